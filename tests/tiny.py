@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.configs import BottleneckConfig, EncoderConfig
+from pocketbert.feedforward import FeedForwardConfig
 
 BERT = EncoderConfig(
     model_type="bert",
@@ -64,6 +65,17 @@ IB_BERT = MOBILEBERT_LAYER_NORM.replace(
     pooler="tanh",
     hidden_dropout=0.1,
 )
+EFFICIENTBERT = FACTORIZED_WORD.replace(
+    trigram=True,
+    activation="gelu_tanh",
+    feedforward=FeedForwardConfig(
+        expressions=(
+            "tanh(linear2_2(gelu(linear2_2(x))))",
+            "linear1_3(relu(mul(linear1_3(x),x)))",
+            "linear1_1(gelu(linear1_1(max(x,tanh(x)))))",
+        )
+    ),
+)
 
 FAMILIES = {
     "bert": BERT,
@@ -75,6 +87,7 @@ FAMILIES = {
     "mobilebert_tiny": MOBILEBERT_TINY,
     "mobilebert_layer_norm": MOBILEBERT_LAYER_NORM,
     "ib_bert": IB_BERT,
+    "efficientbert": EFFICIENTBERT,
 }
 
 BATCH_LENGTHS = (7, 4, 6)

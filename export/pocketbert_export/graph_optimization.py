@@ -9,7 +9,8 @@ import dataclasses
 
 import numpy as np
 
-from pocketbert.configs import EncoderConfig, GraphForm
+from pocketbert.configs import EncoderConfig
+from pocketbert.layers.graph_form import GraphForm
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.graph_optimization_options import GraphOptimizations

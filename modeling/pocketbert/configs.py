@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.feedforward import FeedForwardConfig
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 Norm = Literal["layer_norm", "no_norm", "identity"]
@@ -72,6 +73,8 @@ class EncoderConfig:
       head_size: width of a head; all heads together are `attention_size` wide.
       intermediate_size: inner width of a feed-forward network.
       num_feedforward_networks: stacked feed-forward networks per layer (MobileBERT, section 3.2).
+      feedforward: expressions for the feed-forward networks (EfficientBERT), or None. They replace `activation` in the
+        layers and `num_feedforward_networks`, which must be 1, and use a part of `intermediate_size`.
       activation: `gelu` (exact, erf), `gelu_tanh` (approximation) or `relu`.
       norm: `layer_norm`, `no_norm` (MobileBERT, eq. 1) or `identity` (made by the graph optimization of export).
       layer_norm_eps: added to the variance in `layer_norm`.
@@ -118,6 +121,7 @@ class EncoderConfig:
     hidden_dropout: float
     attention_dropout: float
     initializer_range: float
+    feedforward: FeedForwardConfig | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -158,6 +162,8 @@ class EncoderConfig:
             )
         if self.trigram and self.embedding_projection != "word":
             problems.append(f"trigram needs embedding_projection='word'; received {self.embedding_projection!r}")
+        if self.feedforward is not None and not problems:
+            problems += self.feedforward.problems(self)
         raise_if_any(problems, "EncoderConfig")
 
     @property
@@ -185,6 +191,13 @@ class EncoderConfig:
         """Rows of the position table."""
         return self.max_position_embeddings + self.position_offset
 
+    def feedforward_networks(self, layer: int) -> tuple[int, int]:
+        """Number of stacked feed-forward networks in a layer, counted from 0, and their inner width."""
+        if self.feedforward is None:
+            return self.num_feedforward_networks, self.intermediate_size
+        expression = self.feedforward.expression(layer)
+        return expression.stacks, self.intermediate_size // expression.divisor
+
     def _least_weights(self) -> int:
         """Weights of the large matrices: tables, attention and feed-forward networks."""
         tables = (self.vocab_size + self.max_position_embeddings + self.type_vocab_size) * self.embedding_size
@@ -196,8 +209,14 @@ class EncoderConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderConfig:
         """The inverse of `dataclasses.asdict`."""
-        bottleneck = values["bottleneck"]
-        return cls(**{**values, "bottleneck": BottleneckConfig(**bottleneck) if bottleneck else None})
+        bottleneck, feedforward = values["bottleneck"], values.get("feedforward")
+        return cls(
+            **{
+                **values,
+                "bottleneck": BottleneckConfig(**bottleneck) if bottleneck else None,
+                "feedforward": FeedForwardConfig(**feedforward) if feedforward else None,
+            }
+        )
 
     def replace(self, **changes: object) -> EncoderConfig:
         """A validated copy with some fields changed."""
@@ -347,24 +366,6 @@ class TokenizerConfig:
                 f"{subject} needs a tokenizer with strip_accents={self.lowercase} and tokenize_chinese_chars=True; "
                 f"received {self.strip_accents} and {self.tokenize_chinese_chars}; {remedy}"
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphForm:
-    """Layout of an encoder's graph; the mathematics is the same in every form.
-
-    Training uses the default; export chooses others (`pocketbert_export.graph_optimization`).
-
-    Attributes:
-      fused_projections: compute linear maps with the same input as one matrix product.
-      first_token_only: compute the last layer for the first token only, so `sequence_output` has length 1.
-      padding_bias: added to the attention logits of padding. NoNorm does not bound logits (thousands were observed), so
-        -1e4 would leak.
-    """
-
-    fused_projections: bool = False
-    first_token_only: bool = False
-    padding_bias: float = -1e9
 
 
 def _label_problems(labels: tuple[str, ...]) -> list[str]:

@@ -10,13 +10,14 @@ from typing import Any
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
-from pocketbert.configs import EncoderConfig, GraphForm
+from pocketbert.configs import EncoderConfig
 from pocketbert.errors import UserError
 from pocketbert.layers.attention import ATTENTION_FEATURES, mask_bias
 from pocketbert.layers.block import Block
 from pocketbert.layers.checks import require
 from pocketbert.layers.core import Dense, initialize_weights
 from pocketbert.layers.embeddings import Embeddings
+from pocketbert.layers.graph_form import GraphForm
 
 # Names (all layers), or name → layers, counted from 1; layer 0 is the output of the embedding.
 FeatureRequest = Sequence[str] | Mapping[str, Sequence[int]]
@@ -55,6 +56,7 @@ class Encoder(tf_keras.Model):
         self.layers_ = [
             Block(
                 config,
+                index,
                 fused=graph.fused_projections,
                 first_token_only=graph.first_token_only and index == config.num_layers - 1,
             )

@@ -14,13 +14,14 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.configs import EncoderConfig, GraphForm, TaskConfig, head_names
+from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.assets import model_directory
 from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.checks import user_errors
 from pocketbert.layers.core import initialize_weights, weights_by_path
 from pocketbert.layers.dropout import dropout_generators
+from pocketbert.layers.graph_form import GraphForm
 from pocketbert.presets import preset
 from pocketbert.tasks.outputs import ModelForward, labelled_outputs, output_names
 from pocketbert.tasks.predictor import model_predictor

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pocketbert.configs import BottleneckConfig, EncoderConfig
 from pocketbert.errors import UserError, did_you_mean
+from pocketbert.feedforward import FeedForwardConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +86,46 @@ def _roberta(hidden_size: int, num_layers: int, num_attention_heads: int, interm
 def _xlm_r(hidden_size: int, num_layers: int, num_attention_heads: int, intermediate_size: int) -> EncoderConfig:
     roberta = _roberta(hidden_size, num_layers, num_attention_heads, intermediate_size)
     return roberta.replace(model_type="xlm-roberta", vocab_size=250002)
+
+
+# Appendix A, and the authors' commands: the networks of the last stage, one per layer.
+_SEARCHED = (
+    "tanh(linear4_2(gelu(linear4_2(x))))",
+    "elu(linear2_1(gelu(linear2_1(x))))",
+    "sigmoid(linear1_2(relu(linear1_2(x))))",
+    "linear2_2(gelu(linear2_2(max(x,tanh(x)))))",
+    "linear1_2(relu(mul(linear1_2(x),x)))",
+    "leaky_relu(linear2_3(gelu(linear2_3(x))))",
+)
+_TWICE = tuple(expression for expression in _SEARCHED for _ in range(2))
+# The starting points of stages 2 and 3 in the authors' code, which the paper only draws.
+_SEARCHED_STAGE_1 = (
+    "tanh(linear4_2(gelu(linear4_2(x))))",
+    "linear2_1(gelu(linear2_1(x)))",
+    "sigmoid(linear1_4(gelu(linear1_4(x))))",
+    "linear4_4(gelu(linear4_4(x)))",
+    "linear1_3(gelu(linear1_3(x)))",
+    "leaky_relu(linear2_4(gelu(linear2_4(x))))",
+)
+_SEARCHED_STAGE_2 = (
+    "tanh(linear4_2(gelu(linear4_2(x))))",
+    "elu(linear2_1(gelu(linear2_1(x))))",
+    "sigmoid(linear1_4(relu(linear1_4(x))))",
+    "linear4_4(gelu(linear4_4(max(x,tanh(x)))))",
+    "linear1_3(relu(mul(linear1_3(x),x)))",
+    "leaky_relu(linear2_4(gelu(linear2_4(x))))",
+)
+
+
+def _efficientbert(width: int, expressions: tuple[str, ...], intermediate_size: int | None = None) -> EncoderConfig:
+    """MobileBERT's embedding without NoNorm, BERT's attention, one expression per layer."""
+    return _bert(width, len(expressions), 12, intermediate_size or width).replace(
+        activation="gelu_tanh",
+        embedding_size=128,
+        embedding_projection="word",
+        trigram=True,
+        feedforward=FeedForwardConfig(expressions=expressions),
+    )
 
 
 _MOBILEBERT = EncoderConfig(
@@ -224,6 +265,48 @@ PRESETS: dict[str, Preset] = {
         source="ROSITA6 (Liu et al. 2021, Marginal Utility Diminishes), appendix A",
         parameters=14_463_744,
     ),
+    "efficientbert_base": Preset(
+        config=_efficientbert(540, ("linear1_1(gelu(linear1_1(x)))",) * 6),
+        source="EfficientBERT (Dong et al. 2021), section 4.2 and table 5, base model",
+        parameters=15_215_496,
+    ),
+    "efficientbert_stage1": Preset(
+        config=_efficientbert(540, _SEARCHED_STAGE_1),
+        source="EfficientBERT (Dong et al. 2021), table 5, search stage 1",
+        parameters=15_277_101,
+    ),
+    "efficientbert_stage2": Preset(
+        config=_efficientbert(540, _SEARCHED_STAGE_2),
+        source="EfficientBERT (Dong et al. 2021), table 5, search stage 2",
+        parameters=15_277_101,
+    ),
+    "efficientbert": Preset(
+        config=_efficientbert(540, _SEARCHED),
+        source="EfficientBERT (Dong et al. 2021), tables 2 to 5",
+        parameters=15_614_376,
+    ),
+    "efficientbert_tiny": Preset(
+        config=_efficientbert(360, _SEARCHED),
+        source="EfficientBERT (Dong et al. 2021), tables 2 to 4, TINY",
+        parameters=9_227_856,
+    ),
+    "efficientbert_plusplus": Preset(
+        config=_efficientbert(360, _TWICE, 540),
+        source="EfficientBERT (Dong et al. 2021), tables 2 and 4, ++ with the paper's number of parameters",
+        parameters=15_824_976,
+    ),
+    "efficientbert_plusplus_released": Preset(
+        config=_efficientbert(360, _TWICE),
+        source="EfficientBERT (Dong et al. 2021), ++ with the width in the authors' released configuration",
+        parameters=14_094_576,
+    ),
+    "efficientbert_tinybert_6l_768d": Preset(
+        config=_bert(768, 6, 12, 3072).replace(
+            activation="gelu_tanh", feedforward=FeedForwardConfig(expressions=_SEARCHED, mismatch="pad")
+        ),
+        source="EfficientBERT (Dong et al. 2021), table 7, on TinyBERT-6",
+        parameters=70_116_608,
+    ),
     "minilmv2_6l_384d": Preset(
         config=_bert(384, 6, 12, 1536),
         source="MiniLMv2 (Wang et al. 2021), 6x384",
@@ -283,13 +366,15 @@ def encoder_flops(config: EncoderConfig, length: int) -> int:
     value_width = block if source == "bottleneck" else hidden
 
     per_token = 2 * query_width * attention + value_width * attention + attention * block
-    per_token += config.num_feedforward_networks * 2 * block * config.intermediate_size
     if config.bottleneck:
         input_maps = 2 if source == "shared" else 1
         per_token += (input_maps + 1) * hidden * block
     attention_products = 2 * length * length * attention
 
     multiply_adds = config.num_layers * (length * per_token + attention_products)
+    for layer in range(config.num_layers):
+        stacked, inner_size = config.feedforward_networks(layer)
+        multiply_adds += length * stacked * 2 * block * inner_size
     if config.embedding_projection != "none":
         multiply_adds += length * config.embedding_size * (3 if config.trigram else 1) * hidden
     if config.pooler == "tanh":

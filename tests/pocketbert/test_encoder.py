@@ -11,8 +11,9 @@ import tiny
 
 import pocketbert as pb
 from pocketbert._keras import tf_keras
-from pocketbert.configs import EncoderConfig, GraphForm, TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.dropout import Dropout
+from pocketbert.layers.graph_form import GraphForm
 from pocketbert.model import Model
 from pocketbert.presets import PRESETS
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from pocketbert.checkpoints.family_keys import tensor_family
-from pocketbert.checkpoints.huggingface import OWN_PREFIX, read_config, write_config
+from pocketbert.checkpoints.huggingface import read_config, write_config
 from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
+from pocketbert.checkpoints.own_config import OWN_PREFIX
 from pocketbert.checkpoints.stored_tensors import WEIGHTS_NAME, StoredTensor, open_weights
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files, vocabulary_problems, write_vocabulary_files
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig

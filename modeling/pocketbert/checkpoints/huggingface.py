@@ -11,18 +11,31 @@ keep the family's names.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pocketbert.checkpoints import family_keys as keys
 from pocketbert.checkpoints.name_maps import has_head, tensor_specs
-from pocketbert.configs import PRETRAINING_HEADS, TASK_RULES, BottleneckConfig, EncoderConfig, TaskConfig, TaskKind
+from pocketbert.checkpoints.own_config import (
+    OWN_KEY,
+    OWN_PREFIX,
+    own_block,
+    own_config,
+    own_tasks,
+    read_own,
+    task_values,
+)
+from pocketbert.configs import (
+    PRETRAINING_HEADS,
+    TASK_RULES,
+    BottleneckConfig,
+    EncoderConfig,
+    TaskConfig,
+    TaskKind,
+)
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.json_reading import has_type, read_values
+from pocketbert.json_reading import read_values
 
-OWN_PREFIX = "pocketbert_"
-OWN_KEY = "pocketbert"
 _MOST_LABELS = 1 << 16
 # transformers' default, which it does not write.
 _PROBLEM_TYPE = "single_label_classification"
@@ -45,13 +58,13 @@ def read_config(
     """
     model_type = content.get("model_type")
     if isinstance(model_type, str) and model_type.startswith(OWN_PREFIX):
-        return _read_own(content)
+        return read_own(content)
     if not isinstance(model_type, str) or model_type not in keys.KEYS:
         known = ", ".join([*keys.KEYS, *(OWN_PREFIX + name for name in keys.KEYS)])
         raise UserError(f"config.json: model_type must be one of {known}; received {model_type!r}")
 
     problems: list[str] = []
-    own = _own_block(content, {"pooler", "tasks"}, problems)
+    own = own_block(content, {"pooler", "tasks"}, problems)
     others = {"model_type", OWN_KEY, *keys.SAME_AS, *keys.TASK_KEYS, *keys.HARMLESS}
     values = read_values(content, keys.KEYS[model_type], fixed=keys.FIXED, known=others, problems=problems)
     if model_type == "distilbert":
@@ -75,23 +88,23 @@ def read_config(
 def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
     """The content of a config.json from which `read_config` restores `config` and `tasks` exactly."""
     if len({task.kind for task in tasks}) < len(tasks):
-        return _own_config(config, tasks)
+        return own_config(config, tasks)
     content = _transformers_config(config, tasks)
     names = {spec.name for spec in tensor_specs(config, tasks).values()}
     try:
         found_config, found_tasks = read_config(content, names)
     except UserError:
-        return _own_config(config, tasks)
+        return own_config(config, tasks)
     own: dict[str, Any] = {}
     if found_config.pooler != config.pooler:
         # The same tanh map belongs either to the encoder or to the head (see name_maps).
         own["pooler"] = config.pooler
         if {found_config.pooler, config.pooler} != {"tanh", "none"}:
-            return _own_config(config, tasks)
+            return own_config(config, tasks)
     if found_config.replace(pooler=config.pooler) != config:
-        return _own_config(config, tasks)
+        return own_config(config, tasks)
     if found_tasks != tuple(tasks):
-        own["tasks"] = [_task_values(task) for task in tasks]
+        own["tasks"] = [task_values(task) for task in tasks]
     return content | ({OWN_KEY: own} if own else {})
 
 
@@ -184,7 +197,7 @@ def _tasks(
     options = read_values(given, keys.TASK_KEYS, fixed={}, known=(), problems=problems)
     labels = _labels(options, problems)
     if "tasks" in own:
-        tasks = _own_tasks(own["tasks"], problems)
+        tasks = own_tasks(own["tasks"], problems)
         for task in [task for task in tasks if task.labels][:1]:
             if task.labels != labels:
                 problems.append(f"id2label and the task's labels must be the same; received {labels} and {task.labels}")
@@ -318,80 +331,3 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
     if classifier is not None and classifier.num_outputs == 1:
         content |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     return content
-
-
-def _own_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
-    """The content of a config.json with our own `model_type`."""
-    encoder = dataclasses.asdict(config)
-    return {
-        "model_type": OWN_PREFIX + encoder.pop("model_type"),
-        "torch_dtype": "float32",
-        OWN_KEY: {"encoder": encoder, "tasks": [_task_values(task) for task in tasks]},
-    }
-
-
-def _task_values(task: TaskConfig) -> dict[str, Any]:
-    """A task as a JSON object."""
-    values = dataclasses.asdict(task) | {"labels": list(task.labels)}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfig, ...]]:
-    unknown = set(content) - {"model_type", OWN_KEY, "torch_dtype", "dtype", "transformers_version"}
-    problems = [f"key {key!r} is unknown and may change the outputs of the model" for key in sorted(unknown)]
-    own = _own_block(content, {"encoder", "tasks"}, problems)
-    encoder = own.get("encoder", {})
-    if not isinstance(encoder, dict):
-        raise UserError(f"config.json: {OWN_KEY}.encoder must be an object; received {encoder!r}")
-    encoder = encoder | {"model_type": content["model_type"].removeprefix(OWN_PREFIX)}
-    if encoder.get("bottleneck") is not None:
-        encoder["bottleneck"] = _dataclass(BottleneckConfig, encoder["bottleneck"], problems)
-    config = _dataclass(EncoderConfig, encoder, problems)
-    tasks = _own_tasks(own.get("tasks", []), problems)
-    raise_if_any(problems, "config.json")
-    return config, tasks
-
-
-def _own_block(content: Mapping[str, Any], allowed: set[str], problems: list[str]) -> Mapping[str, Any]:
-    """The value of our key, if it is an object with keys from `allowed`."""
-    own = content.get(OWN_KEY, {})
-    if not isinstance(own, dict) or not set(own) <= allowed:
-        problems.append(f"{OWN_KEY} must be an object with {', '.join(sorted(allowed))}; received {own!r}")
-        return {}
-    return own
-
-
-def _own_tasks(items: object, problems: list[str]) -> tuple[TaskConfig, ...]:
-    """Restores the tasks written by `_task_values`."""
-    if not isinstance(items, list):
-        problems.append(f"{OWN_KEY}.tasks must be a list; received {items!r}")
-        return ()
-    tasks = []
-    for item in items:
-        if isinstance(item, dict) and isinstance(item.get("labels"), list):
-            item = item | {"labels": tuple(item["labels"])}
-        tasks.append(_dataclass(TaskConfig, item, problems))
-    return tuple(task for task in tasks if task is not None)
-
-
-def _dataclass(cls: type, values: object, problems: list[str]) -> Any:
-    """Makes a configuration, or adds its problems. Only fields that default to None may be missing."""
-    if not isinstance(values, dict):
-        problems.append(f"{cls.__name__} must be an object; received {values!r}")
-        return None
-    fields = {field.name: field.type for field in dataclasses.fields(cls)}
-    optional = {field.name for field in dataclasses.fields(cls) if field.default is None}
-    wrong = [f"{cls.__name__}.{name} is missing" for name in fields if name not in {*values, *optional}]
-    wrong += [f"{cls.__name__}.{name} is unknown" for name in values if name not in fields]
-    for name, kind in {"int": int, "float": float, "bool": bool}.items():
-        for field, annotation in fields.items():
-            if annotation == name and field in values and not has_type(values[field], kind):
-                wrong.append(f"{cls.__name__}.{field} must be of type {name}; received {values[field]!r}")
-    problems += wrong
-    if wrong:
-        return None
-    try:
-        return cls(**values)
-    except UserError as error:
-        problems.append(str(error))
-        return None

@@ -176,6 +176,8 @@ def _official_config(config: EncoderConfig) -> Any:
     from official.nlp.configs import encoders
 
     problems = []
+    if config.feedforward:
+        problems.append("feedforward must be None; received expressions")
     if config.norm == "layer_norm":
         for name in ("layer_norm_eps", "embedding_layer_norm_eps"):
             if getattr(config, name) != _NORM_EPSILON:

@@ -152,14 +152,13 @@ def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
         yield from _linear(f"{path}.attention.output", f"{stored}.attention.output.dense", attention, block)
         yield from _norm(config, f"{path}.attention.norm", f"{stored}.attention.output.LayerNorm", block)
 
-        for number in range(config.num_feedforward_networks):
+        stacked, inner_size = config.feedforward_networks(index)
+        for number in range(stacked):
             # transformers keeps the last of the stacked networks outside its list, like BERT's only one.
-            last = number == config.num_feedforward_networks - 1
+            last = number == stacked - 1
             inner_path, inner = f"{path}.feed_forwards.{number}", stored if last else f"{stored}.ffn.{number}"
-            yield from _linear(
-                f"{inner_path}.intermediate", f"{inner}.intermediate.dense", block, config.intermediate_size
-            )
-            yield from _linear(f"{inner_path}.output", f"{inner}.output.dense", config.intermediate_size, block)
+            yield from _linear(f"{inner_path}.intermediate", f"{inner}.intermediate.dense", block, inner_size)
+            yield from _linear(f"{inner_path}.output", f"{inner}.output.dense", inner_size, block)
             yield from _norm(config, f"{inner_path}.norm", f"{inner}.output.LayerNorm", block)
 
         if config.bottleneck:

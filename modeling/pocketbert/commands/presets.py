@@ -2,7 +2,8 @@
 
 Each line shows sizes, encoder parameters (including the pooler), floating-point operations for a text with 128
 tokens (two per multiply-add), weights for pocketbert fetch, and the source. For bottleneck architectures, the hidden
-size is that of the feature map / block.
+size is that of the feature map / block. A star marks feed-forward networks with an expression per layer (--format=json
+shows them), which use a part of the given width.
 
 Example:
   pocketbert presets
@@ -56,6 +57,7 @@ def preset_rows() -> list[dict[str, Any]]:
             "attention_heads": preset.config.num_attention_heads,
             "intermediate_size": preset.config.intermediate_size,
             "feed_forwards": preset.config.num_feedforward_networks,
+            "expressions": list(preset.config.feedforward.expressions) if preset.config.feedforward else None,
             "parameters": preset.parameters,
             f"flops_at_{LENGTH}": encoder_flops(preset.config, LENGTH),
             "weights": asset_of_package(preset.weights) if preset.weights else None,
@@ -87,7 +89,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
                 str(row["layers"]),
                 str(hidden) if hidden == block else f"{hidden}/{block}",
                 str(row["attention_heads"]),
-                f"{stacked}{row['intermediate_size']}",
+                f"{stacked}{row['intermediate_size']}{'*' if row['expressions'] else ''}",
                 f"{row['parameters']:,}",
                 f"{row[f'flops_at_{LENGTH}'] / 1e9:.2f} B",
                 row["weights"] or "-",

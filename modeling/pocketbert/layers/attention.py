@@ -7,9 +7,10 @@ from collections.abc import Collection
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
-from pocketbert.configs import EncoderConfig, GraphForm
+from pocketbert.configs import EncoderConfig
 from pocketbert.layers.core import Dense, make_norm
 from pocketbert.layers.dropout import Dropout
+from pocketbert.layers.graph_form import GraphForm
 
 ATTENTION_VECTORS = ("queries", "keys", "values")
 ATTENTION_FEATURES = ("attention_logits", "attention_probs", *ATTENTION_VECTORS)

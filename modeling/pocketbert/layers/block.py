@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
+from pocketbert.feedforward import evaluate
 from pocketbert.layers.attention import ATTENTION_VECTORS, Attention
-from pocketbert.layers.core import Dense, activate, make_norm, project
+from pocketbert.layers.core import Dense, activate, feedforward_operations, make_norm, project
 from pocketbert.layers.dropout import Dropout
 
 
@@ -21,11 +22,12 @@ class Block(tf_keras.layers.Layer):
 
     Args:
       config: architecture of the encoder.
+      index: number of the layer, counted from 0.
       fused: compute linear maps with the same input as one matrix product.
       first_token_only: compute the output for the first token only (T = 1).
     """
 
-    def __init__(self, config: EncoderConfig, *, fused: bool, first_token_only: bool) -> None:
+    def __init__(self, config: EncoderConfig, index: int, *, fused: bool, first_token_only: bool) -> None:
         super().__init__()
         source = config.bottleneck.query_key if config.bottleneck else "raw"
         query_size = config.hidden_size if source == "raw" else config.block_size
@@ -33,7 +35,7 @@ class Block(tf_keras.layers.Layer):
         if config.bottleneck:
             self.bottleneck = Bottleneck(config)
         self.attention = Attention(config, query_size, value_size)
-        self.feed_forwards = [FeedForward(config) for _ in range(config.num_feedforward_networks)]
+        self.feed_forwards = [FeedForward(config, index) for _ in range(config.feedforward_networks(index)[0])]
         self._config = config
         self._fused = fused
         self._first_token_only = first_token_only
@@ -112,25 +114,33 @@ class Block(tf_keras.layers.Layer):
 
 
 class FeedForward(tf_keras.layers.Layer):
-    """Two linear maps with an activation between them, residual and norm.
+    """Two linear maps with an activation between them, or an expression of two linear maps, residual and norm.
 
     Args:
       config: architecture of the encoder.
+      index: number of the layer, counted from 0.
     """
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
-        self.intermediate = Dense(config.block_size, config.intermediate_size)
-        self.output_projection = Dense(config.intermediate_size, config.block_size)
+        _, inner_size = config.feedforward_networks(index)
+        self.intermediate = Dense(config.block_size, inner_size)
+        self.output_projection = Dense(inner_size, config.block_size)
         self.norm = make_norm(config.norm, config.block_size, config.layer_norm_eps)
         # The authors apply no dropout to sub-layers inside a bottleneck.
         self.dropout = Dropout(0.0 if config.bottleneck else config.hidden_dropout)
-        self._activation = config.activation
+        self._activation, self._tree = config.activation, None
+        if config.feedforward:
+            self._tree = config.feedforward.expression(index).tree
+            self._operations = feedforward_operations(config.feedforward.mismatch)
 
     def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps [B, S, block_size] to the same shape."""
-        inner = activate(self.intermediate(x), self._activation)
-        return self.norm(self.dropout(self.output_projection(inner), training=training) + x)
+        if self._tree is None:
+            result = self.output_projection(activate(self.intermediate(x), self._activation))
+        else:
+            result = evaluate(self._tree, x, (self.intermediate, self.output_projection), self._operations)
+        return self.norm(self.dropout(result, training=training) + x)
 
 
 class Bottleneck(tf_keras.layers.Layer):

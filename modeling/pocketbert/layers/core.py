@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import Activation, Norm
+from pocketbert.feedforward import WidthMismatch, aggregate
 
 
 class Dense(tf_keras.layers.Layer):
@@ -65,6 +67,26 @@ def activate(x: tf.Tensor, activation: Activation) -> tf.Tensor:
     if activation == "relu":
         return tf.nn.relu(x)
     return tf.nn.gelu(x, approximate=activation == "gelu_tanh")
+
+
+def feedforward_operations(mismatch: WidthMismatch) -> dict[str, Callable[..., tf.Tensor]]:
+    """The operations of feed-forward expressions (EfficientBERT, table 1); gelu is the tanh form.
+
+    Args:
+      mismatch: see `pocketbert.feedforward.aggregate`.
+    """
+    aggregations = {"add": tf.add, "mul": tf.multiply, "max": tf.maximum}
+    concat = functools.partial(tf.concat, axis=-1)
+    return {
+        "gelu": functools.partial(tf.nn.gelu, approximate=True),
+        "sigmoid": tf.sigmoid,
+        "tanh": tf.tanh,
+        "relu": tf.nn.relu,
+        "leaky_relu": functools.partial(tf.nn.leaky_relu, alpha=0.01),
+        "elu": tf.nn.elu,
+        "swish": lambda x: x * tf.sigmoid(x),
+        **{name: aggregate(operation, concat, mismatch) for name, operation in aggregations.items()},
+    }
 
 
 def _affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:

@@ -60,10 +60,11 @@ class PruneConfig:
     def problems(self, teacher: EncoderConfig) -> list[str]:
         """Reasons why a teacher cannot be pruned to these sizes."""
         problems = []
-        if teacher.bottleneck or teacher.num_feedforward_networks > 1:
+        if teacher.bottleneck or teacher.feedforward or teacher.num_feedforward_networks > 1:
+            kind = "an EfficientBERT" if teacher.feedforward else f"a {teacher.model_type}"
             problems.append(
                 "the teacher must be a BERT or RoBERTa, without bottlenecks and stacked feed-forward networks; "
-                f"received a {teacher.model_type}"
+                f"received {kind}"
             )
         limits = {
             "layers": teacher.num_layers,

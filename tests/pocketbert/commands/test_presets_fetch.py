@@ -37,6 +37,7 @@ def test_presets_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         "attention_heads": 12,
         "intermediate_size": 1200,
         "feed_forwards": 1,
+        "expressions": None,
         "parameters": 14_350_248,
         "flops_at_128": 1_247_475_840,
         "weights": None,

@@ -1,0 +1,99 @@
+"""config.json with our own `model_type`, for encoders without a class in transformers; see `huggingface`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.feedforward import FeedForwardConfig
+from pocketbert.json_reading import has_type
+
+OWN_PREFIX = "pocketbert_"
+OWN_KEY = "pocketbert"
+
+
+def own_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
+    """The content of a config.json with our own `model_type`."""
+    encoder = dataclasses.asdict(config)
+    return {
+        "model_type": OWN_PREFIX + encoder.pop("model_type"),
+        "torch_dtype": "float32",
+        OWN_KEY: {"encoder": encoder, "tasks": [task_values(task) for task in tasks]},
+    }
+
+
+def task_values(task: TaskConfig) -> dict[str, Any]:
+    """A task as a JSON object."""
+    values = dataclasses.asdict(task) | {"labels": list(task.labels)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfig, ...]]:
+    """The inverse of `own_config`.
+
+    Raises:
+      UserError: lists all unknown and missing keys and all invalid values.
+    """
+    unknown = set(content) - {"model_type", OWN_KEY, "torch_dtype", "dtype", "transformers_version"}
+    problems = [f"key {key!r} is unknown and may change the outputs of the model" for key in sorted(unknown)]
+    own = own_block(content, {"encoder", "tasks"}, problems)
+    encoder = own.get("encoder", {})
+    if not isinstance(encoder, dict):
+        raise UserError(f"config.json: {OWN_KEY}.encoder must be an object; received {encoder!r}")
+    encoder = encoder | {"model_type": content["model_type"].removeprefix(OWN_PREFIX)}
+    if encoder.get("bottleneck") is not None:
+        encoder["bottleneck"] = _dataclass(BottleneckConfig, encoder["bottleneck"], problems)
+    if encoder.get("feedforward") is not None:
+        encoder["feedforward"] = _dataclass(FeedForwardConfig, encoder["feedforward"], problems)
+    config = _dataclass(EncoderConfig, encoder, problems)
+    tasks = own_tasks(own.get("tasks", []), problems)
+    raise_if_any(problems, "config.json")
+    return config, tasks
+
+
+def own_block(content: Mapping[str, Any], allowed: set[str], problems: list[str]) -> Mapping[str, Any]:
+    """The value of our key, if it is an object with keys from `allowed`."""
+    own = content.get(OWN_KEY, {})
+    if not isinstance(own, dict) or not set(own) <= allowed:
+        problems.append(f"{OWN_KEY} must be an object with {', '.join(sorted(allowed))}; received {own!r}")
+        return {}
+    return own
+
+
+def own_tasks(items: object, problems: list[str]) -> tuple[TaskConfig, ...]:
+    """Restores the tasks written by `task_values`."""
+    if not isinstance(items, list):
+        problems.append(f"{OWN_KEY}.tasks must be a list; received {items!r}")
+        return ()
+    tasks = []
+    for item in items:
+        if isinstance(item, dict) and isinstance(item.get("labels"), list):
+            item = item | {"labels": tuple(item["labels"])}
+        tasks.append(_dataclass(TaskConfig, item, problems))
+    return tuple(task for task in tasks if task is not None)
+
+
+def _dataclass(cls: type, values: object, problems: list[str]) -> Any:
+    """Makes a configuration, or adds its problems. Only fields that default to None may be missing."""
+    if not isinstance(values, dict):
+        problems.append(f"{cls.__name__} must be an object; received {values!r}")
+        return None
+    fields = {field.name: field.type for field in dataclasses.fields(cls)}
+    optional = {field.name for field in dataclasses.fields(cls) if field.default is None}
+    wrong = [f"{cls.__name__}.{name} is missing" for name in fields if name not in {*values, *optional}]
+    wrong += [f"{cls.__name__}.{name} is unknown" for name in values if name not in fields]
+    for name, kind in {"int": int, "float": float, "bool": bool}.items():
+        for field, annotation in fields.items():
+            if annotation == name and field in values and not has_type(values[field], kind):
+                wrong.append(f"{cls.__name__}.{field} must be of type {name}; received {values[field]!r}")
+    problems += wrong
+    if wrong:
+        return None
+    try:
+        return cls(**values)
+    except UserError as error:
+        problems.append(str(error))
+        return None

@@ -1,0 +1,23 @@
+"""Layouts of an encoder's graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphForm:
+    """Layout of an encoder's graph; the mathematics is the same in every form.
+
+    Training uses the default; export chooses others (`pocketbert_export.graph_optimization`).
+
+    Attributes:
+      fused_projections: compute linear maps with the same input as one matrix product.
+      first_token_only: compute the last layer for the first token only, so `sequence_output` has length 1.
+      padding_bias: added to the attention logits of padding. NoNorm does not bound logits (thousands were observed), so
+        -1e4 would leak.
+    """
+
+    fused_projections: bool = False
+    first_token_only: bool = False
+    padding_bias: float = -1e9
