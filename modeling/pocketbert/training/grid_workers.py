@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -68,6 +69,9 @@ class Workers(Protocol):
 
     parallel: int
 
+    def close(self) -> None:
+        """Ends idle processes."""
+
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Executes all jobs and yields each outcome as the job ends.
 
@@ -87,6 +91,9 @@ class InTurn:
 
     parallel = 1
 
+    def close(self) -> None:
+        """Does nothing; see `Workers`."""
+
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Executes all jobs; see `Workers`."""
         for job in jobs:
@@ -102,38 +109,87 @@ class Processes:
 
     Args:
       parallel: number of simultaneous runs.
+      jobs_a_process: number of jobs after which a process ends, which returns the memory of its graphs.
     """
 
-    def __init__(self, parallel: int) -> None:
-        self.parallel = parallel
+    def __init__(self, parallel: int, jobs_a_process: int = 1) -> None:
+        self.parallel, self._jobs_a_process = parallel, jobs_a_process
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.threads = max(1, cores // parallel)
+        self._idle: list[_WorkerProcess] = []
+
+    def close(self) -> None:
+        """Ends idle processes; see `Workers`."""
+        while self._idle:
+            self._idle.pop().end()
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Executes all jobs; see `Workers`."""
         waiting = list(jobs)
-        running: dict[Any, tuple[Any, Job]] = {}
+        running: dict[Any, tuple[_WorkerProcess, Job]] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < self.parallel:
                     job = waiting.pop(0)
-                    answers, sender = _SPAWN.Pipe(duplex=False)
-                    process = _SPAWN.Process(target=_work, args=(make_run, job, self.threads, sender), daemon=True)
-                    process.start()
-                    # Without this close, `recv` would block after the process died.
-                    sender.close()
-                    running[answers] = process, job
+                    worker = self._idle.pop() if self._idle else _WorkerProcess(self.threads)
+                    running[worker.connection] = worker, job
+                    worker.start(make_run, job)
                     log_info(f"{job.name}: starts; log: {job.log}")
                 for ready in multiprocessing.connection.wait(list(running)):
-                    process, job = running[ready]
-                    outcome = _received(ready, process, job)
+                    worker, job = running[ready]
+                    outcome = worker.outcome(job)
                     del running[ready]
+                    if worker.jobs < self._jobs_a_process:
+                        self._idle.append(worker)
+                    else:
+                        worker.end()
                     yield outcome
         finally:
-            for process, _ in running.values():
-                process.terminate()
-            for process, _ in running.values():
-                process.join()
+            for worker, _ in running.values():
+                worker.stop()
+
+
+class _WorkerProcess:
+    """A process that executes one job after another."""
+
+    def __init__(self, threads: int) -> None:
+        self.connection, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_work, args=(theirs, threads), daemon=True)
+        self._process.start()
+        # Without this close, `recv` would block after the process died.
+        theirs.close()
+        self.jobs = 0
+
+    def start(self, make_run: MakeRun, job: Job) -> None:
+        self.jobs += 1
+        # A dead process is reported by `outcome`.
+        with contextlib.suppress(BrokenPipeError):
+            self.connection.send((make_run, job))
+
+    def outcome(self, job: Job) -> Outcome:
+        """Waits for the outcome of the started job."""
+        try:
+            answer = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            self._process.join()
+            code = self._process.exitcode
+            assert code is not None
+            ended = f"exit code {code}" if code >= 0 else f"signal {-code}"
+            raise TrainingFailed(
+                f"{job.name}: the process ended with {ended}; see {job.log}; the same command resumes"
+            ) from None
+        return _checked(answer)
+
+    def end(self) -> None:
+        """Lets the idle process end."""
+        self.connection.close()
+        self._process.join()
+
+    def stop(self) -> None:
+        """Ends the process at once."""
+        self._process.terminate()
+        self._process.join()
+        self.connection.close()
 
 
 class Ray:
@@ -159,6 +215,9 @@ class Ray:
                 "leave out --ray to use this machine alone"
             ) from error
         self.parallel, self._address, self._ray = parallel, address, ray
+
+    def close(self) -> None:
+        """Does nothing; see `Workers`."""
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Executes all jobs; see `Workers`."""
@@ -215,26 +274,15 @@ def _work_logged(make_run: MakeRun, job: Job, threads: int) -> Outcome | UserErr
             raise
 
 
-def _work(make_run: MakeRun, job: Job, threads: int, sender: Any) -> None:
+def _work(connection: Any, threads: int) -> None:
     """The main function of a process started by `Processes`."""
     # A terminal sends Ctrl-C to every process; only the parent handles it and stops the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
-    sender.send(_work_logged(make_run, job, threads))
-
-
-def _received(answers: Any, process: Any, job: Job) -> Outcome:
-    try:
-        with answers:
-            answer = answers.recv()
-    except EOFError:
-        process.join()
-        ended = f"exit code {process.exitcode}" if process.exitcode >= 0 else f"signal {-process.exitcode}"
-        raise TrainingFailed(
-            f"{job.name}: the process ended with {ended}; see {job.log}; the same command resumes"
-        ) from None
-    process.join()
-    return _checked(answer)
+    with contextlib.suppress(EOFError):
+        while True:
+            make_run, job = connection.recv()
+            connection.send(_work_logged(make_run, job, threads))
 
 
 def _checked(answer: Outcome | UserError) -> Outcome:

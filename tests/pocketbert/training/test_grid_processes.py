@@ -19,7 +19,7 @@ from fake_runs import begun, search
 
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.training.grid import Grid
-from pocketbert.training.grid_workers import Processes, Ray
+from pocketbert.training.grid_workers import Job, Processes, Ray
 
 
 def test_processes_share_the_cores(
@@ -46,6 +46,17 @@ def test_processes_share_the_cores(
 
     one = search(tmp_path / "one", **arguments)
     assert {**one, "best_model": ""} == {**summary, "best_model": ""}
+
+
+def test_processes_take_several_jobs(tmp_path: Path) -> None:
+    log, make = tmp_path / "log", functools.partial(fake_runs.make, tmp_path / "log")
+    workers = Processes(1, jobs_a_process=2)
+    for batch in ((0,), (1,), (2,)):
+        list(workers.outcomes(make, [Job({"rate": 1, "kind": "a"}, seed, tmp_path / f"seed-{seed}") for seed in batch]))
+    workers.close()
+    numbers = [int(line.split()[3]) for line in log.read_text("utf-8").splitlines() if line.startswith("begin")]
+    assert numbers[0] == numbers[1] != numbers[2]
+    assert not any(map(is_alive, numbers))
 
 
 @pytest.mark.parametrize(
