@@ -1,0 +1,1 @@
+"""Search for feed-forward networks (EfficientBERT)."""
