@@ -53,6 +53,7 @@ class DistillationOptions:
       method: distillation method, such as tinybert; --method=tinybert --help lists its options.
       teacher: model directory of the teacher, fine-tuned on the task; with MLM and NSP heads for --pretraining-data.
       student: a preset or config.json for random weights, or a model directory.
+      supernet: initialize the student with slices of this supernet's weights; the student is a preset or config.json.
       teacher_layers: initialize the student from these teacher layers, for example 1,3,5. Without --student, the
         student has exactly these layers.
     """
@@ -62,6 +63,7 @@ class DistillationOptions:
     method: str = option(suggestions=names)
     teacher: DirectoryPath | None = None
     student: PresetOrPath | None = None
+    supernet: DirectoryPath | None = None
     teacher_layers: tuple[int, ...] = ()
 
 
@@ -174,6 +176,8 @@ def plan_problems(options: Options) -> list[str]:
     found = []
     if not models.student and not models.teacher_layers:
         found.append("--student or --teacher-layers is required; received neither")
+    if models.supernet and models.teacher_layers:
+        found.append("a student starts from --supernet or --teacher-layers; received both; give one of them")
     if task.given:
         found += task_options.problems(task)
     kinds = [bool(each) for each in (task.given, data.text, data.pretraining_data)]
@@ -196,10 +200,12 @@ def plan_problems(options: Options) -> list[str]:
 def chosen_student(options: Options) -> Any:
     """Returns the student for `pocketbert.distill`."""
     models = options[DistillationOptions]
-    if not models.teacher_layers:
+    if not models.teacher_layers and not models.supernet:
         return models.student
-    from pocketbert.distillation.initialization import TeacherLayers
+    from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers
 
+    if models.supernet:
+        return SupernetSlices(models.supernet, models.student or "")
     return TeacherLayers(models.teacher_layers, models.student)
 
 

@@ -69,7 +69,7 @@ class _StudentFinetuner(Trainer):
     def begin(self) -> None:
         """Copies the same weights as the method, so that both students start equal."""
         distillation = self._distillation
-        if distillation.start.start == "directory":
+        if distillation.start.directory is not None:
             return
         teacher = None
         if distillation.teacher_cache is None and distillation.teacher_directory is not None:

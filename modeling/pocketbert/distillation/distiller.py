@@ -102,8 +102,8 @@ class DistillationTrainer(Trainer):
         return TeacherCache.open(plan.teacher_cache / stage.name, identity)
 
     def begin(self) -> None:
-        """Copies weights as the method requires, unless the student starts from a model directory."""
-        if self.plan.start.start != "directory":
+        """Copies weights as the method requires, unless the student's weights come from a directory or a supernet."""
+        if self.plan.start.directory is None:
             self.plan.objective.initialize(self.teacher if self.plan.needs_teacher else None, self.model)
 
     def run(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Initialization of students from layers of the teacher, and of adapters.
+"""Initialization of students from layers of the teacher or from a supernet, and of adapters.
 
 BERT-PKD and DistilBERT start from layers of the teacher (TinyBERT, section 4.4). TinyBERT starts from general
 distillation, which is a model directory here.
@@ -21,7 +21,7 @@ from pocketbert.distillation import layer_maps
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.core import initialize_weights
 from pocketbert.model import Model
-from pocketbert.training.initialization import ModelInit, plan_model
+from pocketbert.training.initialization import ModelInit, plan_model, plan_slices
 from pocketbert.training.objective import Adapters
 
 # Fields that may differ between models when layers are copied: they affect neither weight shapes nor features.
@@ -42,19 +42,38 @@ class TeacherLayers:
     student: str | os.PathLike[str] | EncoderConfig | None = None
 
 
+@dataclass(frozen=True)
+class SupernetSlices:
+    """A student initialized with slices of a supernet's weights (EfficientBERT, section 3.2).
+
+    EfficientBERT+ is such a student of the supernet after multi-task fine-tuning, fine-tuned on each task (section
+    4.2): the encoder and, if the supernet has one for the task and its labels, the head are slices of its weights.
+
+    Attributes:
+      supernet: model directory of the supernet.
+      student: architecture of the student: preset name, config.json or `EncoderConfig`.
+    """
+
+    supernet: str | os.PathLike[str]
+    student: str | os.PathLike[str] | EncoderConfig
+
+
 def plan_student(
-    student: str | os.PathLike[str] | EncoderConfig | TeacherLayers, teacher: EncoderConfig | None
+    student: str | os.PathLike[str] | EncoderConfig | TeacherLayers | SupernetSlices, teacher: EncoderConfig | None
 ) -> ModelInit:
     """Determines architecture and initialization of a student without reading weights.
 
     Args:
-      student: preset name, architecture or config.json for random weights; model directory for its weights; or
-        `TeacherLayers`.
+      student: preset name, architecture or config.json for random weights; model directory for its weights;
+        `TeacherLayers`; or `SupernetSlices`.
       teacher: architecture of the teacher; None in a run without a teacher.
 
     Raises:
-      UserError: the student does not exist, or the layers cannot be copied into it; lists all problems.
+      UserError: the student does not exist, the layers cannot be copied into it, or it is not a part of the supernet;
+        lists all problems.
     """
+    if isinstance(student, SupernetSlices):
+        return plan_slices(student.supernet, student.student)
     if not isinstance(student, TeacherLayers):
         return plan_model(student)
     layers = tuple(student.layers)

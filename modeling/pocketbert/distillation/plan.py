@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.teacher_cache_layout import MANIFEST_NAME
-from pocketbert.distillation.initialization import TeacherLayers, plan_student
+from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers, plan_student
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
 from pocketbert.distillation.teacher import (
     CachedTeacher,
@@ -74,7 +74,7 @@ class DistillationPlan(TrainingPlan):
 
 
 def plan_distillation(
-    student: str | os.PathLike[str] | EncoderConfig | TeacherLayers,
+    student: str | os.PathLike[str] | EncoderConfig | TeacherLayers | SupernetSlices,
     data: Data,
     *,
     teacher: str | os.PathLike[str] | CachedTeacher | None,

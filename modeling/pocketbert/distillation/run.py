@@ -10,7 +10,7 @@ from typing import Any
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.distillation.distiller import DistillationTrainer
-from pocketbert.distillation.initialization import TeacherLayers
+from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.plan import DistillationPlan, plan_distillation
@@ -27,7 +27,7 @@ from pocketbert.training.trainer import run_plan
 
 
 def distill(
-    student: Model | str | os.PathLike[str] | EncoderConfig | TeacherLayers,
+    student: Model | str | os.PathLike[str] | EncoderConfig | TeacherLayers | SupernetSlices,
     data: Data,
     output: str | os.PathLike[str],
     *,
@@ -42,7 +42,8 @@ def distill(
 
     Args:
       student: name of a preset, an architecture or a config.json for new weights; a model in memory or a model
-        directory for its weights; or `TeacherLayers` to start from layers of the teacher.
+        directory for its weights; `TeacherLayers` to start from layers of the teacher; or `SupernetSlices` to start
+        from slices of a supernet.
       data: a task's examples, plain text (general distillation), or pretraining examples.
       output: folder of the run: `model/`, `adapters.safetensors`, `stages/NAME/` (weights that earlier stages kept),
         `metrics.jsonl`, `tensorboard/`, `result.json`.
@@ -80,7 +81,7 @@ def distill_planned(plan: DistillationPlan, output: str | os.PathLike[str]) -> D
 
 def distill_seeds(
     seeds: Sequence[int],
-    student: Model | str | os.PathLike[str] | EncoderConfig | TeacherLayers,
+    student: Model | str | os.PathLike[str] | EncoderConfig | TeacherLayers | SupernetSlices,
     data: Data,
     output: str | os.PathLike[str],
     *,
@@ -110,5 +111,5 @@ def distill_seeds(
 def check_outputs(output: str | os.PathLike[str], student: Any, teacher: Any, data: Data) -> None:
     """Raises a `UserError` if a distillation would overwrite its input; models must be paths."""
     given = [teacher.folder, teacher.teacher] if isinstance(teacher, CachedTeacher) else [teacher]
-    read = [student, *given, *open_data(data).paths()]
+    read = [student.supernet if isinstance(student, SupernetSlices) else student, *given, *open_data(data).paths()]
     check_inputs(output, [path for path in read if isinstance(path, str | os.PathLike)])

@@ -15,8 +15,9 @@ import numpy as np
 
 from pocketbert.checkpoints.directory import CONFIG_NAME, read_directory
 from pocketbert.checkpoints.huggingface import read_config
+from pocketbert.checkpoints.supernet import inheritance_problems, inherited_arrays
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
-from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
+from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, head_names
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.json_reading import read_json_object
 from pocketbert.model import Model, from_preset
@@ -27,7 +28,7 @@ from pocketbert.training.state import digest_directory
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
 
-Start: TypeAlias = Literal["random", "teacher-layers", "directory"]
+Start: TypeAlias = Literal["random", "teacher-layers", "directory", "supernet"]
 # config.json does not record whether there is a pooler; the names of the tensors do. BERT and MobileBERT have one.
 _POOLERS = ("bert.pooler.dense.weight", "mobilebert.pooler.dense.weight")
 
@@ -39,7 +40,7 @@ class ModelInit:
     Attributes:
       start: source of the weights.
       config: the architecture.
-      directory: the model directory for `start="directory"`, else None.
+      directory: the model directory for `start="directory"`, that of the supernet for `start="supernet"`, else None.
       layers: the teacher's layers for `start="teacher-layers"`, counted from 1, else empty.
       vocabulary: vocabulary of the directory, or None if it has none.
       initial_biases: whether the directory has new weights that were never trained.
@@ -89,11 +90,36 @@ def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
     return ModelInit(start="random", config=_named_config(str(model)))
 
 
+def plan_slices(supernet: str | os.PathLike[str], student: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
+    """Plans a model with slices of a supernet as initial weights.
+
+    Args:
+      supernet: model directory of the supernet.
+      student: name of a preset, an architecture or a config.json.
+
+    Raises:
+      UserError: one of the two does not exist, or the student is not a part of the supernet; lists all problems.
+    """
+    found, planned = plan_model(supernet), plan_model(student)
+    problems = []
+    if found.directory is None:
+        problems.append(f"a supernet must be a model directory; received {supernet}")
+    if planned.directory is not None:
+        problems.append(
+            "a student from a supernet must be a preset or a config.json, because the supernet gives the weights; "
+            f"received the model directory {planned.directory}; give the config.json in it"
+        )
+    problems += inheritance_problems(found.config, planned.config)
+    raise_if_any(problems, "the student must be a part of its supernet")
+    return dataclasses.replace(found, start="supernet", config=planned.config)
+
+
 def make_model(plan: ModelInit, tasks: Sequence[TaskConfig], tokenizer: Tokenizer | None, seed: int = 0) -> Model:
     """Makes a planned model.
 
     A model directory gives the encoder's weights, and also the heads' weights if the tasks are those of pretraining,
-    so that pretraining continues. Other weights are new.
+    so that pretraining continues. A supernet gives slices of its encoder, and of its head for the same task and labels.
+    Other weights are new.
 
     Args:
       plan: the model. `start="teacher-layers"` gives new weights only; the caller copies the layers.
@@ -105,7 +131,9 @@ def make_model(plan: ModelInit, tasks: Sequence[TaskConfig], tokenizer: Tokenize
       UserError: the directory cannot be read.
     """
     model = from_preset(plan.config, tasks, tokenizer, seed)
-    if plan.directory is not None:
+    if plan.directory is not None and plan.start == "supernet":
+        assign_weights(model, _supernet_arrays(plan.directory, plan.config, tasks))
+    elif plan.directory is not None:
         pretrains = any(task.kind in PRETRAINING_HEADS for task in tasks)
         assign_weights(model, read_directory(plan.directory, headless=not pretrains).tensors)
     return model
@@ -174,6 +202,28 @@ def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
                 model = folder
             found.append(model)
         yield tuple(found)
+
+
+def _supernet_arrays(directory: Path, config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, np.ndarray]:
+    """Slices of a supernet: its encoder, and for each task its head with the same labels.
+
+    If several heads have these labels, the one of the same name.
+    """
+    supernet = read_directory(directory)
+    arrays = {path: array for path, array in supernet.tensors.items() if path.startswith("encoder.")}
+    heads = list(zip(head_names(supernet.tasks), supernet.tasks, strict=True))
+    for name, task in zip(head_names(tasks), tasks, strict=True):
+        found = [(head, other) for head, other in heads if (other.kind, other.labels) == (task.kind, task.labels)]
+        if len(found) > 1:
+            found = [(head, other) for head, other in found if other.name == task.name]
+        for head, _ in found:
+            prefix = f"heads.{head}."
+            arrays |= {
+                f"heads.{name}.{path.removeprefix(prefix)}": array
+                for path, array in supernet.tensors.items()
+                if path.startswith(prefix)
+            }
+    return inherited_arrays(supernet.config, arrays, config, tasks)
 
 
 def _has_initial_biases(tensors: Mapping[str, np.ndarray]) -> bool:

@@ -232,7 +232,7 @@ class MobileBERT(Method):
             problems.append(
                 f"first_layer must be 1 to {student.num_layers}, a layer of the student; received {self.first_layer}"
             )
-        if self.first_layer > 1 and spec.start not in ("directory", None):
+        if self.first_layer > 1 and spec.start not in ("directory", "supernet", None):
             problems.append(
                 f"first_layer={self.first_layer} needs a student with trained layers below; the student has random "
                 "weights; give a model directory from an earlier transfer"

@@ -250,7 +250,7 @@ class TinyBERT(Method):
             )
         if "general_distillation" in self.without and spec.task is None:
             problems.append("without=general_distillation needs a task; received none; give a task")
-        if "general_distillation" in self.without and spec.start == "directory":
+        if "general_distillation" in self.without and spec.start in ("directory", "supernet"):
             problems.append(
                 "without=general_distillation needs a student with random weights; received a directory; give a preset"
             )
