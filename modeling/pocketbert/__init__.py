@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.data.task_data import TaskData, TextData
+    from pocketbert.distillation.methods.efficientbert import EfficientBERT
     from pocketbert.distillation.methods.hsk import HSK
     from pocketbert.distillation.methods.minilmv2 import MiniLMv2
     from pocketbert.distillation.methods.mobilebert import MobileBERT

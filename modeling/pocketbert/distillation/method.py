@@ -211,6 +211,16 @@ def text_segments(spec: DistillationSpec) -> Literal[1, 2]:
     return 1 if min(spec.teacher.type_vocab_size, spec.student.type_vocab_size) < 2 else 2
 
 
+def segment_problems(spec: DistillationSpec, requested: int | None) -> list[str]:
+    """Returns a problem if texts with two segments are requested from models with one token type."""
+    if spec.task is not None or requested != 2 or text_segments(spec) == 2:
+        return []
+    return [
+        "text_segments=2 needs two token types in both models; received a teacher with "
+        f"{spec.teacher.type_vocab_size} and a student with {spec.student.type_vocab_size}; give text_segments=1"
+    ]
+
+
 def label_problems(spec: DistillationSpec) -> list[str]:
     """Returns the problems with the teacher's logits as targets: no head, another task, or other labels."""
     ours, theirs = spec.task, spec.teacher_task

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pocketbert.configs import EncoderConfig
-from pocketbert.distillation.method import DistillationSpec, Method, text_segments
+from pocketbert.distillation.method import DistillationSpec, Method, segment_problems, text_segments
 from pocketbert.errors import did_you_mean, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
@@ -176,12 +176,7 @@ class MiniLMv2(Method):
                 f"relation_heads must divide the teacher's width {widths[0]} and the student's {widths[1]}; received "
                 f"{heads}; give one of {', '.join(valid)}"
             )
-        if spec.task is None and self.text_segments == 2 and text_segments(spec) == 1:
-            problems.append(
-                "text_segments=2 needs two token types in both models; received a teacher with "
-                f"{spec.teacher.type_vocab_size} and a student with {spec.student.type_vocab_size}; give "
-                "text_segments=1"
-            )
+        problems += segment_problems(spec, self.text_segments)
         if spec.task is not None:
             given = [name for name in ("masked_text", "text_segments") if getattr(self, name)]
             problems += [f"{name} is for plain text; received it with a task; leave it out" for name in given]

@@ -7,16 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pocketbert.distillation import layer_maps
-from pocketbert.distillation.method import DistillationSpec, Method, head_count_problems, text_segments
+from pocketbert.distillation.method import DistillationSpec, Method, head_count_problems, segment_problems
 from pocketbert.distillation.methods.tinybert_stages import (
     general_stage,
     intermediate_stage,
     label_stage,
-    layer_map,
     prediction_stage,
 )
-from pocketbert.distillation.predictions import logits_by_name, prediction_loss
+from pocketbert.distillation.transformer_distillation import (
+    TERMS,
+    all_losses,
+    all_targets,
+    mapping_problems,
+    projections,
+)
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
@@ -189,7 +193,7 @@ class TinyBERT(Method):
     def layer_terms(self) -> tuple[str, ...]:
         """The loss terms of embedding and Transformer layers, without ablations."""
         dropped = {*self.without, *(("attention", "hidden") if "transformer" in self.without else ())}
-        return tuple(term for term in ("embedding", "attention", "hidden") if term not in dropped)
+        return tuple(term for term in TERMS if term not in dropped)
 
     def stages(self, spec: DistillationSpec) -> Sequence[Stage]:
         """Returns `general`; or `intermediate` and `prediction`; or `finetuning` without task distillation.
@@ -217,14 +221,10 @@ class TinyBERT(Method):
 
         Each adapter projects the student's width to the teacher's.
         """
-        from pocketbert.layers.core import Dense
-
         method = self.resolved()
         if spec.task is not None and "task_distillation" in method.without:
             return {}
-        projected = [term for term in ("hidden", "embedding") if term in method.layer_terms]
-        names = dict.fromkeys(_projection(term, method) for term in projected)
-        return {name: Dense(spec.student.hidden_size, spec.teacher.hidden_size) for name in names}
+        return projections(spec, method.layer_terms, shared=method.shared_projection is True)
 
     def validate(self, spec: DistillationSpec) -> list[str]:
         """Checks heads, layers, the kind of task, text segments and ablations."""
@@ -235,19 +235,11 @@ class TinyBERT(Method):
         if "attention" in mapped:
             problems += [f"{text}, or leave out attention (without)" for text in head_count_problems(spec)]
         if mapped:
-            try:
-                layer_map(spec, self)
-            except UserError as error:
-                problems.append(str(error))
+            problems += mapping_problems(spec, self.mapping)
         # The paper gives losses for these kinds.
         if spec.task is not None and spec.task.kind not in ("classification", "regression", "span"):
             problems.append(f"tinybert supports classification, regression and span; received {spec.task.kind}")
-        if spec.task is None and self.text_segments == 2 and text_segments(spec) == 1:
-            problems.append(
-                "text_segments=2 needs two token types in both models; received a teacher with "
-                f"{spec.teacher.type_vocab_size} and a student with {spec.student.type_vocab_size}; give "
-                "text_segments=1"
-            )
+        problems += segment_problems(spec, self.text_segments)
         if "general_distillation" in self.without and spec.task is None:
             problems.append("without=general_distillation needs a task; received none; give a task")
         if "general_distillation" in self.without and spec.start in ("directory", "supernet"):
@@ -257,47 +249,11 @@ class TinyBERT(Method):
         return problems
 
     def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
-        """Returns the teacher's features by name and layer, or its logits in the prediction stage.
-
-        Examples of names and shapes are `hidden_states_3` [B, S, H] and `attention_logits_3` [B, N, S, S]. Logits are
-        `logits` [B, C] or [B]; for spans `start_logits` and `end_logits` [B, S].
-        """
-        targets = layer_maps.layer_targets(stage, teacher, ("hidden_states", "attention_logits"))
-        if "logits" in stage.teacher_features:
-            targets |= logits_by_name(teacher["logits"])
-        return targets
+        """Returns the teacher's features by name and layer, and its logits in `prediction`; see `all_targets`."""
+        return all_targets(stage, teacher)
 
     def loss(
         self, stage: Stage, targets: Targets, student: Features, adapters: Adapters, batch: Batch
     ) -> Mapping[str, tf.Tensor]:
         """Returns the terms in `stage.weights`; see the class."""
-        from pocketbert.distillation.losses import tinybert_attention, tinybert_hidden
-        from pocketbert.training.label_losses import labels_loss
-
-        mask = batch["input_mask"]
-        losses: dict[str, list[tf.Tensor]] = {term: [] for term in stage.weights}
-        for layer, learned, target in layer_maps.layer_pairs("hidden_states", stage, student, targets):
-            term = "hidden" if layer else "embedding"
-            projection = adapters[_projection(term, stage.options)]
-            losses[term].append(tinybert_hidden(target, projection(learned), mask))
-        for _, learned, target in layer_maps.layer_pairs("attention_logits", stage, student, targets):
-            losses["attention"].append(tinybert_attention(target, learned, mask))
-        outputs = logits_by_name(student.get("logits", ()))
-        if "prediction" in losses:
-            options = stage.options
-            losses["prediction"].append(
-                prediction_loss(
-                    targets,
-                    outputs,
-                    mask,
-                    temperature=options.temperature,
-                    mean_over_classes=options.mean_over_classes,
-                )
-            )
-        if "labels" in losses:
-            losses["labels"].append(labels_loss(stage, student, batch))
-        return {term: sum(layers[1:], layers[0]) for term, layers in losses.items()}
-
-
-def _projection(term: str, method: TinyBERT) -> str:
-    return "shared_projection" if method.shared_projection else f"{term}_projection"
+        return all_losses(stage, targets, student, adapters, batch)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from pocketbert.distillation import layer_maps
 from pocketbert.distillation.method import DistillationSpec, text_segments
+from pocketbert.distillation.transformer_distillation import layer_features
 from pocketbert.training.stage import Epochs, OptimizerConfig, Stage, Steps
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def general_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
     assert method.general_learning_rate is not None and method.masked_text is not None
     return Stage(
         name="general",
-        **_layer_features(spec, method),
+        **layer_features(spec, method.mapping, method.layer_terms),
         data="text",
         masked_text=method.masked_text,
         text_segments=1 if method.text_segments == 1 else text_segments(spec),
@@ -50,7 +50,7 @@ def intermediate_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
     epochs = _PAPER_EPOCHS if method.preset == "paper" else _AUTHORS_EPOCHS
     return Stage(
         name="intermediate",
-        **_layer_features(spec, method),
+        **layer_features(spec, method.mapping, method.layer_terms),
         data="task" if "augmentation" in method.without else "augmented",
         max_length=_task_length(spec, method),
         duration=Epochs(method.intermediate_epochs or method.epochs or epochs.get(spec.task.name, _OTHER_EPOCHS)),
@@ -111,26 +111,3 @@ def _task_length(spec: DistillationSpec, method: TinyBERT) -> int:
     if spec.task is not None and spec.task.kind == "span":
         return method.max_length or 384
     return method.max_length or (128 if spec.pairs else 64)
-
-
-def layer_map(spec: DistillationSpec, method: TinyBERT) -> layer_maps.LayerMap:
-    """Returns the layer map of the run."""
-    return layer_maps.named(method.mapping, spec.student.num_layers, spec.teacher.num_layers)
-
-
-def _layer_features(spec: DistillationSpec, method: TinyBERT) -> dict[str, Any]:
-    """Returns the weights of a stage, and the features of teacher and student that its losses read."""
-    terms = method.layer_terms
-    # Runs without losses on Transformer layers need no layer map, so they allow any depth.
-    mapped = layer_map(spec, method) if {"attention", "hidden"} & {*terms} else ()
-    own = tuple(range(1, len(mapped) + 1))
-    requests: list[dict[str, tuple[int, ...]]] = []
-    for layers in (mapped, own):
-        hidden = ((0,) if "embedding" in terms else ()) + (layers if "hidden" in terms else ())
-        request = {"hidden_states": hidden, "attention_logits": layers if "attention" in terms else ()}
-        requests.append({name: requested for name, requested in request.items() if requested})
-    return {
-        "teacher_features": requests[0],
-        "student_features": requests[1],
-        "weights": dict.fromkeys(terms, 1.0),
-    }
