@@ -9,6 +9,7 @@ import numpy as np
 
 from pocketbert import from_preset
 from pocketbert.configs import BottleneckConfig, EncoderConfig, QueryKeySource, TaskConfig
+from pocketbert.feedforward import FeedForwardConfig
 from pocketbert.model import Model
 from pocketbert.presets import preset
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -51,6 +52,22 @@ def mobilebert_config(query_key: QueryKeySource = "shared", **changes: object) -
         "bottleneck": BottleneckConfig(size=16, query_key=query_key),
     }
     return preset("mobilebert").config.replace(**{**sizes, **changes})
+
+
+def efficientbert_config(*expressions: str) -> EncoderConfig:
+    """An EfficientBERT with these expressions, one per layer."""
+    sizes = {
+        "vocab_size": len((SPECIAL + " " + WORDS).split()),
+        "hidden_size": 40,
+        "embedding_size": 12,
+        "num_layers": len(expressions),
+        "num_attention_heads": 4,
+        "head_size": 10,
+        "intermediate_size": 40,
+        "max_position_embeddings": 23,
+        "feedforward": FeedForwardConfig(expressions=expressions),
+    }
+    return preset("efficientbert").config.replace(**sizes)
 
 
 def network(

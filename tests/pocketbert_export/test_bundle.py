@@ -194,6 +194,23 @@ def test_fully_optimized_mobilebert_passes_its_gate(tmp_path: Path) -> None:
     assert networks.relative(expected, bundle.predictor().logits(TEXTS)) < 2e-4
 
 
+@pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8"])
+def test_expressions_pass_their_gate(tmp_path: Path, recipe: str) -> None:
+    """All operations; `mul` truncates an operand. The converter decomposes some activations."""
+    config = networks.efficientbert_config(
+        "tanh(linear2_2(gelu(linear2_2(x))))",
+        "sigmoid(linear1_3(relu(mul(linear1_3(x),x))))",
+        "leaky_relu(linear1_1(elu(linear1_1(max(x,swish(x))))))",
+        "add(x,linear1_2(swish(linear1_2(elu(x)))))",
+    )
+    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
+    model = networks.network(config, tokenizer=tokenizer)
+    bundle = export(model, tmp_path / "bundle", recipe=recipe, lengths=(11,), examples=examples())
+    expected = model(tokenizer(TEXTS, max_length=11))["logits"].numpy()
+    bound = {"float32": 2e-4, "dynamic_wi8": BOUNDS["dynamic_wi8"].largest_difference}[recipe]
+    assert networks.relative(expected, bundle.predictor().logits(TEXTS)) < bound
+
+
 def test_source_is_recorded_by_checksum(bundle: Bundle, directory: Path) -> None:
     from pocketbert.files import sha256
 
