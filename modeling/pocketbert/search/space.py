@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -101,6 +102,21 @@ class SearchSpace:
     def num_layers(self) -> int:
         """Expressions of a genotype."""
         return self.encoder.num_layers
+
+    @property
+    def size(self) -> float:
+        """Number of genotypes before constraints in stage 3; infinity in stages 1 and 2."""
+        if self.stage != 3:
+            return math.inf
+        return math.prod(len(self._shapes(parse(text).tree)) for text in self.winner)
+
+    def genotypes(self) -> Iterator[Genotype]:
+        """All genotypes of stage 3 that meet the constraints."""
+        trees = [parse(text).tree for text in self.winner]
+        for shapes in itertools.product(*map(self._shapes, trees)):
+            genotype = tuple(_text(tree, *shape) for tree, shape in zip(trees, shapes, strict=True))
+            if self.meets(genotype):
+                yield genotype
 
     def initial(self) -> tuple[Genotype, ...]:
         """Genotypes to evaluate first, as in the authors' code, if they meet the constraints.

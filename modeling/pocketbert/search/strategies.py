@@ -1,0 +1,279 @@
+"""Strategies: which genotype to try next, given the scores so far.
+
+A suggestion is a pure function of space, options, seed, history and index. A search that is killed and replayed from
+its journal therefore makes the same suggestions, without a saved state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+
+from pocketbert.errors import raise_if_any
+from pocketbert.options import option_problems
+from pocketbert.search.expressions import Genotype, pick
+from pocketbert.search.space import SearchSpace
+
+# Candidates that may be duplicates before a space counts as exhausted, unless it is small enough to enumerate.
+_TRIES = 1000
+_MOST_ENUMERATED = 1 << 14
+# Children of one generation that may be duplicates before a random candidate replaces them.
+_CHILDREN = 100
+# Candidates that may lie outside of LaNAS's region before any will do; 20,000 in the authors' code.
+_REGION_TRIES = 2000
+# Depth of LaNAS's tree is 1, plus 1 from each of these numbers of scores on (authors' code).
+_DEPTH_LEVELS = (400, 800, 1600, 3200)
+# Rows of a classifier's leaves: its default of 1 would fit the noise of scores.
+_LEAF_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A candidate of a search.
+
+    Attributes:
+      genotype: its expressions.
+      score: its score, higher is better; None if it is still training or has failed. Such a candidate is not suggested
+        again, and does not influence suggestions otherwise.
+    """
+
+    genotype: Genotype
+    score: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyOptions:
+    """How a search chooses candidates.
+
+    Attributes:
+      strategy: `lanas` samples from the region where classifiers expect scores above the median (Wang et al. 2019;
+        EfficientBERT's choice). `evolution` mutates good recent candidates (regularized evolution, Real et al. 2019).
+        `random` samples from the whole space.
+      initial_samples: random candidates before the first classifier of `lanas`. Reduce it for a short search.
+      refit_every: candidates between two fits of the classifiers of `lanas`.
+      exploration: weight of rarely visited regions in `lanas`, relative to scores; 0 always takes the best region, as
+        EfficientBERT's authors do.
+      population: recent candidates that `evolution` chooses parents from, and random ones at its start. Reduce it for a
+        short search.
+      tournament: candidates drawn from the population; the best one becomes the parent.
+      crossover_rate: fraction of candidates of `evolution` with two parents, crossed instead of mutated; 0 in the
+        paper.
+    """
+
+    strategy: Literal["lanas", "evolution", "random"] = "lanas"
+    initial_samples: int = 80
+    refit_every: int = 10
+    exploration: float = 0.0
+    population: int = 100
+    tournament: int = 25
+    crossover_rate: float = 0.0
+
+    GROUP: ClassVar[str] = "Strategy"
+
+    def __post_init__(self) -> None:
+        problems = option_problems(self, may_be_zero=("exploration", "crossover_rate"))
+        if self.crossover_rate > 1:
+            problems.append(f"crossover_rate must lie in [0, 1]; received {self.crossover_rate}")
+        raise_if_any(problems, "strategy")
+
+
+class Strategy(Protocol):
+    """A way to choose candidates."""
+
+    def suggest(self, history: Sequence[Scored], index: int) -> Genotype | None:
+        """The candidate to try next; it meets the constraints of the space.
+
+        Args:
+          history: all earlier candidates in the order of their suggestion, also running and failed ones.
+          index: number of this candidate, counted from 0. Together with the seed it selects the random numbers, so
+            several candidates can start with one history.
+
+        Returns:
+          a genotype that differs in text and values from all of `history`, see `SearchSpace.key`; None if 1,000 random
+          ones are all in `history`, and in a stage 3 of at most 16,384 genotypes only if all of them are.
+
+        Raises:
+          UserError: no genotype meets the constraints.
+        """
+        ...
+
+
+class RandomSearch:
+    """Random candidates of the space.
+
+    Args:
+      space: the search space.
+      options: see `StrategyOptions`.
+      seed: selects all random numbers together with the index; not negative.
+    """
+
+    def __init__(self, space: SearchSpace, options: StrategyOptions, seed: int) -> None:
+        self._space, self._options, self._seed = space, options, seed
+
+    def suggest(self, history: Sequence[Scored], index: int) -> Genotype | None:
+        """See `Strategy.suggest`."""
+        seen = {self._space.key(each.genotype) for each in history}
+        random = np.random.default_rng([self._seed, index])
+        scored = [each for each in history if each.score is not None and math.isfinite(each.score)]
+        for genotype in self._candidates(scored, index, random):
+            if self._space.key(genotype) not in seen:
+                return genotype
+        return None
+
+    def _candidates(self, scored: list[Scored], index: int, random: np.random.Generator) -> Iterator[Genotype]:
+        """Candidates in the order of preference."""
+        yield from self._space.initial()[index : index + 1]
+        yield from self._chosen(scored, index, random)
+        for _ in range(_TRIES):
+            yield self._space.sample(random)
+        if self._space.size <= _MOST_ENUMERATED:
+            yield from self._space.genotypes()
+
+    def _chosen(self, scored: list[Scored], index: int, random: np.random.Generator) -> Iterator[Genotype]:
+        """Candidates that the scores suggest."""
+        yield from ()
+
+
+class Evolution(RandomSearch):
+    """Regularized evolution (Real et al. 2019, algorithm 1).
+
+    The population is the latest candidates: each new one replaces the oldest. A tournament draws with replacement, as
+    in the paper. The initial genotypes of the space belong to the first population.
+    """
+
+    def _chosen(self, scored: list[Scored], index: int, random: np.random.Generator) -> Iterator[Genotype]:
+        population = scored[-self._options.population :]
+        if index < self._options.population or not population:
+            return
+        for _ in range(_CHILDREN):
+            parent = self._parent(population, random)
+            if random.random() < self._options.crossover_rate:
+                yield self._space.crossover(parent, self._parent(population, random), random)
+            else:
+                yield self._space.mutate(parent, random)
+
+    def _parent(self, population: list[Scored], random: np.random.Generator) -> Genotype:
+        drawn = [pick(random, population) for _ in range(self._options.tournament)]
+        return max(drawn, key=_score).genotype
+
+
+class LaNAS(RandomSearch):
+    """A tree of median splits that learns where good candidates are (Wang et al. 2019, as in EfficientBERT's code).
+
+    Each node splits its scored candidates at their median and trains a classifier for the two halves. Random candidates
+    are rejected until the classifiers place one in the selected leaf. The tree has depth 1, and one more from 400, 800,
+    1600 and 3200 scores on.
+
+    As in EfficientBERT's code, a node's value is its median. Departures from that code: scikit-learn's
+    GradientBoostingClassifier with fixed hyper-parameters replaces LightGBM tuned with hyperopt, see ADR 11; after
+    2,000 rejected candidates instead of 20,000, any new one is taken. The code selects the child with the higher value.
+    `exploration` c selects as LaNAS does, by value + 2c·sqrt(2 ln(n) / n_child) with the numbers of candidates n, which
+    include those tried since the last fit.
+    """
+
+    def __init__(self, space: SearchSpace, options: StrategyOptions, seed: int) -> None:
+        super().__init__(space, options, seed)
+        # The last tree, since ten suggestions use it.
+        self._fitted: tuple[list[Scored], _Region] | None = None
+
+    def _chosen(self, scored: list[Scored], index: int, random: np.random.Generator) -> Iterator[Genotype]:
+        initial = self._options.initial_samples
+        if index < initial or not scored:
+            return
+        # Parallel candidates may still run, so there can be fewer scores than initial samples.
+        later = max(len(scored) - initial, 0) % self._options.refit_every
+        split = len(scored) - later
+        path = self._tree(scored[:split]).path(self._encode(scored[split:]), self._options.exploration)
+        for _ in range(_REGION_TRIES):
+            genotype = self._space.sample(random)
+            features = np.array([self._space.features(genotype)])
+            if all(region.is_good(features)[0] == good for region, good in path):
+                yield genotype
+
+    def _tree(self, scored: list[Scored]) -> _Region:
+        if self._fitted is None or self._fitted[0] != scored:
+            depth = 1 + int(np.searchsorted(_DEPTH_LEVELS, len(scored)))
+            scores = np.array([_score(each) for each in scored])
+            self._fitted = scored, _fit_region(self._encode(scored), scores, depth)
+        return self._fitted[1]
+
+    def _encode(self, scored: list[Scored]) -> np.ndarray:
+        return np.array([self._space.features(each.genotype) for each in scored])
+
+
+@dataclass(frozen=True)
+class _Region:
+    """A node of LaNAS's tree.
+
+    Attributes:
+      value: median score.
+      count: scored candidates in it at the time of the fit.
+      classifier: predicts 1 for the good half; None for a leaf.
+      children: bad and good half; empty for a leaf.
+    """
+
+    value: float
+    count: int
+    classifier: Any = None
+    children: tuple[_Region, ...] = ()
+
+    def is_good(self, features: np.ndarray) -> np.ndarray:
+        """Which rows the classifier places in the good half."""
+        return self.classifier.predict(features) == 1
+
+    def path(self, later: np.ndarray, exploration: float) -> list[tuple[_Region, bool]]:
+        """Regions on the way to the selected leaf, and whether the way leads to the good half.
+
+        Args:
+          later: encoded candidates since the fit; each counts where the classifiers place it.
+          exploration: see `LaNAS`.
+        """
+        path, region = [], self
+        while region.children:
+            good = region.is_good(later) if len(later) else np.zeros(0, bool)
+            counts = [child.count + int(np.sum(good == side)) for side, child in enumerate(region.children)]
+            bounds = [
+                child.value + 2 * exploration * math.sqrt(2 * math.log(sum(counts)) / count)
+                for child, count in zip(region.children, counts, strict=True)
+            ]
+            selected = bounds[1] >= bounds[0]
+            path.append((region, selected))
+            region, later = region.children[selected], later[good == selected]
+        return path
+
+
+def _fit_region(features: np.ndarray, scores: np.ndarray, depth: int) -> _Region:
+    value = float(np.median(scores))
+    good = scores >= value
+    if depth == 0 or good.all():
+        return _Region(value, len(scores))
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    # 100 trees, as in the authors' code.
+    classifier = GradientBoostingClassifier(n_estimators=100, min_samples_leaf=_LEAF_SAMPLES, random_state=0)
+    classifier.fit(features, good.astype(int))
+    children = tuple(_fit_region(features[side], scores[side], depth - 1) for side in (~good, good))
+    return _Region(value, len(scores), classifier, children)
+
+
+def _score(candidate: Scored) -> float:
+    return -math.inf if candidate.score is None else candidate.score
+
+
+# Name → class with the arguments of `RandomSearch`. A new strategy is a row here and a choice of `strategy`.
+STRATEGIES: Mapping[str, type[RandomSearch]] = {"lanas": LaNAS, "evolution": Evolution, "random": RandomSearch}
+
+
+def open_strategy(space: SearchSpace, options: StrategyOptions, seed: int) -> Strategy:
+    """The strategy that the options name.
+
+    Args:
+      space: the search space.
+      options: see `StrategyOptions`.
+      seed: selects all random numbers together with the index; not negative.
+    """
+    return STRATEGIES[options.strategy](space, options, seed)
