@@ -125,7 +125,7 @@ BOUNDS: dict[str, Bounds] = {
 }
 
 
-class Scored(NamedTuple):
+class ScoredOutputs(NamedTuple):
     """Scores of a set of outputs.
 
     Attributes:
@@ -266,7 +266,9 @@ def check_labels(task: Task, reference: np.ndarray, answers: np.ndarray, bounds:
     )
 
 
-def check_metric(name: str, num_examples: int, reference: Scored, answers: Scored, bounds: Bounds) -> Check:
+def check_metric(
+    name: str, num_examples: int, reference: ScoredOutputs, answers: ScoredOutputs, bounds: Bounds
+) -> Check:
     """Checks that the metric drops by at most the bound, or by no more correct predictions than chance explains.
 
     Correct predictions count as in accuracy, because one may be worth 0.1 points of F1 or 0.4 points of Matthews

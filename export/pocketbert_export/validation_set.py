@@ -15,7 +15,7 @@ from pocketbert.tasks.base import Rows, SupervisedTask, Task
 from pocketbert.tasks.registry import get_task
 from pocketbert.tasks.texts import TextRows
 from pocketbert.tokenizers.base import Tokenizer
-from pocketbert_export.checks import Outputs, Scored
+from pocketbert_export.checks import Outputs, ScoredOutputs
 from pocketbert_export.length_buckets import Inputs
 
 # With int8, about 2 % of 3,000 predictions differ. By chance alone, the metric's standard deviation is
@@ -59,7 +59,7 @@ class ValidationSet:
         self.encoded: Inputs = {name: inputs[name] for name in INPUT_NAMES}
         self.count, self.source, self.labelled = len(self._rows), data.source, data.labelled
 
-    def score(self, name: str, outputs: Outputs, order: np.ndarray) -> Scored:
+    def score(self, name: str, outputs: Outputs, order: np.ndarray) -> ScoredOutputs:
         """Computes the metric of some outputs, and which predictions are correct.
 
         Args:
@@ -78,7 +78,7 @@ class ValidationSet:
         for output, values in outputs.items():
             ordered[output] = np.empty_like(values)
             ordered[output][places] = values
-        return Scored(*self._rows.score(ordered, name))
+        return ScoredOutputs(*self._rows.score(ordered, name))
 
 
 def gate_metric(task: TaskConfig | None, metric: str | None, examples: LabelledData | None) -> str | None:

@@ -13,7 +13,7 @@ from pocketbert.errors import UserError
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.registry import get_task
 from pocketbert_export import checks, file_checks
-from pocketbert_export.checks import BOUNDS, Scored
+from pocketbert_export.checks import BOUNDS, ScoredOutputs
 from pocketbert_export.op_histogram import OpHistogram, count_ops
 
 NAMES = {f"length_{length}": length for length in handmade.LENGTHS}
@@ -170,13 +170,13 @@ def test_labels_fail_when_clear_lead_flips() -> None:
     assert check.measured == 0.75
 
 
-def scored(metric: float, count: int, lost: int = 0, won: int = 0) -> list[Scored]:
+def scored(metric: float, count: int, lost: int = 0, won: int = 0) -> list[ScoredOutputs]:
     """The float model's answers and the bundle's: half are right, but for those that change."""
     reference = np.arange(count) % 2
     answers = reference.copy()
     answers[1 : 2 * lost : 2] = 0
     answers[0 : 2 * won : 2] = 1
-    return [Scored(0.85, reference), Scored(0.85 - metric / 100, answers)]
+    return [ScoredOutputs(0.85, reference), ScoredOutputs(0.85 - metric / 100, answers)]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,9 @@ def test_answers_may_be_right_in_part(lost: int, won: int, passes: bool) -> None
     # F1 of words, and each loses or wins a half: twice the root of 12 quarters is 3.5, of 5 2.2, of 4 2, of 6 2.4.
     reference, answers = np.full(500, 0.5), np.full(500, 0.5)
     reference[:lost], answers[-1 - won : -1] = 1.0, 1.0
-    found = checks.check_metric("f1", 500, Scored(0.7, reference), Scored(0.69, answers), BOUNDS["dynamic_wi8"])
+    found = checks.check_metric(
+        "f1", 500, ScoredOutputs(0.7, reference), ScoredOutputs(0.69, answers), BOUNDS["dynamic_wi8"]
+    )
     assert f"{lost / 2:g} lost, {won / 2:g} won" in found.reason
     assert found.passed is passes
 
@@ -233,7 +235,7 @@ def test_scores_may_lose_one_examples_worth() -> None:
         ("float32", 1000, 0.09, True),
         ("float32", 1000, 0.11, False),
     ):
-        both = (Scored(0.85, None), Scored(0.85 - points / 100, None))
+        both = (ScoredOutputs(0.85, None), ScoredOutputs(0.85 - points / 100, None))
         assert checks.check_metric("spearman", count, *both, BOUNDS[recipe]).passed is passes
 
 

@@ -62,7 +62,7 @@ def is_valid(tree: Node, size: int, intermediate_size: int, mismatch: WidthMisma
       mismatch: see `pocketbert.feedforward.aggregate`.
     """
     # Counting first spares the messages of `violations` for most random trees.
-    if sum(node.operation == LINEAR for node in tree) != _LINEAR_MAPS or violations(tree):
+    if _count_linears(tree) != _LINEAR_MAPS or violations(tree):
         return False
     return not width_problems(tree, size, intermediate_size, mismatch)
 
@@ -124,6 +124,7 @@ def crossover(one: Node, other: Node, random: np.random.Generator, rule: Rule, t
     return one
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def genotype_key(genotype: Genotype, size: int, intermediate_size: int, mismatch: WidthMismatch) -> Genotype:
     """Key of a network: equal for networks that compute the same function with equal weights, see `value_key`.
 
@@ -182,6 +183,10 @@ def pick(random: np.random.Generator, options: Sequence[T]) -> T:
 
 def _arity(operation: str) -> int:
     return 2 if operation in AGGREGATIONS else 1
+
+
+def _count_linears(tree: Node) -> int:
+    return (tree.operation == LINEAR) + sum(map(_count_linears, tree.arguments))
 
 
 def _size(tree: Node) -> int:
