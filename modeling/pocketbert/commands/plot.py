@@ -1,8 +1,8 @@
-r"""Draw the attention maps of any model for your text, and the share of [SEP] among the most attended tokens.
+r"""Draw attention maps for your text, the share of [SEP] among the most attended tokens, or feed-forward networks.
 
-PLOT is attention. With --text, every map shows one head's attention probabilities, with tokens on both axes. --student
-draws a second model next to the first one (MobileBERT, figure 3); by default, student layers are paired with the
-layers of --model by the uniform map. Depth, number of heads and tokenizer may differ.
+PLOT is attention or ffn. attention: with --text, every map shows one head's attention probabilities, with tokens on
+both axes. --student draws a second model next to the first one (MobileBERT, figure 3); by default, student layers are
+paired with the layers of --model by the uniform map. Depth, number of heads and tokenizer may differ.
 
 With --input, a table shows for each layer in how many texts [SEP] is among the top 1 and top 3 of the tokens that [CLS]
 attends to most, by the mean over heads ("Marginal Utility Diminishes", figures 6 and 14). --input is a .csv, .tsv or
@@ -11,12 +11,18 @@ attends to most, by the mean over heads ("Marginal Utility Diminishes", figures 
 --output gets report.html (one self-contained page), attention.png, and with --input separators.png and
 separators.json with the counts.
 
+ffn: a surface per model shows how nonlinear its feed-forward networks are (EfficientBERT, figure 5): the mean output
+of the last layer for inputs with two features from -15 to 5, without attention, with weights of 1 and biases of 0, and
+with the mean of residual and network instead of layer normalization. --model and --compare-with are presets, model
+directories or config.json files; weights are not used. --output gets report.html and ffn.png.
+
 Example:
   pocketbert plot attention --model=models/all-minilm --text="a gripping film" --output=runs/attention
   pocketbert plot attention --model=runs/teacher/model --student=runs/student/model --text="a gripping film" \
     --layers=2,12 --student-layers=1,6 --output=runs/attention-pair
   pocketbert plot attention --model=runs/sst2/model --input=glue/SST-2/dev.tsv --text-column=sentence \
     --output=runs/separators
+  pocketbert plot ffn --model=efficientbert --compare-with=bert_base_uncased,efficientbert_base --output=runs/ffn
 """
 
 from __future__ import annotations
@@ -28,13 +34,16 @@ from typing import TYPE_CHECKING, ClassVar
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
-from pocketbert.options import DirectoryPath, FilePath, option, option_problems
+from pocketbert.options import DirectoryPath, FilePath, PresetOrPath, option, option_problems
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import Examples
     from pocketbert.plots.separator_shares import SeparatorShares
 
-_PLOTS = ("attention",)
+_PLOTS = ("attention", "ffn")
+_FOR_MAPS = ("text", "text_pair", "student", "layers", "student_layers", "max_tokens")
+_FOR_TEXTS = ("input", "max_length", "batch_size")
+_FOR_TABLES = ("text_column", "pair_column", "separator", "skip_bad_rows")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +52,7 @@ class PlotOptions:
 
     Attributes:
       plot: what to draw.
-      model: model directory.
+      model: model directory; for ffn also a preset or a config.json.
       output: output folder.
       text: text whose attention maps to draw.
       text_pair: second text of a pair.
@@ -54,13 +63,14 @@ class PlotOptions:
       input: file of texts for the share of [SEP].
       max_length: maximum sequence length of texts in --input.
       batch_size: texts in --input per step.
-      overwrite: replace an existing folder of attention plots.
+      compare_with: more models, drawn next to the first one by ffn.
+      overwrite: replace an existing folder with the same plots.
     """
 
     GROUP: ClassVar = "Plot"
 
     plot: str = option(positional="PLOT", suggestions=lambda: _PLOTS)
-    model: DirectoryPath
+    model: PresetOrPath
     output: DirectoryPath
     text: str | None = None
     text_pair: str | None = None
@@ -71,6 +81,7 @@ class PlotOptions:
     input: FilePath | None = None
     max_length: int = 128
     batch_size: int = 32
+    compare_with: tuple[PresetOrPath, ...] = ()
     overwrite: bool = False
 
     def __post_init__(self) -> None:
@@ -85,15 +96,29 @@ def run(options: Options) -> None:
     own = options[PlotOptions]
     if own.plot not in _PLOTS:
         hint = did_you_mean(own.plot, _PLOTS)
-        raise UserError(f"PLOT must be {', '.join(_PLOTS)}; received {own.plot}{hint}")
+        raise UserError(f"PLOT must be {' or '.join(_PLOTS)}; received {own.plot}{hint}")
+    if own.plot == "ffn":
+        _plot_ffn(options)
+        return
+    if own.compare_with:
+        raise UserError(f"--compare-with is for ffn; received {own.plot}; pass --student for a second model")
     examples = _read(options)
     from pocketbert.plots.attention import PAGE_FILE, plot_attention
 
-    names = ("text", "text_pair", "student", "layers", "student_layers", "max_tokens", "max_length", "batch_size")
-    arguments = {name: getattr(own, name) for name in (*names, "overwrite")}
+    arguments = {name: getattr(own, name) for name in (*_FOR_MAPS, "max_length", "batch_size", "overwrite")}
     found = plot_attention(own.model, own.output, examples=examples, **arguments)
     for name, shares in found.shares.items():
         print(f"{name}\n{_table(shares)}\n" if len(found.shares) > 1 else f"{_table(shares)}\n")
+    print(Path(own.output) / PAGE_FILE)
+
+
+def _plot_ffn(options: Options) -> None:
+    own = options[PlotOptions]
+    if given := options.changed(*_FOR_MAPS, *_FOR_TEXTS, *_FOR_TABLES):
+        raise UserError(f"{', '.join(given)} is for attention; received ffn; leave it out")
+    from pocketbert.plots.ffn import PAGE_FILE, plot_ffn
+
+    plot_ffn([own.model, *own.compare_with], own.output, overwrite=own.overwrite)
     print(Path(own.output) / PAGE_FILE)
 
 
@@ -106,7 +131,7 @@ def _read(options: Options) -> Examples | None:
     path, table = options[PlotOptions].input, options[TableOptions]
     if path is not None and Path(path).suffix.lower() in SUFFIXES:
         return read_table(path, **table.rows)[0]
-    given = options.changed("text_column", "pair_column", "separator", "skip_bad_rows")
+    given = options.changed(*_FOR_TABLES)
     if given:
         raise UserError(f"{', '.join(given)} is for tables ({', '.join(SUFFIXES)}); received {path or 'no --input'}")
     if path is None:

@@ -63,7 +63,7 @@ def maps_png(sides: Sequence[tuple[str, AttentionMaps]], title: str) -> bytes:
       sides: name and maps of each model, with the same number of layers, drawn side by side.
       title: title of the figure.
     """
-    return _png(lambda figure: _draw_maps(figure, sides, title))
+    return draw_png(lambda figure: _draw_maps(figure, sides, title))
 
 
 def shares_png(models: Sequence[tuple[str, SeparatorShares]], separator: str) -> bytes:
@@ -73,10 +73,11 @@ def shares_png(models: Sequence[tuple[str, SeparatorShares]], separator: str) ->
       models: name and counts of each model.
       separator: the token.
     """
-    return _png(lambda figure: _draw_shares(figure, models, separator))
+    return draw_png(lambda figure: _draw_shares(figure, models, separator))
 
 
-def _png(draw: Callable[[Figure], None]) -> bytes:
+def draw_png(draw: Callable[[Figure], None]) -> bytes:
+    """Returns the PNG image of a figure that a function draws."""
     # The object-oriented interface has no global state and needs no display.
     import matplotlib
     from matplotlib import font_manager

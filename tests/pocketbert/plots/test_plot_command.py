@@ -153,4 +153,4 @@ def test_bad_input_writes_nothing(
 
 def test_other_plots_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plot", "atention", "--model=m", "--output=o", "--text=x"]) == 2
-    assert "PLOT must be attention; received atention (did you mean 'attention'?)" in capsys.readouterr().err
+    assert "PLOT must be attention or ffn; received atention (did you mean 'attention'?)" in capsys.readouterr().err
