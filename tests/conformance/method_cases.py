@@ -19,11 +19,18 @@ from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import initialize_adapters
 from pocketbert.distillation.method import DistillationSpec, Method, plan_stages
 from pocketbert.distillation.methods import get_method, names
+from pocketbert.feedforward import FeedForwardConfig
 from pocketbert.training.stage import LABEL_TERMS, Stage, Steps
 
 # Teacher and student for methods that need a family of their own; every other method takes these.
 PAIRS: dict[str, tuple[EncoderConfig, EncoderConfig]] = {
-    "mobilebert": (tiny_mobilebert.TEACHER.replace(num_layers=2), tiny_mobilebert.STUDENT.replace(num_layers=2))
+    "mobilebert": (tiny_mobilebert.TEACHER.replace(num_layers=2), tiny_mobilebert.STUDENT.replace(num_layers=2)),
+    "efficientbert": (
+        tiny_distillation.TEACHER,
+        tiny_distillation.STUDENT.replace(
+            feedforward=FeedForwardConfig(expressions=("linear2_2(gelu(mul(linear2_2(x),tanh(x))))",))
+        ),
+    ),
 }
 
 
