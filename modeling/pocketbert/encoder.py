@@ -134,6 +134,13 @@ class Encoder(tf_keras.Model):
             outputs["pooled_output"] = tf.tanh(self.pooler(sequence_output[:, 0]))
         return outputs
 
+    def embedded(self, inputs: Inputs, training: bool | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+        """The output of the embedding [B, S, H], and what the layers add to their attention logits [B, 1, 1, S]."""
+        inputs = complete_inputs(inputs)
+        with tf.control_dependencies(self._check_length(inputs["input_word_ids"])):
+            x = self.embeddings(inputs, training=training)
+        return x, self._mask_bias(inputs, x.dtype)
+
     @tf.autograph.experimental.do_not_convert
     def features(
         self, inputs: Inputs, request: FeatureRequest, training: bool | None = None
@@ -153,10 +160,7 @@ class Encoder(tf_keras.Model):
           UserError: an unknown name, a layer that the encoder does not have, or inputs that are too long.
         """
         wanted = resolve_request(request, self.config.num_layers)
-        inputs = complete_inputs(inputs)
-        with tf.control_dependencies(self._check_length(inputs["input_word_ids"])):
-            x = self.embeddings(inputs, training=training)
-        bias = self._mask_bias(inputs, x.dtype)
+        x, bias = self.embedded(inputs, training)
         found: dict[tuple[str, int], tf.Tensor] = {("hidden_states", 0): x}
         for layer in range(1, wanted.highest + 1):
             names = [name for name in ATTENTION_FEATURES if layer in wanted.layers.get(name, ())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,7 @@ class Model(tf_keras.Model):
         """Runs encoder and heads; for inputs and outputs see the class."""
         inputs = complete_inputs(inputs)
         encoded = self.encoder(inputs, training=training)
-        return self._head_outputs(encoded, inputs, training) if self.heads else encoded
+        return self.head_outputs(encoded, inputs, training) if self.heads else encoded
 
     @tf.autograph.experimental.do_not_convert
     def features(
@@ -124,7 +124,7 @@ class Model(tf_keras.Model):
         computed = {**requested, "hidden_states": (*hidden, top)}
         features = self.encoder.features(inputs, computed, training=training)
         encoded = self.encoder.pooled(features["hidden_states"].pop())
-        logits = list(self._head_outputs(encoded, inputs, training).values())
+        logits = list(self.head_outputs(encoded, inputs, training).values())
         return {name: logits if name == "logits" else features[name] for name in request}
 
     def compile(self, *arguments: Any, **options: Any) -> None:
@@ -303,16 +303,18 @@ class Model(tf_keras.Model):
             overwrite=overwrite,
         )
 
-    def _head_outputs(
-        self, encoded: dict[str, tf.Tensor], inputs: Inputs, training: bool | None
+    def head_outputs(
+        self, encoded: Mapping[str, tf.Tensor], inputs: Inputs, training: bool | None, heads: Collection[str] = ()
     ) -> dict[str, tf.Tensor]:
+        """The outputs of some heads (none given: all) for the encoder's outputs."""
         readable = {**encoded, "word_table": self.encoder.embeddings.output_table()}
         if "masked_lm_positions" in inputs:
             readable["masked_lm_positions"] = inputs["masked_lm_positions"]
         outputs: dict[str, tf.Tensor] = {}
         names = output_names(self.heads)
         for head, layer in self.heads.items():
-            outputs.update({names[head][own]: each for own, each in layer.outputs(readable, training).items()})
+            if not heads or head in heads:
+                outputs.update({names[head][own]: each for own, each in layer.outputs(readable, training).items()})
         return outputs
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 
 import tensorflow as tf
 
@@ -48,6 +48,7 @@ class Block(tf_keras.layers.Layer):
         attention_only: bool = False,
         training: bool | None = None,
         positions: tf.Tensor | None = None,
+        feed_forwards: Sequence[Callable[..., tf.Tensor]] | None = None,
     ) -> tuple[tf.Tensor | None, dict[str, tf.Tensor]]:
         """Runs the layer.
 
@@ -58,6 +59,7 @@ class Block(tf_keras.layers.Layer):
           attention_only: stop after these features, without the output.
           training: whether dropout is active.
           positions: int32 [B, T], compute the output for these tokens only.
+          feed_forwards: functions to call instead of `self.feed_forwards`.
         Returns:
           The feature map [B, T, H], or None with `attention_only`; and the wanted features.
         """
@@ -69,7 +71,7 @@ class Block(tf_keras.layers.Layer):
         if attention_only:
             return None, features
         inner = self.attention(context, residual, training=training)
-        for feed_forward in self.feed_forwards:
+        for feed_forward in self.feed_forwards if feed_forwards is None else feed_forwards:
             inner = feed_forward(inner, training=training)
         if self._config.bottleneck:
             inner = self.bottleneck(inner, self._read(x, positions), training=training)
@@ -134,12 +136,18 @@ class FeedForward(tf_keras.layers.Layer):
             self._tree = config.feedforward.expression(index).tree
             self._operations = feedforward_operations(config.feedforward.mismatch)
 
-    def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps [B, S, block_size] to the same shape."""
+    def call(
+        self,
+        x: tf.Tensor,
+        training: bool | None = None,
+        linears: Sequence[Callable[[tf.Tensor], tf.Tensor]] | None = None,
+    ) -> tf.Tensor:
+        """Maps [B, S, block_size] to the same shape; `linears` replace the two linear maps."""
+        intermediate, output_projection = linears or (self.intermediate, self.output_projection)
         if self._tree is None:
-            result = self.output_projection(activate(self.intermediate(x), self._activation))
+            result = output_projection(activate(intermediate(x), self._activation))
         else:
-            result = evaluate(self._tree, x, (self.intermediate, self.output_projection), self._operations)
+            result = evaluate(self._tree, x, (intermediate, output_projection), self._operations)
         return self.norm(self.dropout(result, training=training) + x)
 
 

@@ -30,7 +30,7 @@ class Dense(tf_keras.layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Maps [..., inputs] to [..., outputs]."""
-        return _affine(x, self.kernel, self.bias)
+        return affine(x, self.kernel, self.bias)
 
 
 def project(pairs: Sequence[tuple[tf.Tensor, Dense]], *, fused: bool) -> list[tf.Tensor]:
@@ -57,7 +57,7 @@ def project(pairs: Sequence[tuple[tf.Tensor, Dense]], *, fused: bool) -> list[tf
             continue
         kernel = tf.concat([linear.kernel for linear in linears], axis=1)
         bias = tf.concat([linear.bias for linear in linears], axis=0)
-        parts = tf.split(_affine(x, kernel, bias), [linear.bias.shape[0] for linear in linears], axis=-1)
+        parts = tf.split(affine(x, kernel, bias), [linear.bias.shape[0] for linear in linears], axis=-1)
         outputs.update(zip(positions, parts, strict=True))
     return [outputs[position] for position in range(len(pairs))]
 
@@ -89,7 +89,8 @@ def feedforward_operations(mismatch: WidthMismatch) -> dict[str, Callable[..., t
     }
 
 
-def _affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:
+def affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:
+    """x·kernel + bias on the last axis: maps [..., inputs] to [..., outputs]."""
     # CPU and TFLite kernels are fastest for one two-dimensional product.
     rows = tf.matmul(tf.reshape(x, [-1, kernel.shape[0]]), kernel)
     if bias is not None:
