@@ -42,9 +42,10 @@ TESTS = {
         for name in ("classification", "multi_label", "regression", "span", "next_sentence", "texts")
     },
     "modeling/pocketbert/tasks/question_answering.py": ["pocketbert/training/test_question_answering.py"],
+    "modeling/pocketbert/search/constraints.py": ["pocketbert/search/test_space.py"],
     **{
-        f"modeling/pocketbert/search/{name}.py": ["pocketbert/search"]
-        for name in ("expressions", "constraints", "space", "strategies")
+        f"modeling/pocketbert/search/{name}.py": [f"pocketbert/search/test_{name}.py"]
+        for name in ("expressions", "space", "strategies")
     },
     "export/pocketbert_export/checks.py": ["pocketbert_export/test_checks.py"],
     "export/pocketbert_export/graph_optimization.py": ["pocketbert_export/test_graph_optimization.py"],

@@ -90,6 +90,14 @@ def test_no_valid_try_gives_the_parent() -> None:
     assert len(tried) == 407
 
 
+def test_mutation_adds_four_levels_at_most() -> None:
+    tried: list[Node] = []
+    mutate(BASE, np.random.default_rng(6), lambda tree: bool(tried.append(tree)), 2000)
+    # A subtree of height 0 to 3 below `x` at depth 3, or instead of the root; then one operation.
+    heights = [tree.height for tree in tried]
+    assert (min(heights), max(heights)) == (1, 7)
+
+
 def test_crossover_reaches_every_exchange() -> None:
     one, other = "linear(relu(mul(linear(x),x)))", "tanh(linear(gelu(linear(max(x,tanh(x))))))"
     exchanged = {

@@ -165,6 +165,16 @@ def test_mutation_changes_one_layer(stage: int) -> None:
     assert len(changed) == 6
 
 
+def test_stage_1_mutates_operations_or_shape() -> None:
+    space = SearchSpace(encoder=_BASE, stage=1)
+    random = np.random.default_rng(15)
+    children = [space.mutate(_STAGE_1_WINNER, random) for _ in range(100)]
+    operations = sum(_operations(child) != _operations(_STAGE_1_WINNER) for child in children)
+    shapes = sum(_shapes(child) != _shapes(_STAGE_1_WINNER) for child in children)
+    # Half of 100, with a standard deviation of 5.
+    assert operations + shapes == 100 and 30 < operations < 70
+
+
 def test_crossover_exchanges_subtrees() -> None:
     space = SearchSpace(encoder=_encoder(2), stage=1)
     random = np.random.default_rng(9)

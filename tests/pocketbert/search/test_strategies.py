@@ -223,16 +223,22 @@ def test_exploration_selects_the_rarer_half(exploration: float, good: bool) -> N
 
 
 def test_depth_grows_with_scores() -> None:
-    features = np.arange(480.0)[:, None]
-    for scored, depth in ((399, 1), (400, 1), (401, 2)):
-        levels = 1 + int(np.searchsorted(strategies._DEPTH_LEVELS, scored))
-        path = strategies._fit_region(features[:scored], features[:scored, 0], levels).path(features[:0], 0.0)
-        assert len(path) == depth and all(good for _, good in path)
+    counts = (1, 400, 401, 800, 801, 1600, 1601, 3200, 3201)
+    assert [strategies._depth(count) for count in counts] == [1, 1, 2, 2, 3, 3, 4, 4, 5]
+    features = np.arange(24.0)[:, None]
+    path = strategies._fit_region(features, features[:, 0], 2).path(features[:0], 0.0)
+    assert [region.value for region, _ in path] == [11.5, 17.5] and all(good for _, good in path)
 
 
 def test_equal_scores_split_nothing() -> None:
     history = _search("lanas", _space(3), 30, lambda genotype: 0.5)
     assert len({each.genotype for each in history}) == 30
+
+
+def test_defaults_are_the_published_ones() -> None:
+    # The authors' arguments, and Real et al., section 3.
+    expected = StrategyOptions(initial_samples=80, refit_every=10, exploration=0, population=100, tournament=25)
+    assert StrategyOptions() == expected == dataclasses.replace(expected, strategy="lanas", crossover_rate=0)
 
 
 @pytest.mark.parametrize(
