@@ -39,7 +39,7 @@ SHAPES: tuple[Shape, ...] = tuple(itertools.product(STACKS, DIVISORS))
 STAGES = (1, 2, 3)
 
 # Tries of a mutation before the expression stays as it is, in the authors' code; stage 3 mutates none.
-_MUTATION_TRIES = {1: 1000, 2: 400, 3: 0}
+_MUTATION_TRIES = {1: 1000, 2: 400}
 _CROSSOVER_TRIES = 100
 # Candidates that may break a constraint before a search for the nearest one that keeps it, and starts of that search.
 _DRAWS, _STARTS = 100, 5
