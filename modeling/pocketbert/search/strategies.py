@@ -171,8 +171,8 @@ class LaNAS(RandomSearch):
     As in EfficientBERT's code, a node's value is its median. Departures from that code: scikit-learn's
     GradientBoostingClassifier with fixed hyper-parameters replaces LightGBM tuned with hyperopt, see ADR 11; after
     2,000 rejected candidates instead of 20,000, any new one is taken. The code selects the child with the higher value.
-    `exploration` c selects as LaNAS does, by value + 2c·sqrt(2 ln(n) / n_child) with the numbers of candidates n, which
-    include those tried since the last fit.
+    `exploration` c selects by an upper confidence bound, value + 2c·sqrt(2 ln(n) / n_child), with the numbers of
+    candidates n, which include those tried since the last fit.
     """
 
     def __init__(self, space: SearchSpace, options: StrategyOptions, seed: int) -> None:

@@ -212,7 +212,7 @@ class _FirstFeature:
 
 @pytest.mark.parametrize(
     ("exploration", "good"),
-    # Bounds of LaNAS: 0.9 + 2c·sqrt(2 ln 100 / 60) and 0.7 + 2c·sqrt(2 ln 100 / 40) are equal at c = 1.136.
+    # Upper confidence bounds: 0.9 + 2c·sqrt(2 ln 100 / 60) and 0.7 + 2c·sqrt(2 ln 100 / 40) are equal at c = 1.136.
     [(0.0, True), (1.13, True), (1.14, False)],
 )
 def test_exploration_selects_the_rarer_half(exploration: float, good: bool) -> None:
