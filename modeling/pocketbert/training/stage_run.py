@@ -34,7 +34,7 @@ from pocketbert.training.state import (
     training_variables,
     write_checkpoint,
 )
-from pocketbert.training.step import TrainingModel, adapter_variables, make_optimizer
+from pocketbert.training.step import TrainingModel, adapter_variables
 
 if TYPE_CHECKING:
     from pocketbert.training.trainer import Trainer
@@ -118,7 +118,7 @@ class StageRun:
         moments = read_arrays(checkpoint, "optimizer/") if self._carries_moments(state) else {}
         # Schedule and multipliers count steps of the stage; the optimizer's counter may have started earlier.
         first = int(moments["iterations"]) - (state.step - state.first_step) if moments else 0
-        optimizer = make_optimizer(self.stage, self.total_steps, first)
+        optimizer = self._training_model.make_optimizer(self.total_steps, first)
         self._training_model.compile(optimizer=optimizer)
         self.variables = training_variables(self._training_model, optimizer)
         if not begins:
@@ -143,7 +143,8 @@ class StageRun:
         """Runs the steps of an epoch from `start` on, lazily; yields the losses of each, float32 [loss_names]."""
         batches = self._distribution.batches(plan[start:], lambda rows: self._data.batches(rows, epoch))
         if self._step is None:
-            self._step = self._distribution.step(self._losses_of_step, batches)
+            traced = self._training_model.TRACED
+            self._step = self._distribution.step(self._losses_of_step, batches) if traced else self._losses_of_step
         for batch in batches:
             yield self._step(batch)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import tensorflow as tf
 
@@ -54,6 +54,9 @@ class TrainingModel(tf_keras.Model):
       adapters: trained layers between model and loss.
     """
 
+    # Whether the trainer compiles `update`; False for updates that make graphs of their parts.
+    TRACED: ClassVar = True
+
     def __init__(
         self, model: Trainable, objective: Objective, stage: Stage, *, adapters: Adapters | None = None
     ) -> None:
@@ -87,6 +90,10 @@ class TrainingModel(tf_keras.Model):
         """Random states of all dropout layers; checkpoints contain them."""
         return dropout_generators(self)
 
+    def make_optimizer(self, total_steps: int, first_step: int = 0) -> NamedOptimizer:
+        """Makes the stage's optimizer; see `make_optimizer`."""
+        return make_optimizer(self.stage, total_steps, first_step)
+
     def compile(self, *arguments: Any, **options: Any) -> None:
         """Keras' `compile`; also passes the weights' names to the optimizer's `bind` and builds the optimizer."""
         optimizer = arguments[0] if arguments else options.get("optimizer")
@@ -108,13 +115,13 @@ class TrainingModel(tf_keras.Model):
     @tf.autograph.experimental.do_not_convert
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Keras' hook: losses without dropout; returns means over the epoch so far."""
-        losses = _sum_over_replicas(self.losses(*_batch_and_targets(data), training=False))
+        losses = _sum_over_replicas(self.losses(*batch_and_targets(data), training=False))
         return self._mean(data, dict(zip(self.loss_names, tf.unstack(losses), strict=True)))
 
     @tf.autograph.experimental.do_not_convert
     def update(self, data: Any) -> dict[str, tf.Tensor]:
         """Updates the weights once; returns `loss` and the unweighted terms, float32 scalars."""
-        batch, targets = _batch_and_targets(data)
+        batch, targets = batch_and_targets(data)
         variables = list(self.trained_variables().values())
         if self.stage.micro_batches == 1:
             losses, gradients = self._losses_and_gradients(batch, targets, variables)
@@ -141,6 +148,14 @@ class TrainingModel(tf_keras.Model):
         Raises:
           UserError: the stage reads labels that the batch does not have.
         """
+        inputs, readable, targets = self.prepared(batch, targets)
+        features = self.model.features(
+            inputs, self.stage.student_features, training=bool(training and self.stage.student_dropout)
+        )
+        return self.losses_of(features, readable, targets)
+
+    def prepared(self, batch: Batch, targets: Targets | None) -> tuple[Batch, Batch, Targets]:
+        """Returns the model's inputs; inputs and labels for the objective; and targets, for `losses`."""
         stage = self.stage
         batch = complete_inputs(batch)
         inputs = {name: value for name, value in batch.items() if name not in LABEL_TERMS.values()}
@@ -152,10 +167,11 @@ class TrainingModel(tf_keras.Model):
         if targets is None:
             targets = self.targets(inputs)
         targets = {name: tf.stop_gradient(value) for name, value in targets.items()}
-        features = self.model.features(
-            inputs, stage.student_features, training=bool(training and stage.student_dropout)
-        )
-        readable = {**inputs, **{name: batch[name] for name in stage.label_names}}
+        return inputs, {**inputs, **{name: batch[name] for name in stage.label_names}}, targets
+
+    def losses_of(self, features: Features, readable: Batch, targets: Targets) -> tf.Tensor:
+        """Computes the loss and its unweighted terms from features of the model, for `losses`."""
+        stage = self.stage
         terms = self.objective.loss(stage, targets, features, self.adapters, readable)
         if set(terms) != set(stage.weights):
             raise ValueError(
@@ -170,7 +186,7 @@ class TrainingModel(tf_keras.Model):
         raise UserError("a training model cannot be saved or copied; save its model with save_pretrained(path)")
 
     def _mean(self, data: Any, losses: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        rows = tf.shape(_batch_and_targets(data)[0]["input_word_ids"])[0]
+        rows = tf.shape(batch_and_targets(data)[0]["input_word_ids"])[0]
         for mean in self._means:
             mean.update_state(losses[mean.name], sample_weight=rows)
         return {mean.name: mean.result() for mean in self._means}
@@ -227,7 +243,7 @@ class TrainingModel(tf_keras.Model):
         return losses, [None if skip else total for skip, total in zip(unused, sums, strict=True)]
 
 
-def _batch_and_targets(data: Any) -> tuple[Batch, Targets | None]:
+def batch_and_targets(data: Any) -> tuple[Batch, Targets | None]:
     """Splits an element of a dataset into a batch with labels and cached targets or None."""
     batch, *others = data if isinstance(data, tuple) else (data,)
     if not isinstance(batch, Mapping) or len(others) > 1:
@@ -252,13 +268,16 @@ def adapter_variables(adapters: Adapters) -> dict[str, tf.Variable]:
     }
 
 
-def make_optimizer(stage: Stage, total_steps: int, first_step: int = 0) -> NamedOptimizer:
+def make_optimizer(
+    stage: Stage, total_steps: int, first_step: int = 0, kind: Callable[..., NamedOptimizer] | None = None
+) -> NamedOptimizer:
     """Makes the optimizer of a stage, with its schedule and multiplier.
 
     Args:
       stage: the stage.
       total_steps: number of steps of the stage.
       first_step: the optimizer's step counter at the beginning of the stage; 0 unless moments are carried over.
+      kind: makes the optimizer; None for that of the stage's algorithm.
     """
     config = stage.optimizer
     warmup_steps = config.warmup(total_steps)
@@ -267,7 +286,7 @@ def make_optimizer(stage: Stage, total_steps: int, first_step: int = 0) -> Named
         if config.schedule == "constant"
         else LinearSchedule(config.learning_rate, total_steps, warmup_steps)
     )
-    kind = {"adamw": AdamW, "lamb": LAMB}[config.algorithm]
+    kind = kind or {"adamw": AdamW, "lamb": LAMB}[config.algorithm]
     multiplier = stage.learning_rate_multiplier
     return kind(
         _Later(schedule, first_step) if first_step else schedule,
