@@ -32,6 +32,7 @@ MODULES = (
     "pocketbert.pruning.run",
     "pocketbert.pruning.vocabulary",
     "pocketbert.plots.attention",
+    "pocketbert.search.run",
     "pocketbert_export.exporter",
     "pocketbert_export.predictors",
 )
@@ -74,6 +75,8 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
     plot += [f"--input={inputs / 'dev.csv'}", "--max-length=19", "--output=out"]
     prune = ["prune", f"--model={inputs / 'teacher'}", *table, "--layers=1", "--heads=2", "--intermediate-size=7"]
     prune += [*method[-2:], "--embedding-rank=3", "--batch-size=20", "--checkpoint-seconds=0", "--output=out"]
+    search = ["search", f"--teacher={inputs / 'teacher'}", f"--student={inputs / 'student' / 'config.json'}", *table]
+    search += [*method[-2:], "--candidates=2,1", "--supernet-epochs=1", "--output=out"]
     dump = ["cache-teacher", *method, "--output=out"]
     bundle = ["bundle", f"--model={inputs / 'plain'}", *table, *TRAINING, "--epochs=1", "--recipe=float32"]
     bundle += ["--lengths=16", "--output=out"]
@@ -93,6 +96,7 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
         "bundle": (bundle, None),
         "prune": (prune, None),
         "prune_overwrite": ([*prune, "--overwrite"], ["--batch-size=24"]),
+        "search": (search, None),
         "plot": (plot, None),
         "plot_overwrite": ([*plot, "--overwrite"], ["--text=a dull film"]),
         "trim_vocabulary": (trim, None),

@@ -32,6 +32,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pocketbert.commands.cache_teacher",
         "Cache the teacher's outputs, so that training runs without the teacher",
     ),
+    "search": (
+        "pocketbert_bench.commands.search",
+        "Search a student's feed-forward networks under a limit of size or latency (EfficientBERT)",
+    ),
     "prune": (
         "pocketbert.commands.prune",
         "Prune a fine-tuned model to fewer layers, heads and neurons (ROSITA)",

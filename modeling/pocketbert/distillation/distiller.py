@@ -108,7 +108,7 @@ class DistillationTrainer(Trainer):
 
     def run(self) -> dict[str, Any]:
         """See `Trainer`; adds the teacher's metrics, and the size of its cache."""
-        teacher_metrics = self._teacher_metrics()
+        teacher_metrics = self.score_teacher()
         size = None
         if self.plan.teacher_cache is not None:
             manifests = cached_manifests(self.plan.teacher_cache, self.plan.teacher_stages)
@@ -124,7 +124,7 @@ class DistillationTrainer(Trainer):
         with precision_policy(run.teacher_precision or run.precision):
             return from_pretrained(self.plan.teacher_directory)
 
-    def _teacher_metrics(self) -> dict[str, float] | None:
+    def score_teacher(self) -> dict[str, float] | None:
         """Measures a live teacher once per run, before training, or reads the metrics in the teacher cache."""
         plan, path = self.plan, self.folder / TEACHER_FILE
         if plan.teacher_cache is not None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from pocketbert.checkpoints.name_maps import parameter_count
 from pocketbert.configs import EncoderConfig
 from pocketbert.errors import raise_if_any
 from pocketbert.presets import encoder_flops
+
+if TYPE_CHECKING:
+    from pocketbert.search.space import SearchSpace
 
 
 class Constraint(Protocol):
@@ -42,6 +46,15 @@ class Constraint(Protocol):
         """A cost as text with its unit, for example `2.1 ms`."""
         ...
 
+    def prepare(self, folder: Path, space: SearchSpace) -> None:
+        """Makes measurements before the first call of `cost`, or reads those of an earlier attempt.
+
+        Args:
+          folder: folder of the search, for the measurements.
+          space: space of the first stage.
+        """
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterConstraint:
@@ -70,6 +83,9 @@ class ParameterConstraint:
         """The number as text."""
         return f"{cost:,.0f} parameters"
 
+    def prepare(self, folder: Path, space: SearchSpace) -> None:
+        """Measures nothing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FlopsConstraint:
@@ -96,6 +112,9 @@ class FlopsConstraint:
     def describe(self, cost: float) -> str:
         """The number in billions as text."""
         return f"{cost / 1e9:.6g} B FLOPs at {self.length} tokens"
+
+    def prepare(self, folder: Path, space: SearchSpace) -> None:
+        """Measures nothing."""
 
 
 def violation(constraints: Sequence[Constraint], config: EncoderConfig) -> float:

@@ -38,6 +38,12 @@ REPORT_FILE = "report.html"
 FINE_TUNED_FOLDER = "fine_tuned"
 COMPARISON_FILE = "comparison.json"
 IMPORTANCE_FILE = "importance.safetensors"
+JOURNAL_FILE = "journal.jsonl"
+TIME_FILE = "seconds.json"
+SUPERNET_FOLDER = "supernet"
+CANDIDATES_FOLDER = "candidates"
+STUDENT_FOLDER = "student"
+LATENCY_FILE = "latency.json"
 # Files next to the folders of several seeds.
 _SUMMARY_FILES = (COMMAND_FILE, RESULT_FILE, COMPARISON_FILE, REPORT_FILE)
 RUN_FILES = (
@@ -57,6 +63,12 @@ RUN_FILES = (
     FINE_TUNED_FOLDER,
     COMPARISON_FILE,
     IMPORTANCE_FILE,
+    JOURNAL_FILE,
+    TIME_FILE,
+    SUPERNET_FOLDER,
+    CANDIDATES_FOLDER,
+    STUDENT_FOLDER,
+    LATENCY_FILE,
 )
 # Leftovers of atomic writers that were killed; safetensors uses names of its own.
 _ASIDE = (*(f".{name}.{PARTIAL}" for name in RUN_FILES), ".tmp??????", f"{STAGES_FOLDER}/*/.*")

@@ -1,0 +1,167 @@
+r"""Search the feed-forward networks of a small student under a limit of latency or size (EfficientBERT).
+
+The search warms up a supernet, the base architecture with the most stacks and the full width. Each candidate starts
+from slices of it, trains for a short time and is scored on held-out training examples. --output gets
+student/config.json (the best architecture), supernet/model/, journal.jsonl with a line per candidate, report.html and
+result.json, which is also printed. Rerun the same command to resume; only candidates that were training start again.
+
+Limits: --max-parameters, --max-flops, or --max-latency-ms, which predicts the latency of an exported bundle from
+measurements of its parts on this machine. The report shows score against the limited quantity.
+
+Distil the best architecture next, with its supernet:
+  pocketbert distill --method=efficientbert --student=SEARCH/student/config.json --supernet=SEARCH/supernet/model …
+
+Example:
+  pocketbert search --teacher=runs/reviews/model --student=efficientbert_tiny --train-file=train.csv \
+    --text-column=review --label-column=stars --max-parameters=9500000 --minutes=10 --output=runs/search
+  pocketbert search --teacher=runs/sst2/model --student=efficientbert_base --task=sst2 --data=glue --text=wikipedia \
+    --preset=paper --min-parameters=15000000 --max-parameters=16000000 --output=runs/search
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+from pocketbert.search.strategies import StrategyOptions
+
+from pocketbert.commands import runs, task_options
+from pocketbert.commands.command_line import OptionGroup, Options
+from pocketbert.commands.runs import RunFolderOptions
+from pocketbert.commands.task_options import TableOptions, TaskOptions
+from pocketbert.errors import raise_if_any
+from pocketbert.options import AnyPath, DirectoryPath, PresetOrPath
+from pocketbert.search.config import SearchConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchModelOptions:
+    """Teacher and base architecture.
+
+    Attributes:
+      teacher: model directory of the teacher, fine-tuned on the task.
+      student: base architecture: a preset or config.json.
+      text: plain text that warms up the supernet: a file or folder.
+    """
+
+    GROUP: ClassVar = "Model"
+
+    teacher: DirectoryPath
+    student: PresetOrPath
+    text: AnyPath | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LimitOptions:
+    """Limits of candidates.
+
+    Attributes:
+      min_parameters: minimum number of weights of the encoder.
+      max_parameters: maximum number of weights of the encoder, including a pooler.
+      max_flops: maximum number of floating-point operations for a text with --max-length tokens.
+      max_latency_ms: maximum latency on this machine in milliseconds, with one thread.
+      recipe: recipe of the exported file, for --max-latency-ms.
+      length: tokens of the text, for --max-latency-ms (default: --max-length).
+    """
+
+    GROUP: ClassVar = "Limits"
+
+    min_parameters: int | None = None
+    max_parameters: int | None = None
+    max_flops: int | None = None
+    max_latency_ms: float | None = None
+    recipe: str = "dynamic_wi8"
+    length: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParallelOptions:
+    """Workers.
+
+    Attributes:
+      parallel: number of candidates that train at the same time; they share the cores.
+      ray: address of a Ray cluster, for example auto; its machines must share the storage of all files.
+    """
+
+    GROUP: ClassVar = "Run"
+
+    parallel: int = 1
+    ray: str | None = None
+
+
+OPTIONS = (
+    SearchModelOptions,
+    TaskOptions,
+    TableOptions,
+    SearchConfig,
+    StrategyOptions,
+    LimitOptions,
+    ParallelOptions,
+    OptionGroup(RunFolderOptions, without=("seeds",)),
+)
+# Graphs of candidates leak about 8 MiB each.
+_CANDIDATES_A_PROCESS = 20
+
+
+def run(options: Options) -> int | None:
+    """Searches; prints the result as JSON."""
+    problems = task_options.problems(options[TaskOptions])
+    if options[ParallelOptions].parallel < 1:
+        problems.append(f"--parallel must be positive; received {options[ParallelOptions].parallel}")
+    limits = options[LimitOptions]
+    for name in ("min_parameters", "max_parameters", "max_flops", "max_latency_ms", "length"):
+        if (value := getattr(limits, name)) is not None and not value > 0:
+            problems.append(f"--{name.replace('_', '-')} must be positive; received {value}")
+    if limits.max_latency_ms is None and (alone := options.changed("recipe", "length")):
+        problems.append(f"{', '.join(alone)} must be used with --max-latency-ms; received no latency")
+    raise_if_any(problems, "search")
+
+    from pocketbert.search.run import search
+
+    task = task_options.read(options[TaskOptions], options[TableOptions])
+
+    def make() -> dict[str, Any]:
+        place, models = options[RunFolderOptions], options[SearchModelOptions]
+        result = search(
+            models.student,
+            task,
+            place.output,
+            teacher=models.teacher,
+            text=models.text,
+            config=options[SearchConfig],
+            strategy=options[StrategyOptions],
+            constraints=_constraints(options, task.task),
+            workers=_workers(options[ParallelOptions]),
+            overwrite=place.overwrite,
+        )
+        return dataclasses.asdict(result)
+
+    return runs.print_result(options, make)
+
+
+def _constraints(options: Options, task: Any) -> list[Any]:
+    from pocketbert.search.constraints import FlopsConstraint, ParameterConstraint
+
+    limits = options[LimitOptions]
+    found: list[Any] = []
+    if limits.max_latency_ms is not None:
+        from pocketbert_bench.latency_model import LatencyConstraint
+        from pocketbert_export.recipes import get_recipe
+
+        recipe, length = get_recipe(limits.recipe).name, limits.length or options[SearchConfig].max_length
+        found.append(LatencyConstraint(limit=limits.max_latency_ms, recipe=recipe, length=length, task=task))
+    if limits.min_parameters is not None or limits.max_parameters is not None:
+        most = math.inf if limits.max_parameters is None else limits.max_parameters
+        found.append(ParameterConstraint(minimum=limits.min_parameters or 0, limit=most))
+    if limits.max_flops is not None:
+        found.append(FlopsConstraint(limit=limits.max_flops, length=options[SearchConfig].max_length))
+    return found
+
+
+def _workers(options: ParallelOptions) -> Any:
+    from pocketbert.training.grid_workers import InTurn, Processes, Ray
+
+    if options.ray:
+        return Ray(options.parallel, options.ray)
+    return InTurn() if options.parallel == 1 else Processes(options.parallel, _CANDIDATES_A_PROCESS)

@@ -1,0 +1,346 @@
+"""Latency of searched networks on this machine: parts are measured, whole networks are predicted."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.errors import UserError
+from pocketbert.feedforward import ACTIVATIONS, INPUT, LINEAR, Node
+from pocketbert.files import write_bytes, write_json
+from pocketbert.progress import bar, log_info
+from pocketbert.search.space import SearchSpace
+from pocketbert.training.run_folder import LATENCY_FILE, read_record
+
+# Copies of an operation in one graph, so that it takes longer than the call itself.
+_COPIES = 8
+_ROUNDS = 15
+# Whole networks that fit the two coefficients, and those that measure the error.
+_FITTED, _HELD_OUT = 6, 4
+_MEASUREMENTS = 3
+
+Graph = Callable[[Any, Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class LatencyModel:
+    """Predicts the latency of one text.
+
+    latency = base + factor · sum of the parts of all feed-forward networks. The last layer counts for one token, since
+    exported models compute it for the first token only.
+
+    Attributes:
+      parts: name of a part → microseconds for one text.
+      base: microseconds of everything but the feed-forward networks.
+      factor: ratio of a whole network to the sum of its parts.
+      errors: relative errors of the prediction for networks that were not used to fit `base` and `factor`.
+      length: tokens per text.
+    """
+
+    parts: Mapping[str, float]
+    base: float
+    factor: float
+    errors: tuple[float, ...]
+    length: int
+
+    def predict(self, config: EncoderConfig) -> float:
+        """Latency in milliseconds."""
+        return (self.base + self.factor * parts_us(self.parts, config, self.length)) / 1e3
+
+
+def parts_us(parts: Mapping[str, float], config: EncoderConfig, length: int) -> float:
+    """Sum of the parts of all feed-forward networks of an encoder, in microseconds."""
+    assert config.feedforward is not None
+    total = 0.0
+    for layer in range(config.num_layers):
+        expression = config.feedforward.expression(layer)
+        stacked, inner_size = config.feedforward_networks(layer)
+        share = 1 / length if layer == config.num_layers - 1 else 1.0
+        names = part_names(expression.tree, config.block_size, inner_size)
+        total += share * stacked * sum(parts[name] for name in names)
+    return total
+
+
+def part_names(tree: Node, size: int, inner_size: int) -> list[str]:
+    """Names of the parts of one feed-forward network.
+
+    Args:
+      tree: the operations.
+      size: width of input and output.
+      inner_size: inner width.
+    """
+    names = ["norm", f"linear {size} {inner_size}"]
+    widths = iter((inner_size, size))
+
+    def width_of(node: Node) -> int:
+        if node.operation == INPUT:
+            return size
+        operands = [width_of(argument) for argument in node.arguments]
+        if node.operation == LINEAR:
+            return next(widths)
+        width = min(operands)
+        # The runtime computes a relu in the linear map before it.
+        if node.operation != "relu" or node.arguments[0].operation != LINEAR:
+            names.append(f"{node.operation} {width}")
+        if max(operands) > width:
+            names.append(f"slice {max(operands)} {width}")
+        return width
+
+    width_of(tree)
+    return names
+
+
+@dataclasses.dataclass(kw_only=True)
+class LatencyConstraint:
+    """A largest latency on this machine, with one thread.
+
+    Attributes:
+      limit: milliseconds for one text.
+      recipe: recipe of the exported file.
+      length: tokens per text.
+      task: task of the exported network.
+      model: the fitted model, made by `prepare`.
+    """
+
+    limit: float
+    recipe: str
+    length: int
+    task: TaskConfig
+    model: LatencyModel | None = None
+    name = "latency_ms"
+    minimum = 0.0
+
+    def cost(self, config: EncoderConfig) -> float:
+        """Predicted milliseconds."""
+        assert self.model is not None
+        return self.model.predict(config)
+
+    def describe(self, cost: float) -> str:
+        """The latency with its unit and the settings."""
+        return f"{cost:.3g} ms with {self.recipe} at {self.length} tokens"
+
+    def prepare(self, folder: Path, space: SearchSpace) -> None:
+        """Measures parts and whole networks, or reads the measurements of an earlier attempt.
+
+        Args:
+          folder: folder of the search; receives `latency.json`.
+          space: the first stage's space.
+        """
+        path = folder / LATENCY_FILE
+        if not path.exists():
+            write_json(path, dataclasses.asdict(fit(space, self.task, self.recipe, self.length)))
+        self.model = LatencyModel(**{**read_record(path), "errors": tuple(read_record(path)["errors"])})
+        log_info(
+            f"latency with {self.recipe} at {self.length} tokens: median error "
+            f"{100 * statistics.median(self.model.errors):.1f} % on {len(self.model.errors)} held-out networks"
+        )
+
+
+def fit(space: SearchSpace, task: TaskConfig, recipe: str, length: int, seed: int = 0) -> LatencyModel:
+    """Measures the parts of a search space and fits whole networks to them.
+
+    Args:
+      space: the space; its constraints are not used.
+      task: task of the networks.
+      recipe: recipe of the exported files.
+      length: tokens per text.
+      seed: seed of the random networks.
+    """
+    free = dataclasses.replace(space, stage=1, winner=(), constraints=())
+    random = np.random.default_rng(seed)
+    count = _FITTED + _HELD_OUT - 2
+    # The cheapest and the dearest network span the range.
+    ends = [(f"linear{shape}(gelu(linear{shape}(x)))",) * free.num_layers for shape in ("1_4", "4_1")]
+    configs = [free.config(genotype) for genotype in (*ends, *(free.sample(random) for _ in range(count)))]
+    with tempfile.TemporaryDirectory() as folder:
+        parts = _measure_parts(Path(folder), free.encoder, recipe, length)
+        whole = _measure_networks(Path(folder), configs, task, recipe, length)
+    sums = np.array([parts_us(parts, config, length) for config in configs])
+    # Relative errors count, so that cheap networks fit as well as dear ones.
+    design = np.stack([np.ones(_FITTED), sums[:_FITTED]], 1) / whole[:_FITTED, None]
+    base, factor = np.linalg.lstsq(design, np.ones(_FITTED), rcond=None)[0]
+    errors = np.abs(base + factor * sums[_FITTED:] - whole[_FITTED:]) / whole[_FITTED:]
+    return LatencyModel(parts, float(base), float(factor), tuple(errors.tolist()), length)
+
+
+def _measure_networks(
+    folder: Path, configs: Sequence[EncoderConfig], task: TaskConfig, recipe: str, length: int
+) -> np.ndarray:
+    """Median latencies of whole networks with random weights, in microseconds."""
+    from pocketbert import from_preset
+    from pocketbert_bench import host
+    from pocketbert_bench.configurations import Call, Configuration
+    from pocketbert_export.convert import to_tflite
+    from pocketbert_export.graph_optimization import optimize_graph
+    from pocketbert_export.graph_optimization_options import GraphOptimizations
+    from pocketbert_export.recipes import get_recipe
+    from pocketbert_export.signatures import signature_name
+
+    # The latency does not depend on the weights.
+    ids = [1 + number % (configs[0].vocab_size - 1) for number in range(length)]
+    inputs = {"input_word_ids": ids, "input_mask": [1] * length, "input_type_ids": [0] * length}
+    found = []
+    with bar(len(configs), "converting networks", "network") as progress:
+        for number, config in enumerate(configs):
+            model = optimize_graph(from_preset(config, [task]), GraphOptimizations())
+            path = folder / f"network-{number}.tflite"
+            write_bytes(path, to_tflite(model, (length,), get_recipe(recipe)))
+            found.append(
+                Configuration(
+                    label=f"network {number}",
+                    model="network",
+                    recipe=recipe,
+                    model_path=path,
+                    length=length,
+                    threads=1,
+                    calls=(Call(signature=signature_name(length), inputs=inputs, expected=None),),
+                )
+            )
+            progress.update()
+    measured = host.measure(found, host.QUICK)
+    if problems := [each.error for each in measured if each.error]:
+        raise UserError(f"networks must run to be measured; received: {problems[0]}")
+    return np.array([statistics.median(each.latency_us) for each in measured])
+
+
+def _measure_parts(folder: Path, encoder: EncoderConfig, recipe: str, length: int) -> dict[str, float]:
+    """Microseconds of every part of a search space's feed-forward networks."""
+    from pocketbert_bench.configurations import Call, Configuration
+    from pocketbert_bench.host import Worker
+
+    size = encoder.block_size
+    inner = sorted({encoder.intermediate_size // divisor for divisor in (1, 2, 3, 4)}, reverse=True)
+    parts = _Parts(size, inner)
+    path = folder / "parts.tflite"
+    write_bytes(path, parts.convert(recipe, length))
+    ids = [number % 7 for number in range(length)]
+    calls = [Call(signature=name, inputs={"ids": ids}, expected=None) for name in parts.signatures.values()]
+    numbers = list(range(len(calls)))
+    random = np.random.default_rng(0)
+    samples: list[list[float]] = [[] for _ in numbers]
+    configuration = Configuration(
+        label="parts", model="parts", recipe=recipe, model_path=path, length=length, threads=1, calls=tuple(calls)
+    )
+    with Worker(configuration) as worker, bar(_ROUNDS, "measuring operations", "round") as progress:
+        worker.run(numbers * 3)
+        for _ in range(_ROUNDS):
+            # The first call of each part refills the caches.
+            order = [int(number) for number in random.permutation(numbers) for _ in range(_MEASUREMENTS + 1)]
+            for position, (number, value) in enumerate(zip(order, worker.run(order), strict=True)):
+                if position % (_MEASUREMENTS + 1):
+                    samples[number].append(value)
+            progress.update()
+    medians = dict(zip(parts.signatures, (statistics.median(each) for each in samples), strict=True))
+    return {
+        name: max((medians[name] - medians[base]) / _COPIES, 0.0) for name, base in parts.bases.items() if name != base
+    }
+
+
+class _Parts:
+    """A graph per part: copies of an operation between look-ups of ids and one number as output.
+
+    Args:
+      size: width of input and output of a network.
+      inner_sizes: inner widths.
+    """
+
+    def __init__(self, size: int, inner_sizes: Sequence[int]) -> None:
+        from pocketbert.layers.core import Dense, LayerNorm, feedforward_operations
+
+        self._graphs: dict[str, tuple[int, Graph]] = {}
+        # Name → graph whose time is subtracted.
+        self.bases: dict[str, str] = {}
+        operations = feedforward_operations("truncate")
+        for width in sorted({size, *inner_sizes}):
+            self._add(f"base {width}", width, _same)
+            self._add(f"add {width}", width, operations["add"], f"base {width}")
+            for name in ("mul", "max"):
+                self._add(f"{name} {width}", width, operations[name], f"base {width}")
+            for name in ACTIVATIONS:
+                self._add(f"{name} {width}", width, _after_addition(operations[name]), f"add {width}")
+        for narrow in inner_sizes:
+            if narrow != size:
+                wide, cut = max(size, narrow), min(size, narrow)
+                self._add(f"slice {wide} {cut}", wide, _cut(cut), f"add {wide}")
+            first, second = Dense(size, narrow), Dense(narrow, size)
+            for layer in (first, second):
+                layer.kernel.assign(np.random.default_rng(narrow).normal(0, 0.05, layer.kernel.shape))
+            name = f"linear {size} {narrow}"
+            self._add(name, size, _linears(first, second), f"base {size}", (first, second))
+        norm = LayerNorm(size, 1e-12)
+        self._add("norm", size, _after_addition(norm), f"base {size}", (norm,))
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """Name of a part → name of its signature."""
+        return {name: name.replace(" ", "_") for name in self._graphs}
+
+    def _add(self, name: str, width: int, graph: Graph, base: str = "", layers: Sequence[Any] = ()) -> None:
+        self._graphs[name] = width, graph
+        self.bases[name] = base or name
+        self._layers = [*getattr(self, "_layers", []), *layers]
+
+    def convert(self, recipe: str, length: int) -> bytes:
+        """Converts all parts to one file with a signature each."""
+        import tensorflow as tf
+
+        from pocketbert_export.recipes import configure, get_recipe
+
+        module = tf.Module()
+        module.layers = self._layers
+        module.tables = {}
+        functions = {}
+        for name, (width, graph) in self._graphs.items():
+            if str(width) not in module.tables:
+                values = np.random.default_rng(width).normal(0, 1, [7, width])
+                module.tables[str(width)] = tf.Variable(values, dtype=tf.float32)
+            functions[self.signatures[name]] = tf.function(
+                _part(module.tables[str(width)], graph),
+                input_signature=[tf.TensorSpec([1, length], tf.int32, name="ids")],
+            ).get_concrete_function()
+        with tempfile.TemporaryDirectory() as folder:
+            tf.saved_model.save(module, folder, signatures=functions)
+            converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(functions))
+            configure(converter, get_recipe(recipe))
+            content: bytes = converter.convert()
+        return content
+
+
+def _part(table: Any, graph: Graph) -> Callable[[Any], dict[str, Any]]:
+    """The graph of one part, for ids [1, length]."""
+    import tensorflow as tf
+
+    def compute(ids: Any) -> dict[str, Any]:
+        x, y = tf.gather(table, ids), tf.gather(table, ids[:, ::-1])
+        for _ in range(_COPIES):
+            x = graph(x, y)
+        return {"value": x[:, 0, :1]}
+
+    return compute
+
+
+def _same(x: Any, _: Any) -> Any:
+    return x
+
+
+def _after_addition(operation: Callable[[Any], Any]) -> Graph:
+    """With an addition between them, the converter cannot merge equal operations."""
+    return lambda x, y: operation(x + y)
+
+
+def _linears(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Graph:
+    return lambda x, _: second(first(x))
+
+
+def _cut(width: int) -> Graph:
+    """Cuts both operands of an addition, and joins the result with the other features."""
+    import tensorflow as tf
+
+    return lambda x, y: tf.concat([x[..., :width] + y[..., :width], x[..., width:]], axis=-1)

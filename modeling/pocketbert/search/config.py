@@ -1,0 +1,154 @@
+"""Options and result of a search. The fields become flags and docs. Nothing here imports TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pocketbert.errors import raise_if_any
+from pocketbert.options import option_problems
+
+# Stage → what it searches (EfficientBERT, section 3.2).
+STAGES = {1: "operations, stacks and widths", 2: "operations"}
+# Values for options that are None. The paper's are those of section 4.3; table 6 counts the candidates.
+_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "quick": {
+        "candidates": (40, 20),
+        "supernet_epochs": 10,
+        "candidate_epochs": 1,
+        "candidate_share": 0.5,
+        "score_share": 0.2,
+        "batch_size": 32,
+        "text_batch_size": 32,
+    },
+    "paper": {
+        "candidates": (1900, 100),
+        "supernet_epochs": 10,
+        "candidate_epochs": 3,
+        "candidate_share": 0.1,
+        "score_share": 0.01,
+        "batch_size": 256,
+        "text_batch_size": 256,
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchConfig:
+    """Options of a search for feed-forward networks (EfficientBERT, Dong et al. 2021, sections 3.2 and 4.3).
+
+    A supernet is warmed up first: the base architecture with the most stacks and the full width. Every candidate starts
+    from slices of it, trains for a short time on a part of the training examples, and is scored on another part. The
+    second stage starts from the winner of the first.
+
+    Departures: the parts are drawn with the seed; the authors take the first 10 % and the last 1 %. Without plain text,
+    the supernet is warmed up on the task's examples, and candidates train on these only.
+
+    Attributes:
+      method: search method: `efficientbert`.
+      preset: source of defaults: `quick` for small data and small machines, or `paper`.
+      stages: stages to run: 1 searches operations, stacks and widths, 2 operations only.
+      candidates: maximum number of candidates in each stage (default: quick 40,20; paper 1900,100).
+      minutes: time for all candidates; after it, no further candidate starts.
+      supernet_epochs: passes over the data that warm up the supernet (default: 10).
+      candidate_epochs: passes of each candidate over its examples (default: quick 1, paper 3).
+      candidate_share: share of the training examples on which candidates train (default: quick 0.5, paper 0.1).
+      score_share: share of the training examples on which candidates are scored (default: quick 0.2, paper 0.01).
+      candidate_text_steps: steps of each candidate on plain text, before its examples; the paper's is one pass over 2 %
+        of Wikipedia.
+      batch_size: batch size on examples (default: quick 32, paper 256).
+      text_batch_size: batch size on plain text (default: quick 32, paper 256).
+      learning_rate: peak learning rate on examples (paper).
+      text_learning_rate: peak learning rate on plain text (paper).
+      max_length: maximum sequence length.
+      seed: seed of the search, of new weights and of the examples' order.
+    """
+
+    GROUP: ClassVar = "Search"
+    COMMON: ClassVar = ("method", "preset", "candidates", "minutes", "max_length", "seed")
+
+    method: Literal["efficientbert"] = "efficientbert"
+    preset: Literal["quick", "paper"] = "quick"
+    stages: tuple[int, ...] = (1, 2)
+    candidates: tuple[int, ...] = ()
+    minutes: float | None = None
+    supernet_epochs: int | None = None
+    candidate_epochs: int | None = None
+    candidate_share: float | None = None
+    score_share: float | None = None
+    candidate_text_steps: int = 0
+    batch_size: int | None = None
+    text_batch_size: int | None = None
+    learning_rate: float = 4e-4
+    text_learning_rate: float = 1e-4
+    max_length: int = 128
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        problems = option_problems(self, may_be_zero=("seed", "candidate_text_steps"))
+        known = tuple(STAGES)
+        if not self.stages or tuple(sorted(set(self.stages))) != self.stages or not set(self.stages) <= set(known):
+            problems.append(f"stages must be ascending numbers from {known}; received {self.stages}")
+        if self.candidates and len(self.candidates) != len(self.stages):
+            problems.append(
+                f"candidates must be one number per stage, {len(self.stages)}; received {len(self.candidates)}"
+            )
+        if any(count < 1 for count in self.candidates):
+            problems.append(f"candidates must be positive; received {self.candidates}")
+        shares = self.resolved_shares
+        if not problems and not (0 < shares[0] < 1 and 0 < shares[1] < 1 and sum(shares) <= 1):
+            problems.append(
+                "candidate_share and score_share must lie between 0 and 1 and add up to at most 1; received "
+                f"{shares[0]} and {shares[1]}"
+            )
+        raise_if_any(problems, "search options")
+
+    @property
+    def resolved_shares(self) -> tuple[float, float]:
+        """Shares of the training examples for training and for scores."""
+        values = _PRESETS[self.preset]
+        return (
+            values["candidate_share"] if self.candidate_share is None else self.candidate_share,
+            values["score_share"] if self.score_share is None else self.score_share,
+        )
+
+    def resolved(self) -> SearchConfig:
+        """Returns a copy with the preset's values for options that are not given."""
+        values = dict(_PRESETS[self.preset])
+        values["candidates"] = tuple(values["candidates"][stage - 1] for stage in self.stages)
+        missing = {name: value for name, value in values.items() if getattr(self, name) in (None, ())}
+        return dataclasses.replace(self, **missing)
+
+    def recorded(self) -> dict[str, Any]:
+        """Options that affect the result, as JSON values."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """Result of a finished search.
+
+    Attributes:
+      student_config: path of the best architecture, a config.json for `distill`.
+      supernet: model directory of the supernet, for `distill`.
+      main_metric: metric of the scores.
+      metrics: the best candidate's metrics on the examples for scores.
+      best: number of the best candidate's stage and index, its expressions (`genotype`), `score` and `costs`.
+      front: the same for all candidates that no other one beats in both score and cost, from cheap to expensive.
+      cost: name of that cost.
+      candidates: number of scored candidates in each stage.
+      failed: number of candidates whose training failed.
+      seconds: duration over all attempts.
+    """
+
+    student_config: str
+    supernet: str
+    main_metric: str
+    metrics: dict[str, float]
+    best: dict[str, Any]
+    front: list[dict[str, Any]]
+    cost: str
+    candidates: list[int]
+    failed: int
+    seconds: float

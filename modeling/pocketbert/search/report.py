@@ -1,0 +1,139 @@
+"""The page of a search: score against cost, scores in order, and the best network as a graph per layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pocketbert.feedforward import INPUT, Node, parse
+from pocketbert.report import render
+from pocketbert.search.config import STAGES
+from pocketbert.search.journal import Candidate, Journal
+
+# The plot area is 292 x 176, with its upper left corner at (56, 16).
+_LEFT, _TOP, _WIDTH, _HEIGHT = 56, 16, 292, 176
+_COLOURS = {1: "#0f766e", 2: "#b45309", 3: "#1d4ed8"}
+_NODE_WIDTH, _ROW = 84, 34
+
+
+def page(journal: Journal, result: Mapping[str, Any], stages: Sequence[int], strategy: str) -> str:
+    """Renders a self-contained HTML page.
+
+    Args:
+      journal: all candidates.
+      result: fields of `SearchResult`.
+      stages: the stages.
+      strategy: name of the strategy.
+    """
+    metric, cost = result["main_metric"], result["cost"]
+    scored = [candidate for candidate in journal.candidates if candidate.score is not None]
+    best = result["best"]
+    return render(
+        "search.html",
+        title="Search",
+        metric=metric,
+        cost=_title(cost),
+        strategy=strategy,
+        count=len(scored),
+        failed=result["failed"],
+        best_score=f"{best['score']:.4f}",
+        best_cost=f"{best['costs'][cost]:,.0f}",
+        best_place=f"candidate {best['index']} of stage {best['stage']}",
+        stages=[
+            [stage, STAGES[stage], len(journal.of_stage(stage)), _best_score(journal, stage), journal.ended.get(stage)]
+            for stage in stages
+        ],
+        names=[(f"stage {stage}", _COLOURS[stage]) for stage in stages],
+        costs=_scatter(scored, [candidate.costs[cost] for candidate in scored], result["front"], cost),
+        order=_scatter(scored, [float(number) for number in range(1, len(scored) + 1)], [], cost),
+        graphs=[_graph(number, text) for number, text in enumerate(best["genotype"], 1)],
+        front=[
+            [
+                each["stage"],
+                each["index"],
+                f"{each['score']:.4f}",
+                f"{each['costs'][cost]:,.0f}",
+                list(each["genotype"]),
+            ]
+            for each in result["front"]
+        ],
+    )
+
+
+def _best_score(journal: Journal, stage: int) -> str:
+    scores = [candidate.score for candidate in journal.of_stage(stage) if candidate.score is not None]
+    return f"{max(scores):.4f}" if scores else "-"
+
+
+def _title(cost: str) -> str:
+    return cost.replace("_us", " in microseconds").replace("_", " ")
+
+
+def _scatter(scored: list[Candidate], xs: list[float], front: list[Mapping[str, Any]], cost: str) -> dict[str, Any]:
+    """Coordinates of one point per candidate, and of the front as steps."""
+    scores = [candidate.score or 0.0 for candidate in scored]
+    left, right = min(xs), max(xs)
+    bottom, top = min(scores), max(scores)
+
+    def x_of(value: float) -> float:
+        return round(_LEFT + _WIDTH * ((value - left) / (right - left) if right > left else 0.5), 1)
+
+    def y_of(value: float) -> float:
+        return round(_TOP + _HEIGHT * (1 - ((value - bottom) / (top - bottom) if top > bottom else 0.5)), 1)
+
+    line = ""
+    for each in front:
+        x, y = x_of(each["costs"][cost]), y_of(each["score"])
+        line += f" H{x} V{y}" if line else f"M{x} {y}"
+    return {
+        "points": [
+            {
+                "x": x_of(x),
+                "y": y_of(candidate.score or 0.0),
+                "colour": _COLOURS[candidate.stage],
+                "text": f"stage {candidate.stage}, candidate {candidate.index}: {candidate.score:.4f}, "
+                f"{candidate.costs[cost]:,.0f}: {'; '.join(candidate.genotype)}",
+            }
+            for candidate, x in zip(scored, xs, strict=True)
+        ],
+        "line": line + (f" H{_LEFT + _WIDTH}" if line else ""),
+        "ticks": [{"y": y_of(value), "text": f"{value:.3f}"} for value in sorted({bottom, top})],
+        "places": [
+            {"x": _LEFT, "text": f"{left:,.0f}", "anchor": "start"},
+            {"x": _LEFT + _WIDTH, "text": f"{right:,.0f}", "anchor": "end"},
+        ],
+    }
+
+
+def _graph(number: int, text: str) -> dict[str, Any]:
+    """Boxes and arrows of one layer's expression, from the input on the left to the result on the right."""
+    expression = parse(text)
+    boxes: list[dict[str, Any]] = []
+    lines: list[dict[str, float]] = []
+    height = expression.tree.height
+
+    def place(node: Node, row: int) -> tuple[float, int]:
+        """Places a node and its operands from `row` on; returns its y and the next free row."""
+        free, ys = row, []
+        for argument in node.arguments:
+            y, free = place(argument, free)
+            ys.append((argument, y))
+        y = sum(y for _, y in ys) / len(ys) if ys else row * _ROW + 14.0
+        free = max(free, row + 1)
+        x = node.height * _NODE_WIDTH + 2
+        boxes.append({"x": x, "y": y - 11, "text": "input" if node.operation == INPUT else node.operation})
+        for argument, below in ys:
+            lines.append({"x1": argument.height * _NODE_WIDTH + 70, "y1": below, "x2": x, "y2": y})
+        return y, free
+
+    _, rows = place(expression.tree, 0)
+    fraction = "full width" if expression.divisor == 1 else f"1/{expression.divisor} of the width"
+    return {
+        "title": f"Layer {number}",
+        "text": text,
+        "note": f"{expression.stacks} stacked, {fraction}" if expression.stacks > 1 else fraction,
+        "boxes": boxes,
+        "lines": lines,
+        "width": (height + 1) * _NODE_WIDTH,
+        "height": rows * _ROW,
+    }

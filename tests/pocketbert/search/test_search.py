@@ -1,0 +1,253 @@
+"""A search: what it writes, how it resumes, and what it refuses. Most tests replace training by a known score."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import tiny_distillation
+import tiny_finetuning
+
+import pocketbert as pb
+from pocketbert.cli import main
+from pocketbert.configs import EncoderConfig
+from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.search import run as search_run
+from pocketbert.search.config import SearchConfig, SearchResult
+from pocketbert.search.constraints import ParameterConstraint
+from pocketbert.search.run import search
+from pocketbert.search.strategies import StrategyOptions
+from pocketbert.training.grid_workers import Job
+from pocketbert.training.initialization import plan_model
+
+BASE = tiny.FACTORIZED_WORD.replace(num_layers=2, trigram=True, hidden_size=20, head_size=4, intermediate_size=24)
+CONFIG = SearchConfig(candidates=(9, 5), max_length=tiny_distillation.MAX_LENGTH, seed=3)
+
+
+def score(expressions: str) -> float:
+    """Any function of the expressions with few ties."""
+    return sum((number + 1) * ord(letter) for number, letter in enumerate(expressions)) % 997 / 997
+
+
+class Trainings:
+    """Replaces training by `score`, and counts it; stops like Ctrl-C at a candidate."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, self.stop_at, self.fail = 0, -1, lambda expressions: False
+        monkeypatch.setattr(search_run, "distill", lambda *_, **__: None)
+        monkeypatch.setattr(search_run, "train_candidate", self)
+
+    def __call__(self, training: Any, point: Any, seed: int, folder: Path) -> None:
+        if self.count == self.stop_at:
+            raise KeyboardInterrupt
+        self.count += 1
+        if self.fail(point["expressions"]):
+            raise TrainingFailed("the loss is not finite")
+        folder.mkdir(parents=True)
+        metrics = {"accuracy": score(point["expressions"])}
+        (folder / "result.json").write_text(json.dumps({"main_metric": "accuracy", "metrics": metrics}))
+
+
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> Trainings:
+    return Trainings(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_distillation.write_teacher(tmp_path_factory.mktemp("teacher") / "model")
+
+
+def start(teacher: Path, output: Path, base: EncoderConfig = BASE, **changes: Any) -> SearchResult:
+    arguments: dict[str, Any] = {"config": CONFIG, "strategy": StrategyOptions(strategy="evolution", population=4)}
+    return search(base, tiny_distillation.task_data(teacher), output, teacher=teacher, **{**arguments, **changes})
+
+
+def journal(output: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (output / "journal.jsonl").read_text("utf-8").splitlines()]
+
+
+def test_best_and_front_come_from_the_journal(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    found = start(teacher, tmp_path / "out")
+    lines = [line for line in journal(tmp_path / "out") if "score" in line]
+    assert [(line["stage"], line["index"]) for line in lines] == [(1, n) for n in range(9)] + [(2, n) for n in range(5)]
+    assert all(line["score"] == score(";".join(line["genotype"])) for line in lines)
+    best = max(lines, key=lambda line: line["score"])
+    assert found.best["genotype"] == best["genotype"] and found.metrics == {"accuracy": best["score"]}
+
+    def beaten(line: dict[str, Any]) -> bool:
+        cost, value = line["costs"]["parameters"], line["score"]
+        return any(
+            other["costs"]["parameters"] <= cost
+            and other["score"] >= value
+            and (other["costs"]["parameters"], -other["score"]) != (cost, -value)
+            for other in lines
+        )
+
+    expected = {(line["costs"]["parameters"], line["score"]) for line in lines if not beaten(line)}
+    assert {(each["costs"]["parameters"], each["score"]) for each in found.front} == expected
+    student = pb.from_preset(plan_model(found.student_config).config)
+    assert list(student.config.feedforward.expressions) == best["genotype"]
+    weights = sum(math.prod(weight.shape) for weight in student.weights_by_path().values())
+    assert weights == best["costs"]["parameters"]
+
+
+def test_stage_two_keeps_the_winners_shapes(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    start(teacher, tmp_path / "out")
+    lines = [line for line in journal(tmp_path / "out") if "score" in line]
+    shapes = [[text.split("linear")[1][:3] for text in line["genotype"]] for line in lines]
+    winner = max((line for line in lines if line["stage"] == 1), key=lambda line: line["score"])
+    assert {tuple(each) for each, line in zip(shapes, lines, strict=True) if line["stage"] == 2} == {
+        tuple(shapes[winner["index"]])
+    }
+
+
+@pytest.mark.parametrize("stop_at", [0, 4, 11])
+def test_resumed_journal_equals_uninterrupted(
+    stop_at: int, teacher: Path, tmp_path: Path, trainings: Trainings
+) -> None:
+    start(teacher, tmp_path / "whole")
+    trainings.count, trainings.stop_at = 0, stop_at
+    with pytest.raises(KeyboardInterrupt):
+        start(teacher, tmp_path / "out")
+    trainings.stop_at = -1
+    start(teacher, tmp_path / "out")
+    assert (tmp_path / "out" / "journal.jsonl").read_bytes() == (tmp_path / "whole" / "journal.jsonl").read_bytes()
+    assert trainings.count == 13
+    start(teacher, tmp_path / "out")
+    assert trainings.count == 13
+
+
+class TwoAtATime:
+    """Workers that finish a round in reverse, and stop after the first candidate of one round."""
+
+    parallel = 2
+
+    def __init__(self, stop: bool) -> None:
+        self.stop = stop
+
+    def close(self) -> None: ...
+
+    def outcomes(self, make_run: Callable[..., None], jobs: list[Job]) -> Any:
+        from pocketbert.training.grid_workers import Outcome
+
+        for job in reversed(jobs):
+            make_run(job.point, job.seed, job.folder)
+            yield Outcome(job, 1.0, None)
+            if self.stop and job.folder.name.endswith("00005"):
+                raise KeyboardInterrupt
+
+
+def test_killed_round_keeps_finished_candidates(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    start(teacher, tmp_path / "whole", workers=TwoAtATime(False))
+    trainings.count = 0
+    with pytest.raises(KeyboardInterrupt):
+        start(teacher, tmp_path / "out", workers=TwoAtATime(True))
+    start(teacher, tmp_path / "out", workers=TwoAtATime(False))
+    assert (tmp_path / "out" / "journal.jsonl").read_bytes() == (tmp_path / "whole" / "journal.jsonl").read_bytes()
+    assert trainings.count == 13
+
+
+def test_failed_candidates_are_recorded(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    trainings.fail = lambda expressions: "tanh" in expressions
+    found = start(teacher, tmp_path / "out")
+    failed = [line for line in journal(tmp_path / "out") if line.get("failure")]
+    assert found.failed == len(failed) > 0
+    assert all("tanh" in ";".join(line["genotype"]) and line["score"] is None for line in failed)
+    trainings.fail = lambda expressions: True
+    with pytest.raises(TrainingFailed, match="every candidate failed; the first: the loss is not finite"):
+        start(teacher, tmp_path / "none")
+
+
+def test_time_limit_ends_the_stages(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    import dataclasses
+
+    found = start(teacher, tmp_path / "out", config=dataclasses.replace(CONFIG, minutes=1e-9, stages=(1, 2)))
+    assert [line["end"] for line in journal(tmp_path / "out") if "end" in line] == ["minutes", "minutes"]
+    # A search without time still scores the base network.
+    assert found.candidates == [1, 0]
+
+
+def test_constraints_hold_for_all_candidates(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    limits = ParameterConstraint(minimum=12_000, limit=13_000)
+    start(teacher, tmp_path / "out", constraints=[limits])
+    costs = [line["costs"]["parameters"] for line in journal(tmp_path / "out") if "costs" in line]
+    assert len(costs) == 14 and all(12_000 <= cost <= 13_000 for cost in costs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"constraints": [ParameterConstraint(limit=2_000)]}, "at most 2,000 parameters"),
+        ({"base": BASE.replace(num_attention_heads=2, head_size=10)}, "the teacher has 5 heads, the student 2"),
+        ({"config": SearchConfig(stages=(2,), candidates=(3,))}, "stage 2 needs a winner"),
+    ],
+)
+def test_bad_input_leaves_no_folder(
+    changes: dict[str, Any], message: str, teacher: Path, tmp_path: Path, trainings: Trainings
+) -> None:
+    with pytest.raises(UserError, match=message):
+        start(teacher, tmp_path / "out", **changes)
+    assert not (tmp_path / "out").exists() and trainings.count == 0
+
+
+def test_other_search_is_refused(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    start(teacher, tmp_path / "out")
+    before = (tmp_path / "out" / "journal.jsonl").read_bytes()
+    with pytest.raises(UserError, match="population=4, received 7"):
+        start(teacher, tmp_path / "out", strategy=StrategyOptions(strategy="evolution", population=7))
+    assert (tmp_path / "out" / "journal.jsonl").read_bytes() == before
+
+
+def test_damaged_journal_is_named(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    trainings.stop_at = 3
+    with pytest.raises(KeyboardInterrupt):
+        start(teacher, tmp_path / "out")
+    path = tmp_path / "out" / "journal.jsonl"
+    path.write_text(path.read_text("utf-8").replace('"index"', '"number"', 1), encoding="utf-8")
+    with pytest.raises(UserError, match=r"journal.jsonl is damaged at line 1"):
+        start(teacher, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("flag", "rule"),
+    [
+        ("--max-parameters=0", "--max-parameters must be positive; received 0"),
+        ("--recipe=float32", "--recipe must be used with --max-latency-ms"),
+        ("--candidates=3", "candidates must be one number per stage, 2; received 1"),
+        ("--score-share=1", "score_share must lie between 0 and 1"),
+        ("--stages=2,1", "stages must be ascending numbers"),
+        ("--parallel=0", "--parallel must be positive; received 0"),
+    ],
+)
+def test_bad_flags_give_one_line(
+    flag: str, rule: str, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(29, seed=3))
+    given = [f"--teacher={teacher}", "--student=efficientbert_tiny", f"--train-file={tmp_path / 'train.csv'}"]
+    assert main(["search", *given, f"--output={tmp_path / 'out'}", flag]) == 2
+    captured = capsys.readouterr()
+    assert rule in captured.err and captured.err.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_trained_winner_beats_untrained(teacher: Path, tmp_path: Path) -> None:
+    config = SearchConfig(
+        stages=(1,),
+        candidates=(2,),
+        supernet_epochs=4,
+        candidate_epochs=2,
+        batch_size=8,
+        learning_rate=1e-3,
+        max_length=tiny_distillation.MAX_LENGTH,
+    )
+    found = start(teacher, tmp_path / "out", config=config)
+    (supernet,) = pb.from_pretrained(found.supernet).tasks
+    assert supernet == tiny_finetuning.TASK and found.candidates == [2]
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert found.best["genotype"][0] in page and "http" not in page
+    assert not (tmp_path / "out" / "candidates").exists()

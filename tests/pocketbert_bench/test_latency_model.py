@@ -1,0 +1,55 @@
+"""Predicted latency of searched networks."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+import tiny
+
+from pocketbert.configs import TaskConfig
+from pocketbert.feedforward import FeedForwardConfig, parse
+from pocketbert.search.space import SearchSpace
+from pocketbert_bench.latency_model import LatencyModel, fit, part_names, parts_us
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        # A relu is part of the linear map before it, but not of a product.
+        ("linear1_2(relu(linear1_2(x)))", ["norm", "linear 30 20"]),
+        ("linear1_2(relu(mul(linear1_2(x),x)))", ["norm", "linear 30 20", "mul 20", "slice 30 20", "relu 20"]),
+        (
+            "tanh(linear1_2(gelu(linear1_2(max(x,elu(x))))))",
+            ["norm", "linear 30 20", "elu 30", "max 30", "gelu 20", "tanh 30"],
+        ),
+    ],
+)
+def test_parts_of_an_expression(text: str, names: list[str]) -> None:
+    assert sorted(part_names(parse(text).tree, 30, 20)) == sorted(names)
+
+
+def test_last_layer_counts_one_token() -> None:
+    config = tiny.BERT.replace(
+        num_layers=2,
+        feedforward=FeedForwardConfig(expressions=("linear3_1(tanh(linear3_1(x)))", "linear1_1(elu(linear1_1(x)))")),
+    )
+    parts = {"norm": 5.0, "linear 30 41": 7.0, "tanh 41": 11.0, "elu 41": 13.0}
+    expected = 3 * (5 + 7 + 11) + (5 + 7 + 13) / 16
+    assert parts_us(parts, config, 16) == pytest.approx(expected)
+    model = LatencyModel(parts, base=100.0, factor=2.0, errors=(), length=16)
+    assert model.predict(config) == pytest.approx((100 + 2 * expected) / 1e3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8"])
+def test_median_error_is_at_most_five_percent(recipe: str) -> None:
+    encoder = tiny.FACTORIZED_WORD.replace(
+        trigram=True, hidden_size=240, head_size=48, intermediate_size=240, max_position_embeddings=64
+    )
+    model = fit(SearchSpace(encoder=encoder, stage=1), TaskConfig(kind="classification", labels=("a", "b")), recipe, 64)
+    assert statistics.median(model.errors) <= 0.05
+    # Activations cost less than linear maps, and wide ones more than narrow ones.
+    assert (
+        model.parts["linear 240 240"] > model.parts["linear 240 60"] > model.parts["tanh 240"] > model.parts["tanh 60"]
+    )
