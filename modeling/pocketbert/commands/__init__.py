@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "plot": (
         "pocketbert.commands.plot",
-        "Draw attention maps, and the share of [SEP] among the most attended tokens",
+        "Draw attention maps, the share of [SEP] among the most attended tokens, or feed-forward networks",
     ),
     "evaluate": ("pocketbert_export.commands.evaluate", "Score a model directory or a bundle"),
     "predict": ("pocketbert_export.commands.predict", "Predict labels, scores or answers for your texts"),

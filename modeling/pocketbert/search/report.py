@@ -37,7 +37,7 @@ def page(journal: Journal, result: Mapping[str, Any], stages: Sequence[int], str
         count=len(scored),
         failed=result["failed"],
         best_score=f"{best['score']:.4f}",
-        best_cost=f"{best['costs'][cost]:,.0f}",
+        best_cost=_number(best["costs"][cost]),
         best_place=f"candidate {best['index']} of stage {best['stage']}",
         stages=[
             [stage, STAGES[stage], len(journal.of_stage(stage)), _best_score(journal, stage), journal.ended.get(stage)]
@@ -52,7 +52,7 @@ def page(journal: Journal, result: Mapping[str, Any], stages: Sequence[int], str
                 each["stage"],
                 each["index"],
                 f"{each['score']:.4f}",
-                f"{each['costs'][cost]:,.0f}",
+                _number(each["costs"][cost]),
                 list(each["genotype"]),
             ]
             for each in result["front"]
@@ -66,7 +66,11 @@ def _best_score(journal: Journal, stage: int) -> str:
 
 
 def _title(cost: str) -> str:
-    return cost.replace("_us", " in microseconds").replace("_", " ")
+    return cost.replace("_ms", " in ms").replace("_", " ")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:.3g}"
 
 
 def _scatter(scored: list[Candidate], xs: list[float], front: list[Mapping[str, Any]], cost: str) -> dict[str, Any]:
@@ -92,15 +96,15 @@ def _scatter(scored: list[Candidate], xs: list[float], front: list[Mapping[str, 
                 "y": y_of(candidate.score or 0.0),
                 "colour": _COLOURS[candidate.stage],
                 "text": f"stage {candidate.stage}, candidate {candidate.index}: {candidate.score:.4f}, "
-                f"{candidate.costs[cost]:,.0f}: {'; '.join(candidate.genotype)}",
+                f"{_title(cost)} {_number(candidate.costs[cost])}: {'; '.join(candidate.genotype)}",
             }
             for candidate, x in zip(scored, xs, strict=True)
         ],
         "line": line + (f" H{_LEFT + _WIDTH}" if line else ""),
         "ticks": [{"y": y_of(value), "text": f"{value:.3f}"} for value in sorted({bottom, top})],
         "places": [
-            {"x": _LEFT, "text": f"{left:,.0f}", "anchor": "start"},
-            {"x": _LEFT + _WIDTH, "text": f"{right:,.0f}", "anchor": "end"},
+            {"x": _LEFT, "text": _number(left), "anchor": "start"},
+            {"x": _LEFT + _WIDTH, "text": _number(right), "anchor": "end"},
         ],
     }
 
