@@ -5,15 +5,20 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.distiller import DistillationTrainer
 from pocketbert.distillation.initialization import SupernetSlices
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.distillation.plan import plan_distillation
+from pocketbert.files import write_json
 from pocketbert.search.space import SearchSpace
+from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.training.config import RunConfig
 from pocketbert.training.grid import Point
-from pocketbert.training.run_folder import MODEL_FOLDER
+from pocketbert.training.initialization import make_model, plan_slices
+from pocketbert.training.run_data import TaskRunData
+from pocketbert.training.run_folder import MODEL_FOLDER, RESULT_FILE
 from pocketbert.training.trainer import run_plan
 
 _OPTION, _SEPARATOR = "expressions", ";"
@@ -32,6 +37,7 @@ class CandidateTraining:
       text_steps: number of steps on plain text; 0 for none.
       teacher: model directory of the teacher.
       method: method on the examples.
+      trains: whether candidates train; in stage 3 they are scored with the supernet's weights.
     """
 
     space: SearchSpace
@@ -42,6 +48,7 @@ class CandidateTraining:
     text_steps: int
     teacher: str
     method: EfficientBERT
+    trains: bool
 
 
 def genotype_point(genotype: tuple[str, ...]) -> Point:
@@ -62,12 +69,25 @@ def train_candidate(training: CandidateTraining, point: Point, seed: int, folder
       TrainingFailed: the loss or the outputs are not finite.
     """
     encoder = training.space.config(tuple(str(point[_OPTION]).split(_SEPARATOR)))
+    if not training.trains:
+        _score(training, encoder, folder)
+        return
     student: SupernetSlices | str = SupernetSlices(training.supernet, encoder)
     if training.text is not None and training.text_steps:
         text_folder = folder.with_name(f"{folder.name}-text")
         _train(student, TextData(training.text), text_folder, training, training.text_method, seed)
         student = str(text_folder / MODEL_FOLDER)
     _train(student, training.data, folder, training, training.method, seed)
+
+
+def _score(training: CandidateTraining, encoder: EncoderConfig, folder: Path) -> None:
+    """Scores slices of the supernet."""
+    data, planned = TaskRunData(training.data), plan_slices(training.supernet, encoder)
+    assert planned.vocabulary is not None
+    model = make_model(planned, data.tasks, open_tokenizer(planned.vocabulary))
+    evaluator = data.evaluator(model, training.method.max_length, RunConfig(), {}, 32)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / RESULT_FILE, {"main_metric": data.main_metric, "metrics": evaluator.metrics("of a candidate")})
 
 
 class _Trainer(DistillationTrainer):

@@ -10,11 +10,12 @@ from pocketbert.errors import raise_if_any
 from pocketbert.options import option_problems
 
 # Stage → what it searches (EfficientBERT, section 3.2).
-STAGES = {1: "operations, stacks and widths", 2: "operations"}
+STAGES = {1: "operations, stacks and widths", 2: "operations", 3: "stacks and widths"}
 # Values for options that are None. The paper's are those of section 4.3; table 6 counts the candidates.
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
     "quick": {
-        "candidates": (40, 20),
+        "stages": (1, 2),
+        "candidates": (40, 20, 100),
         "supernet_epochs": 10,
         "candidate_epochs": 1,
         "candidate_share": 0.5,
@@ -23,7 +24,8 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
         "text_batch_size": 32,
     },
     "paper": {
-        "candidates": (1900, 100),
+        "stages": (1, 2, 3),
+        "candidates": (1900, 100, 3000),
         "supernet_epochs": 10,
         "candidate_epochs": 3,
         "candidate_share": 0.1,
@@ -42,16 +44,21 @@ class SearchConfig:
     from slices of it, trains for a short time on a part of the training examples, and is scored on another part. The
     second stage starts from the winner of the first.
 
-    Departures: the parts are drawn with the seed; the authors take the first 10 % and the last 1 %. Without plain text,
-    the supernet is warmed up on the task's examples, and candidates train on these only.
+    The third stage warms up another supernet, with the operations of the second stage's winner, and trains it with one
+    random candidate per step. Its candidates are scored with slices of these weights, without further training.
+
+    Departures: the parts are drawn with the seed; the authors take the first 10 % and the last 1 %, and in stage 3 the
+    last 10 %. Without plain text, supernets are warmed up on the task's examples, and candidates train on these only.
+    Stage 3 trains on one task; the paper combines all tasks of GLUE.
 
     Attributes:
       method: search method: `efficientbert`.
       preset: source of defaults: `quick` for small data and small machines, or `paper`.
-      stages: stages to run: 1 searches operations, stacks and widths, 2 operations only.
-      candidates: maximum number of candidates in each stage (default: quick 40,20; paper 1900,100).
+      stages: stages to run: 1 searches operations, stacks and widths, 2 operations only, 3 stacks and widths only
+        (default: quick 1,2; paper 1,2,3).
+      candidates: maximum number of candidates in each stage (default: quick 40,20,100; paper 1900,100,3000).
       minutes: time for all candidates; after it, no further candidate starts.
-      supernet_epochs: passes over the data that warm up the supernet (default: 10).
+      supernet_epochs: passes over the data that warm up a supernet, and that train it in stage 3 (default: 10).
       candidate_epochs: passes of each candidate over its examples (default: quick 1, paper 3).
       candidate_share: share of the training examples on which candidates train (default: quick 0.5, paper 0.1).
       score_share: share of the training examples on which candidates are scored (default: quick 0.2, paper 0.01).
@@ -70,7 +77,7 @@ class SearchConfig:
 
     method: Literal["efficientbert"] = "efficientbert"
     preset: Literal["quick", "paper"] = "quick"
-    stages: tuple[int, ...] = (1, 2)
+    stages: tuple[int, ...] = ()
     candidates: tuple[int, ...] = ()
     minutes: float | None = None
     supernet_epochs: int | None = None
@@ -87,13 +94,11 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         problems = option_problems(self, may_be_zero=("seed", "candidate_text_steps"))
-        known = tuple(STAGES)
-        if not self.stages or tuple(sorted(set(self.stages))) != self.stages or not set(self.stages) <= set(known):
-            problems.append(f"stages must be ascending numbers from {known}; received {self.stages}")
-        if self.candidates and len(self.candidates) != len(self.stages):
-            problems.append(
-                f"candidates must be one number per stage, {len(self.stages)}; received {len(self.candidates)}"
-            )
+        known, stages = tuple(STAGES), self.stages or _PRESETS[self.preset]["stages"]
+        if tuple(sorted(set(stages))) != stages or not set(stages) <= set(known):
+            problems.append(f"stages must be ascending numbers from {known}; received {stages}")
+        if self.candidates and len(self.candidates) != len(stages):
+            problems.append(f"candidates must be one number per stage, {len(stages)}; received {len(self.candidates)}")
         if any(count < 1 for count in self.candidates):
             problems.append(f"candidates must be positive; received {self.candidates}")
         shares = self.resolved_shares
@@ -116,7 +121,7 @@ class SearchConfig:
     def resolved(self) -> SearchConfig:
         """Returns a copy with the preset's values for options that are not given."""
         values = dict(_PRESETS[self.preset])
-        values["candidates"] = tuple(values["candidates"][stage - 1] for stage in self.stages)
+        values["candidates"] = tuple(values["candidates"][stage - 1] for stage in self.stages or values["stages"])
         missing = {name: value for name, value in values.items() if getattr(self, name) in (None, ())}
         return dataclasses.replace(self, **missing)
 
@@ -131,11 +136,12 @@ class SearchResult:
 
     Attributes:
       student_config: path of the best architecture, a config.json for `distill`.
-      supernet: model directory of the supernet, for `distill`.
+      supernet: model directory of the supernet that the best candidate belongs to, for `distill`.
       main_metric: metric of the scores.
       metrics: the best candidate's metrics on the examples for scores.
       best: number of the best candidate's stage and index, its expressions (`genotype`), `score` and `costs`.
-      front: the same for all candidates that no other one beats in both score and cost, from cheap to expensive.
+      front: the same for all candidates that no other one beats in both score and cost, from cheap to expensive; after
+        stage 3 for those of stage 3, since its scores have another meaning.
       cost: name of that cost.
       candidates: number of scored candidates in each stage.
       failed: number of candidates whose training failed.

@@ -22,7 +22,6 @@ from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.distillation.plan import plan_distillation
-from pocketbert.distillation.run import distill
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_json, write_text
 from pocketbert.model import Model
@@ -35,6 +34,7 @@ from pocketbert.search.journal import Candidate, Journal, front
 from pocketbert.search.report import page
 from pocketbert.search.space import SearchSpace
 from pocketbert.search.strategies import Scored, Strategy, StrategyOptions, open_strategy
+from pocketbert.search.supernets import Supernets
 from pocketbert.training.config import RunConfig
 from pocketbert.training.grid_workers import InTurn, Job, Workers
 from pocketbert.training.initialization import plan_model, saved_models
@@ -42,7 +42,6 @@ from pocketbert.training.plan import open_data
 from pocketbert.training.run_folder import (
     CANDIDATES_FOLDER,
     JOURNAL_FILE,
-    MODEL_FOLDER,
     REPORT_FILE,
     RESULT_FILE,
     STUDENT_FOLDER,
@@ -137,12 +136,11 @@ class _Search:
         share = part / (1 - score_part)
         trained = rest if share >= 1 else train_dev_split(rest, share, config.seed, stratify=True)[1]
         self._candidate_data = dataclasses.replace(data, train=trained, dev=scored, augmented=None)
-        self._supernet_data = TextData(text) if text else dataclasses.replace(data, train=rest, augmented=None)
-        self._supernet = supernet
+        self._supernet_data = dataclasses.replace(data, train=rest, augmented=None)
         # Checks teacher, student and data before anything is written.
-        for given in (self._supernet_data, self._candidate_data) if text else (self._candidate_data,):
+        for given in (TextData(text), self._candidate_data) if text else (self._candidate_data,):
             plan_distillation(
-                supernet, given, teacher=teacher, method=self._method(given, epochs=1), run=RunConfig(seed=config.seed)
+                supernet, given, teacher=teacher, method=EfficientBERT(max_length=config.max_length), run=RunConfig()
             )
         self._recorded: dict[str, Any] = {
             "objective": "search",
@@ -162,9 +160,8 @@ class _Search:
         """Runs or resumes the search."""
         folder, result = run_once(self._output, self._recorded, self._run, overwrite=overwrite)
         return SearchResult(
+            **{**result, "supernet": str(folder / result["supernet"])},
             student_config=str(folder / STUDENT_FOLDER / "config.json"),
-            supernet=str(folder / SUPERNET_FOLDER / MODEL_FOLDER),
-            **result,
         )
 
     def _run(self, folder: Path) -> dict[str, Any]:
@@ -179,7 +176,15 @@ class _Search:
                 # Leave no folder behind after bad input.
                 clear_run(folder)
             raise
-        self._warm_up(folder)
+        supernets = Supernets(
+            folder=folder,
+            base=self._base,
+            data=self._supernet_data,
+            text=None if self._text is None else str(Path(self._text).absolute()),
+            teacher=str(Path(self._teacher).absolute()),
+            config=self._config,
+        )
+        supernet = supernets.frozen()
         journal = Journal(folder / JOURNAL_FILE)
         self._clock = _Clock(folder / TIME_FILE)
         space = self._first_space
@@ -187,52 +192,39 @@ class _Search:
             for number, stage in enumerate(self._config.stages):
                 if number:
                     space = self._space(stage, _best(journal.candidates).genotype)
-                self._stage(folder, journal, space, stage, number)
+                if stage == 3:
+                    supernet = supernets.learning(space.config(space.winner))
+                self._stage(folder, journal, self._training(supernets, supernet, space, stage), stage, number)
         finally:
             self._workers.close()
-        best = _best(journal.candidates)
+        best = _best(_comparable(journal))
         shutil.rmtree(folder / CANDIDATES_FOLDER, ignore_errors=True)
-        return self._write_result(folder, journal, best)
+        return self._write_result(folder, journal, best, str(supernet.relative_to(folder)))
 
     def _space(self, stage: int, winner: tuple[str, ...]) -> SearchSpace:
         return SearchSpace(
             encoder=self._base, stage=stage, winner=() if stage == 1 else winner, constraints=self._constraints
         )
 
-    def _method(self, data: TaskData | TextData, **duration: Any) -> EfficientBERT:
-        config, text = self._config, isinstance(data, TextData)
-        return EfficientBERT(
-            batch_size=config.text_batch_size if text else config.batch_size,
-            learning_rate=config.text_learning_rate if text else config.learning_rate,
-            max_length=config.max_length,
-            **duration,
-        )
-
-    def _warm_up(self, folder: Path) -> None:
-        log_info("warming up the supernet")
-        assert self._config.supernet_epochs is not None
-        method = self._method(self._supernet_data, epochs=self._config.supernet_epochs)
-        run = RunConfig(seed=self._config.seed)
-        distill(
-            self._supernet, self._supernet_data, folder / SUPERNET_FOLDER, teacher=self._teacher, method=method, run=run
-        )
-
-    def _stage(self, folder: Path, journal: Journal, space: SearchSpace, stage: int, number: int) -> None:
-        """Suggests, trains and scores the candidates of one stage, in rounds of parallel ones."""
-        config = self._config
-        most = config.candidates[number]
-        strategy = open_strategy(space, self._strategy_options(most), config.seed)
-        log_info(f"stage {stage} ({STAGES[stage]}): at most {most} candidates, chosen by {self._strategy.strategy}")
-        training = CandidateTraining(
+    def _training(self, supernets: Supernets, supernet: Path, space: SearchSpace, stage: int) -> CandidateTraining:
+        steps = self._config.candidate_text_steps
+        return CandidateTraining(
             space=space,
-            supernet=str(folder.absolute() / SUPERNET_FOLDER / MODEL_FOLDER),
+            supernet=str(supernet.absolute()),
             data=self._candidate_data,
-            text=None if self._text is None else str(Path(self._text).absolute()),
-            text_method=self._method(TextData(""), steps=config.candidate_text_steps or 1),
-            text_steps=config.candidate_text_steps,
-            teacher=str(Path(self._teacher).absolute()),
-            method=self._method(self._candidate_data, epochs=config.candidate_epochs or 1),
+            text=supernets.text,
+            text_method=supernets.method(TextData(""), steps=steps or 1),
+            text_steps=steps,
+            teacher=supernets.teacher,
+            method=supernets.method(self._candidate_data, epochs=self._config.candidate_epochs),
+            trains=stage != 3,
         )
+
+    def _stage(self, folder: Path, journal: Journal, training: CandidateTraining, stage: int, number: int) -> None:
+        """Suggests, trains and scores the candidates of one stage, in rounds of parallel ones."""
+        most = self._config.candidates[number]
+        strategy = open_strategy(training.space, self._strategy_options(most), self._config.seed)
+        log_info(f"stage {stage} ({STAGES[stage]}): at most {most} candidates, chosen by {self._strategy.strategy}")
         while stage not in journal.ended:
             found = journal.of_stage(stage)
             if len(found) >= most:
@@ -285,7 +277,7 @@ class _Search:
         ]
         # The winner of a stage begins the next one, and would score the same. Finished candidates of a killed round are
         # kept, too.
-        known = {each.genotype: each for each in journal.candidates}
+        known = {each.genotype: each for each in journal.candidates if training.trains}
         waiting = [
             job
             for job, genotype in zip(jobs, genotypes, strict=True)
@@ -333,13 +325,14 @@ class _Search:
         left = self._clock.seconds / len(journal.candidates) * (most - len(done))
         log_info(f"{line}, at most about {tqdm.format_interval(left)} left in this stage")
 
-    def _write_result(self, folder: Path, journal: Journal, best: Candidate) -> dict[str, Any]:
+    def _write_result(self, folder: Path, journal: Journal, best: Candidate, supernet: str) -> dict[str, Any]:
         cost = self._costs[0].name
         result = {
             "main_metric": self._main_metric,
             "metrics": best.metrics,
             "best": _summary(best),
-            "front": [_summary(each) for each in front(journal.candidates, cost)],
+            "front": [_summary(each) for each in front(_comparable(journal), cost)],
+            "supernet": supernet,
             "cost": cost,
             "candidates": [sum(each.score is not None for each in journal.of_stage(s)) for s in self._config.stages],
             "failed": sum(each.score is None for each in journal.candidates),
@@ -377,6 +370,11 @@ def _suggestions(strategy: Strategy, history: list[Scored], count: int) -> list[
             break
         found.append(genotype)
     return found
+
+
+def _comparable(journal: Journal) -> list[Candidate]:
+    """All candidates; those of stage 3 after it, since they are scored without training."""
+    return journal.of_stage(3) or journal.candidates
 
 
 def _best(candidates: Sequence[Candidate]) -> Candidate:

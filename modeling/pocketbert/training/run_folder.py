@@ -41,6 +41,7 @@ IMPORTANCE_FILE = "importance.safetensors"
 JOURNAL_FILE = "journal.jsonl"
 TIME_FILE = "seconds.json"
 SUPERNET_FOLDER = "supernet"
+LEARNING_SUPERNET_FOLDER = "learning_supernet"
 CANDIDATES_FOLDER = "candidates"
 STUDENT_FOLDER = "student"
 LATENCY_FILE = "latency.json"
@@ -66,6 +67,7 @@ RUN_FILES = (
     JOURNAL_FILE,
     TIME_FILE,
     SUPERNET_FOLDER,
+    LEARNING_SUPERNET_FOLDER,
     CANDIDATES_FOLDER,
     STUDENT_FOLDER,
     LATENCY_FILE,

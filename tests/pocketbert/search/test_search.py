@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,16 @@ import tiny_finetuning
 import pocketbert as pb
 from pocketbert.cli import main
 from pocketbert.configs import EncoderConfig
+from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.search import run as search_run
+from pocketbert.search import supernets
 from pocketbert.search.config import SearchConfig, SearchResult
 from pocketbert.search.constraints import ParameterConstraint
 from pocketbert.search.run import search
 from pocketbert.search.strategies import StrategyOptions
 from pocketbert.training.grid_workers import Job
-from pocketbert.training.initialization import plan_model
+from pocketbert.training.initialization import make_model, plan_model, plan_slices
 
 BASE = tiny.FACTORIZED_WORD.replace(num_layers=2, trigram=True, hidden_size=20, head_size=4, intermediate_size=24)
 CONFIG = SearchConfig(candidates=(9, 5), max_length=tiny_distillation.MAX_LENGTH, seed=3)
@@ -39,7 +43,8 @@ class Trainings:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count, self.stop_at, self.fail = 0, -1, lambda expressions: False
-        monkeypatch.setattr(search_run, "distill", lambda *_, **__: None)
+        monkeypatch.setattr(supernets, "distill", lambda *_, **__: None)
+        monkeypatch.setattr(supernets, "train_supernet", lambda *_, **__: None)
         monkeypatch.setattr(search_run, "train_candidate", self)
 
     def __call__(self, training: Any, point: Any, seed: int, folder: Path) -> None:
@@ -165,8 +170,6 @@ def test_failed_candidates_are_recorded(teacher: Path, tmp_path: Path, trainings
 
 
 def test_time_limit_ends_the_stages(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
-    import dataclasses
-
     found = start(teacher, tmp_path / "out", config=dataclasses.replace(CONFIG, minutes=1e-9, stages=(1, 2)))
     assert [line["end"] for line in journal(tmp_path / "out") if "end" in line] == ["minutes", "minutes"]
     # A search without time still scores the base network.
@@ -235,19 +238,31 @@ def test_bad_flags_give_one_line(
     assert rule in captured.err and captured.err.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
-def test_trained_winner_beats_untrained(teacher: Path, tmp_path: Path) -> None:
+def test_stage_three_decides(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    found = start(teacher, tmp_path / "out", config=dataclasses.replace(CONFIG, stages=(1, 3)))
+    third = [line for line in journal(tmp_path / "out") if line.get("stage") == 3 and "score" in line]
+    assert found.best["score"] == max(line["score"] for line in third) and len(third) == 5
+    assert found.supernet == str(tmp_path / "out" / "learning_supernet" / "finetuned" / "model")
+
+
+@pytest.mark.slow
+def test_stage_three_scores_slices(teacher: Path, tmp_path: Path) -> None:
+    length = tiny_distillation.MAX_LENGTH
     config = SearchConfig(
-        stages=(1,),
-        candidates=(2,),
-        supernet_epochs=4,
-        candidate_epochs=2,
-        batch_size=8,
-        learning_rate=1e-3,
-        max_length=tiny_distillation.MAX_LENGTH,
+        stages=(1, 3), candidates=(1, 3), supernet_epochs=1, batch_size=16, learning_rate=1e-3, max_length=length
     )
-    found = start(teacher, tmp_path / "out", config=config)
-    (supernet,) = pb.from_pretrained(found.supernet).tasks
-    assert supernet == tiny_finetuning.TASK and found.candidates == [2]
-    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    output, data = tmp_path / "out", tiny_distillation.task_data(teacher)
+    found = search(BASE, data, output, teacher=teacher, config=config)
+    lines = [line for line in journal(output) if "score" in line]
+    assert [line["stage"] for line in lines] == [1, 3, 3, 3]
+    # Only stage 3 is compared, and its operations are those of stage 1's winner.
+    assert found.best["stage"] == 3 and {each["stage"] for each in found.front} == {3}
+    assert {re.sub(r"\d_\d", "", text) for line in lines for text in line["genotype"]} == {"linear(gelu(linear(x)))"}
+    slices = plan_slices(found.supernet, found.student_config)
+    model = make_model(slices, [data.task], pb.from_pretrained(found.supernet).tokenizer)
+    scored = train_dev_split(data.train, 0.2, 0, stratify=True)[1]
+    answers = model(model.tokenizer(scored.texts, max_length=length))["logits"].numpy().argmax(-1)
+    assert found.best["score"] == pytest.approx((answers == scored.labels).mean())
+    page = (output / "report.html").read_text("utf-8")
     assert found.best["genotype"][0] in page and "http" not in page
-    assert not (tmp_path / "out" / "candidates").exists()
+    assert not (output / "candidates").exists()

@@ -1,0 +1,91 @@
+"""The supernets of a search: a frozen one for stages 1 and 2, a learning one for stage 3."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from pocketbert.checkpoints.supernet import supernet_config
+from pocketbert.configs import EncoderConfig
+from pocketbert.data.task_data import TaskData, TextData
+from pocketbert.distillation.initialization import SupernetSlices
+from pocketbert.distillation.methods.efficientbert import EfficientBERT
+from pocketbert.distillation.run import distill
+from pocketbert.progress import log_info
+from pocketbert.search.config import SearchConfig
+from pocketbert.search.supernet_training import train_supernet
+from pocketbert.training.config import RunConfig
+from pocketbert.training.run_folder import LEARNING_SUPERNET_FOLDER, MODEL_FOLDER, SUPERNET_FOLDER
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Supernets:
+    """Trains the supernets of a search in its folder.
+
+    Attributes:
+      folder: folder of the search.
+      base: base architecture.
+      data: the task and the examples that supernets train on.
+      text: plain text, or None.
+      teacher: model directory of the teacher.
+      config: options of the search, resolved.
+    """
+
+    folder: Path
+    base: EncoderConfig
+    data: TaskData
+    text: str | None
+    teacher: str
+    config: SearchConfig
+
+    def frozen(self) -> Path:
+        """Warms up the complete supernet of stages 1 and 2; returns its model directory."""
+        log_info("warming up the supernet")
+        return self._distill(supernet_config(self.base), self._first_data, self.folder / SUPERNET_FOLDER)
+
+    def learning(self, winner: EncoderConfig) -> Path:
+        """Warms up the complete supernet of stage 3, then trains it with one candidate per step.
+
+        Args:
+          winner: architecture with the operations to keep.
+
+        Returns:
+          Its model directory.
+        """
+        log_info("warming up the supernet of stage 3")
+        root = self.folder / LEARNING_SUPERNET_FOLDER
+        start = SupernetSlices(
+            self.folder / SUPERNET_FOLDER / MODEL_FOLDER, supernet_config(winner, keep_operations=True)
+        )
+        found = self._distill(start, self._first_data, root / "warmed_up")
+        log_info("training the supernet of stage 3 with one candidate per step")
+        for name, data in (("pretrained", TextData(self.text) if self.text else None), ("finetuned", self.data)):
+            if data is not None:
+                train_supernet(found, data, root / name, teacher=self.teacher, method=self.method(data), run=self._run)
+                found = root / name / MODEL_FOLDER
+        return found
+
+    def method(
+        self, data: TaskData | TextData, *, epochs: int | None = None, steps: int | None = None
+    ) -> EfficientBERT:
+        """The method on examples or plain text; the default duration is the supernets'."""
+        config, text = self.config, isinstance(data, TextData)
+        return EfficientBERT(
+            batch_size=config.text_batch_size if text else config.batch_size,
+            learning_rate=config.text_learning_rate if text else config.learning_rate,
+            max_length=config.max_length,
+            epochs=config.supernet_epochs if epochs is None and steps is None else epochs,
+            steps=steps,
+        )
+
+    @property
+    def _first_data(self) -> TaskData | TextData:
+        return TextData(self.text) if self.text else self.data
+
+    @property
+    def _run(self) -> RunConfig:
+        return RunConfig(seed=self.config.seed)
+
+    def _distill(self, student: EncoderConfig | SupernetSlices, data: TaskData | TextData, folder: Path) -> Path:
+        distill(student, data, folder, teacher=self.teacher, method=self.method(data), run=self._run)
+        return folder / MODEL_FOLDER
