@@ -23,7 +23,7 @@ from pocketbert.training.run_folder import LATENCY_FILE, read_record
 _COPIES = 8
 _ROUNDS = 15
 # Whole networks that fit the two coefficients, and those that measure the error.
-_FITTED, _HELD_OUT = 6, 4
+_FITTED, _CHECKED = 6, 4
 _MEASUREMENTS = 3
 
 Graph = Callable[[Any, Any], Any]
@@ -139,7 +139,7 @@ class LatencyConstraint:
         self.model = LatencyModel(**{**read_record(path), "errors": tuple(read_record(path)["errors"])})
         log_info(
             f"latency with {self.recipe} at {self.length} tokens: median error "
-            f"{100 * statistics.median(self.model.errors):.1f} % on {len(self.model.errors)} held-out networks"
+            f"{100 * statistics.median(self.model.errors):.1f} % on {len(self.model.errors)} networks outside the fit"
         )
 
 
@@ -155,7 +155,7 @@ def fit(space: SearchSpace, task: TaskConfig, recipe: str, length: int, seed: in
     """
     free = dataclasses.replace(space, stage=1, winner=(), constraints=())
     random = np.random.default_rng(seed)
-    count = _FITTED + _HELD_OUT - 2
+    count = _FITTED + _CHECKED - 2
     # The cheapest and the dearest network span the range.
     ends = [(f"linear{shape}(gelu(linear{shape}(x)))",) * free.num_layers for shape in ("1_4", "4_1")]
     configs = [free.config(genotype) for genotype in (*ends, *(free.sample(random) for _ in range(count)))]

@@ -1,7 +1,7 @@
 r"""Search the feed-forward networks of a small student under a limit of latency or size (EfficientBERT).
 
 The search warms up a supernet, the base architecture with the most stacks and the full width. Each candidate starts
-from slices of it, trains for a short time and is scored on held-out training examples. --output gets
+from slices of it, trains for a short time and is scored on another part of the training examples. --output gets
 student/config.json (the best architecture), supernet/model/, journal.jsonl with a line per candidate, report.html and
 result.json, which is also printed. Rerun the same command to resume; only candidates that were training start again.
 
@@ -24,8 +24,6 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
-from pocketbert.search.strategies import StrategyOptions
-
 from pocketbert.commands import runs, task_options
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.runs import RunFolderOptions
@@ -33,6 +31,7 @@ from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
 from pocketbert.options import AnyPath, DirectoryPath, PresetOrPath
 from pocketbert.search.config import SearchConfig
+from pocketbert.search.strategies import StrategyOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -124,6 +124,12 @@ class _Search:
                 f"the model directory {planned.directory}"
             )
         self._base, self._teacher, self._text = planned.config, teacher, text
+        size, pads = self._base.block_size, self._base.feedforward and self._base.feedforward.mismatch == "pad"
+        if 3 in config.stages and self._base.intermediate_size > size and not pads:
+            raise UserError(
+                f"search: stage 3 needs intermediate_size of at most the hidden size, {size}, since its supernet has "
+                f"the full width; received {self._base.intermediate_size}; reduce it, or leave stage 3 out"
+            )
         self._output, self._workers, self._strategy = output, workers, strategy
         self._constraints = tuple(constraints)
         self._costs = self._constraints or (ParameterConstraint(limit=math.inf),)

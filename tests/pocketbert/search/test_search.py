@@ -189,6 +189,7 @@ def test_constraints_hold_for_all_candidates(teacher: Path, tmp_path: Path, trai
         ({"constraints": [ParameterConstraint(limit=2_000)]}, "at most 2,000 parameters"),
         ({"base": BASE.replace(num_attention_heads=2, head_size=10)}, "the teacher has 5 heads, the student 2"),
         ({"config": SearchConfig(stages=(2,), candidates=(3,))}, "stage 2 needs a winner"),
+        ({"config": SearchConfig(stages=(1, 3))}, "intermediate_size of at most the hidden size, 20"),
     ],
 )
 def test_bad_input_leaves_no_folder(
@@ -239,7 +240,8 @@ def test_bad_flags_give_one_line(
 
 
 def test_stage_three_decides(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
-    found = start(teacher, tmp_path / "out", config=dataclasses.replace(CONFIG, stages=(1, 3)))
+    config = dataclasses.replace(CONFIG, stages=(1, 3))
+    found = start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
     third = [line for line in journal(tmp_path / "out") if line.get("stage") == 3 and "score" in line]
     assert found.best["score"] == max(line["score"] for line in third) and len(third) == 5
     assert found.supernet == str(tmp_path / "out" / "learning_supernet" / "finetuned" / "model")
@@ -252,7 +254,7 @@ def test_stage_three_scores_slices(teacher: Path, tmp_path: Path) -> None:
         stages=(1, 3), candidates=(1, 3), supernet_epochs=1, batch_size=16, learning_rate=1e-3, max_length=length
     )
     output, data = tmp_path / "out", tiny_distillation.task_data(teacher)
-    found = search(BASE, data, output, teacher=teacher, config=config)
+    found = search(BASE.replace(intermediate_size=18), data, output, teacher=teacher, config=config)
     lines = [line for line in journal(output) if "score" in line]
     assert [line["stage"] for line in lines] == [1, 3, 3, 3]
     # Only stage 3 is compared, and its operations are those of stage 1's winner.
