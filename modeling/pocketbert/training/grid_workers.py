@@ -7,6 +7,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from pocketbert.training.grid import Point
 
 MakeRun = Callable[[Point, int, Path], object]
 _SPAWN = multiprocessing.get_context("spawn")
+_SECONDS_TO_CONNECT = 10
 
 
 class Job(NamedTuple):
@@ -203,7 +205,7 @@ class Ray:
       address: address of the cluster for `ray.init`; `auto` selects the cluster of this machine.
 
     Raises:
-      UserError: Ray is not installed.
+      UserError: Ray is not installed, or the address does not answer.
     """
 
     def __init__(self, parallel: int, address: str) -> None:
@@ -214,6 +216,7 @@ class Ray:
                 f"several machines need Ray; received: {error}; install it with pip install 'pocketbert[ray]', or "
                 "leave out --ray to use this machine alone"
             ) from error
+        _check_address(address)
         self.parallel, self._address, self._ray = parallel, address, ray
 
     def close(self) -> None:
@@ -246,6 +249,21 @@ class Ray:
         finally:
             # This stops unfinished runs.
             ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """Connects to the address of a cluster, because `ray.init` waits for minutes."""
+    host, separator, port = address.removeprefix("ray://").rpartition(":")
+    if not separator:
+        # Such as `auto`: Ray finds the cluster of this machine, or reports at once that there is none.
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_SECONDS_TO_CONNECT).close()
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"a Ray cluster must answer within {_SECONDS_TO_CONNECT} s; received {address} ({error}); check the "
+            "address and the network, or use auto on a machine of the cluster"
+        ) from None
 
 
 def _make(make_run: MakeRun, job: Job) -> Outcome:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -213,3 +214,16 @@ def test_missing_ray_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"several machines need Ray; .*pip install 'pocketbert\[ray\]'"):
         Ray(2, "auto")
+
+
+def test_silent_ray_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", FakeRay([]))
+    with socket.socket() as taken:
+        # Bound but not listening: connections are refused.
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for given in (address, f"ray://{address}", "127.0.0.1:port"):
+            with pytest.raises(UserError, match=f"must answer within 10 s; received {given}"):
+                Ray(2, given)
+        taken.listen()
+        Ray(2, address)
