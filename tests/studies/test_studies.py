@@ -14,7 +14,7 @@ from pocketbert_bench import results
 from studies import __main__ as program
 from studies import runner, tables
 
-EXPERIMENTS = ("mobilebert/accuracy", "tasks/accuracy", "tinybert/accuracy", "trimming/accuracy")
+EXPERIMENTS = ("minilmv2/accuracy", "mobilebert/accuracy", "tasks/accuracy", "tinybert/accuracy", "trimming/accuracy")
 
 
 @pytest.fixture
