@@ -76,7 +76,7 @@ def search(
 
     Args:
       student: base architecture: name of a preset, an architecture or a config.json. Its expressions are replaced.
-      data: the task and its labelled examples. The dev split does not affect the search.
+      data: the task and its labelled examples. The dev split selects the checkpoint of the supernets, nothing else.
       output: folder of the search: `student/config.json` (the best architecture), `supernet/model/`, `journal.jsonl`,
         `report.html`, `result.json`.
       teacher: the teacher, fine-tuned on the task: a model in memory or a model directory.
@@ -197,7 +197,8 @@ class _Search:
         try:
             for number, stage in enumerate(self._config.stages):
                 if number:
-                    space = self._space(stage, _best(journal.candidates).genotype)
+                    earlier = [candidate for candidate in journal.candidates if candidate.stage < stage]
+                    space = self._space(stage, _best(earlier).genotype)
                 if stage == 3:
                     supernet = supernets.learning(space.config(space.winner))
                 self._stage(folder, journal, self._training(supernets, supernet, space, stage), stage, number)
