@@ -13,10 +13,11 @@ import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import UserError
-from pocketbert.feedforward import ACTIVATIONS, INPUT, LINEAR, Node
+from pocketbert.feedforward import ACTIVATIONS, DIVISORS, INPUT, LINEAR, Node, WidthMismatch
 from pocketbert.files import write_bytes, write_json
 from pocketbert.progress import bar, log_info
 from pocketbert.search.space import SearchSpace
+from pocketbert.tasks.registry import get_task
 from pocketbert.training.run_folder import LATENCY_FILE, read_record
 
 # Copies of an operation in one graph, so that it takes longer than the call itself.
@@ -33,48 +34,55 @@ Graph = Callable[[Any, Any], Any]
 class LatencyModel:
     """Predicts the latency of one text.
 
-    latency = base + factor · sum of the parts of all feed-forward networks. The last layer counts for one token, since
-    exported models compute it for the first token only.
+    latency = base + factor · sum of the parts of all feed-forward networks.
 
     Attributes:
       parts: name of a part → microseconds for one text.
       base: microseconds of everything but the feed-forward networks.
       factor: ratio of a whole network to the sum of its parts.
       errors: relative errors of the prediction for networks that were not used to fit `base` and `factor`.
-      length: tokens per text.
+      last_layer_share: see `parts_us`.
     """
 
     parts: Mapping[str, float]
     base: float
     factor: float
-    errors: tuple[float, ...]
-    length: int
+    errors: Sequence[float]
+    last_layer_share: float
 
     def predict(self, config: EncoderConfig) -> float:
         """Latency in milliseconds."""
-        return (self.base + self.factor * parts_us(self.parts, config, self.length)) / 1e3
+        return (self.base + self.factor * parts_us(self.parts, config, self.last_layer_share)) / 1e3
 
 
-def parts_us(parts: Mapping[str, float], config: EncoderConfig, length: int) -> float:
-    """Sum of the parts of all feed-forward networks of an encoder, in microseconds."""
+def parts_us(parts: Mapping[str, float], config: EncoderConfig, last_layer_share: float) -> float:
+    """Sum of the parts of all feed-forward networks of an encoder, in microseconds.
+
+    Args:
+      parts: name of a part → microseconds for one text.
+      config: the encoder.
+      last_layer_share: share of the tokens that the last layer computes: all for tasks that read every token, else only
+        the first one, as in exported models.
+    """
     assert config.feedforward is not None
     total = 0.0
     for layer in range(config.num_layers):
         expression = config.feedforward.expression(layer)
         stacked, inner_size = config.feedforward_networks(layer)
-        share = 1 / length if layer == config.num_layers - 1 else 1.0
-        names = part_names(expression.tree, config.block_size, inner_size)
+        share = last_layer_share if layer == config.num_layers - 1 else 1.0
+        names = part_names(expression.tree, config.block_size, inner_size, config.feedforward.mismatch)
         total += share * stacked * sum(parts[name] for name in names)
     return total
 
 
-def part_names(tree: Node, size: int, inner_size: int) -> list[str]:
+def part_names(tree: Node, size: int, inner_size: int, mismatch: WidthMismatch) -> list[str]:
     """Names of the parts of one feed-forward network.
 
     Args:
       tree: the operations.
       size: width of input and output.
       inner_size: inner width.
+      mismatch: see `pocketbert.feedforward.aggregate`; either way, an operation computes the common features.
     """
     names = ["norm", f"linear {size} {inner_size}"]
     widths = iter((inner_size, size))
@@ -91,7 +99,7 @@ def part_names(tree: Node, size: int, inner_size: int) -> list[str]:
             names.append(f"{node.operation} {width}")
         if max(operands) > width:
             names.append(f"slice {max(operands)} {width}")
-        return width
+        return width if mismatch == "truncate" else max(operands)
 
     width_of(tree)
     return names
@@ -136,7 +144,7 @@ class LatencyConstraint:
         path = folder / LATENCY_FILE
         if not path.exists():
             write_json(path, dataclasses.asdict(fit(space, self.task, self.recipe, self.length)))
-        self.model = LatencyModel(**{**read_record(path), "errors": tuple(read_record(path)["errors"])})
+        self.model = LatencyModel(**read_record(path))
         log_info(
             f"latency with {self.recipe} at {self.length} tokens: median error "
             f"{100 * statistics.median(self.model.errors):.1f} % on {len(self.model.errors)} networks outside the fit"
@@ -162,12 +170,13 @@ def fit(space: SearchSpace, task: TaskConfig, recipe: str, length: int, seed: in
     with tempfile.TemporaryDirectory() as folder:
         parts = _measure_parts(Path(folder), free.encoder, recipe, length)
         whole = _measure_networks(Path(folder), configs, task, recipe, length)
-    sums = np.array([parts_us(parts, config, length) for config in configs])
+    share = 1 / length if get_task(task).first_token_only else 1.0
+    sums = np.array([parts_us(parts, config, share) for config in configs])
     # Relative errors count, so that cheap networks fit as well as dear ones.
     design = np.stack([np.ones(_FITTED), sums[:_FITTED]], 1) / whole[:_FITTED, None]
     base, factor = np.linalg.lstsq(design, np.ones(_FITTED), rcond=None)[0]
     errors = np.abs(base + factor * sums[_FITTED:] - whole[_FITTED:]) / whole[_FITTED:]
-    return LatencyModel(parts, float(base), float(factor), tuple(errors.tolist()), length)
+    return LatencyModel(parts, float(base), float(factor), errors.tolist(), share)
 
 
 def _measure_networks(
@@ -216,7 +225,7 @@ def _measure_parts(folder: Path, encoder: EncoderConfig, recipe: str, length: in
     from pocketbert_bench.host import Worker
 
     size = encoder.block_size
-    inner = sorted({encoder.intermediate_size // divisor for divisor in (1, 2, 3, 4)}, reverse=True)
+    inner = sorted({encoder.intermediate_size // divisor for divisor in DIVISORS}, reverse=True)
     parts = _Parts(size, inner)
     path = folder / "parts.tflite"
     write_bytes(path, parts.convert(recipe, length))
@@ -255,6 +264,7 @@ class _Parts:
         from pocketbert.layers.core import Dense, LayerNorm, feedforward_operations
 
         self._graphs: dict[str, tuple[int, Graph]] = {}
+        self._layers: list[Any] = []
         # Name → graph whose time is subtracted.
         self.bases: dict[str, str] = {}
         operations = feedforward_operations("truncate")
@@ -285,7 +295,7 @@ class _Parts:
     def _add(self, name: str, width: int, graph: Graph, base: str = "", layers: Sequence[Any] = ()) -> None:
         self._graphs[name] = width, graph
         self.bases[name] = base or name
-        self._layers = [*getattr(self, "_layers", []), *layers]
+        self._layers += layers
 
     def convert(self, recipe: str, length: int) -> bytes:
         """Converts all parts to one file with a signature each."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pocketbert_bench import results
-from studies import comparisons_table, feedforward_operations, readme_table
+from studies import comparisons_table, readme_table
+from studies.efficientbert import operations
 from studies.hsk import speed_table as hsk_speed
 from studies.hsk import store_table as hsk_store
 from studies.hsk import tables as hsk
@@ -29,7 +30,7 @@ PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (hsk_store.BLOCK, RESULTS / "hsk" / "store.json", hsk_store.table),
     (hsk_speed.BLOCK, RESULTS / "hsk" / "speed.json", hsk_speed.table),
     (hsk.BLOCK, RESULTS / "hsk" / "accuracy.json", hsk.table),
-    (feedforward_operations.BLOCK, RESULTS / "feedforward_operations.json", feedforward_operations.table),
+    (operations.BLOCK, RESULTS / "efficientbert" / "operations.json", operations.table),
     (mobilebert.BLOCK, RESULTS / "mobilebert" / "accuracy.json", mobilebert.table),
     (variants_table.BLOCK, RESULTS / "mobilebert" / "variants.json", variants_table.table),
     (trimming.VOCABULARY_BLOCK, RESULTS / "trimming" / "vocabulary.json", trimming.vocabulary_table),

@@ -26,28 +26,35 @@ from pocketbert_bench.latency_model import LatencyModel, fit, part_names, parts_
     ],
 )
 def test_parts_of_an_expression(text: str, names: list[str]) -> None:
-    assert sorted(part_names(parse(text).tree, 30, 20)) == sorted(names)
+    assert sorted(part_names(parse(text).tree, 30, 20, "truncate")) == sorted(names)
 
 
-def test_last_layer_counts_one_token() -> None:
+def test_padding_keeps_the_wider_result() -> None:
+    names = part_names(parse("linear1_1(tanh(mul(linear1_1(x),x)))").tree, 30, 41, "pad")
+    assert sorted(names) == sorted(["norm", "linear 30 41", "mul 30", "slice 41 30", "tanh 41"])
+
+
+def test_last_layer_counts_its_share() -> None:
     config = tiny.BERT.replace(
         num_layers=2,
         feedforward=FeedForwardConfig(expressions=("linear3_1(tanh(linear3_1(x)))", "linear1_1(elu(linear1_1(x)))")),
     )
     parts = {"norm": 5.0, "linear 30 41": 7.0, "tanh 41": 11.0, "elu 41": 13.0}
     expected = 3 * (5 + 7 + 11) + (5 + 7 + 13) / 16
-    assert parts_us(parts, config, 16) == pytest.approx(expected)
-    model = LatencyModel(parts, base=100.0, factor=2.0, errors=(), length=16)
+    assert parts_us(parts, config, 1 / 16) == pytest.approx(expected)
+    model = LatencyModel(parts, base=100.0, factor=2.0, errors=(), last_layer_share=1 / 16)
     assert model.predict(config) == pytest.approx((100 + 2 * expected) / 1e3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8"])
-def test_median_error_is_at_most_five_percent(recipe: str) -> None:
+@pytest.mark.parametrize(("kind", "recipe"), [("span", "float32"), ("classification", "dynamic_wi8")])
+def test_median_error_is_at_most_five_percent(kind: str, recipe: str) -> None:
     encoder = tiny.FACTORIZED_WORD.replace(
         trigram=True, hidden_size=240, head_size=48, intermediate_size=240, max_position_embeddings=64
     )
-    model = fit(SearchSpace(encoder=encoder, stage=1), TaskConfig(kind="classification", labels=("a", "b")), recipe, 64)
+    task = TaskConfig(kind=kind, labels=("a", "b") if kind == "classification" else ())
+    model = fit(SearchSpace(encoder=encoder, stage=1), task, recipe, 64)
+    assert model.last_layer_share == (1 / 64 if kind == "classification" else 1)
     assert statistics.median(model.errors) <= 0.05
     # Activations cost less than linear maps, and wide ones more than narrow ones.
     assert (

@@ -3,7 +3,7 @@ r"""Search the feed-forward networks of a small student under a limit of latency
 The search warms up a supernet, the base architecture with the most stacks and the full width. Each candidate starts
 from slices of it, trains for a short time and is scored on another part of the training examples. --output gets
 student/config.json (the best architecture), supernet/model/, journal.jsonl with a line per candidate, report.html and
-result.json, which is also printed. Rerun the same command to resume; only candidates that were training start again.
+result.json, which is also printed. Rerun the same command to resume; the journal ends the same.
 
 Limits: --max-parameters, --max-flops, or --max-latency-ms, which predicts the latency of an exported bundle from
 measurements of its parts on this machine. The report shows score against the limited quantity.

@@ -125,10 +125,6 @@ class SearchConfig:
         missing = {name: value for name, value in values.items() if getattr(self, name) in (None, ())}
         return dataclasses.replace(self, **missing)
 
-    def recorded(self) -> dict[str, Any]:
-        """Options that affect the result, as JSON values."""
-        return dataclasses.asdict(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchResult:

@@ -71,8 +71,9 @@ def search(
 ) -> SearchResult:
     """Searches the feed-forward networks of a student (EfficientBERT, section 3.2).
 
-    Call it again with the same arguments to resume after a kill. Candidates that were training start again, all others
-    are kept, and the journal ends as without the kill. For a finished search, it returns the result.
+    Call it again with the same arguments to resume after a kill. Candidates that were training resume from their last
+    checkpoint, all others are kept, and the journal ends as without the kill. For a finished search, it returns the
+    result.
 
     Args:
       student: base architecture: name of a preset, an architecture or a config.json. Its expressions are replaced.
@@ -150,7 +151,7 @@ class _Search:
             )
         self._recorded: dict[str, Any] = {
             "objective": "search",
-            **config.recorded(),
+            **dataclasses.asdict(config),
             **dataclasses.asdict(strategy),
             **{f"base_{name}": value for name, value in dataclasses.asdict(self._base).items()},
             **open_data(data).recorded(),

@@ -1,4 +1,4 @@
-"""Cost of each operation in EfficientBERT's expressions as a TFLite kernel: `python -m studies feedforward_operations`.
+"""Cost of each operation in expressions as a TFLite kernel: `python -m studies efficientbert/operations`.
 
 Each file has one operation on 128 tokens of 540 features, in float32, or in int8 with calibrated activations. The
 reference is the linear map from 540 to 540 features in the same format. One thread of LiteRT with XNNPACK. A round
@@ -28,9 +28,9 @@ ROUNDS, CALLS = 40, 25
 FORMATS: tuple[Format, ...] = ("float32", "int8")
 LINEAR, DYNAMIC_LINEAR = "linear", "linear, dynamic_wi8"
 BLOCK = MarkedBlock(
-    path=Path(__file__).resolve().parents[2] / "docs" / "methods" / "efficientbert.md",
+    path=Path(__file__).resolve().parents[3] / "docs" / "methods" / "efficientbert.md",
     name="OPERATIONS",
-    origin="python -m studies.tables from benchmarks/studies/results/feedforward_operations.json",
+    origin="python -m studies.tables from benchmarks/studies/results/efficientbert/operations.json",
 )
 
 
