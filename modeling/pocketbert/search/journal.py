@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pocketbert.errors import UserError
+from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_text
 
 
@@ -104,3 +104,15 @@ def front(candidates: Sequence[Candidate], cost: str) -> list[Candidate]:
         if not found or candidate.score > (found[-1].score or 0.0):
             found.append(candidate)
     return found
+
+
+def best(candidates: Sequence[Candidate]) -> Candidate:
+    """The first candidate with the highest score.
+
+    Raises:
+      TrainingFailed: no candidate has a score.
+    """
+    scored = [candidate for candidate in candidates if candidate.score is not None]
+    if not scored:
+        raise TrainingFailed(f"the training of every candidate failed; the first: {candidates[0].failure}")
+    return max(scored, key=lambda each: each.score or 0.0)

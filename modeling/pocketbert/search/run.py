@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import os
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from pocketbert.checkpoints.huggingface import write_config
 from pocketbert.checkpoints.supernet import supernet_config
@@ -22,35 +19,31 @@ from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.distillation.plan import plan_distillation
-from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.errors import UserError
 from pocketbert.files import write_json, write_text
 from pocketbert.model import Model
 from pocketbert.outputs import check_inputs
-from pocketbert.progress import log_info
-from pocketbert.search.candidates import CandidateTraining, genotype_point, train_candidate
-from pocketbert.search.config import STAGES, SearchConfig, SearchResult
+from pocketbert.search.candidates import CandidateTraining
+from pocketbert.search.config import SearchConfig, SearchResult
 from pocketbert.search.constraints import Constraint, ParameterConstraint
-from pocketbert.search.journal import Candidate, Journal, front
+from pocketbert.search.journal import Candidate, Journal, best, front
 from pocketbert.search.report import page
+from pocketbert.search.rounds import Rounds
 from pocketbert.search.space import SearchSpace
-from pocketbert.search.strategies import Scored, Strategy, StrategyOptions, open_strategy
+from pocketbert.search.strategies import StrategyOptions
 from pocketbert.search.supernets import Supernets
 from pocketbert.training.config import RunConfig
-from pocketbert.training.grid_workers import InTurn, Job, Workers
+from pocketbert.training.grid_workers import InTurn, Workers
 from pocketbert.training.initialization import plan_model, saved_models
 from pocketbert.training.plan import open_data
 from pocketbert.training.run_folder import (
     CANDIDATES_FOLDER,
     JOURNAL_FILE,
     REPORT_FILE,
-    RESULT_FILE,
     STUDENT_FOLDER,
     SUPERNET_FOLDER,
-    TIME_FILE,
     begin_run,
     clear_run,
-    read_record,
-    read_result,
 )
 from pocketbert.training.state import digest_directory
 from pocketbert.training.trainer import run_once
@@ -149,12 +142,14 @@ class _Search:
             plan_distillation(
                 supernet, given, teacher=teacher, method=EfficientBERT(max_length=config.max_length), run=RunConfig()
             )
+        opened = open_data(data)
+        self._main_metric = opened.main_metric
         self._recorded: dict[str, Any] = {
             "objective": "search",
             **dataclasses.asdict(config),
             **dataclasses.asdict(strategy),
             **{f"base_{name}": value for name, value in dataclasses.asdict(self._base).items()},
-            **open_data(data).recorded(),
+            **opened.recorded(),
             "teacher_sha256": digest_directory(teacher),
             **(open_data(TextData(text)).recorded() if text else {}),
             "constraints": [
@@ -193,21 +188,28 @@ class _Search:
         )
         supernet = supernets.frozen()
         journal = Journal(folder / JOURNAL_FILE)
-        self._clock = _Clock(folder / TIME_FILE)
+        rounds = Rounds(
+            folder,
+            journal,
+            config=self._config,
+            strategy=self._strategy,
+            costs=self._costs,
+            workers=self._workers,
+            main_metric=self._main_metric,
+        )
         space = self._first_space
         try:
             for number, stage in enumerate(self._config.stages):
                 if number:
                     earlier = [candidate for candidate in journal.candidates if candidate.stage < stage]
-                    space = self._space(stage, _best(earlier).genotype)
+                    space = self._space(stage, best(earlier).genotype)
                 if stage == 3:
                     supernet = supernets.learning(space.config(space.winner))
-                self._stage(folder, journal, self._training(supernets, supernet, space, stage), stage, number)
+                rounds.run(self._training(supernets, supernet, space, stage), stage, number)
         finally:
             self._workers.close()
-        best = _best(_comparable(journal))
         shutil.rmtree(folder / CANDIDATES_FOLDER, ignore_errors=True)
-        return self._write_result(folder, journal, best, str(supernet.relative_to(folder)))
+        return self._write_result(folder, journal, rounds.seconds, str(supernet.relative_to(folder)))
 
     def _space(self, stage: int, winner: tuple[str, ...]) -> SearchSpace:
         return SearchSpace(
@@ -228,173 +230,29 @@ class _Search:
             trains=stage != 3,
         )
 
-    def _stage(self, folder: Path, journal: Journal, training: CandidateTraining, stage: int, number: int) -> None:
-        """Suggests, trains and scores the candidates of one stage, in rounds of parallel ones."""
-        most = self._config.candidates[number]
-        strategy = open_strategy(training.space, self._strategy_options(most), self._config.seed)
-        log_info(f"stage {stage} ({STAGES[stage]}): at most {most} candidates, chosen by {self._strategy.strategy}")
-        while stage not in journal.ended:
-            found = journal.of_stage(stage)
-            if len(found) >= most:
-                journal.end(stage, "candidates")
-            # A search without time still scores the first candidates.
-            elif journal.candidates and self._is_late(number):
-                journal.end(stage, "minutes")
-            else:
-                count = min(self._workers.parallel, most - len(found))
-                round_ = _suggestions(strategy, [Scored(each.genotype, each.score) for each in found], count)
-                if not round_:
-                    journal.end(stage, "all candidates are known")
-                    continue
-                journal.add(self._train(folder, journal, training, stage, round_))
-                self._clock.save()
-                self._log_progress(journal, stage, most)
-
-    def _is_late(self, number: int) -> bool:
-        """Whether a stage's time is over; the stages share it in proportion to their candidates."""
-        if self._config.minutes is None:
-            return False
-        counts = self._config.candidates
-        return self._clock.seconds >= 60 * self._config.minutes * sum(counts[: number + 1]) / sum(counts)
-
-    def _strategy_options(self, most: int) -> StrategyOptions:
-        """Options for a stage of `most` candidates: at least two thirds of them are chosen by their scores."""
-        given, unscored = self._strategy, max(most // 3, 1)
-        population = min(given.population, unscored)
-        return dataclasses.replace(
-            given,
-            initial_samples=min(given.initial_samples, unscored),
-            population=population,
-            tournament=min(given.tournament, max(population // 4, 2)),
-        )
-
-    def _train(
-        self,
-        folder: Path,
-        journal: Journal,
-        training: CandidateTraining,
-        stage: int,
-        genotypes: Sequence[tuple[str, ...]],
-    ) -> list[Candidate]:
-        """Trains one round of candidates and removes their folders."""
-        root, first = folder.absolute() / CANDIDATES_FOLDER, len(journal.of_stage(stage))
-        root.mkdir(exist_ok=True)
-        jobs = [
-            Job(genotype_point(genotype), self._config.seed, root / f"stage-{stage}-{first + number:05d}")
-            for number, genotype in enumerate(genotypes)
-        ]
-        # The winner of a stage begins the next one, and would score the same. Finished candidates of a killed round are
-        # kept, too.
-        known = {each.genotype: each for each in journal.candidates if training.trains}
-        waiting = [
-            job
-            for job, genotype in zip(jobs, genotypes, strict=True)
-            if genotype not in known and not (job.folder / RESULT_FILE).exists()
-        ]
-        failures: dict[Path, str] = {}
-        for outcome in self._workers.outcomes(functools.partial(train_candidate, training), waiting):
-            if outcome.failure is not None:
-                failures[outcome.job.folder] = outcome.failure
-        found = []
-        for number, (job, genotype) in enumerate(zip(jobs, genotypes, strict=True)):
-            if genotype in known:
-                found.append(dataclasses.replace(known[genotype], stage=stage, index=first + number))
-                continue
-            failure = failures.get(job.folder, "")
-            metrics = {} if failure else read_result(job.folder / RESULT_FILE)["metrics"]
-            encoder = training.space.config(genotype)
-            found.append(
-                Candidate(
-                    stage=stage,
-                    index=first + number,
-                    genotype=genotype,
-                    costs={cost.name: cost.cost(encoder) for cost in self._costs},
-                    score=metrics.get(self._main_metric),
-                    metrics=metrics,
-                    failure=failure,
-                )
-            )
-        for job in jobs:
-            for path in (job.folder, job.folder.with_name(f"{job.folder.name}-text")):
-                shutil.rmtree(path, ignore_errors=True)
-            job.log.unlink(missing_ok=True)
-        return found
-
-    @functools.cached_property
-    def _main_metric(self) -> str:
-        return open_data(self._candidate_data).main_metric
-
-    def _log_progress(self, journal: Journal, stage: int, most: int) -> None:
-        done = journal.of_stage(stage)
-        line = f"stage {stage}: {len(done)} of {most} candidates"
-        if any(candidate.score is not None for candidate in done):
-            best = _best(done)
-            line += f", best {self._main_metric} {best.score:.4f} (candidate {best.index})"
-        left = self._clock.seconds / len(journal.candidates) * (most - len(done))
-        log_info(f"{line}, at most about {tqdm.format_interval(left)} left in this stage")
-
-    def _write_result(self, folder: Path, journal: Journal, best: Candidate, supernet: str) -> dict[str, Any]:
-        cost = self._costs[0].name
+    def _write_result(self, folder: Path, journal: Journal, seconds: float, supernet: str) -> dict[str, Any]:
+        cost, winner = self._costs[0].name, best(_comparable(journal))
         result = {
             "main_metric": self._main_metric,
-            "metrics": best.metrics,
-            "best": _summary(best),
+            "metrics": winner.metrics,
+            "best": _summary(winner),
             "front": [_summary(each) for each in front(_comparable(journal), cost)],
             "supernet": supernet,
             "cost": cost,
             "candidates": [sum(each.score is not None for each in journal.of_stage(s)) for s in self._config.stages],
             "failed": sum(each.score is None for each in journal.candidates),
-            "seconds": self._clock.seconds,
+            "seconds": seconds,
         }
-        encoder = self._first_space.config(best.genotype)
+        encoder = self._first_space.config(winner.genotype)
         (folder / STUDENT_FOLDER).mkdir(exist_ok=True)
         write_json(folder / STUDENT_FOLDER / "config.json", write_config(encoder, ()))
         write_text(folder / REPORT_FILE, page(journal, result, self._config.stages, self._strategy.strategy))
         return result
 
 
-class _Clock:
-    """Seconds that the candidates took, over all attempts."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._begun = path, time.monotonic()
-        self._before = float(read_record(path)["seconds"]) if path.exists() else 0.0
-
-    @property
-    def seconds(self) -> float:
-        return self._before + time.monotonic() - self._begun
-
-    def save(self) -> None:
-        write_json(self._path, {"seconds": self.seconds})
-
-
-def _suggestions(strategy: Strategy, history: list[Scored], count: int) -> list[tuple[str, ...]]:
-    """Up to `count` new candidates; those of one round do not see each other's scores."""
-    found: list[tuple[str, ...]] = []
-    for _ in range(count):
-        running = [Scored(genotype, None) for genotype in found]
-        genotype = strategy.suggest([*history, *running], len(history) + len(found))
-        if genotype is None:
-            break
-        found.append(genotype)
-    return found
-
-
 def _comparable(journal: Journal) -> list[Candidate]:
     """All candidates; those of stage 3 after it, since they are scored without training."""
     return journal.of_stage(3) or journal.candidates
-
-
-def _best(candidates: Sequence[Candidate]) -> Candidate:
-    """The first candidate with the highest score.
-
-    Raises:
-      TrainingFailed: no candidate has a score.
-    """
-    scored = [candidate for candidate in candidates if candidate.score is not None]
-    if not scored:
-        raise TrainingFailed(f"the training of every candidate failed; the first: {candidates[0].failure}")
-    return max(scored, key=lambda each: each.score or 0.0)
 
 
 def _summary(candidate: Candidate) -> dict[str, Any]:

@@ -20,8 +20,7 @@ from pocketbert.cli import main
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.search import run as search_run
-from pocketbert.search import supernets
+from pocketbert.search import rounds, supernets
 from pocketbert.search.config import SearchConfig, SearchResult
 from pocketbert.search.constraints import ParameterConstraint
 from pocketbert.search.run import search
@@ -45,7 +44,7 @@ class Trainings:
         self.count, self.stop_at, self.fail = 0, -1, lambda expressions: False
         monkeypatch.setattr(supernets, "distill", lambda *_, **__: None)
         monkeypatch.setattr(supernets, "train_supernet", lambda *_, **__: None)
-        monkeypatch.setattr(search_run, "train_candidate", self)
+        monkeypatch.setattr(rounds, "train_candidate", self)
 
     def __call__(self, training: Any, point: Any, seed: int, folder: Path) -> None:
         if self.count == self.stop_at:

@@ -1,0 +1,185 @@
+"""The candidates of a search stage: suggest, train and score them in rounds of parallel ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from pocketbert.files import write_json
+from pocketbert.progress import log_info
+from pocketbert.search.candidates import CandidateTraining, genotype_point, train_candidate
+from pocketbert.search.config import STAGES, SearchConfig
+from pocketbert.search.constraints import Constraint
+from pocketbert.search.journal import Candidate, Journal, best
+from pocketbert.search.strategies import Scored, Strategy, StrategyOptions, open_strategy
+from pocketbert.training.grid_workers import Job, Workers
+from pocketbert.training.run_folder import CANDIDATES_FOLDER, RESULT_FILE, TIME_FILE, read_record, read_result
+
+
+class Rounds:
+    """Rounds of candidates.
+
+    Args:
+      folder: folder of the search.
+      journal: receives the candidates.
+      config: options of the search, resolved.
+      strategy: how candidates are chosen.
+      costs: costs to record.
+      workers: where candidates train.
+      main_metric: metric of the scores.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        journal: Journal,
+        *,
+        config: SearchConfig,
+        strategy: StrategyOptions,
+        costs: Sequence[Constraint],
+        workers: Workers,
+        main_metric: str,
+    ) -> None:
+        self._folder, self._journal, self._clock = folder, journal, _Clock(folder / TIME_FILE)
+        self._config, self._strategy, self._costs, self._workers = config, strategy, costs, workers
+        self._main_metric = main_metric
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the candidates took, over all attempts."""
+        return self._clock.seconds
+
+    def run(self, training: CandidateTraining, stage: int, number: int) -> None:
+        """Suggests, trains and scores the candidates of one stage.
+
+        Args:
+          training: what the candidates have in common.
+          stage: the stage.
+          number: its position among the stages of the search, from 0.
+        """
+        journal = self._journal
+        most = self._config.candidates[number]
+        strategy = open_strategy(training.space, self._strategy_options(most), self._config.seed)
+        log_info(f"stage {stage} ({STAGES[stage]}): at most {most} candidates, chosen by {self._strategy.strategy}")
+        while stage not in journal.ended:
+            found = journal.of_stage(stage)
+            if len(found) >= most:
+                journal.end(stage, "candidates")
+            # A search without time still scores the first candidates.
+            elif journal.candidates and self._is_late(number):
+                journal.end(stage, "minutes")
+            else:
+                count = min(self._workers.parallel, most - len(found))
+                round_ = _suggestions(strategy, [Scored(each.genotype, each.score) for each in found], count)
+                if not round_:
+                    journal.end(stage, "all candidates are known")
+                    continue
+                journal.add(self._train(training, stage, round_))
+                self._clock.save()
+                self._log_progress(stage, most)
+
+    def _is_late(self, number: int) -> bool:
+        """Whether a stage's time is over; the stages share it in proportion to their candidates."""
+        if self._config.minutes is None:
+            return False
+        counts = self._config.candidates
+        return self._clock.seconds >= 60 * self._config.minutes * sum(counts[: number + 1]) / sum(counts)
+
+    def _strategy_options(self, most: int) -> StrategyOptions:
+        """Options for a stage of `most` candidates: at least two thirds of them are chosen by their scores."""
+        given, unscored = self._strategy, max(most // 3, 1)
+        population = min(given.population, unscored)
+        return dataclasses.replace(
+            given,
+            initial_samples=min(given.initial_samples, unscored),
+            population=population,
+            tournament=min(given.tournament, max(population // 4, 2)),
+        )
+
+    def _train(self, training: CandidateTraining, stage: int, genotypes: Sequence[tuple[str, ...]]) -> list[Candidate]:
+        """Trains one round of candidates and removes their folders."""
+        journal = self._journal
+        root, first = self._folder.absolute() / CANDIDATES_FOLDER, len(journal.of_stage(stage))
+        root.mkdir(exist_ok=True)
+        jobs = [
+            Job(genotype_point(genotype), self._config.seed, root / f"stage-{stage}-{first + number:05d}")
+            for number, genotype in enumerate(genotypes)
+        ]
+        # The winner of a stage begins the next one, and would score the same. Finished candidates of a killed round are
+        # kept, too.
+        known = {each.genotype: each for each in journal.candidates if training.trains}
+        waiting = [
+            job
+            for job, genotype in zip(jobs, genotypes, strict=True)
+            if genotype not in known and not (job.folder / RESULT_FILE).exists()
+        ]
+        failures: dict[Path, str] = {}
+        for outcome in self._workers.outcomes(functools.partial(train_candidate, training), waiting):
+            if outcome.failure is not None:
+                failures[outcome.job.folder] = outcome.failure
+        found = []
+        for number, (job, genotype) in enumerate(zip(jobs, genotypes, strict=True)):
+            if genotype in known:
+                found.append(dataclasses.replace(known[genotype], stage=stage, index=first + number))
+                continue
+            failure = failures.get(job.folder, "")
+            metrics = {} if failure else read_result(job.folder / RESULT_FILE)["metrics"]
+            encoder = training.space.config(genotype)
+            found.append(
+                Candidate(
+                    stage=stage,
+                    index=first + number,
+                    genotype=genotype,
+                    costs={cost.name: cost.cost(encoder) for cost in self._costs},
+                    score=metrics.get(self._main_metric),
+                    metrics=metrics,
+                    failure=failure,
+                )
+            )
+        for job in jobs:
+            for path in (job.folder, job.folder.with_name(f"{job.folder.name}-text")):
+                shutil.rmtree(path, ignore_errors=True)
+            job.log.unlink(missing_ok=True)
+        return found
+
+    def _log_progress(self, stage: int, most: int) -> None:
+        done = self._journal.of_stage(stage)
+        line = f"stage {stage}: {len(done)} of {most} candidates"
+        if any(candidate.score is not None for candidate in done):
+            top = best(done)
+            line += f", best {self._main_metric} {top.score:.4f} (candidate {top.index})"
+        left = self._clock.seconds / len(self._journal.candidates) * (most - len(done))
+        log_info(f"{line}, at most about {tqdm.format_interval(left)} left in this stage")
+
+
+class _Clock:
+    """Seconds that the candidates took, over all attempts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._begun = path, time.monotonic()
+        self._before = float(read_record(path)["seconds"]) if path.exists() else 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self._before + time.monotonic() - self._begun
+
+    def save(self) -> None:
+        write_json(self._path, {"seconds": self.seconds})
+
+
+def _suggestions(strategy: Strategy, history: list[Scored], count: int) -> list[tuple[str, ...]]:
+    """Up to `count` new candidates; those of one round do not see each other's scores."""
+    found: list[tuple[str, ...]] = []
+    for _ in range(count):
+        running = [Scored(genotype, None) for genotype in found]
+        genotype = strategy.suggest([*history, *running], len(history) + len(found))
+        if genotype is None:
+            break
+        found.append(genotype)
+    return found
