@@ -52,6 +52,22 @@ class SearchModelOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class OtherTaskOptions:
+    """Other tasks that train the supernet of stage 3.
+
+    Attributes:
+      supernet_tasks: GLUE tasks in --data besides --task, such as cola,mrpc; the paper takes all.
+      supernet_teachers: model directories of teachers fine-tuned on them, in the same order.
+    """
+
+    GROUP: ClassVar = "Search"
+    COMMON: ClassVar = ()
+
+    supernet_tasks: tuple[str, ...] = ()
+    supernet_teachers: tuple[DirectoryPath, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LimitOptions:
     """Limits of candidates.
 
@@ -94,6 +110,7 @@ OPTIONS = (
     TaskOptions,
     TableOptions,
     SearchConfig,
+    OtherTaskOptions,
     StrategyOptions,
     LimitOptions,
     ParallelOptions,
@@ -114,6 +131,7 @@ def run(options: Options) -> int | None:
             problems.append(f"--{name.replace('_', '-')} must be positive; received {value}")
     if limits.max_latency_ms is None and (alone := options.changed("recipe", "length")):
         problems.append(f"{', '.join(alone)} must be used with --max-latency-ms; received no latency")
+    problems += _other_problems(options[OtherTaskOptions], options[TaskOptions])
     raise_if_any(problems, "search")
 
     from pocketbert.search.run import search
@@ -132,11 +150,41 @@ def run(options: Options) -> int | None:
             strategy=options[StrategyOptions],
             constraints=_constraints(options, task.task),
             workers=_workers(options[ParallelOptions]),
+            tasks=_others(options),
             overwrite=place.overwrite,
         )
         return dataclasses.asdict(result)
 
     return runs.print_result(options, make)
+
+
+def _other_problems(others: OtherTaskOptions, task: TaskOptions) -> list[str]:
+    names, teachers = others.supernet_tasks, others.supernet_teachers
+    problems = []
+    if len(names) != len(teachers):
+        problems.append(
+            "--supernet-teachers needs one model directory for each of --supernet-tasks; received "
+            f"{len(teachers)} for {len(names)}"
+        )
+    elif names and not (task.task and task.data):
+        problems.append("--supernet-tasks must be used with --task and --data; received none")
+    if repeated := {name for name in names if name == task.task} or {name for name in names if names.count(name) > 1}:
+        problems.append(
+            f"--supernet-tasks must be different tasks besides --task; received {', '.join(repeated)} twice"
+        )
+    return problems
+
+
+def _others(options: Options) -> list[Any]:
+    from pocketbert.search.supernet_tasks import SupernetTask
+
+    others, table = options[OtherTaskOptions], options[TableOptions]
+    return [
+        SupernetTask(
+            data=task_options.read(dataclasses.replace(options[TaskOptions], task=name), table), teacher=teacher
+        )
+        for name, teacher in zip(others.supernet_tasks, others.supernet_teachers, strict=True)
+    ]
 
 
 def _constraints(options: Options, task: Any) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -78,6 +77,7 @@ class DistillationTrainer(Trainer):
 
     def __init__(self, plan: DistillationPlan, folder: Path, distribution: Distribution) -> None:
         super().__init__(plan, folder, distribution)
+        self._teachers: dict[Path, Model] = {}
         self.adapters = dict(plan.objective.adapters(plan.spec))
         initialize_adapters(self.adapters, self.model.config.initializer_range, plan.run.seed)
 
@@ -115,14 +115,20 @@ class DistillationTrainer(Trainer):
             size = sum(manifest.size_bytes for manifest in manifests.values())
         return {**super().run(), "teacher_metrics": teacher_metrics, "teacher_cache_bytes": size}
 
-    @functools.cached_property
+    @property
     def teacher(self) -> Model:
         """The live teacher, loaded on first use."""
-        assert self.plan.teacher_directory is not None
-        log_info(f"loading the teacher, {self.plan.teacher_directory}")
-        run = self.plan.run
-        with precision_policy(run.teacher_precision or run.precision):
-            return from_pretrained(self.plan.teacher_directory)
+        return self.teacher_of(self.plan)
+
+    def teacher_of(self, plan: DistillationPlan) -> Model:
+        """The live teacher of a plan, loaded on first use."""
+        directory = plan.teacher_directory
+        assert directory is not None
+        if directory not in self._teachers:
+            log_info(f"loading the teacher, {directory}")
+            with precision_policy(plan.run.teacher_precision or plan.run.precision):
+                self._teachers[directory] = from_pretrained(directory)
+        return self._teachers[directory]
 
     def score_teacher(self) -> dict[str, float] | None:
         """Measures a live teacher once per run, before training, or reads the metrics in the teacher cache."""

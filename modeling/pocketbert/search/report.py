@@ -57,6 +57,11 @@ def page(journal: Journal, result: Mapping[str, Any], stages: Sequence[int], str
             ]
             for each in result["front"]
         ],
+        retrained=[
+            [each["stage"], each["index"], f"{each['score']:.4f}", f"{each['retrained']:.4f}"]
+            for each in result["retrained"]
+        ],
+        tau=None if result["kendall_tau"] is None else f"{result['kendall_tau']:.2f}",
     )
 
 

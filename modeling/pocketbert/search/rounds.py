@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from tqdm import tqdm
 
 from pocketbert.files import write_json
@@ -20,6 +22,33 @@ from pocketbert.search.journal import Candidate, Journal, best
 from pocketbert.search.strategies import Scored, Strategy, StrategyOptions, open_strategy
 from pocketbert.training.grid_workers import Job, Workers
 from pocketbert.training.run_folder import CANDIDATES_FOLDER, RESULT_FILE, TIME_FILE, read_record, read_result
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Retrained:
+    """A candidate that was trained again.
+
+    Attributes:
+      stage: number of its stage.
+      index: number within the stage.
+      score: its score in the search.
+      retrained: its score after the second training.
+    """
+
+    stage: int
+    index: int
+    score: float
+    retrained: float
+
+
+def kendall_tau(retrained: Sequence[Retrained]) -> float | None:
+    """Kendall's rank correlation (tau-b) of the two scores, from -1 to 1; None if it is not defined."""
+    from scipy.stats import kendalltau
+
+    if len(retrained) < 2:
+        return None
+    found = kendalltau([each.score for each in retrained], [each.retrained for each in retrained]).statistic
+    return None if math.isnan(found) else float(found)
 
 
 class Rounds:
@@ -105,24 +134,15 @@ class Rounds:
     def _train(self, training: CandidateTraining, stage: int, genotypes: Sequence[tuple[str, ...]]) -> list[Candidate]:
         """Trains one round of candidates and removes their folders."""
         journal = self._journal
-        root, first = self._folder.absolute() / CANDIDATES_FOLDER, len(journal.of_stage(stage))
-        root.mkdir(exist_ok=True)
-        jobs = [
-            Job(genotype_point(genotype), self._config.seed, root / f"stage-{stage}-{first + number:05d}")
-            for number, genotype in enumerate(genotypes)
-        ]
+        first = len(journal.of_stage(stage))
+        names = [f"stage-{stage}-{first + number:05d}" for number in range(len(genotypes))]
+        jobs = self._jobs(names, genotypes)
         # The winner of a stage begins the next one, and would score the same. Finished candidates of a killed round are
         # kept, too.
         known = {each.genotype: each for each in journal.candidates if training.trains}
-        waiting = [
-            job
-            for job, genotype in zip(jobs, genotypes, strict=True)
-            if genotype not in known and not (job.folder / RESULT_FILE).exists()
-        ]
-        failures: dict[Path, str] = {}
-        for outcome in self._workers.outcomes(functools.partial(train_candidate, training), waiting):
-            if outcome.failure is not None:
-                failures[outcome.job.folder] = outcome.failure
+        failures = self._outcomes(
+            training, [job for job, genotype in zip(jobs, genotypes, strict=True) if genotype not in known]
+        )
         found = []
         for number, (job, genotype) in enumerate(zip(jobs, genotypes, strict=True)):
             if genotype in known:
@@ -147,6 +167,48 @@ class Rounds:
                 shutil.rmtree(path, ignore_errors=True)
             job.log.unlink(missing_ok=True)
         return found
+
+    def retrain(self, training: CandidateTraining, candidates: Sequence[Candidate], count: int) -> list[Retrained]:
+        """Trains some candidates again; those that diverge are left out.
+
+        Args:
+          training: how they are trained.
+          candidates: candidates of the search; `count` of them are taken, evenly from the best to the worst score.
+          count: number of candidates.
+        """
+        # The winner of a stage is a candidate of the next one, too.
+        different = {each.genotype: each for each in candidates if each.score is not None}
+        ranked = sorted(different.values(), key=lambda each: -(each.score or 0.0))
+        places = np.unique(np.linspace(0, len(ranked) - 1, min(count, len(ranked))).round().astype(int))
+        chosen = [ranked[place] for place in places]
+        log_info(f"training {len(chosen)} candidates again, with the duration of the supernet")
+        names = [f"again-{each.stage}-{each.index:05d}" for each in chosen]
+        jobs = self._jobs(names, [each.genotype for each in chosen])
+        failures = self._outcomes(training, jobs)
+        return [
+            Retrained(
+                stage=each.stage,
+                index=each.index,
+                score=each.score or 0.0,
+                retrained=read_result(job.folder / RESULT_FILE)["metrics"][self._main_metric],
+            )
+            for each, job in zip(chosen, jobs, strict=True)
+            if job.folder not in failures
+        ]
+
+    def _jobs(self, names: Sequence[str], genotypes: Sequence[tuple[str, ...]]) -> list[Job]:
+        root = self._folder.absolute() / CANDIDATES_FOLDER
+        root.mkdir(exist_ok=True)
+        return [
+            Job(genotype_point(genotype), self._config.seed, root / name)
+            for name, genotype in zip(names, genotypes, strict=True)
+        ]
+
+    def _outcomes(self, training: CandidateTraining, jobs: Sequence[Job]) -> dict[Path, str]:
+        """Runs unfinished jobs; returns the folders of failed ones with the error messages."""
+        waiting = [job for job in jobs if not (job.folder / RESULT_FILE).exists()]
+        outcomes = self._workers.outcomes(functools.partial(train_candidate, training), waiting)
+        return {outcome.job.folder: outcome.failure for outcome in outcomes if outcome.failure is not None}
 
     def _log_progress(self, stage: int, most: int) -> None:
         done = self._journal.of_stage(stage)

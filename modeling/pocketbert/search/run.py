@@ -28,9 +28,10 @@ from pocketbert.search.config import SearchConfig, SearchResult
 from pocketbert.search.constraints import Constraint, ParameterConstraint
 from pocketbert.search.journal import Candidate, Journal, best, front
 from pocketbert.search.report import page
-from pocketbert.search.rounds import Rounds
+from pocketbert.search.rounds import Retrained, Rounds, kendall_tau
 from pocketbert.search.space import SearchSpace
 from pocketbert.search.strategies import StrategyOptions
+from pocketbert.search.supernet_tasks import SupernetTask, plan_tasks
 from pocketbert.search.supernets import Supernets
 from pocketbert.training.config import RunConfig
 from pocketbert.training.grid_workers import InTurn, Workers
@@ -60,6 +61,7 @@ def search(
     strategy: StrategyOptions = StrategyOptions(),  # noqa: B008
     constraints: Sequence[Constraint] = (),
     workers: Workers | None = None,
+    tasks: Sequence[SupernetTask] = (),
     overwrite: bool = False,
 ) -> SearchResult:
     """Searches the feed-forward networks of a student (EfficientBERT, section 3.2).
@@ -79,6 +81,7 @@ def search(
       strategy: how candidates are chosen. At most a third of a stage's candidates are chosen without scores.
       constraints: limits of candidates; the first one is the cost of the front (default: parameters).
       workers: where candidates train; None for one after another in this process.
+      tasks: other tasks that train the supernet of stage 3, with their teachers; the paper takes all of GLUE's.
       overwrite: discard a finished search in the output folder, or a search with other options.
 
     Returns:
@@ -91,7 +94,11 @@ def search(
     """
     with saved_models(teacher) as (directory,):
         check_inputs(output, (directory, data.train.source, data.dev.source, text))
-        made = _Search(student, data, output, directory, text, config, strategy, constraints, workers or InTurn())
+        for task in tasks:
+            check_inputs(output, (task.teacher, task.data.train.source, task.data.dev.source))
+        made = _Search(
+            student, data, output, directory, text, config, strategy, constraints, workers or InTurn(), tasks
+        )
         return made.run(overwrite)
 
 
@@ -109,6 +116,7 @@ class _Search:
         strategy: StrategyOptions,
         constraints: Sequence[Constraint],
         workers: Workers,
+        tasks: Sequence[SupernetTask],
     ) -> None:
         self._config = config = config.resolved()
         planned = plan_model(student)
@@ -142,6 +150,17 @@ class _Search:
             plan_distillation(
                 supernet, given, teacher=teacher, method=EfficientBERT(max_length=config.max_length), run=RunConfig()
             )
+        if tasks and 3 not in config.stages:
+            raise UserError(
+                f"search: other tasks train the supernet of stage 3; received {len(tasks)} with stages "
+                f"{', '.join(map(str, config.stages))}; add stage 3, or leave the tasks out"
+            )
+        self._tasks = [dataclasses.replace(task, teacher=Path(task.teacher).absolute()) for task in tasks]
+        if tasks:
+            together = [SupernetTask(data=self._supernet_data, teacher=teacher), *tasks]
+            plan_tasks(
+                supernet, together, method=EfficientBERT(max_length=config.max_length, epochs=1), run=RunConfig()
+            )
         opened = open_data(data)
         self._main_metric = opened.main_metric
         self._recorded: dict[str, Any] = {
@@ -156,6 +175,9 @@ class _Search:
                 [each.name, each.describe(each.minimum), each.describe(each.limit)] for each in self._constraints
             ],
             "parallel": workers.parallel,
+            "tasks": [
+                {**open_data(task.data).recorded(), "teacher_sha256": digest_directory(task.teacher)} for task in tasks
+            ],
         }
 
     def run(self, overwrite: bool) -> SearchResult:
@@ -185,6 +207,7 @@ class _Search:
             text=None if self._text is None else str(Path(self._text).absolute()),
             teacher=str(Path(self._teacher).absolute()),
             config=self._config,
+            tasks=self._tasks,
         )
         supernet = supernets.frozen()
         journal = Journal(folder / JOURNAL_FILE)
@@ -205,11 +228,15 @@ class _Search:
                     space = self._space(stage, best(earlier).genotype)
                 if stage == 3:
                     supernet = supernets.learning(space.config(space.winner))
-                rounds.run(self._training(supernets, supernet, space, stage), stage, number)
+                training = self._training(supernets, supernet, space, stage)
+                rounds.run(training, stage, number)
+            found = []
+            if count := self._config.retrained:
+                found = rounds.retrain(self._again(supernets, training), _comparable(journal), count)
         finally:
             self._workers.close()
         shutil.rmtree(folder / CANDIDATES_FOLDER, ignore_errors=True)
-        return self._write_result(folder, journal, rounds.seconds, str(supernet.relative_to(folder)))
+        return self._write_result(folder, journal, found, rounds.seconds, str(supernet.relative_to(folder)))
 
     def _space(self, stage: int, winner: tuple[str, ...]) -> SearchSpace:
         return SearchSpace(
@@ -230,7 +257,14 @@ class _Search:
             trains=stage != 3,
         )
 
-    def _write_result(self, folder: Path, journal: Journal, seconds: float, supernet: str) -> dict[str, Any]:
+    def _again(self, supernets: Supernets, training: CandidateTraining) -> CandidateTraining:
+        """The second training: on all examples but those for scores, as long as that of a supernet."""
+        data = dataclasses.replace(self._candidate_data, train=self._supernet_data.train)
+        return dataclasses.replace(training, data=data, method=supernets.method(data), trains=True)
+
+    def _write_result(
+        self, folder: Path, journal: Journal, retrained: Sequence[Retrained], seconds: float, supernet: str
+    ) -> dict[str, Any]:
         cost, winner = self._costs[0].name, best(_comparable(journal))
         result = {
             "main_metric": self._main_metric,
@@ -241,6 +275,8 @@ class _Search:
             "cost": cost,
             "candidates": [sum(each.score is not None for each in journal.of_stage(s)) for s in self._config.stages],
             "failed": sum(each.score is None for each in journal.candidates),
+            "retrained": [dataclasses.asdict(each) for each in retrained],
+            "kendall_tau": kendall_tau(retrained),
             "seconds": seconds,
         }
         encoder = self._first_space.config(winner.genotype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from pocketbert.checkpoints.supernet import supernet_config
@@ -13,6 +14,7 @@ from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.distillation.run import distill
 from pocketbert.progress import log_info
 from pocketbert.search.config import SearchConfig
+from pocketbert.search.supernet_tasks import SupernetTask
 from pocketbert.search.supernet_training import train_supernet
 from pocketbert.training.config import RunConfig
 from pocketbert.training.run_folder import LEARNING_SUPERNET_FOLDER, MODEL_FOLDER, SUPERNET_FOLDER
@@ -29,6 +31,7 @@ class Supernets:
       text: plain text, or None.
       teacher: model directory of the teacher.
       config: options of the search, resolved.
+      tasks: other tasks for the supernet of stage 3.
     """
 
     folder: Path
@@ -37,6 +40,7 @@ class Supernets:
     text: str | None
     teacher: str
     config: SearchConfig
+    tasks: Sequence[SupernetTask] = ()
 
     def frozen(self) -> Path:
         """Warms up the complete supernet of stages 1 and 2; returns its model directory."""
@@ -59,11 +63,22 @@ class Supernets:
         )
         found = self._distill(start, self._first_data, root / "warmed_up")
         log_info("training the supernet of stage 3 with one candidate per step")
-        for name, data in (("pretrained", TextData(self.text) if self.text else None), ("finetuned", self.data)):
-            if data is not None:
-                train_supernet(found, data, root / name, teacher=self.teacher, method=self.method(data), run=self._run)
-                found = root / name / MODEL_FOLDER
-        return found
+        if self.text:
+            text = TextData(self.text)
+            train_supernet(
+                found, text, root / "pretrained", teacher=self.teacher, method=self.method(text), run=self._run
+            )
+            found = root / "pretrained" / MODEL_FOLDER
+        several = [SupernetTask(data=self.data, teacher=self.teacher), *self.tasks]
+        train_supernet(
+            found,
+            several if self.tasks else self.data,
+            root / "finetuned",
+            teacher=None if self.tasks else self.teacher,
+            method=self.method(self.data),
+            run=self._run,
+        )
+        return root / "finetuned" / MODEL_FOLDER
 
     def method(
         self, data: TaskData | TextData, *, epochs: int | None = None, steps: int | None = None

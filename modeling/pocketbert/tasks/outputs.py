@@ -140,17 +140,18 @@ class CrossEntropy(tf_keras.losses.Loss):
 
 
 class ModelForward:
-    """Runs a float model's first head on batches of rows with similar lengths. The graph is traced once.
+    """Runs a head of a float model on batches of rows with similar lengths. The graph is traced once.
 
     Args:
       model: a `pocketbert.Model` with a head; its weights may change between calls.
       task: task of the head.
       batch_size: rows per batch.
+      head: name of the head; None for the first.
     """
 
-    def __init__(self, model: Any, task: Task, batch_size: int = BATCH_SIZE) -> None:
+    def __init__(self, model: Any, task: Task, batch_size: int = BATCH_SIZE, head: str | None = None) -> None:
         # The model prefixes an output with the head if several heads share its name.
-        names = next(iter(output_names(model.heads).values()))
+        names = output_names(model.heads)[head or next(iter(model.heads))]
 
         def answer(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             outputs = model(inputs, training=False)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.errors import UserError
@@ -246,9 +246,13 @@ class TaskRunData(RunData):
         self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
     ) -> StageEvaluator:
         """See `RunData`."""
-        task, data = supervised_task(model.task), self.given
+        data = self.given
+        # Of several heads, the one of this task; a teacher's task may differ in other fields.
+        same = [(task.kind, task.name) == (data.task.kind, data.task.name) for task in model.tasks]
+        index = same.index(True) if True in same else 0
+        task = supervised_task(model.tasks[index])
         return task.evaluator(
-            ModelForward(model, task, batch_size),
+            ModelForward(model, task, batch_size, head_names(model.tasks)[index]),
             data.dev,
             model.tokenizer,
             max_length,

@@ -25,6 +25,7 @@ from pocketbert.search.config import SearchConfig, SearchResult
 from pocketbert.search.constraints import ParameterConstraint
 from pocketbert.search.run import search
 from pocketbert.search.strategies import StrategyOptions
+from pocketbert.search.supernet_tasks import SupernetTask
 from pocketbert.training.grid_workers import Job
 from pocketbert.training.initialization import make_model, plan_model, plan_slices
 
@@ -53,7 +54,9 @@ class Trainings:
         if self.fail(point["expressions"]):
             raise TrainingFailed("the loss is not finite")
         folder.mkdir(parents=True)
-        metrics = {"accuracy": score(point["expressions"])}
+        # Longer training turns the ranking around.
+        sign = 1 if training.method.epochs == 1 else -1
+        metrics = {"accuracy": sign * score(point["expressions"])}
         (folder / "result.json").write_text(json.dumps({"main_metric": "accuracy", "metrics": metrics}))
 
 
@@ -230,6 +233,7 @@ def test_damaged_journal_is_named(teacher: Path, tmp_path: Path, trainings: Trai
         ("--score-share=1", "score_share must lie between 0 and 1"),
         ("--stages=2,1", "stages must be ascending numbers"),
         ("--parallel=0", "--parallel must be positive; received 0"),
+        ("--supernet-tasks=cola", "--supernet-teachers needs one model directory for each"),
     ],
 )
 def test_bad_flags_give_one_line(
@@ -248,6 +252,43 @@ def test_stage_three_decides(teacher: Path, tmp_path: Path, trainings: Trainings
     third = [line for line in journal(tmp_path / "out") if line.get("stage") == 3 and "score" in line]
     assert found.best["score"] == max(line["score"] for line in third) and len(third) == 5
     assert found.supernet == str(tmp_path / "out" / "learning_supernet" / "finetuned" / "model")
+
+
+def test_retrained_candidates_span_the_ranking(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    config = dataclasses.replace(CONFIG, retrained=4)
+    trainings.stop_at = 9 + 4 + 1
+    with pytest.raises(KeyboardInterrupt):
+        start(teacher, tmp_path / "out", config=config)
+    trainings.stop_at, before = -1, trainings.count
+    found = start(teacher, tmp_path / "out", config=config)
+    # The one that was finished is kept.
+    assert trainings.count == before + 3
+    # The winner of stage 1 is in the journal twice.
+    scores = sorted({line["score"] for line in journal(tmp_path / "out") if "score" in line}, reverse=True)
+    assert len(scores) == 13
+    assert [each["score"] for each in found.retrained] == [scores[rank] for rank in (0, 4, 8, 12)]
+    assert [each["retrained"] for each in found.retrained] == [-each["score"] for each in found.retrained]
+    assert found.kendall_tau == -1 and "-1.00" in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+def test_other_tasks_reach_the_learning_supernet(
+    teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(supernets, "train_supernet", lambda _, data, *__, **options: given.append((data, options)))
+    data = tiny_distillation.task_data(teacher)
+    other = SupernetTask(
+        data=dataclasses.replace(data, task=dataclasses.replace(data.task, name="other")), teacher=teacher
+    )
+    options: dict[str, Any] = {"config": dataclasses.replace(CONFIG, stages=(1, 3)), "tasks": [other]}
+    start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), **options)
+    ((tasks, named),) = given
+    assert [task.data.task.name for task in tasks] == ["mood", "other"] and named["teacher"] is None
+    # The searched task keeps its examples for scores.
+    assert [len(task.data.train) for task in tasks] == [72, 90]
+    with pytest.raises(UserError, match="other tasks train the supernet of stage 3"):
+        start(teacher, tmp_path / "refused", tasks=[other])
+    assert not (tmp_path / "refused").exists()
 
 
 @pytest.mark.slow

@@ -1,0 +1,227 @@
+"""Several tasks for one learning supernet: one encoder with a head per task, and one task per batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert.configs import EncoderConfig, head_names
+from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
+from pocketbert.data.task_data import TaskData
+from pocketbert.distillation.method import Method
+from pocketbert.distillation.plan import DistillationPlan, plan_distillation
+from pocketbert.errors import raise_if_any
+from pocketbert.model import Model
+from pocketbert.progress import log_info
+from pocketbert.training.config import RunConfig
+from pocketbert.training.initialization import tokenizer_problems
+from pocketbert.training.run_data import RunData, StageEvaluator
+from pocketbert.training.stage import Stage
+
+# Mean of the tasks' main metrics, as in GLUE's score.
+MEAN = "mean"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SupernetTask:
+    """A task of a supernet.
+
+    Attributes:
+      data: the task and its examples. The names of all tasks differ.
+      teacher: model directory of a teacher, fine-tuned on the task.
+    """
+
+    data: TaskData
+    teacher: str | os.PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TasksPlan(DistillationPlan):
+    """A distillation of several tasks before its first step.
+
+    Attributes:
+      parts: the plan of each task alone; they have the same stages except for the tasks.
+    """
+
+    parts: tuple[DistillationPlan, ...]
+
+    def recorded(self) -> dict[str, Any]:
+        """See `TrainingPlan`; adds the record of every task."""
+        tasks = dict(zip(head_names(self.tasks), (part.recorded() for part in self.parts), strict=True))
+        return {**self.parts[0].recorded(), **self.options, "tasks": tasks}
+
+
+def plan_tasks(
+    supernet: str | os.PathLike[str] | EncoderConfig, tasks: Sequence[SupernetTask], *, method: Method, run: RunConfig
+) -> TasksPlan:
+    """Plans the distillation of several teachers into one supernet; see `plan_distillation`.
+
+    Args:
+      supernet: architecture or model directory.
+      tasks: at least two tasks.
+      method: the method; its stages must learn from the teachers only.
+      run: options of the run.
+
+    Raises:
+      UserError: a task alone cannot be distilled, or the tasks do not fit together; lists all problems.
+    """
+    parts = [
+        plan_distillation(supernet, task.data, teacher=Path(task.teacher), method=method, run=run) for task in tasks
+    ]
+    first = parts[0]
+    names = head_names([part.tasks[0] for part in parts])
+    problems = []
+    for name, part in zip(names, parts, strict=True):
+        theirs, ours = part.spec.teacher, first.spec.teacher
+        for field in ("num_layers", "num_attention_heads", "hidden_size"):
+            if getattr(theirs, field) != getattr(ours, field):
+                problems.append(
+                    f"all teachers need the same {field}; the teacher of {name} has {getattr(theirs, field)}, that of "
+                    f"{names[0]} {getattr(ours, field)}; fine-tune one pretrained model on every task"
+                )
+        remedy = "fine-tune one pretrained model on every task"
+        owners = (f"the teacher of {names[0]}", f"the teacher of {name}")
+        problems += tokenizer_problems(first.vocabulary, part.vocabulary, *owners, remedy)
+        for stage, other in zip(part.stages, first.stages, strict=False):
+            if stage.label_names:
+                problems.append(
+                    f"several tasks learn from teachers only; {name} learns from labels in stage {stage.name}; remove "
+                    "the option that adds labels"
+                )
+            if _common(stage) != _common(other):
+                problems.append(
+                    f"all tasks need the same stages; those of {name} and {names[0]} differ; give the method's "
+                    "options that depend on the task, such as epochs"
+                )
+        if len(part.stages) != len(first.stages):
+            problems.append(f"all tasks need the same stages; {name} has {len(part.stages)}")
+    raise_if_any(list(dict.fromkeys(problems)), "tasks of a supernet")
+    fields = {item.name: getattr(first, item.name) for item in dataclasses.fields(first) if item.init}
+    together = TasksData([part.data for part in parts])
+    return TasksPlan(**{**fields, "tasks": together.tasks, "data": together, "parts": tuple(parts)})
+
+
+class TasksData(RunData):
+    """The examples of several tasks as the data of a run.
+
+    Args:
+      parts: data of each task.
+    """
+
+    served = ("task",)
+    main_metric = MEAN
+
+    def __init__(self, parts: Sequence[RunData]) -> None:
+        self.parts = list(parts)
+        self.given = [part.given for part in parts]
+        self.tasks = tuple(part.tasks[0] for part in parts)
+
+    def paths(self) -> list[str | os.PathLike[str] | None]:
+        """See `RunData`."""
+        return [path for part in self.parts for path in part.paths()]
+
+    def recorded(self) -> dict[str, Any]:
+        """See `RunData`; `TasksPlan` records the tasks."""
+        return {}
+
+    def evaluated_length(self, stage: Stage) -> int | None:
+        """See `RunData`."""
+        return self.parts[0].evaluated_length(stage)
+
+    def evaluator(
+        self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
+    ) -> StageEvaluator:
+        """See `RunData`."""
+        scored = [part.evaluator(model, max_length, run, windows, batch_size) for part in self.parts]
+        return _TasksEvaluator(dict(zip(head_names(self.tasks), scored, strict=True)), self.mean)
+
+    def mean(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """All metrics as `TASK/METRIC`, and the mean of the main metrics.
+
+        Args:
+          metrics: name of a head → metrics.
+        """
+        main = [each[part.main_metric] for each, part in zip(metrics.values(), self.parts, strict=True)]
+        named = {f"{name}/{metric}": value for name, each in metrics.items() for metric, value in each.items()}
+        return {MEAN: math.fsum(main) / len(main), **named}
+
+    def result(self, metrics: Mapping[str, float], title: str) -> dict[str, Any]:
+        """See `RunData`."""
+        if metrics:
+            log_info(f"{title}: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+        return super().result(metrics, title)
+
+
+class TasksSource:
+    """Training examples of several tasks; every batch has examples of one task. See `Source`.
+
+    Each task is batched as if it was alone. A seeded permutation mixes the batches, so that tasks appear in proportion
+    to their examples.
+
+    Args:
+      parts: examples of each task.
+      seed: seed of the order.
+    """
+
+    def __init__(self, parts: Sequence[EncodedExamples], seed: int) -> None:
+        self._parts, self._seed = list(parts), seed
+        self._first = np.cumsum([0, *(len(part) for part in parts)])
+        tokens = np.cumsum([0, *(part.offsets[-1] for part in parts)])
+        offsets = [part.offsets[1:] + before for part, before in zip(parts, tokens, strict=False)]
+        self._together = dataclasses.replace(
+            parts[0],
+            word_ids=np.concatenate([part.word_ids for part in parts]),
+            type_ids=np.concatenate([part.type_ids for part in parts]),
+            offsets=np.concatenate([[0], *offsets]),
+            labels=None,
+            groups=None,
+        )
+
+    def __len__(self) -> int:
+        return len(self._together)
+
+    def plan(self, batch_size: int, epoch: int) -> list[np.ndarray]:
+        """See `Source`; the last batch of every task may be smaller."""
+        rows = [
+            row + first
+            for part, first in zip(self._parts, self._first, strict=False)
+            for row in plan_batches(part.lengths, batch_size=batch_size, seed=self._seed, epoch=epoch)
+        ]
+        # Another stream than that of the examples' order.
+        order = np.random.default_rng([self._seed, epoch, len(self._parts)]).permutation(len(rows))
+        return [rows[index] for index in order]
+
+    def batches(self, rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
+        """Pairs of inputs and the number of their task, an int32 scalar."""
+        del epoch
+        tasks = [np.searchsorted(self._first, row[0], side="right") - 1 for row in rows]
+        numbers = tf.data.Dataset.from_tensor_slices(np.asarray(tasks, np.int32))
+        return tf.data.Dataset.zip((dataset(self._together, rows), numbers))
+
+
+class _TasksEvaluator:
+    """Scores every head on its task.
+
+    Args:
+      parts: name of a head → its evaluator.
+      mean: see `TasksData.mean`.
+    """
+
+    def __init__(self, parts: Mapping[str, StageEvaluator], mean: Any) -> None:
+        self._parts, self._mean = dict(parts), mean
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """See `StageEvaluator`."""
+        return self._mean({name: part.metrics(f"of {name} {when}") for name, part in self._parts.items()})
+
+
+def _common(stage: Stage) -> dict[str, Any]:
+    """What all tasks must have in common."""
+    return {name: value for name, value in stage.describe().items() if name != "task"}
