@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -96,22 +97,25 @@ class Rounds:
         most = self._config.candidates[number]
         strategy = open_strategy(training.space, self._strategy_options(most), self._config.seed)
         log_info(f"stage {stage} ({STAGES[stage]}): at most {most} candidates, chosen by {self._strategy.strategy}")
-        while stage not in journal.ended:
-            found = journal.of_stage(stage)
-            if len(found) >= most:
-                journal.end(stage, "candidates")
-            # A search without time still scores the first candidates.
-            elif journal.candidates and self._is_late(number):
-                journal.end(stage, "minutes")
-            else:
-                count = min(self._workers.parallel, most - len(found))
-                round_ = _suggestions(strategy, [Scored(each.genotype, each.score) for each in found], count)
-                if not round_:
-                    journal.end(stage, "all candidates are known")
-                    continue
-                journal.add(self._train(training, stage, round_))
-                self._clock.save()
-                self._log_progress(stage, most)
+        before, seconds = len(journal.of_stage(stage)), self._clock.seconds
+        with self._clock.running():
+            while stage not in journal.ended:
+                found = journal.of_stage(stage)
+                if len(found) >= most:
+                    journal.end(stage, "candidates")
+                # A search without time still scores the first candidates.
+                elif journal.candidates and self._is_late(number):
+                    journal.end(stage, "minutes")
+                else:
+                    count = min(self._workers.parallel, most - len(found))
+                    round_ = _suggestions(strategy, [Scored(each.genotype, each.score) for each in found], count)
+                    if not round_:
+                        journal.end(stage, "all candidates are known")
+                        continue
+                    journal.add(self._train(training, stage, round_))
+                    self._clock.save()
+                    done = len(journal.of_stage(stage))
+                    self._log_progress(stage, most, (self._clock.seconds - seconds) / (done - before))
 
     def _is_late(self, number: int) -> bool:
         """Whether a stage's time is over; the stages share it in proportion to their candidates."""
@@ -210,26 +214,37 @@ class Rounds:
         outcomes = self._workers.outcomes(functools.partial(train_candidate, training), waiting)
         return {outcome.job.folder: outcome.failure for outcome in outcomes if outcome.failure is not None}
 
-    def _log_progress(self, stage: int, most: int) -> None:
+    def _log_progress(self, stage: int, most: int, seconds: float) -> None:
+        """Logs the best score; `seconds` is the time of one candidate."""
         done = self._journal.of_stage(stage)
         line = f"stage {stage}: {len(done)} of {most} candidates"
         if any(candidate.score is not None for candidate in done):
             top = best(done)
             line += f", best {self._main_metric} {top.score:.4f} (candidate {top.index})"
-        left = self._clock.seconds / len(self._journal.candidates) * (most - len(done))
-        log_info(f"{line}, at most about {tqdm.format_interval(left)} left in this stage")
+        left = tqdm.format_interval(seconds * (most - len(done)))
+        log_info(f"{line}, at most about {left} left in this stage")
 
 
 class _Clock:
-    """Seconds that the candidates took, over all attempts."""
+    """Seconds that the candidates took, over all attempts; the supernets' training does not count."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._begun = path, time.monotonic()
+        self._path = path
         self._before = float(read_record(path)["seconds"]) if path.exists() else 0.0
+        self._begun: float | None = None
 
     @property
     def seconds(self) -> float:
-        return self._before + time.monotonic() - self._begun
+        return self._before + (0.0 if self._begun is None else time.monotonic() - self._begun)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Counts the time inside the block."""
+        self._begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._before, self._begun = self.seconds, None
 
     def save(self) -> None:
         write_json(self._path, {"seconds": self.seconds})

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -180,6 +181,21 @@ def test_time_limit_ends_the_stages(teacher: Path, tmp_path: Path, trainings: Tr
     assert [line["end"] for line in journal(tmp_path / "out") if "end" in line] == ["minutes", "minutes"]
     # A search without time still scores the base network.
     assert found.candidates == [1, 0]
+
+
+def test_supernets_do_not_use_the_time(
+    teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    def hour(*_: Any, **__: Any) -> None:
+        now[0] += 3600
+
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(supernets, "train_supernet", hour)
+    config = dataclasses.replace(CONFIG, minutes=10, stages=(1, 3))
+    found = start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
+    assert now == [3600] and found.seconds == 0 and found.candidates == [9, 5]
 
 
 def test_constraints_hold_for_all_candidates(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
