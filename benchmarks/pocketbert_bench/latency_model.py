@@ -1,8 +1,9 @@
-"""Latency of searched networks on this machine: parts are measured, whole networks are predicted."""
+"""Latency of searched networks: parts are measured on this machine, whole networks are predicted."""
 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -11,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.errors import UserError
+from pocketbert.configs import EncoderConfig
 from pocketbert.feedforward import ACTIVATIONS, DIVISORS, INPUT, LINEAR, Node, WidthMismatch
 from pocketbert.files import write_bytes, write_json
 from pocketbert.progress import bar, log_info
 from pocketbert.search.space import SearchSpace
 from pocketbert.tasks.registry import get_task
-from pocketbert.training.run_folder import LATENCY_FILE, read_record
+from pocketbert.training.run_folder import LATENCY_FILE, LATENCY_FOLDER, read_record
+from pocketbert_bench.network_latency import Device, Host, Setting
 
 # Copies of an operation in one graph, so that it takes longer than the call itself.
 _COPIES = 8
@@ -107,20 +108,18 @@ def part_names(tree: Node, size: int, inner_size: int, mismatch: WidthMismatch) 
 
 @dataclasses.dataclass(kw_only=True)
 class LatencyConstraint:
-    """A largest latency on this machine, with one thread.
+    """A largest latency on a device, with one thread.
 
     Attributes:
       limit: milliseconds for one text.
-      recipe: recipe of the exported file.
-      length: tokens per text.
-      task: task of the exported network.
+      setting: task, recipe and length of the exported network.
+      device: the device.
       model: the fitted model, made by `prepare`.
     """
 
     limit: float
-    recipe: str
-    length: int
-    task: TaskConfig
+    setting: Setting
+    device: Device = dataclasses.field(default_factory=Host)
     model: LatencyModel | None = None
     name = "latency_ms"
     minimum = 0.0
@@ -132,33 +131,41 @@ class LatencyConstraint:
 
     def describe(self, cost: float) -> str:
         """The latency with its unit and the settings."""
-        return f"{cost:.3g} ms with {self.recipe} at {self.length} tokens"
+        return f"{cost:.3g} ms {self._where}"
+
+    @property
+    def _where(self) -> str:
+        where = f" on {self.device.name}" if self.device.name else ""
+        return f"with {self.setting.recipe} at {self.setting.length} tokens{where}"
 
     def prepare(self, folder: Path, space: SearchSpace) -> None:
         """Measures parts and whole networks, or reads the measurements of an earlier attempt.
 
         Args:
-          folder: folder of the search; receives `latency.json`.
+          folder: folder of the search; receives `latency.json`, and `latency/` until the measurements are complete.
           space: the first stage's space.
         """
         path = folder / LATENCY_FILE
         if not path.exists():
-            write_json(path, dataclasses.asdict(fit(space, self.task, self.recipe, self.length)))
+            self.device.check()
+            kept = folder / LATENCY_FOLDER
+            write_json(path, dataclasses.asdict(fit(space, self.setting, self.device, kept)))
+            shutil.rmtree(kept, ignore_errors=True)
         self.model = LatencyModel(**read_record(path))
         log_info(
-            f"latency with {self.recipe} at {self.length} tokens: median error "
+            f"latency {self._where}: median error "
             f"{100 * statistics.median(self.model.errors):.1f} % on {len(self.model.errors)} networks outside the fit"
         )
 
 
-def fit(space: SearchSpace, task: TaskConfig, recipe: str, length: int, seed: int = 0) -> LatencyModel:
-    """Measures the parts of a search space and fits whole networks to them.
+def fit(space: SearchSpace, setting: Setting, device: Device, folder: Path, seed: int = 0) -> LatencyModel:
+    """Measures the parts of a search space on this machine, and fits whole networks on a device to them.
 
     Args:
       space: the space; its constraints are not used.
-      task: task of the networks.
-      recipe: recipe of the exported files.
-      length: tokens per text.
+      setting: task, recipe and length of the networks.
+      device: where the whole networks run.
+      folder: keeps what an interrupted call has measured on the device.
       seed: seed of the random networks.
     """
     free = dataclasses.replace(space, stage=1, winner=(), constraints=())
@@ -167,56 +174,16 @@ def fit(space: SearchSpace, task: TaskConfig, recipe: str, length: int, seed: in
     # The cheapest and the dearest network span the range.
     ends = [(f"linear{shape}(gelu(linear{shape}(x)))",) * free.num_layers for shape in ("1_4", "4_1")]
     configs = [free.config(genotype) for genotype in (*ends, *(free.sample(random) for _ in range(count)))]
-    with tempfile.TemporaryDirectory() as folder:
-        parts = _measure_parts(Path(folder), free.encoder, recipe, length)
-        whole = _measure_networks(Path(folder), configs, task, recipe, length)
-    share = 1 / length if get_task(task).first_token_only else 1.0
+    with tempfile.TemporaryDirectory() as place:
+        parts = _measure_parts(Path(place), free.encoder, setting.recipe, setting.length)
+    whole = device.measure(configs, setting, folder)
+    share = 1 / setting.length if get_task(setting.task).first_token_only else 1.0
     sums = np.array([parts_us(parts, config, share) for config in configs])
     # Relative errors count, so that cheap networks fit as well as dear ones.
     design = np.stack([np.ones(_FITTED), sums[:_FITTED]], 1) / whole[:_FITTED, None]
     base, factor = np.linalg.lstsq(design, np.ones(_FITTED), rcond=None)[0]
     errors = np.abs(base + factor * sums[_FITTED:] - whole[_FITTED:]) / whole[_FITTED:]
     return LatencyModel(parts, float(base), float(factor), errors.tolist(), share)
-
-
-def _measure_networks(
-    folder: Path, configs: Sequence[EncoderConfig], task: TaskConfig, recipe: str, length: int
-) -> np.ndarray:
-    """Median latencies of whole networks with random weights, in microseconds."""
-    from pocketbert import from_preset
-    from pocketbert_bench import host
-    from pocketbert_bench.configurations import Call, Configuration
-    from pocketbert_export.convert import to_tflite
-    from pocketbert_export.graph_optimization import optimize_graph
-    from pocketbert_export.graph_optimization_options import GraphOptimizations
-    from pocketbert_export.recipes import get_recipe
-    from pocketbert_export.signatures import signature_name
-
-    # The latency does not depend on the weights.
-    ids = [1 + number % (configs[0].vocab_size - 1) for number in range(length)]
-    inputs = {"input_word_ids": ids, "input_mask": [1] * length, "input_type_ids": [0] * length}
-    found = []
-    with bar(len(configs), "converting networks", "network") as progress:
-        for number, config in enumerate(configs):
-            model = optimize_graph(from_preset(config, [task]), GraphOptimizations())
-            path = folder / f"network-{number}.tflite"
-            write_bytes(path, to_tflite(model, (length,), get_recipe(recipe)))
-            found.append(
-                Configuration(
-                    label=f"network {number}",
-                    model="network",
-                    recipe=recipe,
-                    model_path=path,
-                    length=length,
-                    threads=1,
-                    calls=(Call(signature=signature_name(length), inputs=inputs, expected=None),),
-                )
-            )
-            progress.update()
-    measured = host.measure(found, host.QUICK)
-    if problems := [each.error for each in measured if each.error]:
-        raise UserError(f"networks must run to be measured; received: {problems[0]}")
-    return np.array([statistics.median(each.latency_us) for each in measured])
 
 
 def _measure_parts(folder: Path, encoder: EncoderConfig, recipe: str, length: int) -> dict[str, float]:

@@ -6,7 +6,8 @@ student/config.json (the best architecture), supernet/model/, journal.jsonl with
 result.json, which is also printed. Rerun the same command to resume; the journal ends the same.
 
 Limits: --max-parameters, --max-flops, or --max-latency-ms, which predicts the latency of an exported bundle from
-measurements of its parts on this machine. The report shows score against the limited quantity.
+measurements of its parts on this machine and of ten networks on --device. The report shows score against the limited
+quantity.
 
 Distil the best architecture next, with its supernet:
   pocketbert distill --method=efficientbert --student=SEARCH/student/config.json --supernet=SEARCH/supernet/model …
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pocketbert.commands import runs, task_options
@@ -29,9 +31,12 @@ from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
-from pocketbert.options import AnyPath, DirectoryPath, PresetOrPath
+from pocketbert.options import AnyPath, DirectoryPath, FilePath, PresetOrPath
 from pocketbert.search.config import SearchConfig
 from pocketbert.search.strategies import StrategyOptions
+
+# Value of --device for this machine.
+HOST = "host"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,9 +80,11 @@ class LimitOptions:
       min_parameters: minimum number of weights of the encoder.
       max_parameters: maximum number of weights of the encoder, including a pooler.
       max_flops: maximum number of floating-point operations for a text with --max-length tokens.
-      max_latency_ms: maximum latency on this machine in milliseconds, with one thread.
+      max_latency_ms: maximum latency in milliseconds, with one thread.
       recipe: recipe of the exported file, for --max-latency-ms.
       length: tokens of the text, for --max-latency-ms (default: --max-length).
+      device: where to measure, for --max-latency-ms: host, or a phone's serial number as listed by adb devices.
+      apk: benchmark app, for a phone without it; built by make android.
     """
 
     GROUP: ClassVar = "Limits"
@@ -88,6 +95,8 @@ class LimitOptions:
     max_latency_ms: float | None = None
     recipe: str = "dynamic_wi8"
     length: int | None = None
+    device: str = HOST
+    apk: FilePath | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,9 +138,11 @@ def run(options: Options) -> int | None:
     for name in ("min_parameters", "max_parameters", "max_flops", "max_latency_ms", "length"):
         if (value := getattr(limits, name)) is not None and not value > 0:
             problems.append(f"--{name.replace('_', '-')} must be positive; received {value}")
-    if limits.max_latency_ms is None and (alone := options.changed("recipe", "length")):
+    if limits.max_latency_ms is None and (alone := options.changed("recipe", "length", "device", "apk")):
         problems.append(f"{', '.join(alone)} must be used with --max-latency-ms; received no latency")
     problems += _other_problems(options[OtherTaskOptions], options[TaskOptions])
+    if limits.apk and limits.device == HOST:
+        problems.append("--apk is for phones; received it without --device; name a phone or leave it out")
     raise_if_any(problems, "search")
 
     from pocketbert.search.run import search
@@ -194,10 +205,21 @@ def _constraints(options: Options, task: Any) -> list[Any]:
     found: list[Any] = []
     if limits.max_latency_ms is not None:
         from pocketbert_bench.latency_model import LatencyConstraint
+        from pocketbert_bench.network_latency import Host, PhoneDevice, Setting
         from pocketbert_export.recipes import get_recipe
 
-        recipe, length = get_recipe(limits.recipe).name, limits.length or options[SearchConfig].max_length
-        found.append(LatencyConstraint(limit=limits.max_latency_ms, recipe=recipe, length=length, task=task))
+        setting = Setting(
+            task=task,
+            recipe=get_recipe(limits.recipe).name,
+            length=limits.length or options[SearchConfig].max_length,
+        )
+        phone = PhoneDevice(
+            serial=limits.device,
+            vocabulary=Path(options[SearchModelOptions].teacher),
+            apk=Path(limits.apk) if limits.apk else None,
+        )
+        device = Host() if limits.device == HOST else phone
+        found.append(LatencyConstraint(limit=limits.max_latency_ms, setting=setting, device=device))
     if limits.min_parameters is not None or limits.max_parameters is not None:
         most = math.inf if limits.max_parameters is None else limits.max_parameters
         found.append(ParameterConstraint(minimum=limits.min_parameters or 0, limit=most))

@@ -40,6 +40,7 @@ from pocketbert.training.plan import open_data
 from pocketbert.training.run_folder import (
     CANDIDATES_FOLDER,
     JOURNAL_FILE,
+    LATENCY_FOLDER,
     REPORT_FILE,
     STUDENT_FOLDER,
     SUPERNET_FOLDER,
@@ -196,8 +197,8 @@ class _Search:
             # Finds a candidate, or reports that none can meet the constraints.
             self._first_space.sample(np.random.default_rng(self._config.seed))
         except UserError:
-            if not (folder / SUPERNET_FOLDER).exists():
-                # Leave no folder behind after bad input.
+            # Leave no folder behind after bad input, but keep measurements that the next call completes.
+            if not any((folder / name).exists() for name in (SUPERNET_FOLDER, LATENCY_FOLDER)):
                 clear_run(folder)
             raise
         supernets = Supernets(

@@ -45,6 +45,7 @@ LEARNING_SUPERNET_FOLDER = "learning_supernet"
 CANDIDATES_FOLDER = "candidates"
 STUDENT_FOLDER = "student"
 LATENCY_FILE = "latency.json"
+LATENCY_FOLDER = "latency"
 # Files next to the folders of several seeds.
 _SUMMARY_FILES = (COMMAND_FILE, RESULT_FILE, COMPARISON_FILE, REPORT_FILE)
 RUN_FILES = (
@@ -71,6 +72,7 @@ RUN_FILES = (
     CANDIDATES_FOLDER,
     STUDENT_FOLDER,
     LATENCY_FILE,
+    LATENCY_FOLDER,
 )
 # Leftovers of atomic writers that were killed; safetensors uses names of its own.
 _ASIDE = (*(f".{name}.{PARTIAL}" for name in RUN_FILES), ".tmp??????", f"{STAGES_FOLDER}/*/.*")

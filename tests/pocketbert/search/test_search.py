@@ -245,6 +245,7 @@ def test_damaged_journal_is_named(teacher: Path, tmp_path: Path, trainings: Trai
     [
         ("--max-parameters=0", "--max-parameters must be positive; received 0"),
         ("--recipe=float32", "--recipe must be used with --max-latency-ms"),
+        ("--device=PIXEL1", "--device must be used with --max-latency-ms"),
         ("--candidates=3", "candidates must be one number per stage, 2; received 1"),
         ("--score-share=1", "score_share must lie between 0 and 1"),
         ("--stages=2,1", "stages must be ascending numbers"),

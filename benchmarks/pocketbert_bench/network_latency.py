@@ -1,0 +1,190 @@
+"""Latency of networks with random weights, on this machine or on a phone."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.errors import UserError
+from pocketbert.files import write_bytes
+from pocketbert.progress import bar
+from pocketbert_bench.results import Measurement
+
+# Processes per network on a phone; the order of the networks differs in each.
+_REPEATS = 3
+_MOST = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How networks are exported and called.
+
+    Attributes:
+      task: task of the networks.
+      recipe: recipe of the exported files.
+      length: tokens per text.
+    """
+
+    task: TaskConfig
+    recipe: str
+    length: int
+
+
+class Device(Protocol):
+    """A machine that networks run on.
+
+    Attributes:
+      name: name in messages and records; empty for this machine.
+    """
+
+    @property
+    def name(self) -> str:
+        """See the class."""
+
+    def check(self) -> None:
+        """Raises a `UserError` if the device cannot measure."""
+
+    def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> np.ndarray:
+        """Median latencies with one thread, in microseconds.
+
+        Args:
+          configs: architectures of the networks.
+          setting: how they are exported and called.
+          folder: keeps what an interrupted call has measured.
+        """
+
+
+class Host:
+    """This machine."""
+
+    name = ""
+
+    def check(self) -> None:
+        """See `Device`."""
+
+    def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> np.ndarray:
+        """See `Device`."""
+        from pocketbert import from_preset
+        from pocketbert_bench import host
+        from pocketbert_bench.configurations import Call, Configuration
+        from pocketbert_export.convert import to_tflite
+        from pocketbert_export.graph_optimization import optimize_graph
+        from pocketbert_export.graph_optimization_options import GraphOptimizations
+        from pocketbert_export.recipes import get_recipe
+        from pocketbert_export.signatures import signature_name
+
+        del folder
+        length = setting.length
+        # The latency does not depend on the weights.
+        ids = [1 + number % (configs[0].vocab_size - 1) for number in range(length)]
+        inputs = {"input_word_ids": ids, "input_mask": [1] * length, "input_type_ids": [0] * length}
+        found = []
+        with tempfile.TemporaryDirectory() as place:
+            with bar(len(configs), "converting networks", "network") as progress:
+                for number, config in enumerate(configs):
+                    model = optimize_graph(from_preset(config, [setting.task]), GraphOptimizations())
+                    path = Path(place) / f"network-{number}.tflite"
+                    write_bytes(path, to_tflite(model, (length,), get_recipe(setting.recipe)))
+                    found.append(
+                        Configuration(
+                            label=f"network {number}",
+                            model="network",
+                            recipe=setting.recipe,
+                            model_path=path,
+                            length=length,
+                            threads=1,
+                            calls=(Call(signature=signature_name(length), inputs=inputs, expected=None),),
+                        )
+                    )
+                    progress.update()
+            return _medians(host.measure(found, host.QUICK))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhoneDevice:
+    """A phone with the benchmark app.
+
+    Attributes:
+      serial: serial number as listed by `adb devices`.
+      vocabulary: model directory with the vocabulary for the bundles.
+      apk: the app, for a phone without it; None if it has it.
+    """
+
+    serial: str
+    vocabulary: Path
+    apk: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """See `Device`; no file contains the serial number."""
+        return f"phone {hashlib.sha256(self.serial.encode()).hexdigest()[:6]}"
+
+    def check(self) -> None:
+        """See `Device`."""
+        from pocketbert_bench import adb, device
+
+        device.find_phones(adb.find(), [self.serial])
+
+    def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> np.ndarray:
+        """See `Device`.
+
+        Raises:
+          UserError: the phone does not finish; the same call resumes.
+        """
+        from pocketbert_bench import configurations, device
+        from pocketbert_bench.phone_plan import Plan
+
+        bundles = [folder / "networks" / f"network-{number}" for number in range(len(configs))]
+        with bar(len(configs), "exporting networks", "network") as progress:
+            for path, config in zip(bundles, configs, strict=True):
+                if not path.exists():
+                    self._export(path, config, setting)
+                progress.update()
+        plan = Plan(
+            configurations=tuple(
+                each for path in bundles for each in configurations.from_bundle(path, None, [1], weights="random")
+            ),
+            repeats=_REPEATS,
+        )
+        (outcome,) = device.bench_phones([self.serial], plan, folder / "measurements", apk=self.apk)
+        if outcome.problem or outcome.result is None:
+            raise UserError(f"{outcome.name}: {outcome.problem}; run the same command to resume")
+        return _medians(outcome.result.measurements)
+
+    def _export(self, path: Path, config: EncoderConfig, setting: Setting) -> None:
+        from pocketbert import from_preset
+        from pocketbert.tokenizers.opening import open_tokenizer
+        from pocketbert.training.initialization import vocabulary_of
+        from pocketbert_export.checks import Bounds
+        from pocketbert_export.exporter import export
+
+        vocabulary = vocabulary_of(self.vocabulary)
+        assert vocabulary is not None
+        # Accuracy does not matter: the weights are random.
+        bounds = Bounds(
+            largest_difference=_MOST,
+            rms_difference=_MOST,
+            label_agreement=0.0,
+            metric_drop_points=_MOST,
+            metric_drop_deviations=_MOST,
+            length_difference=_MOST,
+            own_difference=_MOST,
+            bytes_per_weight=4,
+        )
+        model = from_preset(config, [setting.task], open_tokenizer(vocabulary))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        export(model, path, recipe=setting.recipe, lengths=(setting.length,), bounds=bounds)
+
+
+def _medians(measured: Sequence[Measurement]) -> np.ndarray:
+    if problems := [each.error for each in measured if each.error]:
+        raise UserError(f"networks must run to be measured; received: {problems[0]}")
+    return np.array([statistics.median(each.latency_us) for each in measured])
