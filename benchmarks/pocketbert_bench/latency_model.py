@@ -151,7 +151,8 @@ class LatencyConstraint:
             kept = folder / LATENCY_FOLDER
             write_json(path, dataclasses.asdict(fit(space, self.setting, self.device, kept)))
             shutil.rmtree(kept, ignore_errors=True)
-        self.model = LatencyModel(**read_record(path))
+        names = [field.name for field in dataclasses.fields(LatencyModel)]
+        self.model = LatencyModel(**read_record(path, names))
         log_info(
             f"latency {self._where}: median error "
             f"{100 * statistics.median(self.model.errors):.1f} % on {len(self.model.errors)} networks outside the fit"

@@ -230,7 +230,7 @@ class _Clock:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._before = float(read_record(path)["seconds"]) if path.exists() else 0.0
+        self._before = float(read_record(path, ("seconds",))["seconds"]) if path.exists() else 0.0
         self._begun: float | None = None
 
     @property

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +126,12 @@ def clear_run(folder: Path) -> None:
     _remove(folder / name for name in RUN_FILES)
 
 
-def read_record(path: Path) -> dict[str, Any]:
+def read_record(path: Path, names: Collection[str] = ()) -> dict[str, Any]:
     """Reads a JSON object that a run wrote.
+
+    Args:
+      path: the file.
+      names: names that the object must have, and no others; empty for any.
 
     Raises:
       UserError: the file is damaged.
@@ -136,7 +140,7 @@ def read_record(path: Path) -> dict[str, Any]:
         content = parse_json(path.read_bytes(), path)
     except UserError:
         content = None
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or (names and set(content) != set(names)):
         raise UserError(
             f"{path} is damaged: it must be unchanged since the run wrote it; pass --overwrite to repeat the run, or "
             "choose another output"

@@ -230,13 +230,17 @@ def test_other_search_is_refused(teacher: Path, tmp_path: Path, trainings: Train
     assert (tmp_path / "out" / "journal.jsonl").read_bytes() == before
 
 
-def test_damaged_journal_is_named(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+def test_damaged_files_are_named(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
     trainings.stop_at = 3
     with pytest.raises(KeyboardInterrupt):
         start(teacher, tmp_path / "out")
     path = tmp_path / "out" / "journal.jsonl"
     path.write_text(path.read_text("utf-8").replace('"index"', '"number"', 1), encoding="utf-8")
     with pytest.raises(UserError, match=r"journal.jsonl is damaged at line 1"):
+        start(teacher, tmp_path / "out")
+    path.unlink()
+    (tmp_path / "out" / "seconds.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UserError, match=r"seconds.json is damaged"):
         start(teacher, tmp_path / "out")
 
 
