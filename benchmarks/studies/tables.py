@@ -8,6 +8,7 @@ from pathlib import Path
 from pocketbert_bench import results
 from studies import comparisons_table, readme_table
 from studies.efficientbert import operations
+from studies.efficientbert import tables as efficientbert
 from studies.hsk import speed_table as hsk_speed
 from studies.hsk import store_table as hsk_store
 from studies.hsk import tables as hsk
@@ -31,6 +32,7 @@ PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (hsk_speed.BLOCK, RESULTS / "hsk" / "speed.json", hsk_speed.table),
     (hsk.BLOCK, RESULTS / "hsk" / "accuracy.json", hsk.table),
     (operations.BLOCK, RESULTS / "efficientbert" / "operations.json", operations.table),
+    (efficientbert.BLOCK, RESULTS / "efficientbert" / "accuracy.json", efficientbert.table),
     (mobilebert.BLOCK, RESULTS / "mobilebert" / "accuracy.json", mobilebert.table),
     (variants_table.BLOCK, RESULTS / "mobilebert" / "variants.json", variants_table.table),
     (trimming.VOCABULARY_BLOCK, RESULTS / "trimming" / "vocabulary.json", trimming.vocabulary_table),
