@@ -176,10 +176,11 @@ class _Search:
                 [each.name, each.describe(each.minimum), each.describe(each.limit)] for each in self._constraints
             ],
             "parallel": workers.parallel,
-            "tasks": [
-                {**open_data(task.data).recorded(), "teacher_sha256": digest_directory(task.teacher)} for task in tasks
-            ],
+            "supernet_tasks": [task.data.task.name for task in tasks],
         }
+        for task in tasks:
+            own = {**open_data(task.data).recorded(), "teacher_sha256": digest_directory(task.teacher)}
+            self._recorded |= {f"{task.data.task.name}_{field}": value for field, value in own.items()}
 
     def run(self, overwrite: bool) -> SearchResult:
         """Runs or resumes the search."""

@@ -54,8 +54,13 @@ class TasksPlan(DistillationPlan):
 
     def recorded(self) -> dict[str, Any]:
         """See `TrainingPlan`; adds the record of every task."""
-        tasks = dict(zip(head_names(self.tasks), (part.recorded() for part in self.parts), strict=True))
-        return {**self.parts[0].recorded(), **self.options, "tasks": tasks}
+        shared = super().recorded()
+        return shared | {
+            f"{name}_{field}": value
+            for name, part in zip(head_names(self.tasks), self.parts, strict=True)
+            for field, value in part.recorded().items()
+            if shared.get(field) != value
+        }
 
 
 def plan_tasks(

@@ -307,6 +307,8 @@ def test_other_tasks_reach_the_learning_supernet(
     assert [task.data.task.name for task in tasks] == ["mood", "other"] and named["teacher"] is None
     # The searched task keeps its examples for scores.
     assert [len(task.data.train) for task in tasks] == [72, 90]
+    with pytest.raises(UserError, match="other options: other_dev_sha256='.*', received None"):
+        start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), **{**options, "tasks": []})
     with pytest.raises(UserError, match="other tasks train the supernet of stage 3"):
         start(teacher, tmp_path / "refused", tasks=[other])
     assert not (tmp_path / "refused").exists()
