@@ -48,7 +48,7 @@ def test_first_of_several_heads_answers(small_model: Model) -> None:
 
 def test_model_directory(small_model: Model, small_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Calls smaller than the texts' number: boundaries are crossed.
-    monkeypatch.setattr(outputs.ModelForward.__init__, "__defaults__", (2,))
+    monkeypatch.setattr(outputs.ModelForward.__init__, "__defaults__", (2, None))
     predictor = open_predictor(small_directory)
     assert predictor.task.config == small_model.task
     # Sums in another order: 2^-24 times a few hundred additions of values near 1.
