@@ -87,8 +87,29 @@ def main(experiment: Experiment, arguments: list[str]) -> int:
 
 def failures(content: results.ResultFile) -> dict[str, str]:
     """Job name → reason of its failure, in the run that wrote the result file."""
-    notes = [note.removeprefix(FAILED) for note in content.notes if note.startswith(FAILED)]
+    return noted(content, FAILED)
+
+
+def noted(content: results.ResultFile, prefix: str) -> dict[str, Any]:
+    """The JSON object in the note with a prefix; empty without such a note."""
+    notes = [note.removeprefix(prefix) for note in content.notes if note.startswith(prefix)]
     return json.loads(notes[0]) if notes else {}
+
+
+def add_spared(found: dict[str, Any], jobs: Sequence[StudyJob], kept: Mapping[str, Any]) -> None:
+    """Adds the preparations that nothing missing needs, so that they are not repeated.
+
+    Args:
+      found: job name → result; receives the preparations.
+      jobs: all jobs; each stands behind those that it needs.
+      kept: name of a preparation → its result.
+    """
+    waiting: set[str] = set()
+    for job in reversed(jobs):
+        if job.name in kept and job.name not in waiting:
+            found[job.name] = kept[job.name]
+        if job.name not in found:
+            waiting.update(job.needs)
 
 
 def settings_note(settings: Mapping[str, Any]) -> str:

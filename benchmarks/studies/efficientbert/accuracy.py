@@ -34,9 +34,11 @@ from pocketbert.presets import preset
 from pocketbert_bench import results
 from studies.experiment import (
     Experiment,
+    add_spared,
     folder_name,
     last_metrics,
     main,
+    noted,
     records_by_seed,
     records_without_seed,
     scores_by_job,
@@ -303,8 +305,7 @@ def result(done: Mapping[str, Any]) -> results.ResultFile:
 
 def searched(content: results.ResultFile) -> dict[str, Any]:
     """Job name → result of the searches and of distillation on text, from a result file."""
-    notes = [note.removeprefix(SEARCHES_NOTE) for note in content.notes if note.startswith(SEARCHES_NOTE)]
-    return json.loads(notes[0]) if notes else {}
+    return noted(content, SEARCHES_NOTE)
 
 
 def scored(content: results.ResultFile) -> dict[str, Any]:
@@ -312,13 +313,7 @@ def scored(content: results.ResultFile) -> dict[str, Any]:
     found = scores_by_job(content, settings(), _job_name)
     if not found:
         return {}
-    # A search or a distillation on text is not repeated if nothing that is missing needs its files.
-    kept, waiting = searched(content), set[str]()
-    for job in reversed(jobs(Path())):
-        if job.name in kept and job.name not in waiting:
-            found[job.name] = kept[job.name]
-        if job.name not in found:
-            waiting.update(job.needs)
+    add_spared(found, jobs(Path()), searched(content))
     return found
 
 

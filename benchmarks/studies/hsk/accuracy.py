@@ -32,9 +32,11 @@ from pocketbert.presets import preset
 from pocketbert_bench import results
 from studies.experiment import (
     Experiment,
+    add_spared,
     folder_name,
     last_metrics,
     main,
+    noted,
     records_by_seed,
     records_without_seed,
     scores_by_job,
@@ -280,8 +282,7 @@ def result(done: Mapping[str, Any]) -> results.ResultFile:
 
 def separators(content: results.ResultFile) -> dict[str, Any]:
     """Task → counts of `count_separators`, from a result file."""
-    notes = [note.removeprefix(SEPARATORS) for note in content.notes if note.startswith(SEPARATORS)]
-    return json.loads(notes[0]) if notes else {}
+    return noted(content, SEPARATORS)
 
 
 def scored(content: results.ResultFile) -> dict[str, Any]:
@@ -290,13 +291,8 @@ def scored(content: results.ResultFile) -> dict[str, Any]:
     if not found:
         return {}
     found |= {_separators_name(task): counts for task, counts in separators(content).items()}
-    # A preparation is not repeated if nothing that is missing needs it.
-    waiting: set[str] = set()
-    for job in reversed(jobs(Path())):
-        if job.call in _PREPARATIONS and job.name not in waiting:
-            found[job.name] = {}
-        if job.name not in found:
-            waiting.update(job.needs)
+    every = jobs(Path())
+    add_spared(found, every, {job.name: {} for job in every if job.call in _PREPARATIONS})
     return found
 
 

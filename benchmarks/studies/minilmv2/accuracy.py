@@ -32,6 +32,7 @@ from pocketbert.presets import preset
 from pocketbert_bench import results
 from studies.experiment import (
     Experiment,
+    add_spared,
     folder_name,
     main,
     records_by_seed,
@@ -258,10 +259,10 @@ def result(done: Mapping[str, Any]) -> results.ResultFile:
 def scored(content: results.ResultFile) -> dict[str, Any]:
     """Reads the results of students' jobs from a result file with these settings; otherwise returns nothing."""
     found = scores_by_job(content, settings(), _job_name)
-    # Distillation on text is not repeated if no score of its student is missing.
-    waiting = {name for job in jobs(Path()) if job.name not in found for name in job.needs}
-    texts = (job.name for job in jobs(Path()) if job.call is distil_on_text)
-    return found | {name: {} for name in texts if found and name not in waiting}
+    if found:
+        every = jobs(Path())
+        add_spared(found, every, {job.name: {} for job in every if job.call is distil_on_text})
+    return found
 
 
 EXPERIMENT = Experiment(

@@ -152,7 +152,7 @@ class SearchResult:
       retrained: stage and index, `score` and score after the second training (`retrained`) of the candidates that were
         trained again.
       kendall_tau: rank correlation of both scores, from -1 to 1; None if fewer than two differ.
-      seconds: duration over all attempts.
+      seconds: time of the candidates over all attempts, without supernets and second trainings.
     """
 
     student_config: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pocketbert.checkpoints.supernet import supernet_config
 from pocketbert.configs import EncoderConfig
@@ -69,15 +70,11 @@ class Supernets:
                 found, text, root / "pretrained", teacher=self.teacher, method=self.method(text), run=self._run
             )
             found = root / "pretrained" / MODEL_FOLDER
-        several = [SupernetTask(data=self.data, teacher=self.teacher), *self.tasks]
-        train_supernet(
-            found,
-            several if self.tasks else self.data,
-            root / "finetuned",
-            teacher=None if self.tasks else self.teacher,
-            method=self.method(self.data),
-            run=self._run,
-        )
+        data: Any = self.data
+        teacher: str | None = self.teacher
+        if self.tasks:
+            data, teacher = [SupernetTask(data=data, teacher=self.teacher), *self.tasks], None
+        train_supernet(found, data, root / "finetuned", teacher=teacher, method=self.method(self.data), run=self._run)
         return root / "finetuned" / MODEL_FOLDER
 
     def method(
