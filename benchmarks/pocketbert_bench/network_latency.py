@@ -177,7 +177,6 @@ class PhoneDevice:
             metric_drop_deviations=_MOST,
             length_difference=_MOST,
             own_difference=_MOST,
-            bytes_per_weight=4,
         )
         model = from_preset(config, [setting.task], open_tokenizer(vocabulary))
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,15 +10,16 @@ from typing import Any
 
 import flatbuffers
 import tensorflow as tf
-from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert import outputs
 from pocketbert.model import Model
 from pocketbert.processes import stderr_on_failure
-from pocketbert_export.op_histogram import FILE_IDENTIFIER
+from pocketbert_export.blockwise import prepare_for_blocks
 from pocketbert_export.per_tensor import per_channel_to_per_tensor
+from pocketbert_export.quantize import layers, quantize
 from pocketbert_export.recipes import Recipe, configure
 from pocketbert_export.signatures import DEFAULT_SIGNATURE, check_lengths, concrete_functions, signature_name
+from pocketbert_export.tflite_graph import read_model, write_model
 
 
 def write_saved_model(
@@ -68,6 +69,9 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
         # The converter writes C++ warnings about options that it ignores.
         with stderr_on_failure():
             content = converter.convert()
+    if recipe.weights == "int4":
+        content = prepare_for_blocks(content)
+        content = quantize(content, dict.fromkeys(layers(content), "dynamic_wi4"))
     return share_quantization(content if channelwise else per_channel_to_per_tensor(content))
 
 
@@ -82,15 +86,13 @@ def share_quantization(content: bytes) -> bytes:
     Returns:
       The same model in fewer bytes.
     """
-    model = schema.ModelT.InitFromPackedBuf(content, 0)
+    model = read_model(content)
     shared: dict[bytes, _PackedOnce] = {}
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             if tensor.quantization is not None and tensor.quantization.scale is not None:
                 tensor.quantization = shared.setdefault(_key(tensor.quantization), _PackedOnce(tensor.quantization))
-    builder = flatbuffers.Builder(len(content))
-    builder.Finish(model.Pack(builder), file_identifier=FILE_IDENTIFIER)
-    return bytes(builder.Output())
+    return write_model(model)
 
 
 class _Weights(tf.Module):

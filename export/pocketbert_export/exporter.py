@@ -119,9 +119,9 @@ def export(
       UserError: bad input; nothing is written.
       GateFailed: the file's outputs differ too much from the model's; nothing is written.
     """
-    chosen = get_recipe(recipe)
     if runtime not in RUNTIMES:
         raise UserError(f"a runtime must be one of {', '.join(RUNTIMES)}; received {runtime!r}")
+    chosen = get_recipe(recipe, runtime)
     directory = None if isinstance(model, Model) else model_directory(model)
     outputs.check_inputs(output, (directory, examples if isinstance(examples, str | os.PathLike) else None))
     outputs.check_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite)

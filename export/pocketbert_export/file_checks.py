@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pocketbert.configs import TaskConfig
 from pocketbert.tasks.registry import get_task
+from pocketbert_export.blockwise import FEWEST_QUANTIZED
 from pocketbert_export.checks import Check
 from pocketbert_export.op_histogram import LARGEST_FLOAT16, OpHistogram
-
-# The converter quantizes matrices from this number of elements on; smaller ones stay float32.
-FEWEST_QUANTIZED = 1024
+from pocketbert_export.recipes import BYTES_PER_WEIGHT, WeightType
 
 
 def check_operators(histogram: OpHistogram) -> Check:
@@ -54,27 +53,27 @@ def check_signatures(histogram: OpHistogram, names: Mapping[str, int], inputs: S
     return Check(name="signatures", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
 
 
-def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], bytes_per_weight: int) -> Check:
+def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], weights: WeightType) -> Check:
     """Checks the size against the weights: none is stored wider than in the recipe, and none twice.
 
     Args:
       histogram: contents of the file.
       shapes: shape of every weight of the float model.
-      bytes_per_weight: bytes per element of a quantized matrix; vectors and small matrices are float32 in every recipe.
+      weights: type of the elements of a matrix; vectors and small matrices are float32 in every recipe.
     """
-    expected = 0
+    expected = 0.0
     for shape in shapes:
         size = math.prod(shape)
         if len(shape) < 2 or size < FEWEST_QUANTIZED:
             expected += 4 * size
         else:
             # Scale (4 bytes) and zero point (8) for each channel of an int8 matrix.
-            expected += bytes_per_weight * size + (12 * shape[-1] if bytes_per_weight == 1 else 0)
+            expected += BYTES_PER_WEIGHT[weights] * size + (12 * shape[-1] if weights == "int8" else 0)
     # About 300 bytes per operator with its tensors; the graph has few and small constants.
     bound = 1.05 * expected + 512 * histogram.num_operators + 16_384
     reason = (
         f"the file has {histogram.file_bytes:,} bytes, {histogram.weight_bytes:,} of them weights; the model's weights "
-        f"take {expected:,} bytes in this recipe, and the bound adds room for {histogram.num_operators} operators"
+        f"take {expected:,.0f} bytes in this recipe, and the bound adds room for {histogram.num_operators} operators"
     )
     return Check(
         name="size",

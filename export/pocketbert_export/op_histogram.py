@@ -13,12 +13,13 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert.errors import UserError
+from pocketbert_export.tflite_graph import FILE_IDENTIFIER, operator_name
 
-FILE_IDENTIFIER = b"TFL3"
-BUILTIN_NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
 LARGEST_FLOAT16 = 65_504.0
 # Operators between an input and the embedding that it indexes.
 _ID_ARITHMETIC = ("ADD", "CAST", "EXPAND_DIMS", "MUL", "RESHAPE", "SELECT", "SELECT_V2", "SQUEEZE")
+# Version of an operator from which on it reads int4 weights and float inputs.
+INT4_VERSIONS = {"EMBEDDING_LOOKUP": 4, "FULLY_CONNECTED": 12}
 # Errors from reading offsets and indices in a truncated or changed file.
 _DAMAGE = (struct.error, ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 _FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
@@ -63,6 +64,7 @@ class OpHistogram:
       int8_fully_connected: number of FULLY_CONNECTED operators with an int8 weight.
       channelwise_fully_connected: number of those with per-channel quantization, which TFLite accepts for float inputs
         from version 12 of the operator on.
+      int4_operators: names of operators with int4 weights.
       dynamic: names of tensors with dynamic dimensions.
       largest_constant: largest magnitude of the floating-point constants; infinite if one is NaN.
       tables: input → embedding tables that it indexes, one per graph with such a table.
@@ -76,6 +78,7 @@ class OpHistogram:
     weight_bytes_by_type: Mapping[str, int]
     int8_fully_connected: int
     channelwise_fully_connected: int
+    int4_operators: frozenset[str]
     dynamic: tuple[str, ...]
     largest_constant: float
     tables: Mapping[str, tuple[TableInfo, ...]]
@@ -92,7 +95,8 @@ class OpHistogram:
         The recorded version can be wrong: the converter writes 12 for every such FULLY_CONNECTED, while
         ai-edge-quantizer keeps the float model's version, and an old runtime then returns wrong outputs.
         """
-        return {"FULLY_CONNECTED": 12} if self.channelwise_fully_connected else {}
+        needed = {"FULLY_CONNECTED": 12} if self.channelwise_fully_connected else {}
+        return needed | {name: INT4_VERSIONS[name] for name in sorted(self.int4_operators)}
 
 
 def count_ops(path: str | Path) -> OpHistogram:
@@ -118,16 +122,18 @@ def _count(model: schema.ModelT, file_bytes: int) -> OpHistogram:
     custom: Counter[str] = Counter()
     type_of_buffer: dict[int, str] = {}
     int8_fully_connected = channelwise = 0
+    int4_operators = set()
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             type_of_buffer.setdefault(tensor.buffer, TYPE_NAMES[tensor.type])
         for operator in graph.operators or ():
-            code = model.operatorCodes[operator.opcodeIndex]
-            name = _operator(code)
+            name = operator_name(model, operator)
             if name == "CUSTOM":
-                custom[_text(code.customCode)] += 1
+                custom[_text(model.operatorCodes[operator.opcodeIndex].customCode)] += 1
                 continue
             operators[name] += 1
+            if name in INT4_VERSIONS and TYPE_NAMES[graph.tensors[operator.inputs[1]].type] == "int4":
+                int4_operators.add(name)
             if name == "FULLY_CONNECTED":
                 weight = graph.tensors[operator.inputs[1]]
                 if TYPE_NAMES[weight.type] == "int8":
@@ -156,6 +162,7 @@ def _count(model: schema.ModelT, file_bytes: int) -> OpHistogram:
         weight_bytes_by_type={kind: size for kind, size in sorted(by_type.items()) if size},
         int8_fully_connected=int8_fully_connected,
         channelwise_fully_connected=channelwise,
+        int4_operators=frozenset(int4_operators),
         dynamic=_dynamic(model),
         largest_constant=_largest_constant(model),
         tables=_tables(model),
@@ -172,11 +179,6 @@ def _tensors(
         )
         for entry in entries or ()
     }
-
-
-def _operator(code: schema.OperatorCodeT) -> str:
-    # Codes above 127 use the new field; older files have only the old one.
-    return BUILTIN_NAMES[max(code.builtinCode, code.deprecatedBuiltinCode)]
 
 
 def _dynamic(model: schema.ModelT) -> tuple[str, ...]:
@@ -219,7 +221,7 @@ def _table(model: schema.ModelT, graph: schema.SubGraphT, ids: int) -> TableInfo
     """Follows ids through the graph to the operator that looks them up."""
     reached, made_from = {ids}, {}
     for operator in graph.operators or ():
-        name, inputs = _operator(model.operatorCodes[operator.opcodeIndex]), _numbers(operator.inputs)
+        name, inputs = operator_name(model, operator), _numbers(operator.inputs)
         if name == "DEQUANTIZE":
             made_from[int(operator.outputs[0])] = inputs[0]
         if name in ("GATHER", "EMBEDDING_LOOKUP"):

@@ -15,11 +15,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from pocketbert_export.op_histogram import FILE_IDENTIFIER
+from pocketbert_export.tflite_graph import GraphEditor, operator_name, read_model, write_model
 
 # What the converter records for a per-tensor int8 layer with float inputs, with and without the input's rank.
 _ONE_SCALE_VERSION = 9
@@ -36,20 +35,51 @@ def per_channel_to_per_tensor(content: bytes) -> bytes:
     Raises:
       ValueError: a layer has a fused activation other than relu.
     """
-    model = schema.ModelT.InitFromPackedBuf(content, 0)
-    writer = _Writer(model)
+    model = read_model(content)
+    for code in model.operatorCodes:
+        if code.builtinCode == schema.BuiltinOperator.FULLY_CONNECTED:
+            code.version = min(code.version, _ONE_SCALE_VERSION)
+    editor = GraphEditor(model)
     for graph in model.subgraphs:
         # Several operators may share a weight: read its scales before changing any of them.
         scales = {index: tensor.quantization.scale for index, tensor in enumerate(graph.tensors) if _is_split(tensor)}
         operators = []
         for operator in graph.operators:
             operators.append(operator)
-            if writer.is_fully_connected(operator) and operator.inputs[1] in scales:
-                operators.append(writer.move_scales(graph, operator, scales[operator.inputs[1]]))
+            if operator_name(model, operator) == "FULLY_CONNECTED" and operator.inputs[1] in scales:
+                operators.append(_move_scales(editor, graph, operator, scales[operator.inputs[1]]))
         graph.operators = operators
-    builder = flatbuffers.Builder(len(content))
-    builder.Finish(model.Pack(builder), file_identifier=FILE_IDENTIFIER)
-    return bytes(builder.Output())
+    return write_model(model)
+
+
+def multiply_output(editor: GraphEditor, graph: Any, operator: Any, factors: np.ndarray) -> Any:
+    """Gives a dense layer a new output and divides its bias by `factors`; its weights are the caller's.
+
+    Args:
+      editor: editor of the model.
+      graph: graph of the layer, changed in place.
+      operator: a FULLY_CONNECTED, changed in place.
+      factors: positive float32 `[outputs]`.
+    Returns:
+      The multiplication by `factors` to insert after the layer; its output is the layer's former output.
+    Raises:
+      ValueError: the layer has a fused activation other than relu.
+    """
+    if operator.builtinOptions.fusedActivationFunction not in _HOMOGENEOUS:
+        raise ValueError("scales can only be moved behind relu or no activation; received another activation")
+    if len(operator.inputs) > 2 and operator.inputs[2] >= 0:
+        bias = editor.values(graph, operator.inputs[2])
+        assert bias is not None
+        name = graph.tensors[operator.inputs[2]].name
+        operator.inputs = [*operator.inputs[:2], editor.constant(graph, name, bias / factors)]
+    unscaled = copy.copy(graph.tensors[operator.outputs[0]])
+    unscaled.name = bytes(unscaled.name) + b"/unscaled"
+    graph.tensors.append(unscaled)
+    layer = len(graph.tensors) - 1
+    constant = editor.constant(graph, bytes(graph.tensors[operator.inputs[1]].name) + b"/scales", factors)
+    product = editor.operator("MUL", [layer, constant], [operator.outputs[0]], schema.MulOptionsT())
+    operator.outputs = [layer]
+    return product
 
 
 def _is_split(tensor: Any) -> bool:
@@ -62,70 +92,14 @@ def _is_split(tensor: Any) -> bool:
     )
 
 
-class _Writer:
-    """Adds constants, tensors and operators to a model.
-
-    Args:
-      model: changed in place.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        self._buffers: dict[bytes, int] = {}
-        self._fully_connected = {
-            index
-            for index, code in enumerate(model.operatorCodes)
-            if code.builtinCode == schema.BuiltinOperator.FULLY_CONNECTED
-        }
-        for index in self._fully_connected:
-            code = model.operatorCodes[index]
-            code.version = min(code.version, _ONE_SCALE_VERSION)
-        product = schema.OperatorCodeT()
-        product.builtinCode = product.deprecatedBuiltinCode = schema.BuiltinOperator.MUL
-        product.version = 1
-        model.operatorCodes.append(product)
-        self._product = len(model.operatorCodes) - 1
-
-    def is_fully_connected(self, operator: Any) -> bool:
-        return operator.opcodeIndex in self._fully_connected
-
-    def move_scales(self, graph: Any, operator: Any, scales: np.ndarray) -> Any:
-        """Makes the operator per-tensor; returns the multiplication to insert after it."""
-        if operator.builtinOptions.fusedActivationFunction not in _HOMOGENEOUS:
-            raise ValueError("scales can only be moved behind relu or no activation; received another activation")
-        scales = np.asarray(scales, np.float32)
-        largest = scales.max()
-        # An output without weights may have no scale; any value works.
-        factors = np.where(scales > 0, scales / largest, np.float32(1)).astype(np.float32)
-        weight = graph.tensors[operator.inputs[1]]
-        weight.quantization.scale = np.array([largest], np.float32)
-        weight.quantization.zeroPoint = np.zeros(1, np.int64)
-        if len(operator.inputs) > 2 and operator.inputs[2] >= 0:
-            bias = graph.tensors[operator.inputs[2]]
-            values = np.frombuffer(bytes(self._model.buffers[bias.buffer].data), np.float32)
-            operator.inputs = [*operator.inputs[:2], self._constant(graph, bias.name, values / factors)]
-        unscaled = copy.copy(graph.tensors[operator.outputs[0]])
-        unscaled.name = bytes(unscaled.name) + b"/unscaled"
-        graph.tensors.append(unscaled)
-        product = schema.OperatorT()
-        product.opcodeIndex = self._product
-        product.builtinOptionsType = schema.BuiltinOptions.MulOptions
-        product.builtinOptions = schema.MulOptionsT()
-        product.inputs = [len(graph.tensors) - 1, self._constant(graph, bytes(weight.name) + b"/scales", factors)]
-        product.outputs = [operator.outputs[0]]
-        operator.outputs = [product.inputs[0]]
-        return product
-
-    def _constant(self, graph: Any, name: bytes, values: np.ndarray) -> int:
-        """Index of a new float32 tensor; equal values share a buffer in all graphs."""
-        content = values.astype(np.float32).tobytes()
-        if content not in self._buffers:
-            buffer = schema.BufferT()
-            buffer.data = np.frombuffer(content, np.uint8)
-            self._model.buffers.append(buffer)
-            self._buffers[content] = len(self._model.buffers) - 1
-        tensor = schema.TensorT()
-        tensor.name, tensor.type, tensor.shape = name, schema.TensorType.FLOAT32, [len(values)]
-        tensor.buffer = self._buffers[content]
-        graph.tensors.append(tensor)
-        return len(graph.tensors) - 1
+def _move_scales(editor: GraphEditor, graph: Any, operator: Any, scales: np.ndarray) -> Any:
+    """Makes the operator per-tensor; returns the multiplication to insert after it."""
+    scales = np.asarray(scales, np.float32)
+    largest = scales.max()
+    # An output without weights may have no scale; any value works.
+    factors = np.where(scales > 0, scales / largest, np.float32(1)).astype(np.float32)
+    product = multiply_output(editor, graph, operator, factors)
+    weight = graph.tensors[operator.inputs[1]]
+    weight.quantization.scale = np.array([largest], np.float32)
+    weight.quantization.zeroPoint = np.zeros(1, np.int64)
+    return product

@@ -2,21 +2,25 @@
 
 A name describes weights and activations: `float32` and `float16` are the type of all weights; `dynamic_wi8` has int8
 weights (`wi8`) and activations that are quantized at run time (`dynamic`). Dense layers then compute in int8;
-everything else stays float32.
+everything else stays float32. `dynamic_wi4` stores int4 weights (`wi4`) with a float16 scale for each block of 32.
 
 `dynamic_wi8` uses TensorFlow's converter. ai-edge-quantizer's file is neither faster nor smaller (it is larger until
-calibration makes its GATHER static int8). It also keeps the float file's operator versions, so old runtimes return
-wrong outputs instead of rejecting the file.
+calibration makes its GATHER static int8). `dynamic_wi4` uses ai-edge-quantizer; the converter has no int4 weights.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import tensorflow as tf
 
 from pocketbert.errors import UserError, did_you_mean
+from pocketbert_export.blockwise import BLOCK_SIZE
+from pocketbert_export.runtimes import LITERT, TFLITE_2_16
+
+WeightType = Literal["float32", "float16", "int8", "int4"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +32,14 @@ class Recipe:
       weights: type of the weights of dense layers and of the embedding.
       activations: `float`, or `dynamic`: quantized to int8 before each dense layer at run time.
       summary: expected size and speed, for `--help` and the documentation.
+      unsupported: runtime → the operator that it lacks.
     """
 
     name: str
-    weights: Literal["float32", "float16", "int8"]
+    weights: WeightType
     activations: Literal["float", "dynamic"]
     summary: str
+    unsupported: Mapping[str, str] = field(default_factory=dict)
 
 
 RECIPES: dict[str, Recipe] = {
@@ -52,19 +58,39 @@ RECIPES: dict[str, Recipe] = {
             activations="dynamic",
             summary="a quarter of the size, about a third of the time",
         ),
+        Recipe(
+            name="dynamic_wi4",
+            weights="int4",
+            activations="dynamic",
+            summary="a seventh of the size, slightly slower than dynamic_wi8",
+            unsupported={TFLITE_2_16: "FULLY_CONNECTED with int4 weights in blocks (version 12)"},
+        ),
     )
 }
 
 
-def get_recipe(name: str) -> Recipe:
+# Bytes per element of a matrix. A block of int4 weights has a float16 scale.
+BYTES_PER_WEIGHT: dict[WeightType, float] = {"float32": 4, "float16": 2, "int8": 1, "int4": 0.5 + 2 / BLOCK_SIZE}
+
+
+def get_recipe(name: str, runtime: str = LITERT) -> Recipe:
     """Returns the recipe called `name`.
 
+    Args:
+      name: name of the recipe.
+      runtime: oldest runtime that must execute it.
     Raises:
-      UserError: there is no such recipe.
+      UserError: there is no such recipe, or the runtime cannot execute it.
     """
     if name not in RECIPES:
         raise UserError(f"a recipe must be one of {', '.join(RECIPES)}; received {name!r}{did_you_mean(name, RECIPES)}")
-    return RECIPES[name]
+    recipe = RECIPES[name]
+    if runtime in recipe.unsupported:
+        raise UserError(
+            f"--runtime={runtime} must have the operators of the recipe; {name} needs {recipe.unsupported[runtime]}; "
+            f"use --recipe=dynamic_wi8 or --runtime={LITERT}"
+        )
+    return recipe
 
 
 def configure(converter: tf.lite.TFLiteConverter, recipe: Recipe) -> None:
@@ -75,7 +101,7 @@ def configure(converter: tf.lite.TFLiteConverter, recipe: Recipe) -> None:
       recipe: number formats.
     """
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    if recipe.weights == "float32":
+    if recipe.weights in ("float32", "int4"):
         return
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if recipe.weights == "float16":

@@ -38,7 +38,7 @@ from pocketbert_export.validation_set import ValidationSet, gate_metric
 
 SCHEMA_VERSION = 1
 # Recipe → the next recipe with less rounding, and the checks that it helps with.
-_WIDER = {"dynamic_wi8": "float16", "float16": "float32"}
+_WIDER = {"dynamic_wi4": "dynamic_wi8", "dynamic_wi8": "float16", "float16": "float32"}
 _ROUNDING = ("logits", "goldens", "labels", "metric", "lengths")
 # A quarter of the texts is enough: the largest activations depend on the network, not on the text.
 _MOST_HEALTH_BATCHES = 8
@@ -184,7 +184,7 @@ def verify_bundle(
     if reference is not None:
         found.append(_check_task(bundle.task, reference.task))
         shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
-        found.append(file_checks.check_size(histogram, shapes, bounds.bytes_per_weight))
+        found.append(file_checks.check_size(histogram, shapes, get_recipe(bundle.recipe).weights))
     # If texts become other ids in the model, their outputs cannot be compared.
     reference = reference if tokenizer.passed else None
     versions: dict[str, str] = {}

@@ -89,17 +89,17 @@ def test_signatures_fail(good: OpHistogram, names: dict[str, int], inputs: tuple
 
 
 def test_size(good: OpHistogram, int8: OpHistogram) -> None:
-    assert file_checks.check_size(good, weight_shapes(), 4).passed
-    assert file_checks.check_size(int8, weight_shapes(), 1).passed
+    assert file_checks.check_size(good, weight_shapes(), "float32").passed
+    assert file_checks.check_size(int8, weight_shapes(), "int8").passed
 
 
 def test_size_check_fails_for_wide_weights(good: OpHistogram) -> None:
-    assert not file_checks.check_size(good, weight_shapes(), 1).passed
-    assert not file_checks.check_size(good, weight_shapes(), 2).passed
+    assert not file_checks.check_size(good, weight_shapes(), "int8").passed
+    assert not file_checks.check_size(good, weight_shapes(), "float16").passed
 
 
 def test_size_check_fails_for_duplicate_table(good: OpHistogram) -> None:
-    assert not file_checks.check_size(good, [handmade.KERNEL.shape, handmade.TYPE_TABLE.shape], 4).passed
+    assert not file_checks.check_size(good, [handmade.KERNEL.shape, handmade.TYPE_TABLE.shape], "float32").passed
 
 
 def test_finite() -> None:

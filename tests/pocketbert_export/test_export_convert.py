@@ -114,10 +114,13 @@ def test_operators_are_builtin_weights_match_recipe(recipe: str, tmp_path: Path)
     # What the converter quantizes: matrices of 1024 elements or more. The word table is among them.
     large = sum(size for path, size in sizes.items() if size >= 1024)
     small = sum(sizes.values()) - large
-    dtype, width = {"float32": ("float32", 4), "float16": ("float16", 2), "dynamic_wi8": ("int8", 1)}[recipe]
-    assert found.weight_bytes_by_type[dtype] >= large * width
+    # Rows of 40 take two blocks of 32 int4 weights, with a scale of 2 bytes each; rows of 56 too.
+    types = {"float32": 4, "float16": 2, "dynamic_wi8": 1, "dynamic_wi4": 64 / 40 * 0.5}
+    dtype = recipe if recipe.startswith("float") else {"dynamic_wi8": "int8", "dynamic_wi4": "int4"}[recipe]
+    scales = 64 / 40 * 2 / 32 if recipe == "dynamic_wi4" else 0
+    assert found.weight_bytes_by_type[dtype] >= large * (types[recipe] if recipe != "dynamic_wi4" else 0.5)
     # Shapes and axes of operators count as weights too.
-    assert found.weight_bytes <= large * width + small * 4 + 1024
+    assert found.weight_bytes <= large * (types[recipe] + scales) + small * 4 + 1024
 
 
 def test_lengths_share_weights_and_scales(tmp_path: Path) -> None:
@@ -209,7 +212,7 @@ def test_lengths_are_checked(lengths: tuple[int, ...], reason: str) -> None:
 
 
 def test_unknown_recipe_error_lists_recipes() -> None:
-    with pytest.raises(UserError, match="float32, float16, dynamic_wi8; received 'int8'"):
+    with pytest.raises(UserError, match="float32, float16, dynamic_wi8, dynamic_wi4; received 'int8'"):
         get_recipe("int8")
 
 

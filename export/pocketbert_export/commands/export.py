@@ -11,6 +11,7 @@ Prints one JSON object: the bundle's path, size, lengths, graph optimizations an
 Example:
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --lengths=32,64,128 --data=glue --output=bundle
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --runtime=tflite-2.16 --output=bundle_for_2_16
+  pocketbert export --model=runs/sst2/model --recipe=dynamic_wi4 --data=glue --output=small_bundle
   pocketbert export --model=runs/questions/model --lengths=128,384 --file=dev.json --output=answers
 """
 
@@ -40,7 +41,7 @@ class ConversionOptions:
 
     GROUP: ClassVar = "Export"
 
-    recipe: Literal["float32", "float16", "dynamic_wi8"] = "dynamic_wi8"
+    recipe: Literal["float32", "float16", "dynamic_wi8", "dynamic_wi4"] = "dynamic_wi8"
     lengths: tuple[int, ...] = ()
 
 

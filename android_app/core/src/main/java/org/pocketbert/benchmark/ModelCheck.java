@@ -29,6 +29,7 @@ final class ModelCheck {
     bounds.put("float32", new double[] {1e-4, 2.5e-5});
     bounds.put("float16", new double[] {1e-2, 3e-3});
     bounds.put("dynamic_wi8", new double[] {0.6, 0.15});
+    bounds.put("dynamic_wi4", new double[] {1.4, 0.35});
     return Collections.unmodifiableMap(bounds);
   }
 

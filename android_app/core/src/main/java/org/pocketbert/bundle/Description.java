@@ -25,7 +25,7 @@ final class Description {
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> TASKS =
       Arrays.asList("classification", "multi_label", "regression", "masked_lm", "next_sentence", "span");
-  private static final List<String> RECIPES = Arrays.asList("float32", "float16", "dynamic_wi8");
+  private static final List<String> RECIPES = Arrays.asList("float32", "float16", "dynamic_wi8", "dynamic_wi4");
   private static final List<String> INPUTS = Arrays.asList(Bundle.WORD_IDS, Bundle.MASK, Bundle.TYPE_IDS);
   // Control characters, line breaks, surrogates; white space at the start or end.
   private static final Pattern BROKEN = Pattern.compile("[\\p{Cc}\\p{Cs}\\p{Zl}\\p{Zp}]|^\\p{Z}|\\p{Z}$");

@@ -335,7 +335,9 @@ public class BundleTest {
     BundleFolder folder = folder();
     folder.description.put("recipe", "dynamic_wi2");
     folder.write();
-    assertRefused(folder.path, "$.recipe must be one of float32, float16, dynamic_wi8; received 'dynamic_wi2'");
+    assertRefused(
+        folder.path,
+        "$.recipe must be one of float32, float16, dynamic_wi8, dynamic_wi4; received 'dynamic_wi2'");
   }
 
   @Test

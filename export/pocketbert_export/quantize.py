@@ -1,0 +1,101 @@
+"""Quantize a float `.tflite` file with ai-edge-quantizer, each layer in a format of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Literal
+
+import numpy as np
+
+from pocketbert.processes import stderr_on_failure
+from pocketbert_export.blockwise import FEWEST_QUANTIZED
+from pocketbert_export.op_histogram import INT4_VERSIONS
+from pocketbert_export.tflite_graph import code_name, operator_name, read_model, write_model
+
+LayerFormat = Literal["float", "dynamic_wi8", "dynamic_wi4"]
+# Operators with a matrix, and the position of the matrix among their inputs.
+_MATRIX = {"FULLY_CONNECTED": 1, "EMBEDDING_LOOKUP": 1}
+# End of what `quantize` puts in front of names.
+_END = "!"
+
+
+def layers(content: bytes) -> dict[int, str]:
+    """Layers with a matrix that is worth quantizing.
+
+    Args:
+      content: content of a float `.tflite` file with the same operators in every signature.
+    Returns:
+      Position of the operator in its graph → name of the operator.
+    """
+    model = read_model(content)
+    graphs = [[operator_name(model, operator) for operator in graph.operators] for graph in model.subgraphs]
+    assert all(names == graphs[0] for names in graphs), "signatures must have the same operators"
+    first = model.subgraphs[0]
+    found = {}
+    for position, operator in enumerate(first.operators):
+        name = graphs[0][position]
+        if name in _MATRIX:
+            matrix = first.tensors[operator.inputs[_MATRIX[name]]]
+            if model.buffers[matrix.buffer].data is not None and np.prod(matrix.shape) >= FEWEST_QUANTIZED:
+                found[position] = name
+    return found
+
+
+def quantize(content: bytes, formats: Mapping[int, LayerFormat]) -> bytes:
+    """Quantizes layers.
+
+    Args:
+      content: content of a float `.tflite` file with the same operators in every signature.
+      formats: position of a layer in its graph → its format; see `layers`.
+    Returns:
+      Content of the quantized file.
+    """
+    # Imports the calibrator and with it a second interpreter.
+    from ai_edge_quantizer import qtyping
+    from ai_edge_quantizer.quantizer import Quantizer
+
+    model = read_model(content)
+    for number, graph in enumerate(model.subgraphs):
+        # ai-edge-quantizer needs different names for all tensors, and selects operators by the names of their outputs.
+        form_of = {int(graph.operators[position].outputs[0]): form for position, form in formats.items()}
+        for index, tensor in enumerate(graph.tensors):
+            tensor.name = f"{form_of.get(index, 'float')} {number} {index}{_END}".encode() + bytes(tensor.name)
+    quantizer = Quantizer(write_model(model))
+    names = qtyping.TFLOperationName
+    for form in sorted(set(formats.values()) - {"float"}):
+        for operator in (names.FULLY_CONNECTED, names.EMBEDDING_LOOKUP):
+            bits, granularity = (
+                (4, qtyping.QuantGranularity.BLOCKWISE_32)
+                if form == "dynamic_wi4"
+                else (8, qtyping.QuantGranularity.CHANNELWISE)
+            )
+            quantizer.add_dynamic_config(f"^{form} ", operator, bits, granularity)
+    with stderr_on_failure(), _quiet():
+        quantized = quantizer.quantize(enable_progress_bar=False, enable_progress_report=False).quantized_model
+    return _finish(bytes(quantized))
+
+
+def _finish(content: bytes) -> bytes:
+    """Restores the names, and records the versions of operators that the weights need."""
+    model = read_model(content)
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            tensor.name = bytes(tensor.name).partition(_END.encode())[2]
+    for code in model.operatorCodes:
+        # ai-edge-quantizer keeps the float file's versions; old runtimes would return wrong outputs.
+        code.version = max(code.version, INT4_VERSIONS.get(code_name(code), 1))
+    return write_model(model)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides warnings about weights that several signatures share."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(level)

@@ -1,0 +1,117 @@
+"""Read, change and write the graphs of a `.tflite` file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+FILE_IDENTIFIER = b"TFL3"
+BUILTIN_NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
+_TYPES = {np.dtype(np.float32): schema.TensorType.FLOAT32, np.dtype(np.int32): schema.TensorType.INT32}
+
+
+def read_model(content: bytes) -> schema.ModelT:
+    """Returns the tables of a `.tflite` file as objects that you can change."""
+    model = schema.ModelT.InitFromPackedBuf(content, 0)
+    for buffer in model.buffers:
+        # ai-edge-quantizer stores weights behind the tables. Inside, the file can have 2 GB, more than any of ours.
+        if buffer.offset > 1:
+            buffer.data = np.frombuffer(content, np.uint8, buffer.size, buffer.offset)
+            buffer.offset = buffer.size = 0
+    return model
+
+
+def write_model(model: schema.ModelT) -> bytes:
+    """Returns the content of a `.tflite` file."""
+    builder = flatbuffers.Builder(sum(0 if buffer.data is None else len(buffer.data) for buffer in model.buffers))
+    builder.Finish(model.Pack(builder), file_identifier=FILE_IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def code_name(code: schema.OperatorCodeT) -> str:
+    """Name of an operator code, such as `FULLY_CONNECTED`."""
+    # Codes above 127 use the new field; older files have only the old one.
+    return BUILTIN_NAMES[max(code.builtinCode, code.deprecatedBuiltinCode)]
+
+
+def operator_name(model: schema.ModelT, operator: schema.OperatorT) -> str:
+    """Name of an operator, such as `FULLY_CONNECTED`."""
+    return code_name(model.operatorCodes[operator.opcodeIndex])
+
+
+class GraphEditor:
+    """Adds constants, tensors and operators to the graphs of a model. Equal constants share a buffer in all graphs.
+
+    Args:
+      model: changed in place.
+    """
+
+    def __init__(self, model: schema.ModelT) -> None:
+        self._model = model
+        self._buffers: dict[bytes, int] = {}
+        self._codes: dict[tuple[int, int], int] = {}
+
+    def values(self, graph: schema.SubGraphT, tensor: int) -> np.ndarray | None:
+        """A float32 constant of the graph, or None for other tensors."""
+        found = graph.tensors[tensor]
+        data = self._model.buffers[found.buffer].data
+        if data is None or found.type != schema.TensorType.FLOAT32:
+            return None
+        return np.frombuffer(bytes(data), np.float32).reshape([int(size) for size in found.shape])
+
+    def constant(self, graph: schema.SubGraphT, name: bytes, values: np.ndarray) -> int:
+        """Index of a new float32 or int32 constant."""
+        content = values.dtype.str.encode() + values.tobytes()
+        if content not in self._buffers:
+            buffer = schema.BufferT()
+            buffer.data = np.frombuffer(values.tobytes(), np.uint8)
+            self._model.buffers.append(buffer)
+            self._buffers[content] = len(self._model.buffers) - 1
+        index = self.tensor(graph, name, _TYPES[values.dtype], values.shape)
+        graph.tensors[index].buffer = self._buffers[content]
+        return index
+
+    def tensor(self, graph: schema.SubGraphT, name: bytes, dtype: int, shape: Sequence[int]) -> int:
+        """Index of a new tensor without content."""
+        tensor = schema.TensorT()
+        tensor.name, tensor.type, tensor.shape, tensor.buffer = name, dtype, [int(size) for size in shape], 0
+        graph.tensors.append(tensor)
+        return len(graph.tensors) - 1
+
+    def operator(
+        self, name: str, inputs: Sequence[int], outputs: Sequence[int], options: Any = None, version: int = 1
+    ) -> schema.OperatorT:
+        """A new operator; the caller places it in a graph.
+
+        Args:
+          name: such as `MUL`.
+          inputs: indices of tensors.
+          outputs: indices of tensors.
+          options: the operator's options, such as `schema.MulOptionsT()`.
+          version: required version of the operator.
+        """
+        builtin = getattr(schema.BuiltinOperator, name)
+        if (builtin, version) not in self._codes:
+            code = schema.OperatorCodeT()
+            code.builtinCode, code.deprecatedBuiltinCode, code.version = builtin, min(builtin, 127), version
+            self._model.operatorCodes.append(code)
+            self._codes[builtin, version] = len(self._model.operatorCodes) - 1
+        operator = schema.OperatorT()
+        operator.opcodeIndex = self._codes[builtin, version]
+        operator.inputs, operator.outputs = list(inputs), list(outputs)
+        if options is not None:
+            operator.builtinOptionsType = getattr(schema.BuiltinOptions, type(options).__name__.removesuffix("T"))
+            operator.builtinOptions = options
+        return operator
+
+    def reshape(self, graph: schema.SubGraphT, source: int, target: int) -> schema.OperatorT:
+        """An operator that gives a tensor the shape of another."""
+        shape = np.array(graph.tensors[target].shape, np.int32)
+        options = schema.ReshapeOptionsT()
+        options.newShape = list(shape)
+        name = bytes(graph.tensors[target].name) + b"/shape"
+        return self.operator("RESHAPE", [source, self.constant(graph, name, shape)], [target], options)

@@ -1,0 +1,164 @@
+"""int4 weights in blocks of 32: the float graph that is prepared for them, and the quantized file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import networks
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
+
+from pocketbert import cli
+from pocketbert.errors import UserError
+from pocketbert.model import Model
+from pocketbert_export.blockwise import prepare_for_blocks
+from pocketbert_export.convert import to_tflite
+from pocketbert_export.exporter import export
+from pocketbert_export.graph_optimization import optimize_graph
+from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.op_histogram import TYPE_NAMES, count_ops
+from pocketbert_export.recipes import get_recipe
+from pocketbert_export.tflite_graph import operator_name, read_model, write_model
+
+LENGTHS = (5, 13)
+# Widths of 40, 48, 56, 70 and 1.5 blocks need padding; 64 needs none.
+NETWORKS = {
+    "bert": networks.bert_config(num_layers=2),
+    "whole blocks": networks.bert_config(hidden_size=64, embedding_size=64, intermediate_size=96, head_size=32),
+    "mobilebert": networks.mobilebert_config(hidden_size=64, embedding_size=32, intermediate_size=70),
+    "efficientbert": networks.efficientbert_config("tanh(linear2_1(gelu(linear2_1(x))))"),
+}
+
+
+def operators(file: schema.ModelT) -> list[schema.OperatorT]:
+    return [operator for graph in file.subgraphs for operator in graph.operators]
+
+
+def answers(content: bytes, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    runner = Interpreter(model_content=content).get_signature_runner(f"length_{inputs['input_mask'].shape[1]}")
+    rows = range(len(inputs["input_mask"]))
+    return np.concatenate(
+        [runner(**{name: array[row : row + 1] for name, array in inputs.items()})["logits"] for row in rows]
+    )
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def model(request: pytest.FixtureRequest) -> Model:
+    return optimize_graph(networks.network(NETWORKS[request.param]), GraphOptimizations())
+
+
+@pytest.fixture(scope="module")
+def float_file(model: Model) -> bytes:
+    return to_tflite(model, LENGTHS, get_recipe("float32"))
+
+
+@pytest.fixture(scope="module")
+def int4_file(model: Model) -> bytes:
+    return to_tflite(model, LENGTHS, get_recipe("dynamic_wi4"))
+
+
+def matrices(file: schema.ModelT) -> list[tuple[schema.SubGraphT, schema.TensorT]]:
+    """Graph and constant of every FULLY_CONNECTED and EMBEDDING_LOOKUP in the first graph, in their order."""
+    graph = file.subgraphs[0]
+    tensors = [
+        graph.tensors[operator.inputs[1]]
+        for operator in graph.operators
+        if operator_name(file, operator) in ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
+    ]
+    return [(graph, tensor) for tensor in tensors if file.buffers[tensor.buffer].data is not None]
+
+
+def content_of(file: schema.ModelT, tensor: schema.TensorT, dtype: type) -> np.ndarray:
+    return np.frombuffer(bytes(file.buffers[tensor.buffer].data), dtype)
+
+
+def dequantized(file: schema.ModelT, graph: schema.SubGraphT, tensor: schema.TensorT) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers from -8 to 7, and the step of each, both in the shape of the matrix."""
+    rows = int(tensor.shape[0])
+    packed = content_of(file, tensor, np.uint8)
+    # Two's complement, the first of two numbers in the lower half of a byte.
+    numbers = np.stack([packed & 15, packed >> 4], axis=-1).reshape(rows, -1).astype(np.int8)
+    details = tensor.quantization.details
+    assert details.blockSize == 32
+    scales = content_of(file, graph.tensors[details.scales], np.float16).reshape(rows, -1).astype(np.float32)
+    return np.where(numbers > 7, numbers - 16, numbers), np.repeat(scales, 32, axis=1)
+
+
+def test_prepared_graph_computes_the_same(model: Model, float_file: bytes) -> None:
+    prepared = prepare_for_blocks(float_file)
+    for length in LENGTHS:
+        inputs = networks.inputs_of(model.config, length=length)
+        # Zeros are added to sums; only their order may differ.
+        assert networks.relative(answers(float_file, inputs), answers(prepared, inputs)) < 1e-5
+
+
+def test_every_weight_is_within_half_a_step(float_file: bytes, int4_file: bytes) -> None:
+    source, quantized = read_model(prepare_for_blocks(float_file)), read_model(int4_file)
+    count = 0
+    for (_, before), (graph, after) in zip(matrices(source), matrices(quantized), strict=True):
+        values = content_of(source, before, np.float32)
+        if TYPE_NAMES[after.type] != "int4":
+            assert values.size < 1024
+            continue
+        count += 1
+        numbers, steps = dequantized(quantized, graph, after)
+        # Half a step, and the rounding of the scale to float16 (2^-11) times up to 8 steps.
+        error = np.abs(numbers * steps - values.reshape(numbers.shape))
+        assert np.all(error <= steps * (0.5 + 8 * 2**-11) + 1e-7)
+        assert np.abs(numbers).max() >= 7
+    assert count >= 6
+
+
+def test_runtime_reads_the_blocks_as_stored(model: Model, float_file: bytes, int4_file: bytes) -> None:
+    source, quantized = read_model(prepare_for_blocks(float_file)), read_model(int4_file)
+    for (_, before), (graph, after) in zip(matrices(source), matrices(quantized), strict=True):
+        if TYPE_NAMES[after.type] == "int4":
+            numbers, steps = dequantized(quantized, graph, after)
+            values = (numbers * steps).astype(np.float32)
+            source.buffers[before.buffer].data = np.frombuffer(values.tobytes(), np.uint8)
+    inputs = networks.inputs_of(model.config, rows=9, length=13)
+    expected, received = answers(write_model(source), inputs), answers(int4_file, inputs)
+    # Only the activations are rounded, to 8 bits: less than the bound of dynamic_wi8.
+    assert np.sqrt(np.mean((received - expected) ** 2)) < 0.15 * np.sqrt(np.mean(expected**2))
+    # The rounding of the weights is larger.
+    assert networks.relative(answers(float_file, inputs), received) > networks.relative(expected, received)
+
+
+def test_versions_make_old_runtimes_refuse(model: Model, int4_file: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(int4_file)
+    table = {"EMBEDDING_LOOKUP": 4} if model.config.vocab_size * model.config.embedding_size >= 1024 else {}
+    needed = {"FULLY_CONNECTED": 12} | table
+    assert count_ops(path).needed_versions == needed
+    found = read_model(int4_file)
+    versions = {operator_name(found, each): found.operatorCodes[each.opcodeIndex].version for each in operators(found)}
+    assert {name: versions[name] for name in needed} == needed
+
+
+def test_lengths_share_int4_weights_and_scales() -> None:
+    model = networks.network(networks.bert_config(num_layers=1))
+    one, two = (len(to_tflite(model, lengths, get_recipe("dynamic_wi4"))) for lengths in ((13,), LENGTHS))
+    float_one, float_two = (len(to_tflite(model, lengths, get_recipe("float32"))) for lengths in ((13,), LENGTHS))
+    # The second length adds operators, names and positions, but neither weights (9,000 bytes) nor scales (1,000).
+    assert two - one < float_two - float_one + 8192
+
+
+def test_bundle_passes_its_gate(small_directory: Path, tmp_path: Path) -> None:
+    bundle = export(small_directory, tmp_path / "bundle", recipe="dynamic_wi4", lengths=(7, 19))
+    assert bundle.recipe == "dynamic_wi4"
+
+
+def test_old_runtime_is_refused_before_conversion(
+    small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError, match="FULLY_CONNECTED"):
+        get_recipe("dynamic_wi4", "tflite-2.16")
+    output = tmp_path / "bundle"
+    flags = [f"--model={small_directory}", f"--output={output}", "--recipe=dynamic_wi4", "--runtime=tflite-2.16"]
+    assert cli.main(["export", *flags]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "FULLY_CONNECTED" in error
+    assert not output.exists()
