@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from pocketbert_export.tflite_graph import GraphEditor, operator_name, read_model, write_model
+from pocketbert_export.tflite_graph import GraphEditor, drop_unused, operator_name, read_model, write_model
 
 BLOCK_SIZE = 32
 # Like the converter, which quantizes matrices from this number of elements on.
@@ -40,7 +40,7 @@ def prepare_for_blocks(content: bytes) -> bytes:
             else:
                 operators += _pad(editor, graph, operator, weight, padded)
         graph.operators = operators
-    _drop_unused(model)
+    drop_unused(model)
     return write_model(model)
 
 
@@ -100,22 +100,3 @@ def _pad(editor: GraphEditor, graph: Any, operator: Any, kernel: np.ndarray, pad
 
 def _widened(matrix: np.ndarray, width: int) -> np.ndarray:
     return np.pad(matrix, [(0, 0), (0, width - matrix.shape[1])])
-
-
-def _drop_unused(model: Any) -> None:
-    """Empties buffers that no operator reads, so that replaced weights leave the file."""
-    used = {
-        graph.tensors[index].buffer
-        for graph in model.subgraphs
-        for indices in (graph.inputs, graph.outputs, *(operator.inputs for operator in graph.operators))
-        for index in indices
-        if index >= 0
-    }
-    used |= {metadata.buffer for metadata in model.metadata or ()}
-    for graph in model.subgraphs:
-        for tensor in graph.tensors:
-            if tensor.buffer not in used:
-                tensor.buffer = 0
-    for index, buffer in enumerate(model.buffers):
-        if index and index not in used:
-            buffer.data = None

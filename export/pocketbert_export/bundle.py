@@ -275,6 +275,8 @@ def _description_problems(description: Mapping[str, Any]) -> list[str]:
         )
     if description["recipe"] not in RECIPES:
         problems.append(f"the recipe must be one of {', '.join(RECIPES)}; received {description['recipe']!r}")
+    elif ("calibration" in description) != (RECIPES[description["recipe"]].activations == "static"):
+        problems.append(f"calibration must be recorded for static recipes only; the recipe is {description['recipe']}")
     if sorted(tensor["name"] for tensor in description["inputs"]) != sorted(INPUT_NAMES):
         problems.append(
             f"the inputs must be {', '.join(INPUT_NAMES)}; received "

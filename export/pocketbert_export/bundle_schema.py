@@ -53,6 +53,11 @@ def _task() -> dict[str, Any]:
     return task
 
 
+def _calibration() -> dict[str, Any]:
+    """Of static recipes: texts and method that determined the ranges of activations."""
+    return _object(texts=_COUNT, sha256=_DIGEST, method=_TEXT)
+
+
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "PocketBERT bundle",
@@ -93,6 +98,7 @@ SCHEMA: dict[str, Any] = {
         ),
     ),
 }
+SCHEMA["properties"]["calibration"] = _calibration()
 
 # Version → schema.
 SCHEMAS: dict[int, dict[str, Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Sequence
@@ -15,10 +16,13 @@ from pocketbert import outputs
 from pocketbert.model import Model
 from pocketbert.processes import stderr_on_failure
 from pocketbert_export.blockwise import prepare_for_blocks
+from pocketbert_export.calibration import CalibrationTexts
+from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.per_tensor import per_channel_to_per_tensor
 from pocketbert_export.quantize import layers, quantize
-from pocketbert_export.recipes import Recipe, configure
+from pocketbert_export.recipes import Recipe, configure, get_recipe
 from pocketbert_export.signatures import DEFAULT_SIGNATURE, check_lengths, concrete_functions, signature_name
+from pocketbert_export.static_quantization import CalibratedFile, quantize_static
 from pocketbert_export.tflite_graph import read_model, write_model
 
 
@@ -73,6 +77,23 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
         content = prepare_for_blocks(content)
         content = quantize(content, dict.fromkeys(layers(content), "dynamic_wi4"))
     return share_quantization(content if channelwise else per_channel_to_per_tensor(content))
+
+
+def to_static_tflite(
+    model: Model, lengths: Sequence[int], texts: CalibrationTexts, options: CalibrationOptions
+) -> CalibratedFile:
+    """Converts a model to a static int8 `.tflite` file with one signature per length and shared weights.
+
+    Args:
+      model: the model, optimized or not.
+      lengths: sequence lengths in tokens.
+      texts: calibration texts, in these lengths.
+      options: method of the ranges, and equalization.
+    Raises:
+      UserError: the lengths do not suit the model.
+    """
+    made = quantize_static(to_tflite(model, lengths, get_recipe("float32")), texts, options)
+    return dataclasses.replace(made, content=share_quantization(made.content))
 
 
 def share_quantization(content: bytes) -> bytes:

@@ -28,8 +28,10 @@ from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export import bundle as layout
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.bundle_schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
+from pocketbert_export.calibration import choose_texts
+from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.checks import Bounds
-from pocketbert_export.convert import to_tflite
+from pocketbert_export.convert import to_static_tflite, to_tflite
 from pocketbert_export.goldens import Golden, answers_file, entries
 from pocketbert_export.graph_optimization import decide, optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
@@ -37,6 +39,7 @@ from pocketbert_export.label_order import examples_for, named
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
 from pocketbert_export.signatures import check_lengths, default_lengths, signature_name
+from pocketbert_export.static_quantization import check_options
 from pocketbert_export.validation_set import gate_metric
 from pocketbert_export.verify import verify_bundle
 
@@ -90,6 +93,8 @@ def export(
     metric: str | None = None,
     data_task: str | None = None,
     windows: Mapping[str, Any] = {},
+    calibration: LabelledData | TaskData | str | os.PathLike[str] | None = None,
+    calibration_options: CalibrationOptions = CalibrationOptions(),  # noqa: B008
 ) -> Bundle:
     """Converts a model, verifies the file against it, and writes a bundle, completely or not at all.
 
@@ -113,6 +118,10 @@ def export(
       metric: metric of the gate; see `pocketbert_export.verify.verify_bundle`.
       data_task: see `verify_bundle`.
       windows: see `verify_bundle`.
+      calibration: for static recipes, texts that determine the ranges of activations: examples, a run's data (its
+        training examples are used), or a path like `examples`. None uses the training examples of a run's data in
+        `examples`. Texts of the gate are left out.
+      calibration_options: number of calibration texts and method of the ranges.
     Returns:
       The opened bundle.
     Raises:
@@ -130,24 +139,36 @@ def export(
         lengths = default_lengths(model.task, model.config.max_position_embeddings)
     lengths = check_lengths(lengths, model.config)
     _check_exportable(model, directory or "the model")
+    calibration = _calibration_data(model.task, chosen, calibration, examples, calibration_options)
     examples = examples_for(model.task, examples)
     outputs.check_inputs(output, (examples.source if examples is not None else None,))
     # Fail before the conversion, which takes minutes.
     gate_metric(model.task and named(model.task, data_task), metric, examples)
     examples = examples if examples is not None and len(examples) else default_examples(model.task)
+    assert model.tokenizer is not None
+    texts = None
+    if calibration is not None:
+        # Before the conversion, too.
+        most = calibration_options.calibration_examples
+        texts = choose_texts(calibration, examples, model.tokenizer, lengths, most=most)
     decided = decide(model, graph_optimizations)
     log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
     optimized = optimize_graph(model, graph_optimizations)
-    content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16)
+    record = {}
+    if texts is None:
+        content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16)
+    else:
+        calibrated = to_static_tflite(optimized, lengths, texts, calibration_options)
+        content, record = calibrated.content, {"calibration": calibrated.record(texts)}
     with outputs.new_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite) as folder:
         files.write_bytes(folder / layout.MODEL_FILE, content)
-        assert model.tokenizer is not None
         for name, vocabulary in model.tokenizer.vocabulary.contents().items():
             files.write_bytes(folder / name, vocabulary)
         if model.task and model.task.labels:
             files.write_text(folder / layout.LABELS_FILE, "".join(f"{label}\n" for label in model.task.labels))
         description = {
             **_description(model, optimized, chosen, lengths, runtime, decided),
+            **record,
             "source": _saved_digests(model) if directory is None else _digests(directory),
         }
         goldens = _goldens(model, Bundle(folder, description), examples.first_texts(_MOST_GOLDEN_CANDIDATES), lengths)
@@ -171,6 +192,31 @@ def export(
         description["files"] = _files(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
     return Bundle.open(output)
+
+
+def _calibration_data(
+    task: TaskConfig | None,
+    recipe: Recipe,
+    given: LabelledData | TaskData | str | os.PathLike[str] | None,
+    examples: LabelledData | TaskData | str | os.PathLike[str] | None,
+    options: CalibrationOptions,
+) -> LabelledData | None:
+    """Returns the source of calibration texts; None for recipes without calibration."""
+    if recipe.activations != "static":
+        if given is not None:
+            raise UserError(
+                f"calibration texts need a static recipe; received {recipe.name}; leave --calibration-file out"
+            )
+        return None
+    check_options(options)
+    if given is None and isinstance(examples, TaskData):
+        given = examples
+    if given is None:
+        raise UserError(
+            f"--recipe={recipe.name} needs calibration texts that the gate does not use; received none; pass "
+            "--calibration-file, such as your training file"
+        )
+    return given.train if isinstance(given, TaskData) else examples_for(task, given)
 
 
 def _check_exportable(model: Model, source: str | os.PathLike[str]) -> None:

@@ -139,7 +139,8 @@ def _count(model: schema.ModelT, file_bytes: int) -> OpHistogram:
                 if TYPE_NAMES[weight.type] == "int8":
                     int8_fully_connected += 1
                     scales = weight.quantization.scale if weight.quantization else None
-                    channelwise += scales is not None and len(scales) > 1
+                    is_hybrid = TYPE_NAMES[graph.tensors[operator.inputs[0]].type] == "float32"
+                    channelwise += is_hybrid and scales is not None and len(scales) > 1
     sizes = {
         index: len(buffer.data) if buffer.data is not None else buffer.size
         for index, buffer in enumerate(model.buffers)

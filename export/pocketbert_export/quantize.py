@@ -11,12 +11,13 @@ import numpy as np
 
 from pocketbert.processes import stderr_on_failure
 from pocketbert_export.blockwise import FEWEST_QUANTIZED
+from pocketbert_export.calibration import Ranges
 from pocketbert_export.op_histogram import INT4_VERSIONS
 from pocketbert_export.tflite_graph import code_name, operator_name, read_model, write_model
 
-LayerFormat = Literal["float", "dynamic_wi8", "dynamic_wi4"]
+LayerFormat = Literal["float", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8"]
 # Operators with a matrix, and the position of the matrix among their inputs.
-_MATRIX = {"FULLY_CONNECTED": 1, "EMBEDDING_LOOKUP": 1}
+_MATRIX = {"FULLY_CONNECTED": 1, "EMBEDDING_LOOKUP": 1, "GATHER": 0}
 # End of what `quantize` puts in front of names.
 _END = "!"
 
@@ -43,28 +44,42 @@ def layers(content: bytes) -> dict[int, str]:
     return found
 
 
-def quantize(content: bytes, formats: Mapping[int, LayerFormat]) -> bytes:
+def quantize(content: bytes, formats: Mapping[int, LayerFormat], ranges: Ranges | None = None) -> bytes:
     """Quantizes layers.
 
     Args:
       content: content of a float `.tflite` file with the same operators in every signature.
       formats: position of a layer in its graph → its format; see `layers`.
+      ranges: ranges of the inputs and outputs of static layers.
     Returns:
       Content of the quantized file.
     """
+    if not set(formats.values()) - {"float"}:
+        return content
     # Imports the calibrator and with it a second interpreter.
     from ai_edge_quantizer import qtyping
     from ai_edge_quantizer.quantizer import Quantizer
 
     model = read_model(content)
+    statistics = {}
     for number, graph in enumerate(model.subgraphs):
         # ai-edge-quantizer needs different names for all tensors, and selects operators by the names of their outputs.
         form_of = {int(graph.operators[position].outputs[0]): form for position, form in formats.items()}
         for index, tensor in enumerate(graph.tensors):
             tensor.name = f"{form_of.get(index, 'float')} {number} {index}{_END}".encode() + bytes(tensor.name)
+        for (position, side), limits in (ranges or {}).items():
+            operator = graph.operators[position]
+            tensor = graph.tensors[(operator.inputs if side == "input" else operator.outputs)[0]]
+            sizes = [1] * len(tensor.shape)
+            low, high = (np.full(sizes, limit, np.float32) for limit in limits)
+            statistics[tensor.name.decode()] = {"min": low, "max": high}
     quantizer = Quantizer(write_model(model))
     names = qtyping.TFLOperationName
     for form in sorted(set(formats.values()) - {"float"}):
+        if form == "static_wi8_ai8":
+            for operator in (names.FULLY_CONNECTED, names.GATHER):
+                quantizer.add_static_config(f"^{form} ", operator, activation_num_bits=8, weight_num_bits=8)
+            continue
         for operator in (names.FULLY_CONNECTED, names.EMBEDDING_LOOKUP):
             bits, granularity = (
                 (4, qtyping.QuantGranularity.BLOCKWISE_32)
@@ -73,17 +88,21 @@ def quantize(content: bytes, formats: Mapping[int, LayerFormat]) -> bytes:
             )
             quantizer.add_dynamic_config(f"^{form} ", operator, bits, granularity)
     with stderr_on_failure(), _quiet():
-        quantized = quantizer.quantize(enable_progress_bar=False, enable_progress_report=False).quantized_model
-    return _finish(bytes(quantized))
+        quantized = quantizer.quantize(
+            statistics or None, enable_progress_bar=False, enable_progress_report=False
+        ).quantized_model
+    return _finish(bytes(quantized), has_float_inputs=any(form.startswith("dynamic") for form in formats.values()))
 
 
-def _finish(content: bytes) -> bytes:
-    """Restores the names, and records the versions of operators that the weights need."""
+def _finish(content: bytes, *, has_float_inputs: bool) -> bytes:
+    """Restores the names, and records the versions that quantized weights with float inputs need."""
     model = read_model(content)
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             tensor.name = bytes(tensor.name).partition(_END.encode())[2]
     for code in model.operatorCodes:
+        if not has_float_inputs:
+            break
         # ai-edge-quantizer keeps the float file's versions; old runtimes would return wrong outputs.
         code.version = max(code.version, INT4_VERSIONS.get(code_name(code), 1))
     return write_model(model)

@@ -3,9 +3,12 @@
 A name describes weights and activations: `float32` and `float16` are the type of all weights; `dynamic_wi8` has int8
 weights (`wi8`) and activations that are quantized at run time (`dynamic`). Dense layers then compute in int8;
 everything else stays float32. `dynamic_wi4` stores int4 weights (`wi4`) with a float16 scale for each block of 32.
+`static_wi8_ai8` quantizes the inputs and outputs of dense layers to int8 with fixed ranges (`static`, `ai8`), which
+calibration texts determine.
 
 `dynamic_wi8` uses TensorFlow's converter. ai-edge-quantizer's file is neither faster nor smaller (it is larger until
-calibration makes its GATHER static int8). `dynamic_wi4` uses ai-edge-quantizer; the converter has no int4 weights.
+calibration makes its GATHER static int8). `dynamic_wi4` and `static_wi8_ai8` use ai-edge-quantizer: the converter has
+no int4 weights, and in static int8 it quantizes every operator.
 """
 
 from __future__ import annotations
@@ -30,14 +33,15 @@ class Recipe:
     Attributes:
       name: name on the command line.
       weights: type of the weights of dense layers and of the embedding.
-      activations: `float`, or `dynamic`: quantized to int8 before each dense layer at run time.
+      activations: `float`; `dynamic`: quantized to int8 before each dense layer at run time; or `static`: quantized to
+        int8 with fixed ranges from calibration.
       summary: expected size and speed, for `--help` and the documentation.
       unsupported: runtime → the operator that it lacks.
     """
 
     name: str
     weights: WeightType
-    activations: Literal["float", "dynamic"]
+    activations: Literal["float", "dynamic", "static"]
     summary: str
     unsupported: Mapping[str, str] = field(default_factory=dict)
 
@@ -64,6 +68,12 @@ RECIPES: dict[str, Recipe] = {
             activations="dynamic",
             summary="a seventh of the size, slightly slower than dynamic_wi8",
             unsupported={TFLITE_2_16: "FULLY_CONNECTED with int4 weights in blocks (version 12)"},
+        ),
+        Recipe(
+            name="static_wi8_ai8",
+            weights="int8",
+            activations="static",
+            summary="as small and fast as dynamic_wi8; fixed ranges, for processors without dynamic quantization",
         ),
     )
 }
@@ -101,7 +111,7 @@ def configure(converter: tf.lite.TFLiteConverter, recipe: Recipe) -> None:
       recipe: number formats.
     """
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    if recipe.weights in ("float32", "int4"):
+    if recipe.weights in ("float32", "int4") or recipe.activations == "static":
         return
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if recipe.weights == "float16":

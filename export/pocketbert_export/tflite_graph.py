@@ -43,6 +43,25 @@ def operator_name(model: schema.ModelT, operator: schema.OperatorT) -> str:
     return code_name(model.operatorCodes[operator.opcodeIndex])
 
 
+def drop_unused(model: schema.ModelT) -> None:
+    """Empties buffers that no operator reads, so that replaced weights leave the file."""
+    used = {
+        graph.tensors[index].buffer
+        for graph in model.subgraphs
+        for indices in (graph.inputs, graph.outputs, *(operator.inputs for operator in graph.operators))
+        for index in indices
+        if index >= 0
+    }
+    used |= {metadata.buffer for metadata in model.metadata or ()}
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            if tensor.buffer not in used:
+                tensor.buffer = 0
+    for index, buffer in enumerate(model.buffers):
+        if index and index not in used:
+            buffer.data = None
+
+
 class GraphEditor:
     """Adds constants, tensors and operators to the graphs of a model. Equal constants share a buffer in all graphs.
 

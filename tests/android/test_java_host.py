@@ -16,7 +16,7 @@ from pocketbert_bench import configurations, results
 pytestmark = pytest.mark.java
 
 JAR = Path(__file__).parents[2] / "android_app" / "host" / "target" / "pocketbert-host.jar"
-RECIPES = ("float32", "float16", "dynamic_wi8")
+RECIPES = ("float32", "float16", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8")
 
 
 def host(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -36,6 +36,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
     import pocketbert as pb
     from pocketbert.configs import TaskConfig
+    from pocketbert.data.examples import Examples
     from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
     from pocketbert_export.exporter import export
 
@@ -46,8 +47,12 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *words, *unused]), encoding="utf-8")
     mood = TaskConfig(kind="classification", name="mood", labels=("bad", "fair", "good"))
     pb.from_preset(tiny.BERT, [mood], pb.WordPieceTokenizer(vocabulary), seed=5).save_pretrained(folder / "model")
+    texts = [f"{first} {second} film" for first in words[:6] for second in words[6:12]]
+    ids = [str(index) for index in range(len(texts))]
+    calibration = Examples(texts=texts, pairs=None, labels=None, ids=ids, source="calibration texts")
     for recipe in RECIPES:
-        export(folder / "model", folder / recipe, recipe=recipe, lengths=(9, 17))
+        given = calibration if recipe.startswith("static") else None
+        export(folder / "model", folder / recipe, recipe=recipe, lengths=(9, 17), calibration=given)
     span = TaskConfig(kind="span", null_threshold=-0.5)
     pb.from_preset(tiny.BERT, [span], pb.WordPieceTokenizer(vocabulary), seed=6).save_pretrained(folder / "span-model")
     export(folder / "span-model", folder / "spans", recipe="float32", lengths=(9, 17))

@@ -32,6 +32,7 @@ from pocketbert.training.config import RunConfig
 from pocketbert_export.commands.export import ConversionOptions
 
 if TYPE_CHECKING:
+    from pocketbert.data.task_data import TaskData
     from pocketbert_export.bundle import Bundle
 
 _RUN, _BUNDLE, _SCORES = "run", "bundle", "scores.json"
@@ -88,7 +89,7 @@ def run(options: Options) -> int:
     with held_directory(output, "run and its bundle", (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
         try:
             trained = train(model, task, output / _RUN, config=training, run=run_config)
-            bundle = _bundle(options, Path(trained.model_directory), lengths, output / _BUNDLE, task.dev, windows)
+            bundle = _bundle(options, Path(trained.model_directory), lengths, output / _BUNDLE, task, windows)
         except (TrainingFailed, GateFailed) as error:
             print(f"pocketbert bundle: {error}", file=sys.stderr)
             return 1
@@ -139,7 +140,7 @@ def _bundle(
     model: Path,
     lengths: list[int],
     output: Path,
-    examples: Any,
+    task: TaskData,
     windows: Mapping[str, int | None],
 ) -> Bundle:
     """Returns the bundle of these weights: the existing one, or a new one in its place."""
@@ -147,6 +148,7 @@ def _bundle(
     from pocketbert.progress import log_info
     from pocketbert_export.bundle import Bundle
     from pocketbert_export.exporter import export
+    from pocketbert_export.recipes import get_recipe
 
     recipe, overwrite = options[ConversionOptions].recipe, options[BundleOptions].overwrite
     if output.exists() and not overwrite:
@@ -164,7 +166,8 @@ def _bundle(
         output,
         recipe=recipe,
         lengths=lengths,
-        examples=examples,
+        examples=task.dev,
+        calibration=task if get_recipe(recipe).activations == "static" else None,
         overwrite=overwrite,
         windows=windows,
     )

@@ -1,4 +1,4 @@
-"""Write a verified TFLite bundle.
+r"""Write a verified TFLite bundle.
 
 A bundle is a folder: model.tflite with one signature per length and shared weights, the tokenizer's files,
 labels.txt, bundle.json (description, checksums, golden examples) and verification.json. The gate compares the file
@@ -12,6 +12,8 @@ Example:
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --lengths=32,64,128 --data=glue --output=bundle
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --runtime=tflite-2.16 --output=bundle_for_2_16
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi4 --data=glue --output=small_bundle
+  pocketbert export --model=runs/topics/model --recipe=static_wi8_ai8 --file=dev.csv --label-column=topics \
+    --calibration-file=train.csv --output=static_bundle
   pocketbert export --model=runs/questions/model --lengths=128,384 --file=dev.json --output=answers
 """
 
@@ -20,14 +22,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions
-from pocketbert.options import DirectoryPath
+from pocketbert.configs import TaskConfig
+from pocketbert.options import DirectoryPath, FilePath
+from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.commands import example_options
 from pocketbert_export.commands.example_options import ExampleOptions, GateOptions
 from pocketbert_export.graph_optimization_options import GraphOptimizations
+
+if TYPE_CHECKING:
+    from pocketbert.data.examples import LabelledData
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,8 +48,22 @@ class ConversionOptions:
 
     GROUP: ClassVar = "Export"
 
-    recipe: Literal["float32", "float16", "dynamic_wi8", "dynamic_wi4"] = "dynamic_wi8"
+    recipe: Literal["float32", "float16", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8"] = "dynamic_wi8"
     lengths: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CalibrationFile:
+    """Source of calibration texts.
+
+    Attributes:
+      calibration_file: for static recipes, texts that determine the ranges of activations, in the format of --file
+        (default: the training split of --data). Texts of the gate are left out.
+    """
+
+    GROUP: ClassVar = "Calibration"
+
+    calibration_file: FilePath | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +88,15 @@ class ExportOptions:
     overwrite: bool = False
 
 
-OPTIONS = (ConversionOptions, ExportOptions, GraphOptimizations, *example_options.OPTIONS, GateOptions)
+OPTIONS = (
+    ConversionOptions,
+    ExportOptions,
+    CalibrationFile,
+    CalibrationOptions,
+    GraphOptimizations,
+    *example_options.OPTIONS,
+    GateOptions,
+)
 
 
 def run(options: Options) -> int:
@@ -99,6 +128,8 @@ def run(options: Options) -> int:
             overwrite=own.overwrite,
             metric=options[GateOptions].metric,
             data_task=options[ExampleOptions].task,
+            calibration=_calibration(options, task),
+            calibration_options=options[CalibrationOptions],
         )
     except GateFailed as error:
         print(f"pocketbert export: {error}; nothing was written", file=sys.stderr)
@@ -123,3 +154,23 @@ def run(options: Options) -> int:
     }
     print(json.dumps(summary, indent=2))
     return 0
+
+
+def _calibration(options: Options, task: TaskConfig | None) -> LabelledData | None:
+    """Reads the calibration texts that the options name, if any."""
+    from pocketbert.data.questions import QuestionFile
+    from pocketbert.data.tables import read_table
+    from pocketbert.tasks.registry import get_task
+    from pocketbert_export.recipes import get_recipe
+
+    given, table, own = options[ExampleOptions], options[TableOptions], options[CalibrationFile].calibration_file
+    if own is None:
+        is_static = get_recipe(options[ConversionOptions].recipe).activations == "static"
+        return (
+            example_options.read(dataclasses.replace(given, split="train"), table, task)
+            if given.data and is_static
+            else None
+        )
+    if task is not None and get_task(task).needs_pairs:
+        return QuestionFile(own, skip_bad=table.skip_bad_rows)
+    return read_table(own, **table.rows)[0]

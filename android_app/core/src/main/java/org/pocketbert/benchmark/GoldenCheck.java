@@ -31,6 +31,7 @@ final class GoldenCheck {
     tolerances.put("float16", 1e-3);
     tolerances.put("dynamic_wi8", 0.1);
     tolerances.put("dynamic_wi4", 0.1);
+    tolerances.put("static_wi8_ai8", 0.1);
     return Collections.unmodifiableMap(tolerances);
   }
 

@@ -30,6 +30,7 @@ final class ModelCheck {
     bounds.put("float16", new double[] {1e-2, 3e-3});
     bounds.put("dynamic_wi8", new double[] {0.6, 0.15});
     bounds.put("dynamic_wi4", new double[] {1.4, 0.35});
+    bounds.put("static_wi8_ai8", new double[] {0.8, 0.2});
     return Collections.unmodifiableMap(bounds);
   }
 

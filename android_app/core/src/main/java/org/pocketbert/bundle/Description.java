@@ -25,7 +25,7 @@ final class Description {
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> TASKS =
       Arrays.asList("classification", "multi_label", "regression", "masked_lm", "next_sentence", "span");
-  private static final List<String> RECIPES = Arrays.asList("float32", "float16", "dynamic_wi8", "dynamic_wi4");
+  private static final List<String> RECIPES = Arrays.asList("float32", "float16", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8");
   private static final List<String> INPUTS = Arrays.asList(Bundle.WORD_IDS, Bundle.MASK, Bundle.TYPE_IDS);
   // Control characters, line breaks, surrogates; white space at the start or end.
   private static final Pattern BROKEN = Pattern.compile("[\\p{Cc}\\p{Cs}\\p{Zl}\\p{Zp}]|^\\p{Z}|\\p{Z}$");
@@ -138,13 +138,18 @@ final class Description {
     if (!RECIPES.contains(recipe)) {
       problems.add("$.recipe must be one of " + String.join(", ", RECIPES) + "; received " + shown(recipe));
     }
+    Fields calibration = fields.objectIfPresent("calibration");
+    if (calibration != null) {
+      calibration.count("texts");
+      calibration.string("method");
+      checkDigest(calibration.string("sha256"), "$.calibration.sha256", problems);
+      calibration.close();
+    }
     fields.count("num_parameters");
     fields.texts("graph_optimizations");
     fields.texts("tools");
     for (String digest : fields.texts("source")) {
-      if (!DIGEST.matcher(digest).matches()) {
-        problems.add("$.source must hold 64 hexadecimal digits");
-      }
+      checkDigest(digest, "$.source", problems);
     }
     if (fields.strings("runtimes").isEmpty()) {
       problems.add("$.runtimes must not be empty");
@@ -154,6 +159,12 @@ final class Description {
       readGolden(golden, problems);
     }
     fields.close();
+  }
+
+  private static void checkDigest(String digest, String path, List<String> problems) {
+    if (!DIGEST.matcher(digest).matches()) {
+      problems.add(path + " must hold 64 hexadecimal digits");
+    }
   }
 
   private static TokenizerKind kind(Fields tokenizer, List<String> problems) {

@@ -60,6 +60,11 @@ final class Fields {
     return take(name) == null && members.containsKey(name) ? null : object(name);
   }
 
+  /** The member, or null if the object lacks it. */
+  Fields objectIfPresent(String name) {
+    return members.containsKey(name) ? object(name) : null;
+  }
+
   List<?> list(String name) {
     Object value = take(name);
     if (value instanceof List) {

@@ -1,0 +1,263 @@
+"""Calibration: ranges of the activations of a float file, for static quantization.
+
+The file runs on calibration texts, each in the shortest signature that fits, and only real tokens count.
+ai-edge-quantizer's own calibration averages the ranges of successive texts and includes padding.
+
+Three methods turn the values of a tensor into a range:
+
+- `min_max`: all values.
+- `percentile`: all but one value in 20,000 on each side.
+- `mse`: the range with the smallest mean squared rounding error over a histogram.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pocketbert.data.examples import Examples, LabelledData
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.errors import UserError
+from pocketbert.processes import stderr_on_failure
+from pocketbert.progress import log_info
+from pocketbert.tokenizers.base import Tokenizer
+from pocketbert_export.length_buckets import LengthBucket, bucket_by_length
+from pocketbert_export.signatures import signature_name
+from pocketbert_export.tflite_graph import read_model
+
+RangeMethod = Literal["min_max", "percentile", "mse"]
+METHODS: tuple[RangeMethod, ...] = ("min_max", "percentile", "mse")
+FEWEST_TEXTS = 32
+# One in four texts chooses the method.
+_DEV_SHARE = 4
+_BINS = 2048
+_OUTSIDE = 1 / 20_000
+# Position of an operator in its graph, and its first input or its output.
+TensorKey = tuple[int, Literal["input", "output"]]
+Ranges = dict[TensorKey, tuple[float, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationTexts:
+    """Rows of tokens from calibration texts.
+
+    Attributes:
+      measured: texts that give the ranges, by length.
+      dev: texts that choose between the methods, by length.
+      count: number of all texts.
+      digest: SHA-256 of the texts.
+      source: where they come from.
+    """
+
+    measured: Sequence[LengthBucket]
+    dev: Sequence[LengthBucket]
+    count: int
+    digest: str
+    source: str
+
+
+def choose_texts(
+    data: LabelledData,
+    gate: LabelledData | None,
+    tokenizer: Tokenizer,
+    lengths: Sequence[int],
+    *,
+    most: int = 256,
+    seed: int = 0,
+) -> CalibrationTexts:
+    """Draws calibration texts and tokenizes them.
+
+    Args:
+      data: calibration texts; labels are not read.
+      gate: examples of the verification gate, which are left out.
+      tokenizer: tokenizer of the model.
+      lengths: sequence lengths of the file; longer texts are truncated to the longest.
+      most: number of texts to draw.
+      seed: seed of the draw.
+    Raises:
+      UserError: fewer than `FEWEST_TEXTS` texts, without those of the gate.
+    """
+    given = _texts(data)
+    taken = set() if gate is None else set(_texts(gate))
+    # The same text twice tells nothing new.
+    usable = [text for text in dict.fromkeys(given) if text not in taken]
+    if len(usable) < FEWEST_TEXTS:
+        shared = len(set(given)) - len(usable)
+        raise UserError(
+            f"calibration needs at least {FEWEST_TEXTS} different texts that the gate does not use; {data.source} has "
+            f"{len(usable)}{f', and {shared} that the gate uses' if shared else ''}; pass other texts with "
+            "--calibration-file, such as your training file"
+        )
+    if len(usable) < len(set(given)):
+        log_info(f"calibration: left out {len(set(given)) - len(usable):,} texts that the gate uses")
+    drawn = np.random.default_rng(seed).permutation(len(usable))[:most]
+    chosen = [usable[index] for index in drawn]
+    pairs = None if chosen[0][1] is None else [pair or "" for _, pair in chosen]
+    encoded = tokenizer([text for text, _ in chosen], pairs, max_length=max(lengths))
+    inputs = {name: np.asarray(encoded[name]) for name in INPUT_NAMES}
+    is_dev = np.arange(len(chosen)) % _DEV_SHARE == 0
+    measured, dev = (
+        bucket_by_length({name: rows[part] for name, rows in inputs.items()}, lengths, tokenizer.pad_token_id)
+        for part in (~is_dev, is_dev)
+    )
+    digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
+    return CalibrationTexts(measured=measured, dev=dev, count=len(chosen), digest=digest, source=data.source)
+
+
+def largest_per_channel(
+    content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]
+) -> dict[int, np.ndarray]:
+    """Largest absolute output of operators per channel.
+
+    Args:
+      content: content of a float file.
+      buckets: texts to run.
+      positions: positions of operators.
+    Returns:
+      Position → float32 `[channels]`.
+    """
+    found: dict[int, np.ndarray] = {}
+    for (position, _), values in _activations(content, buckets, [(position, "output") for position in positions]):
+        largest = np.abs(values).max(axis=0)
+        found[position] = np.maximum(found.get(position, 0.0), largest)
+    return found
+
+
+class ActivationHistograms:
+    """Histograms of tensors over the real tokens of calibration texts.
+
+    Args:
+      content: content of a float file.
+      buckets: texts to run, twice: for the limits, and for the counts.
+      keys: tensors to observe.
+    """
+
+    def __init__(self, content: bytes, buckets: Sequence[LengthBucket], keys: Sequence[TensorKey]) -> None:
+        # 0 is in every range, because padding and relu need it exactly.
+        self._limits: Ranges = dict.fromkeys(keys, (0.0, 0.0))
+        for key, values in _activations(content, buckets, keys):
+            low, high = self._limits[key]
+            self._limits[key] = min(low, float(values.min())), max(high, float(values.max()))
+        self._counts = {key: np.zeros(_BINS, np.int64) for key in keys}
+        for key, values in _activations(content, buckets, keys):
+            self._counts[key] += np.histogram(values, bins=_BINS, range=self._limits[key])[0]
+
+    def ranges(self, method: RangeMethod, levels: int = 256) -> Ranges:
+        """Returns the range of each tensor.
+
+        Args:
+          method: how to choose the range.
+          levels: number of quantized values.
+        """
+        if method == "min_max":
+            return dict(self._limits)
+        pick = percentile_range if method == "percentile" else least_error_range
+        return {key: pick(self._counts[key], *limits, levels) for key, limits in self._limits.items()}
+
+
+def _texts(data: LabelledData) -> list[tuple[str, str | None]]:
+    examples: Examples = data.first_texts(len(data))
+    if examples.pairs is None:
+        return [(text, None) for text in examples.texts]
+    return list(zip(examples.texts, examples.pairs, strict=True))
+
+
+def _activations(
+    content: bytes, buckets: Sequence[LengthBucket], keys: Sequence[TensorKey]
+) -> Iterator[tuple[TensorKey, np.ndarray]]:
+    """Runs the texts one by one; yields each tensor at real tokens, `[tokens, channels]`."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    model = read_model(content)
+    with warnings.catch_warnings(), stderr_on_failure():
+        # About the memory of all intermediate tensors.
+        warnings.simplefilter("ignore")
+        interpreter = Interpreter(model_content=content, experimental_preserve_all_tensors=True)
+    graphs = {signature.signatureKey.decode(): signature.subgraphIndex for signature in model.signatureDefs}
+    for bucket in buckets:
+        name = signature_name(bucket.length)
+        runner, graph = interpreter.get_signature_runner(name), graphs[name]
+        operators = model.subgraphs[graph].operators
+        for row in range(len(bucket.indices)):
+            inputs = {name: rows[row : row + 1] for name, rows in bucket.inputs.items()}
+            runner(**inputs)
+            count = int(inputs["input_mask"].sum())
+            for position, side in keys:
+                operator = operators[position]
+                values = interpreter.get_tensor(
+                    int((operator.inputs if side == "input" else operator.outputs)[0]), graph
+                )
+                yield (position, side), _at_tokens(values, bucket.length, count)
+
+
+def _at_tokens(values: np.ndarray, length: int, count: int) -> np.ndarray:
+    rows = values.reshape(-1, values.shape[-1])
+    # The last layer of a classifier has one row.
+    return rows[:count] if len(rows) == length else rows
+
+
+def percentile_range(counts: np.ndarray, low: float, high: float, levels: int = 256) -> tuple[float, float]:
+    """Range of a histogram without the outermost values on either side; see `least_error_range`."""
+    edges, share = np.linspace(low, high, len(counts) + 1), np.cumsum(counts) / counts.sum()
+    first, last = np.searchsorted(share, [_OUTSIDE, 1 - _OUTSIDE])
+    return min(float(edges[first]), 0.0), max(float(edges[last + 1]), 0.0)
+
+
+def least_error_range(counts: np.ndarray, low: float, high: float, levels: int = 256) -> tuple[float, float]:
+    """Searches the range of a histogram with the smallest squared error; both ends shrink independently.
+
+    Args:
+      counts: number of values in bins of equal width.
+      low: lower edge of the first bin, at most 0.
+      high: upper edge of the last bin, at least 0.
+      levels: number of quantized values.
+    """
+    edges = np.linspace(low, high, len(counts) + 1)
+    used = counts > 0
+    centres, weights = ((edges[1:] + edges[:-1]) / 2)[used], counts[used]
+    shares = np.linspace(0.05, 1.0, 39)
+    best = (np.inf, low, high)
+    # One end, then the other, then both again: the error is nearly separable.
+    tried = {"low": 1.0, "high": 1.0}
+    for end in ("low", "high", "low", "high"):
+        for share in shares:
+            trial = {**tried, end: share}
+            start, stop = low * trial["low"], high * trial["high"]
+            if stop - start <= 0:
+                continue
+            step = (stop - start) / (levels - 1)
+            zero = np.round(-start / step)
+            rounded = (np.clip(np.round(centres / step) + zero, 0, levels - 1) - zero) * step
+            error = float(np.dot(weights, np.square(rounded - centres)))
+            if error < best[0]:
+                best, tried = (error, start, stop), trial
+    return best[1], best[2]
+
+
+def outputs_of(content: bytes, buckets: Sequence[LengthBucket]) -> list[dict[str, np.ndarray]]:
+    """Outputs of a file for each text, in order."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    with stderr_on_failure():
+        interpreter = Interpreter(model_content=content)
+    found = []
+    for bucket in buckets:
+        runner = interpreter.get_signature_runner(signature_name(bucket.length))
+        for row in range(len(bucket.indices)):
+            found.append(runner(**{name: rows[row : row + 1] for name, rows in bucket.inputs.items()}))
+    return found
+
+
+def relative_error(expected: Sequence[Mapping[str, np.ndarray]], received: Sequence[Mapping[str, np.ndarray]]) -> float:
+    """Root mean square difference of all outputs, divided by the root mean square of the expected ones."""
+    joined = [
+        np.concatenate([values.ravel() for outputs in each for values in outputs.values()])
+        for each in (expected, received)
+    ]
+    return float(np.sqrt(np.mean(np.square(joined[1] - joined[0])) / np.mean(np.square(joined[0]))))

@@ -1,0 +1,25 @@
+"""Options of calibration; this module does not import TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationOptions:
+    """How static recipes measure the ranges of activations.
+
+    Attributes:
+      calibration_examples: number of calibration texts to draw.
+      calibration_ranges: method that turns measured values into ranges; `auto` takes the one with the smallest error on
+        a dev split of the texts.
+      equalize: move the scales of unequal channels out of int8 activations.
+    """
+
+    GROUP: ClassVar = "Calibration"
+    COMMON: ClassVar = ()
+
+    calibration_examples: int = 256
+    calibration_ranges: Literal["auto", "min_max", "percentile", "mse"] = "auto"
+    equalize: bool = True

@@ -1,0 +1,255 @@
+"""Static int8: calibration texts, ranges, equalization, and the quantized file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import bundle_folders
+import networks
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+
+from pocketbert import cli
+from pocketbert.data.examples import Examples
+from pocketbert.errors import UserError
+from pocketbert.model import Model
+from pocketbert_export import calibration
+from pocketbert_export.bundle import Bundle
+from pocketbert_export.calibration import CalibrationTexts, choose_texts
+from pocketbert_export.calibration_options import CalibrationOptions
+from pocketbert_export.convert import to_static_tflite, to_tflite
+from pocketbert_export.equalization import equalize_outputs
+from pocketbert_export.graph_optimization import optimize_graph
+from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.op_histogram import TYPE_NAMES
+from pocketbert_export.quantize import layers
+from pocketbert_export.recipes import get_recipe
+from pocketbert_export.tflite_graph import operator_name, read_model
+
+LENGTHS = (7, 19)
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    """Different sentences of 2 to 15 words."""
+    generator = np.random.default_rng(seed)
+    words = [word for word in networks.WORDS.split() if word.isalpha()]
+    return [f"{' '.join(generator.choice(words, generator.integers(2, 15)))} {seed}{index}" for index in range(count)]
+
+
+def examples(texts: Sequence[str], source: str = "texts") -> Examples:
+    return Examples(texts=list(texts), pairs=None, labels=None, ids=[str(i) for i in range(len(texts))], source=source)
+
+
+def table(path: Path, texts: Sequence[str]) -> Path:
+    path.write_text("".join(f"{text}\n" for text in ("text", *texts)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def texts(small_model: Model) -> CalibrationTexts:
+    assert small_model.tokenizer is not None
+    return choose_texts(examples(sentences(48, seed=1)), None, small_model.tokenizer, LENGTHS)
+
+
+@pytest.fixture(scope="module")
+def model(small_model: Model) -> Model:
+    """Two feed-forward outputs are 300 and 80 times as large as the others, as in the 6x384 network."""
+    made = Model(small_model.config, small_model.tasks, small_model.tokenizer)
+    for (path, variable), source in zip(
+        made.weights_by_path().items(), small_model.weights_by_path().values(), strict=True
+    ):
+        values = source.numpy()
+        if path.endswith("feed_forwards.0.output.kernel"):
+            values[:, 3] *= 300
+            values[:, 17] *= 80
+        if path.endswith("feed_forwards.0.norm.gamma"):
+            # The norm makes the other channels small; the network reads those.
+            values *= np.where(np.isin(np.arange(len(values)), [3, 17]), 0.02, 40)
+        variable.assign(values)
+    # The last layer computes one token only; here every token counts.
+    return optimize_graph(made, GraphOptimizations(first_token_only=False))
+
+
+@pytest.fixture(scope="module")
+def float_file(model: Model) -> bytes:
+    return to_tflite(model, LENGTHS, get_recipe("float32"))
+
+
+def dense_positions(content: bytes) -> list[int]:
+    return [position for position, name in layers(content).items() if name == "FULLY_CONNECTED"]
+
+
+def test_texts_are_drawn_by_seed_without_the_gates(small_model: Model) -> None:
+    tokenizer = small_model.tokenizer
+    assert tokenizer is not None
+    given, gate = examples(sentences(90, seed=2)), examples(sentences(90, seed=2)[:30])
+    found = [choose_texts(given, gate, tokenizer, LENGTHS, most=40, seed=seed) for seed in (0, 0, 1)]
+    assert found[0].digest == found[1].digest != found[2].digest
+    assert found[0].count == 40
+    rows = [sum(len(bucket.indices) for bucket in buckets) for buckets in (found[0].measured, found[0].dev)]
+    assert rows == [30, 10]
+    everything = choose_texts(given, gate, tokenizer, LENGTHS, most=1000)
+    assert everything.count == 60
+    counts = [bucket.inputs["input_mask"].sum(axis=1) for bucket in everything.measured]
+    # Every text runs in the shortest signature that fits.
+    assert [bucket.length for bucket in everything.measured] == [7, 19]
+    assert counts[0].max() <= 7 < counts[1].min()
+
+
+def test_too_few_texts_are_refused_with_their_number(small_model: Model) -> None:
+    tokenizer = small_model.tokenizer
+    assert tokenizer is not None
+    given = sentences(50, seed=3)
+    with pytest.raises(UserError, match="at least 32 different texts.* has 31, and 19 that the gate uses"):
+        choose_texts(examples(given), examples(given[:19]), tokenizer, LENGTHS)
+    with pytest.raises(UserError, match="has 31;"):
+        choose_texts(examples([*given[:31], *given[:31]]), None, tokenizer, LENGTHS)
+
+
+def test_channel_maxima_cover_real_tokens_only(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
+    found = calibration.largest_per_channel(float_file, texts.measured, dense_positions(float_file))
+    expected = {}
+    for name in ("queries", "keys", "values"):
+        largest = np.zeros(model.config.attention_size)
+        for bucket in texts.measured:
+            values = model.encoder.features(bucket.inputs, [name])[name][0].numpy()
+            largest = np.maximum(largest, np.abs(values[bucket.inputs["input_mask"] > 0]).max(axis=0))
+        expected[name] = largest
+    for name, largest in expected.items():
+        # TFLite scales the queries inside their weights.
+        scale = model.config.head_size**-0.5 if name == "queries" else 1.0
+        matches = [
+            np.allclose(sizes, largest * factor, rtol=1e-4)
+            for sizes in found.values()
+            if len(sizes) == len(largest)
+            for factor in (1.0, scale)
+        ]
+        assert any(matches), name
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_least_error_range_is_near_the_best_of_all(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    # Normal values with a heavy tail on one side, like the output of gelu.
+    values = np.concatenate([generator.normal(size=20_000), generator.exponential(4, 60) + 5])
+    low, high = values.min(), values.max()
+    counts, _ = np.histogram(values, bins=2048, range=(low, high))
+
+    def error(start: float, stop: float) -> float:
+        step = (stop - start) / 15
+        zero = np.round(-start / step)
+        return float(np.mean(((np.clip(np.round(values / step) + zero, 0, 15) - zero) * step - values) ** 2))
+
+    best = min(error(low * a, high * b) for a in np.linspace(0.05, 1, 60) for b in np.linspace(0.05, 1, 60))
+    received = error(*calibration.least_error_range(counts, low, high, levels=16))
+    assert received < 1.1 * best
+    assert received < 0.5 * error(low, high)
+
+
+def test_percentile_range_leaves_out_the_outermost_values() -> None:
+    values = np.concatenate([np.linspace(-1, 3, 100_000), [-50.0, 90.0]])
+    counts, _ = np.histogram(values, bins=2048, range=(-50, 90))
+    low, high = calibration.percentile_range(counts, -50, 90)
+    # A bin is 0.07 wide.
+    assert -1.07 <= low <= -0.93
+    assert 2.93 <= high <= 3.07
+
+
+def test_equalized_file_gives_the_same_bits(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
+    largest = calibration.largest_per_channel(float_file, texts.measured, dense_positions(float_file))
+    equalized = equalize_outputs(float_file, largest)
+    assert len(read_model(equalized).subgraphs[0].operators) > len(read_model(float_file).subgraphs[0].operators)
+    for before, after in zip(
+        calibration.outputs_of(float_file, texts.dev),
+        calibration.outputs_of(equalized, texts.dev),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(before["logits"], after["logits"])
+    scaled = calibration.largest_per_channel(equalized, texts.measured, dense_positions(equalized))
+    # Every channel reaches more than half of its layer's range.
+    assert all(sizes[sizes > 0].min() > 0.5 * sizes.max() * (1 - 1e-6) for sizes in scaled.values())
+
+
+def test_equalization_halves_the_error_of_unequal_channels(model: Model, texts: CalibrationTexts) -> None:
+    with_it, without = (
+        to_static_tflite(model, LENGTHS, texts, CalibrationOptions(equalize=equalize, calibration_ranges="min_max"))
+        for equalize in (True, False)
+    )
+    assert with_it.dev_error < 0.5 * without.dev_error
+    assert with_it.dev_error < 0.2
+
+
+@pytest.mark.parametrize("family", ["bert", "mobilebert"])
+def test_dense_layers_compute_in_int8_with_calibrated_ranges(
+    family: str, small_model: Model, texts: CalibrationTexts
+) -> None:
+    config = (
+        networks.bert_config() if family == "bert" else networks.mobilebert_config(hidden_size=36, intermediate_size=70)
+    )
+    model = optimize_graph(networks.network(config, tokenizer=small_model.tokenizer), GraphOptimizations())
+    options = CalibrationOptions(calibration_ranges="min_max", equalize=False)
+    made = to_static_tflite(model, LENGTHS, texts, options)
+    float_file = to_tflite(model, LENGTHS, get_recipe("float32"))
+    keys = [(position, side) for position in dense_positions(float_file) for side in ("input", "output")]
+    limits = list(calibration.ActivationHistograms(float_file, texts.measured, keys).ranges("min_max").values())
+    file = read_model(made.content)
+    for graph in file.subgraphs:
+        found = []
+        for operator in graph.operators:
+            if operator_name(file, operator) != "FULLY_CONNECTED":
+                continue
+            source, weight, output = (graph.tensors[index] for index in (*operator.inputs[:2], operator.outputs[0]))
+            if weight.shape[0] * weight.shape[1] < 1024:
+                continue
+            assert [TYPE_NAMES[each.type] for each in (source, weight, output)] == ["int8"] * 3
+            assert len(weight.quantization.scale) == weight.shape[0]
+            found += [float(each.quantization.scale[0]) for each in (source, output)]
+        np.testing.assert_allclose(found, [(high - low) / 255 for low, high in limits], rtol=1e-4)
+        others = [each for each in graph.operators if operator_name(file, each) == "SOFTMAX"]
+        assert others
+        assert all(TYPE_NAMES[graph.tensors[each.outputs[0]].type] == "float32" for each in others)
+    outputs = Interpreter(model_content=made.content).get_signature_runner("length_7").get_output_details()
+    assert outputs["logits"]["dtype"] == np.float32
+
+
+def test_bundle_records_its_calibration(small_directory: Path, tmp_path: Path) -> None:
+    gate, own = table(tmp_path / "gate.csv", sentences(40, 6)), table(tmp_path / "train.csv", sentences(70, 7))
+    output = tmp_path / "bundle"
+    flags = [f"--model={small_directory}", f"--output={output}", "--recipe=static_wi8_ai8", "--lengths=7,19"]
+    flags += [f"--file={gate}", "--label-column=", f"--calibration-file={own}", "--calibration-examples=64"]
+    assert cli.main(["export", *flags]) == 0
+    record = json.loads((output / "bundle.json").read_text(encoding="utf-8"))["calibration"]
+    assert record["texts"] == 64
+    assert record["method"] in calibration.METHODS
+    bundle_folders.describe_again(output, recipe="dynamic_wi8")
+    with pytest.raises(UserError, match="calibration must be recorded for static recipes only"):
+        Bundle.open(output)
+
+
+def test_bad_calibration_is_refused_in_one_line(
+    small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate, few = table(tmp_path / "gate.csv", sentences(40, 8)), table(tmp_path / "few.csv", sentences(31, 9))
+    good = table(tmp_path / "good.csv", sentences(40, 10))
+    output = tmp_path / "bundle"
+    cases = {
+        "that the gate uses": ["--recipe=static_wi8_ai8", f"--calibration-file={gate}"],
+        "has 31;": ["--recipe=static_wi8_ai8", f"--calibration-file={few}"],
+        "received none; pass --calibration-file": ["--recipe=static_wi8_ai8"],
+        "at least 32; received 31": [
+            "--recipe=static_wi8_ai8",
+            f"--calibration-file={good}",
+            "--calibration-examples=31",
+        ],
+        "leave --calibration-file out": ["--recipe=float32", f"--calibration-file={good}"],
+    }
+    for message, flags in cases.items():
+        common = [f"--model={small_directory}", f"--output={output}", f"--file={gate}", "--label-column="]
+        assert cli.main(["export", *common, *flags]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1, error
+        assert message in error
+        assert not output.exists()
