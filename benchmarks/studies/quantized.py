@@ -12,7 +12,7 @@ QUANTIZED = "dynamic_wi8"
 
 def export_quantized(model_directory: Path, bundle: Path, lengths: Sequence[int]) -> None:
     """Exports a model with int8 weights. The study measures the loss of accuracy, so the gate accepts any outputs."""
-    from pocketbert_export.checks import BOUNDS
+    from pocketbert_export.bounds import BOUNDS
     from pocketbert_export.exporter import export
 
     free: dict[str, Any] = dict.fromkeys(

@@ -53,6 +53,20 @@ def _task() -> dict[str, Any]:
     return task
 
 
+def _model_card() -> dict[str, Any]:
+    """Facts of the model card that no other file has."""
+    known = {"type": ["string", "null"]}
+    return _object(
+        license=known,
+        base_model=known,
+        base_model_license=known,
+        dataset=known,
+        dataset_license=known,
+        limits=_list(_TEXT, least=0),
+        run_sha256={"oneOf": [_DIGEST, {"type": "null"}]},
+    )
+
+
 def _calibration() -> dict[str, Any]:
     """Of static recipes: texts and method that determined the ranges of activations."""
     return _object(texts=_COUNT, sha256=_DIGEST, method=_TEXT)
@@ -99,6 +113,7 @@ SCHEMA: dict[str, Any] = {
     ),
 }
 SCHEMA["properties"]["calibration"] = _calibration()
+SCHEMA["properties"]["model_card"] = _model_card()
 
 # Version → schema.
 SCHEMAS: dict[int, dict[str, Any]] = {

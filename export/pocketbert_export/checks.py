@@ -8,26 +8,6 @@ Regression is centred over the texts and spans over the tokens, because only dif
 with the size of the sums in a score, not with the spread of the scores (a random network: 0.0033 of the spread in
 float16). So the scale of centred scores is at least a quarter of the raw scale; `sensitivity` checks the rest.
 
-**Bounds.** u is the relative step of a number format, r the root mean square of its rounding error.
-
-- `float32`: u = 2^-24. A sum of 1,000 products errs by about sqrt(1000)·u, so a layer errs by at most 2e-6, and 24
-  layers by less than 1e-4 if all errors add up.
-- `float16`: weights are rounded once, r = 2^-11/sqrt(3) = 2.8e-4 of each. A dense layer then errs by r of its
-  output, and 100 layers in sequence by sqrt(100)·r = 3e-3. The largest of thousands of outputs is about 4 times the
-  root mean square: 1e-2.
-- `dynamic_wi8`: a row of normally distributed weights with a maximum of 4 deviations has steps of 4/127,
-  r = 4/(127·sqrt(12)) = 0.9 %; a row of activations with a maximum of 8 deviations 1.8 %. Together this is 2 % per
-  dense layer. Residual connections halve the error for the layers above; 36 dense layers (six blocks) leave 6 %. The
-  bound on the root mean square is 15 %, and the bound on the largest output is four times that.
-- `dynamic_wi4`: the largest of 32 normally distributed weights is 2.1 deviations on average, so steps are 2.1/7,
-  r = 2.1/(7·sqrt(12)) = 8.6 %; with the activations 8.8 % per dense layer, 4.4 times `dynamic_wi8`. Outputs are
-  sums of many rounded weights, and the largest weights, which matter most, are rounded relative to themselves. The
-  6x384 network measured 12 % where this estimate gives 26 %; the bound is 35 %. The share of texts with another label
-  grows with the error: 7 % instead of 3 %. Loss of the metric has the bound of `dynamic_wi8`.
-- `static_wi8_ai8`: one range serves all texts, and outputs of dense layers are rounded too. A range of 12 deviations
-  has steps of 12/255, r = 12/(255·sqrt(12)) = 1.4 %; three such roundings and the weights' make 2.6 %, 1.3 times
-  `dynamic_wi8`, and so are the bounds.
-
 **Lengths.** At different lengths of a bundle, a text meets the same weights. Only the order of summation differs
 (`float32` bound). With int8, a difference in the last bit may move an activation by one step of 1/255 of its range.
 
@@ -65,85 +45,13 @@ import numpy as np
 
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.metrics import root_mean_square
+from pocketbert_export.bounds import BOUNDS, Bounds
 
 Outputs = Mapping[str, np.ndarray]
 # Outputs whose second axis counts tokens; their values at padding are not compared.
 TOKEN_OUTPUTS = ("sequence_output", "start_logits", "end_logits", "prediction_logits")
 # Share of the float model's change that may be missing or in excess, on top of four standard errors.
 _MOST_MISSING, _STANDARD_ERRORS = 0.5, 4.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """Bounds on the relative differences between a bundle and the float model; see the module docstring.
-
-    Attributes:
-      largest_difference: largest difference of one logit.
-      rms_difference: root mean square difference over all logits.
-      label_agreement: smallest share of examples with the same label as the reference; near ties count as agreeing.
-      metric_drop_points: largest drop of the task's metric in points (1/100), unless chance explains it.
-      metric_drop_deviations: number of correct predictions that may be lost, in standard deviations of chance; always
-        at least one prediction.
-      length_difference: largest difference between two lengths of the same bundle.
-      own_difference: largest difference from the golden outputs that the file gave at export.
-    """
-
-    largest_difference: float
-    rms_difference: float
-    label_agreement: float
-    metric_drop_points: float
-    metric_drop_deviations: float
-    length_difference: float
-    own_difference: float
-
-
-BOUNDS: dict[str, Bounds] = {
-    "float32": Bounds(
-        largest_difference=1e-4,
-        rms_difference=2.5e-5,
-        label_agreement=1.0,
-        metric_drop_points=0.0,
-        metric_drop_deviations=0.0,
-        length_difference=1e-4,
-        own_difference=1e-3,
-    ),
-    "float16": Bounds(
-        largest_difference=1e-2,
-        rms_difference=3e-3,
-        label_agreement=0.995,
-        metric_drop_points=0.1,
-        metric_drop_deviations=0.0,
-        length_difference=1e-4,
-        own_difference=1e-3,
-    ),
-    "dynamic_wi8": Bounds(
-        largest_difference=0.6,
-        rms_difference=0.15,
-        label_agreement=0.97,
-        metric_drop_points=0.5,
-        metric_drop_deviations=2.0,
-        length_difference=0.05,
-        own_difference=0.1,
-    ),
-    "static_wi8_ai8": Bounds(
-        largest_difference=0.8,
-        rms_difference=0.2,
-        label_agreement=0.96,
-        metric_drop_points=0.5,
-        metric_drop_deviations=2.0,
-        length_difference=0.05,
-        own_difference=0.1,
-    ),
-    "dynamic_wi4": Bounds(
-        largest_difference=1.4,
-        rms_difference=0.35,
-        label_agreement=0.93,
-        metric_drop_points=0.5,
-        metric_drop_deviations=2.0,
-        length_difference=0.05,
-        own_difference=0.1,
-    ),
-}
 
 
 class ScoredOutputs(NamedTuple):
@@ -169,6 +77,7 @@ class Check:
       bound: the limit for `measured`; None for yes-or-no checks.
       reason: one sentence about the measured value, valid for passed and failed checks.
       runtime: runtime of the outputs; None if nothing was executed.
+      scores: the metric of the float model and of the bundle, as fractions; None for other checks.
     """
 
     name: str
@@ -177,10 +86,12 @@ class Check:
     bound: float | None
     reason: str
     runtime: str | None = None
+    scores: tuple[float, float] | None = None
 
     def to_json(self) -> dict[str, object]:
         """The check as an entry of `verification.json`."""
-        return asdict(self)
+        recorded = asdict(self)
+        return {name: value for name, value in recorded.items() if name != "scores" or value is not None}
 
 
 def check_finite(answers: Outputs) -> Check:
@@ -316,7 +227,14 @@ def check_metric(
         bound, passed = bounds.metric_drop_points, bool(change.sum() <= most + 1e-9)
         lost, won = np.maximum(change, 0).sum(), np.maximum(-change, 0).sum()
         reason += f"; correct predictions: {lost:.4g} lost, {won:.4g} won; a net loss of {most:.2g} may be chance"
-    return Check(name="metric", passed=passed or bool(drop <= bound + 1e-9), measured=drop, bound=bound, reason=reason)
+    return Check(
+        name="metric",
+        passed=passed or bool(drop <= bound + 1e-9),
+        measured=drop,
+        bound=bound,
+        reason=reason,
+        scores=(reference.metric, answers.metric),
+    )
 
 
 def check_padding(answers: Outputs, answers_with_noise: Outputs) -> Check:

@@ -13,8 +13,9 @@ from pocketbert.progress import track
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.registry import get_task
 from pocketbert_export import checks
+from pocketbert_export.bounds import Bounds
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.checks import Bounds, Check, Outputs
+from pocketbert_export.checks import Check, Outputs
 from pocketbert_export.length_buckets import LengthBucket
 from pocketbert_export.validation_inputs import ValidationInputs
 from pocketbert_export.validation_set import ValidationSet

@@ -26,16 +26,17 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export import bundle as layout
+from pocketbert_export.bounds import Bounds
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.bundle_schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
 from pocketbert_export.calibration import choose_texts
 from pocketbert_export.calibration_options import CalibrationOptions
-from pocketbert_export.checks import Bounds
 from pocketbert_export.convert import to_static_tflite, to_tflite
 from pocketbert_export.goldens import Golden, answers_file, entries
 from pocketbert_export.graph_optimization import decide, optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.label_order import examples_for, named
+from pocketbert_export.model_card import CardOptions, card_facts, write_card
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
 from pocketbert_export.signatures import check_lengths, default_lengths, signature_name
@@ -95,6 +96,7 @@ def export(
     windows: Mapping[str, Any] = {},
     calibration: LabelledData | TaskData | str | os.PathLike[str] | None = None,
     calibration_options: CalibrationOptions = CalibrationOptions(),  # noqa: B008
+    card: CardOptions = CardOptions(),  # noqa: B008
 ) -> Bundle:
     """Converts a model, verifies the file against it, and writes a bundle, completely or not at all.
 
@@ -122,6 +124,7 @@ def export(
         training examples are used), or a path like `examples`. None uses the training examples of a run's data in
         `examples`. Texts of the gate are left out.
       calibration_options: number of calibration texts and method of the ranges.
+      card: facts for the model card.
     Returns:
       The opened bundle.
     Raises:
@@ -154,7 +157,7 @@ def export(
     decided = decide(model, graph_optimizations)
     log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
     optimized = optimize_graph(model, graph_optimizations)
-    record = {}
+    record: dict[str, Any] = {}
     if texts is None:
         content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16)
     else:
@@ -169,6 +172,7 @@ def export(
         description = {
             **_description(model, optimized, chosen, lengths, runtime, decided),
             **record,
+            "model_card": card_facts(card, directory),
             "source": _saved_digests(model) if directory is None else _digests(directory),
         }
         goldens = _goldens(model, Bundle(folder, description), examples.first_texts(_MOST_GOLDEN_CANDIDATES), lengths)
@@ -191,6 +195,7 @@ def export(
         files.write_json(folder / layout.VERIFICATION_FILE, verification.to_json())
         description["files"] = _files(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
+        write_card(folder, Path(output).resolve().name)
     return Bundle.open(output)
 
 

@@ -21,8 +21,9 @@ from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
 from pocketbert_export import file_checks
+from pocketbert_export.bounds import BOUNDS, Bounds
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.checks import BOUNDS, Bounds, Check
+from pocketbert_export.checks import Check
 from pocketbert_export.comparisons import batches_of, check_segments_are_read, compare, judge, reference_outputs
 from pocketbert_export.goldens import tokenization_problems
 from pocketbert_export.graph_optimization import APPLIED, GRAPH_OPTIMIZATIONS, optimize_graph
@@ -69,6 +70,7 @@ class Verification:
       num_examples: number of real texts that were run.
       source: source of the texts.
       labelled: whether the task's metric was computed.
+      metric: name of that metric; None if the task has none.
       weights_need: operator → version required by its weights, whatever version the file records.
       operators: builtin operator → number of uses in all signatures.
       activation_range: activation statistics of the network in the file, for float16 recipes; None for other recipes,
@@ -81,6 +83,7 @@ class Verification:
     num_examples: int
     source: str
     labelled: bool
+    metric: str | None
     weights_need: Mapping[str, int]
     operators: Mapping[str, int]
     activation_range: ActivationRange | None = None
@@ -117,6 +120,7 @@ class Verification:
             "recipe": self.recipe,
             "runtimes": dict(self.runtimes),
             "examples": {"count": self.num_examples, "source": self.source, "labelled": self.labelled},
+            "metric": self.metric,
             "weights_need": dict(self.weights_need),
             "operators": dict(self.operators),
             "checks": [check.to_json() for check in self.checks],
@@ -218,6 +222,7 @@ def verify_bundle(
         num_examples=asked.count,
         source=asked.source,
         labelled=asked.labelled,
+        metric=metric,
         weights_need=histogram.needed_versions,
         operators=histogram.operators,
         activation_range=maxima,

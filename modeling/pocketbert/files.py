@@ -29,6 +29,16 @@ _AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
 held_folders: dict[Path, tuple[int, int]] = {}
 
 
+def digest_files(digests: Mapping[str, str]) -> str:
+    """SHA-256 of a set of files.
+
+    Args:
+      digests: file name → SHA-256 of its content.
+    """
+    listing = "".join(f"{name} {digests[name]}\n" for name in sorted(digests))
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
 def sha256(path: str | os.PathLike[str]) -> str:
     """Hexadecimal SHA-256 of a file's bytes.
 

@@ -31,6 +31,7 @@ REFUSED = Verification(
     num_examples=0,
     source="none",
     labelled=False,
+    metric=None,
     weights_need={},
     operators={},
 )

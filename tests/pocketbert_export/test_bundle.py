@@ -19,8 +19,8 @@ from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert_export.bounds import BOUNDS
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.checks import BOUNDS
 from pocketbert_export.exporter import export
 from pocketbert_export.graph_optimization import APPLIED
 from pocketbert_export.verify import GateFailed
@@ -88,6 +88,7 @@ def test_it_says_what_it_is(bundle: Bundle) -> None:
         **{name: importlib.metadata.version(name) for name in packages},
     }
     assert sorted(path.name for path in bundle.directory.glob("[!.]*")) == [
+        "README.md",
         "bundle.json",
         "goldens.safetensors",
         "labels.txt",

@@ -13,7 +13,8 @@ from pocketbert.errors import UserError
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.registry import get_task
 from pocketbert_export import checks, file_checks
-from pocketbert_export.checks import BOUNDS, ScoredOutputs
+from pocketbert_export.bounds import BOUNDS
+from pocketbert_export.checks import ScoredOutputs
 from pocketbert_export.op_histogram import OpHistogram, count_ops
 
 NAMES = {f"length_{length}": length for length in handmade.LENGTHS}

@@ -12,7 +12,7 @@ import pytest
 
 from pocketbert import cli
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert_export import checks
+from pocketbert_export import bounds
 from pocketbert_export.bundle import Bundle
 
 
@@ -55,8 +55,8 @@ def test_export_prints_one_json_object(directory: Path, tmp_path: Path, capsys: 
 def test_failed_gate_exits_1_without_output(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strict = dataclasses.replace(checks.BOUNDS["dynamic_wi8"], rms_difference=1e-9)
-    monkeypatch.setitem(checks.BOUNDS, "dynamic_wi8", strict)
+    strict = dataclasses.replace(bounds.BOUNDS["dynamic_wi8"], rms_difference=1e-9)
+    monkeypatch.setitem(bounds.BOUNDS, "dynamic_wi8", strict)
     assert cli.main(["export", f"--model={directory}", "--lengths=7", f"--output={tmp_path / 'bundle'}"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""

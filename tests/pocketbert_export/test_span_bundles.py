@@ -23,8 +23,8 @@ from pocketbert.errors import UserError
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
+from pocketbert_export.bounds import BOUNDS
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.checks import BOUNDS
 from pocketbert_export.exporter import export
 from pocketbert_export.predictors import open_both
 from pocketbert_export.signatures import default_lengths

@@ -30,6 +30,7 @@ from pocketbert.errors import TrainingFailed, UserError, raise_if_any
 from pocketbert.options import DirectoryPath
 from pocketbert.training.config import RunConfig
 from pocketbert_export.commands.export import ConversionOptions
+from pocketbert_export.model_card import CardOptions
 
 if TYPE_CHECKING:
     from pocketbert.data.task_data import TaskData
@@ -57,7 +58,7 @@ class BundleOptions:
     seed: int = 0
 
 
-OPTIONS = (BundleOptions, *finetune.TRAINING, ConversionOptions)
+OPTIONS = (BundleOptions, *finetune.TRAINING, ConversionOptions, CardOptions)
 
 
 def run(options: Options) -> int:
@@ -167,6 +168,7 @@ def _bundle(
         recipe=recipe,
         lengths=lengths,
         examples=task.dev,
+        card=options[CardOptions],
         calibration=task if get_recipe(recipe).activations == "static" else None,
         overwrite=overwrite,
         windows=windows,

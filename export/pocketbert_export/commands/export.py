@@ -1,9 +1,9 @@
 r"""Write a verified TFLite bundle.
 
 A bundle is a folder: model.tflite with one signature per length and shared weights, the tokenizer's files,
-labels.txt, bundle.json (description, checksums, golden examples) and verification.json. The gate compares the file
-with the model on real texts: --data or --file, best with labels, or a few built-in ones. If they differ too much,
-nothing is written and the exit code is 1.
+labels.txt, bundle.json (description, checksums, golden examples), verification.json and a model card, README.md. The
+gate compares the file with the model on real texts: --data or --file, best with labels, or a few built-in ones. If
+they differ too much, nothing is written and the exit code is 1.
 
 Prints one JSON object: the bundle's path, size, lengths, graph optimizations and the gate's figures. With
 --recipe=float16 they include each layer's largest activations, and you get a warning if float16 would overflow.
@@ -32,6 +32,7 @@ from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.commands import example_options
 from pocketbert_export.commands.example_options import ExampleOptions, GateOptions
 from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.model_card import CardOptions
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import LabelledData
@@ -93,6 +94,7 @@ OPTIONS = (
     ExportOptions,
     CalibrationFile,
     CalibrationOptions,
+    CardOptions,
     GraphOptimizations,
     *example_options.OPTIONS,
     GateOptions,
@@ -130,6 +132,7 @@ def run(options: Options) -> int:
             data_task=options[ExampleOptions].task,
             calibration=_calibration(options, task),
             calibration_options=options[CalibrationOptions],
+            card=options[CardOptions],
         )
     except GateFailed as error:
         print(f"pocketbert export: {error}; nothing was written", file=sys.stderr)

@@ -55,6 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("pocketbert_export.commands.export", "Write a verified TFLite bundle"),
     "verify": ("pocketbert_export.commands.verify", "Run the verification gate on a bundle again"),
     "bench": ("pocketbert_bench.commands.bench", "Time bundles on this machine, or on phones with --device"),
+    "card": ("pocketbert_bench.commands.card", "Write a bundle's model card again, with latencies"),
     "report": ("pocketbert_bench.commands.report", "Plot result files and write one HTML page"),
     "completion": (
         "pocketbert.commands.completion",

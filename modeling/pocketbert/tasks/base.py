@@ -98,6 +98,7 @@ class Task(abc.ABC):
       per_token: whether there is an output for each token.
       exportable: whether a bundle can have such a head.
       default_lengths: sequence lengths of an exported bundle.
+      pipeline_tag: name of the task on Hugging Face's hub, for model cards.
       default_max_length: default for the maximum sequence length of commands; None for the command's own default.
       window_options: fields of `WindowOptions` that apply to the inputs.
       distillable: whether the distillation methods know the loss.
@@ -114,6 +115,7 @@ class Task(abc.ABC):
     per_token: ClassVar[bool] = False
     exportable: ClassVar[bool] = True
     default_lengths: ClassVar[tuple[int, ...]] = (32, 64, 128)
+    pipeline_tag: ClassVar[str] = "text-classification"
     default_max_length: ClassVar[int | None] = None
     window_options: ClassVar[tuple[str, ...]] = ()
     distillable: ClassVar[bool] = False

@@ -80,6 +80,7 @@ class Span(SupervisedTask):
     per_token = True
     needs_pairs = True
     default_lengths = (128, 384)
+    pipeline_tag = "question-answering"
     default_max_length = WindowOptions.max_length
     window_options = ("stride", "max_question_tokens")
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from pocketbert.checkpoints.directory import WEIGHTS_NAME, read_directory
 from pocketbert.errors import UserError
-from pocketbert.files import sha256, write_tensors
+from pocketbert.files import digest_files, sha256, write_tensors
 from pocketbert.json_reading import from_json, parse_json
 from pocketbert.model import Model
 from pocketbert.training.optimizers import NamedOptimizer
@@ -239,4 +239,4 @@ def digest_directory(model_directory: str | os.PathLike[str]) -> str:
         raise UserError(
             f"the model must be a model directory with config.json and model.safetensors; received {folder}"
         )
-    return hashlib.sha256("".join(f"{path.name} {sha256(path)}\n" for path in files).encode()).hexdigest()
+    return digest_files({path.name: sha256(path) for path in files})

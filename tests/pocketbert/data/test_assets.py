@@ -36,6 +36,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         contents="two files",
         folder="inside/data",
         files={name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()},
+        origin="nowhere",
+        license="unknown",
     )
     monkeypatch.setitem(assets.ASSETS, "small", asset)
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -17,7 +17,7 @@ import org.pocketbert.bundle.Golden;
  * they compare a phone's outputs with the float model's.
  */
 final class ModelCheck {
-  // Largest and root mean square difference; pocketbert_export.checks.BOUNDS derives them.
+  // Largest and root mean square difference; pocketbert_export.bounds derives them.
   private static final Map<String, double[]> BOUNDS = bounds();
 
   private final List<Golden> goldens;

@@ -25,6 +25,8 @@ final class Description {
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> TASKS =
       Arrays.asList("classification", "multi_label", "regression", "masked_lm", "next_sentence", "span");
+  private static final List<String> CARD_TEXTS =
+      Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
   private static final List<String> RECIPES = Arrays.asList("float32", "float16", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8");
   private static final List<String> INPUTS = Arrays.asList(Bundle.WORD_IDS, Bundle.MASK, Bundle.TYPE_IDS);
   // Control characters, line breaks, surrogates; white space at the start or end.
@@ -145,6 +147,7 @@ final class Description {
       checkDigest(calibration.string("sha256"), "$.calibration.sha256", problems);
       calibration.close();
     }
+    readCard(fields.objectIfPresent("model_card"), problems);
     fields.count("num_parameters");
     fields.texts("graph_optimizations");
     fields.texts("tools");
@@ -165,6 +168,21 @@ final class Description {
     if (!DIGEST.matcher(digest).matches()) {
       problems.add(path + " must hold 64 hexadecimal digits");
     }
+  }
+
+  private static void readCard(Fields card, List<String> problems) {
+    if (card == null) {
+      return;
+    }
+    for (String name : CARD_TEXTS) {
+      card.stringOrNull(name);
+    }
+    card.strings("limits");
+    String run = card.stringOrNull("run_sha256");
+    if (run != null) {
+      checkDigest(run, "$.model_card.run_sha256", problems);
+    }
+    card.close();
   }
 
   private static TokenizerKind kind(Fields tokenizer, List<String> problems) {

@@ -1,0 +1,60 @@
+"""Write a bundle's model card again, with latencies.
+
+Export leaves a card, README.md, in every bundle: origin, licences, scores, size and verification, in the format of
+Hugging Face's hub. This command writes it again and adds the latencies of this bundle in your result files. It replaces
+changes that you made to the card.
+
+Example:
+  pocketbert bench bundles/sst2 --output=runs/sst2.json
+  pocketbert card bundles/sst2 --results=runs/sst2.json --name="Film reviews"
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import ClassVar
+
+from pocketbert.commands.command_line import Options
+from pocketbert.options import DirectoryPath, FilePath, option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CardCommandOptions:
+    """Bundle and measurements.
+
+    Attributes:
+      bundle: the bundle's folder.
+      results: result files of `pocketbert bench`.
+      name: name of the model (default: name of the folder).
+    """
+
+    GROUP: ClassVar = "Model card"
+
+    bundle: DirectoryPath = option(positional="BUNDLE")
+    results: tuple[FilePath, ...] = ()
+    name: str | None = None
+
+
+OPTIONS = (CardCommandOptions,)
+
+
+def run(options: Options) -> None:
+    """Runs the command."""
+    own = options[CardCommandOptions]
+    from pocketbert.errors import UserError
+    from pocketbert_bench import results
+    from pocketbert_bench.benchmark import latencies_of, verification_of
+    from pocketbert_export.bundle import Bundle
+    from pocketbert_export.model_card import write_card
+
+    folder = Path(own.bundle)
+    Bundle.open(folder)
+    verification_of(folder)
+    found = latencies_of(folder, [results.read(path) for path in own.results])
+    if own.results and not found:
+        raise UserError(
+            f"a result file must measure this bundle; received {', '.join(own.results)} without its model.tflite; run "
+            f"pocketbert bench {folder}"
+        )
+    print(write_card(folder, own.name or folder.resolve().name, found))

@@ -1,0 +1,270 @@
+"""The model card of a bundle: `README.md` in the format of Hugging Face's hub.
+
+`bundle.json` holds the facts that no other file of the bundle has. The card repeats these, the gate's figures from
+`verification.json`, and latencies if you give them. The card itself has no checksum, so you can edit it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+CARD_FILE = "README.md"
+_RUN_FILE = "run.json"
+_UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardOptions:
+    """Facts for the model card that PocketBERT cannot know.
+
+    Attributes:
+      license: licence of this model, such as apache-2.0.
+      base_model: model that training started from, such as google-bert/bert-base-uncased (default: known for weights
+        from `pocketbert fetch`).
+      base_model_license: licence of --base-model.
+      dataset: data that the model was trained on, such as stanfordnlp/sst2.
+      dataset_license: licence of --dataset.
+      limits: known limits, a sentence each.
+    """
+
+    GROUP: ClassVar = "Model card"
+    COMMON: ClassVar = ("license",)
+
+    license: str | None = None
+    base_model: str | None = None
+    base_model_license: str | None = None
+    dataset: str | None = None
+    dataset_license: str | None = None
+    limits: tuple[str, ...] = ()
+
+
+class Latency(NamedTuple):
+    """A measured latency: tokens, threads, median in milliseconds, runtime and machine."""
+
+    length: int
+    threads: int
+    median_ms: float
+    runtime: str
+    machine: str
+
+
+def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | None) -> dict[str, Any]:
+    """Collects the facts for `bundle.json`.
+
+    Args:
+      options: facts from the caller.
+      model_directory: the exported model; None for a model in memory. For the model of a run, its `run.json` tells
+        which weights it started from.
+    Returns:
+      The fields of `CardOptions`, and `run_sha256`, the SHA-256 of `run.json`; None if unknown.
+    """
+    from pocketbert.data.assets import asset_with_digest
+    from pocketbert.files import sha256
+    from pocketbert.json_reading import read_json
+
+    run_file = None if model_directory is None else Path(model_directory).resolve().parent / _RUN_FILE
+    if run_file is None or not run_file.is_file():
+        run_sha256, started_from = None, None
+    else:
+        run_sha256, started_from = sha256(run_file), asset_with_digest(read_json(run_file).get("model_sha256"))
+    known = started_from if options.base_model is None else None
+    return {
+        "license": options.license,
+        "base_model": known.origin if known else options.base_model,
+        "base_model_license": options.base_model_license or (known.license if known else None),
+        "dataset": options.dataset,
+        "dataset_license": options.dataset_license,
+        "limits": list(options.limits),
+        "run_sha256": run_sha256,
+    }
+
+
+def write_card(bundle_directory: str | os.PathLike[str], name: str, latencies: Sequence[Latency] = ()) -> Path:
+    """Writes the card of a bundle and returns its path.
+
+    Args:
+      bundle_directory: the bundle; `bundle.json` and `verification.json` are read.
+      name: name of the model.
+      latencies: measured latencies, if any.
+    """
+    from pocketbert import files
+    from pocketbert.json_reading import read_json
+
+    folder = Path(bundle_directory)
+    description, verification = (read_json(folder / name) for name in ("bundle.json", "verification.json"))
+    path = folder / CARD_FILE
+    files.write_text(path, render(name, description, verification, latencies))
+    return path
+
+
+def render(
+    name: str, description: Mapping[str, Any], verification: Mapping[str, Any], latencies: Sequence[Latency] = ()
+) -> str:
+    """Renders the card.
+
+    Args:
+      name: name of the model.
+      description: content of `bundle.json`.
+      verification: content of `verification.json`.
+      latencies: measured latencies.
+    """
+    facts = description.get("model_card") or card_facts(CardOptions(), None)
+    scores = _scores(verification)
+    parts = [
+        _front_matter(name, description, facts, verification, scores),
+        f"# {name}\n\n{_purpose(description)} Exported by PocketBERT {description['tools']['pocketbert']}.",
+        _facts_table(description, facts),
+        "## Scores\n\n" + (_scores_table(verification, scores) or "The gate had no labelled examples."),
+        "## Latency\n\n"
+        + (_latency_table(latencies) or "Not measured. Run `pocketbert bench`, then `pocketbert card`."),
+        "## Verification\n\n" + _verification(verification),
+        "## Limits\n\n" + "".join(f"- {limit}\n" for limit in _limits(description, facts, verification)),
+    ]
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def _scores(verification: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The metric of the float model and of the file, the worst of all runtimes."""
+    found = [tuple(check["scores"]) for check in verification["checks"] if check.get("scores")]
+    return min(found, key=lambda scores: scores[1], default=None)
+
+
+def _pipeline_tag(description: Mapping[str, Any]) -> str:
+    from pocketbert.tasks.registry import TASKS
+
+    task = description["task"]
+    return "feature-extraction" if task is None else TASKS[task["kind"]].pipeline_tag
+
+
+def _front_matter(
+    name: str,
+    description: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    verification: Mapping[str, Any],
+    scores: tuple[float, float] | None,
+) -> str:
+    """YAML between lines of dashes. JSON values are valid YAML."""
+    tag, task = _pipeline_tag(description), description["task"]
+    fields: dict[str, Any] = {
+        "license": facts["license"] or _UNKNOWN,
+        "library_name": "litert",
+        "pipeline_tag": tag,
+        "tags": ["pocketbert", "tflite", description["recipe"]],
+    }
+    if facts["base_model"]:
+        fields["base_model"] = facts["base_model"]
+    if facts["dataset"]:
+        fields["datasets"] = [facts["dataset"]]
+    if scores is not None:
+        result = {
+            "task": {"type": tag},
+            "dataset": {
+                "name": facts["dataset"] or task["name"] or _source(verification),
+                "type": task["name"] or "own",
+            },
+            "metrics": [{"type": verification["metric"], "value": round(scores[1], 4)}],
+        }
+        fields["model-index"] = [{"name": name, "results": [result]}]
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _purpose(description: Mapping[str, Any]) -> str:
+    task = description["task"]
+    if task is None:
+        return "A text encoder as a TFLite file."
+    labels = f" with the labels {', '.join(task['labels'])}" if task["labels"] else ""
+    return f"A model for {task['kind'].replace('_', '-')}{labels} as a TFLite file."
+
+
+def _facts_table(description: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    from pocketbert_export.recipes import get_recipe
+
+    recipe = description["recipe"]
+    lengths = ", ".join(str(signature["length"]) for signature in description["signatures"])
+    rows = {
+        "Recipe": f"`{recipe}`: {get_recipe(recipe).summary}",
+        "Size": f"{description['files']['model.tflite']['size_bytes'] / 1e6:.1f} MB",
+        "Parameters": f"{description['num_parameters']:,}",
+        "Lengths": f"{lengths} tokens",
+        "Licence": facts["license"] or _UNKNOWN,
+        "Base model": _with_licence(facts["base_model"], facts["base_model_license"]),
+        "Data": _with_licence(facts["dataset"] or (description["task"] or {}).get("name"), facts["dataset_license"]),
+        "Training run": _digest(facts["run_sha256"], "run.json"),
+        "Exported weights": ", ".join(_digest(digest, name) for name, digest in description["source"].items()),
+    }
+    return _table(("Fact", "Value"), [(name, value) for name, value in rows.items()])
+
+
+def _with_licence(what: str | None, licence: str | None) -> str:
+    return f"{what or _UNKNOWN} (licence: {licence or _UNKNOWN})"
+
+
+def _digest(digest: str | None, what: str) -> str:
+    return _UNKNOWN if digest is None else f"SHA-256 of {what}: `{digest}`"
+
+
+def _source(verification: Mapping[str, Any]) -> str:
+    # A path of the machine that exported tells readers nothing.
+    return Path(str(verification["examples"]["source"])).name
+
+
+def _scores_table(verification: Mapping[str, Any], scores: tuple[float, float] | None) -> str:
+    if scores is None:
+        return ""
+    row = (
+        str(verification["metric"]),
+        f"{100 * scores[0]:.2f} %",
+        f"{100 * scores[1]:.2f} %",
+        f"{verification['examples']['count']:,} from {_source(verification)}",
+    )
+    return _table(("Metric", "Float model", "This file", "Examples"), [row])
+
+
+def _latency_table(latencies: Sequence[Latency]) -> str:
+    rows = [
+        (str(each.length), str(each.threads), f"{each.median_ms:.2f} ms", each.runtime, each.machine)
+        for each in latencies
+    ]
+    return _table(("Tokens", "Threads", "Median", "Runtime", "Machine"), rows) if rows else ""
+
+
+def _verification(verification: Mapping[str, Any]) -> str:
+    runtimes = ", ".join(f"{name} {version}" for name, version in verification["runtimes"].items())
+    checks = verification["checks"]
+    passed = sum(check["passed"] for check in checks)
+    text = (
+        f"The file ran on {runtimes} with {verification['examples']['count']:,} examples and passed {passed} of "
+        f"{len(checks)} checks. `verification.json` has all of them.\n\n"
+    )
+    shown = ("logits", "labels", "metric", "padding", "lengths")
+    rows = [
+        (check["name"], f"{check['measured']:.4g}", f"{check['bound']:.4g}", check["runtime"] or "")
+        for check in checks
+        if check["name"].startswith(shown) and check["measured"] is not None and check["bound"] is not None
+    ]
+    return text + _table(("Check", "Measured", "Bound", "Runtime"), rows)
+
+
+def _limits(description: Mapping[str, Any], facts: Mapping[str, Any], verification: Mapping[str, Any]) -> list[str]:
+    longest = max(signature["length"] for signature in description["signatures"])
+    limits = [*facts["limits"], f"Inputs have at most {longest} tokens; longer texts are truncated or windowed."]
+    if description["tokenizer"].get("lowercase"):
+        limits.append("The tokenizer ignores case.")
+    if not verification["examples"]["labelled"]:
+        limits.append("No labelled examples were checked: the accuracy of this file is unknown.")
+    if "tflite-2.16" not in description["runtimes"]:
+        limits.append("The file needs LiteRT; it was not verified on TFLite 2.16.")
+    return limits
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in line)} |" for line in lines
+    )

@@ -1,0 +1,146 @@
+"""The model card: front matter that YAML reads, figures from the gate, facts from runs and flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from pocketbert import cli
+from pocketbert.data.assets import ASSETS
+from pocketbert.data.examples import Examples
+from pocketbert.model import Model
+from pocketbert.training.state import digest_directory
+from pocketbert_bench import results
+from pocketbert_bench.benchmark import benchmark, latencies_of
+from pocketbert_export.bundle import Bundle
+from pocketbert_export.exporter import export
+from pocketbert_export.model_card import CardOptions, Latency, card_facts, render
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    _, matter, _ = card.split("---\n", 2)
+    loaded = yaml.safe_load(matter)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def content(folder: Path, name: str) -> Any:
+    return json.loads((folder / name).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def labelled(small_model: Model) -> Examples:
+    """Sentences with the model's own answers, one of five changed."""
+    texts = [
+        f"the {first} is {second}" for first in ("cat", "dog", "film", "story") for second in ("good", "bad", "dull")
+    ]
+    answers = np.array([small_model.task.labels.index(each["label"]) for each in small_model.predict(texts)], np.int32)
+    answers[::5] = (answers[::5] + 1) % 3
+    ids = [str(index) for index in range(len(texts))]
+    return Examples(texts=texts, pairs=None, labels=answers, ids=ids, source="/srv/somebody/reviews.csv")
+
+
+@pytest.fixture(scope="module")
+def bundle(small_directory: Path, labelled: Examples, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("card") / "mood"
+    facts = CardOptions(
+        license="mit", base_model="some/model", dataset='reviews: "all" | some', limits=("Irony confuses it.",)
+    )
+    export(small_directory, path, recipe="float32", lengths=(7, 19), examples=labelled, card=facts)
+    return path
+
+
+def test_front_matter_has_the_hub_fields(bundle: Path, labelled: Examples) -> None:
+    found = front_matter((bundle / "README.md").read_text(encoding="utf-8"))
+    (result,) = found.pop("model-index")[0]["results"]
+    assert found == {
+        "license": "mit",
+        "library_name": "litert",
+        "pipeline_tag": "text-classification",
+        "tags": ["pocketbert", "tflite", "float32"],
+        "base_model": "some/model",
+        "datasets": ['reviews: "all" | some'],
+    }
+    assert result["dataset"]["type"] == "mood"
+    # Three of twelve labels differ from the model's answers.
+    assert result["metrics"] == [{"type": "accuracy", "value": 0.75}]
+    assert len(labelled) == 12
+
+
+def test_card_shows_scores_without_paths_of_the_machine(bundle: Path) -> None:
+    card = (bundle / "README.md").read_text(encoding="utf-8")
+    assert "| accuracy | 75.00 % | 75.00 % | 12 from reviews.csv |" in card
+    assert "/srv/somebody" not in card
+    assert "- Irony confuses it.\n" in card
+    assert "at most 19 tokens" in card
+    # A bar in a value would split a cell.
+    assert "reviews: &quot;" not in card
+    assert '| reviews: "all" &#124; some (licence: unknown) |' in card
+
+
+def test_bundle_json_has_the_same_facts(bundle: Path) -> None:
+    facts = content(bundle, "bundle.json")["model_card"]
+    assert facts["license"] == "mit"
+    assert facts["limits"] == ["Irony confuses it."]
+    assert facts["base_model_license"] is None
+    assert facts["run_sha256"] is None
+
+
+def test_edited_card_leaves_the_bundle_valid(bundle: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(bundle, tmp_path / "copy")
+    (copy / "README.md").write_text("my own words\n", encoding="utf-8")
+    assert Bundle.open(copy).recipe == "float32"
+
+
+def test_run_names_its_base_model(small_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asset = ASSETS["all-minilm"]
+    listing = "".join(f"{name} {digest}\n" for name, digest in sorted(asset.files.items()))
+    run = tmp_path / "run.json"
+    run.write_text(json.dumps({"model_sha256": hashlib.sha256(listing.encode()).hexdigest()}), encoding="utf-8")
+    found = card_facts(CardOptions(), tmp_path / "model")
+    assert (found["base_model"], found["base_model_license"]) == (
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "apache-2.0",
+    )
+    assert found["run_sha256"] == hashlib.sha256(run.read_bytes()).hexdigest()
+    # A model of the user's own is never called all-MiniLM.
+    run.write_text(json.dumps({"model_sha256": digest_directory(small_directory)}), encoding="utf-8")
+    assert card_facts(CardOptions(), tmp_path / "model")["base_model"] is None
+    assert card_facts(CardOptions(base_model="mine"), tmp_path / "model")["base_model"] == "mine"
+
+
+def test_bundle_without_facts_or_labels_says_so(small_bundle: Path) -> None:
+    description, verification = content(small_bundle, "bundle.json"), content(small_bundle, "verification.json")
+    del description["model_card"]
+    card = render("mood", description, verification, [Latency(19, 2, 1.25, "litert 2.3.0", "a phone")])
+    assert front_matter(card)["license"] == "unknown"
+    assert "model-index" not in front_matter(card)
+    assert "the accuracy of this file is unknown" in card
+    assert "| 19 | 2 | 1.25 ms | litert 2.3.0 | a phone |" in card
+
+
+def test_command_adds_the_bundles_own_latencies(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = benchmark([bundle], quick=True).result
+    path = tmp_path / "result.json"
+    results.write(path, measured)
+    assert cli.main(["card", str(bundle), f"--results={path}", "--name=Moods"]) == 0
+    card = (bundle / "README.md").read_text(encoding="utf-8")
+    assert card.count(" ms | litert") == len(latencies_of(bundle, [measured])) == 2
+    assert "# Moods\n" in card
+    others = tuple(dataclasses.replace(each, model_sha256="0" * 64) for each in measured.measurements)
+    results.write(tmp_path / "other.json", dataclasses.replace(measured, measurements=others))
+    capsys.readouterr()
+    assert cli.main(["card", str(bundle), f"--results={tmp_path / 'other.json'}"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "must measure this bundle" in error
