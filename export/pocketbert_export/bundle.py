@@ -275,14 +275,23 @@ def _description_problems(description: Mapping[str, Any]) -> list[str]:
         )
     if description["recipe"] not in RECIPES:
         problems.append(f"the recipe must be one of {', '.join(RECIPES)}; received {description['recipe']!r}")
-    elif ("calibration" in description) != (RECIPES[description["recipe"]].activations == "static"):
-        problems.append(f"calibration must be recorded for static recipes only; the recipe is {description['recipe']}")
+    else:
+        problems += _calibration_problems(description)
     if sorted(tensor["name"] for tensor in description["inputs"]) != sorted(INPUT_NAMES):
         problems.append(
             f"the inputs must be {', '.join(INPUT_NAMES)}; received "
             + ", ".join(tensor["name"] for tensor in description["inputs"])
         )
     return problems
+
+
+def _calibration_problems(description: Mapping[str, Any]) -> list[str]:
+    wanted, recorded = RECIPES[description["recipe"]].calibration, "calibration" in description
+    if wanted == "optional" or recorded == (wanted == "required"):
+        return []
+    if recorded:
+        return [f"calibration must not be recorded for the recipe {description['recipe']}; it is there"]
+    return [f"calibration must be recorded for the recipe {description['recipe']}; it is not there"]
 
 
 def _content_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:

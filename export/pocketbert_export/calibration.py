@@ -17,7 +17,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -60,6 +60,10 @@ class CalibrationTexts:
     count: int
     digest: str
     source: str
+
+    def record(self, method: str) -> dict[str, Any]:
+        """The entry of `bundle.json`, with the method that used the texts."""
+        return {"texts": self.count, "sha256": self.digest, "method": method}
 
 
 def choose_texts(
@@ -127,6 +131,26 @@ def largest_per_channel(
         largest = np.abs(values).max(axis=0)
         found[position] = np.maximum(found.get(position, 0.0), largest)
     return found
+
+
+def second_moments(content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]) -> dict[int, np.ndarray]:
+    """Sums of products of the inputs of dense layers over all tokens.
+
+    Args:
+      content: content of a float file.
+      buckets: texts to run.
+      positions: positions of dense layers.
+    Returns:
+      Position → float64 `[inputs, inputs]`; layers with the same input share an array.
+    """
+    graph = read_model(content).subgraphs[0]
+    first_with: dict[int, int] = {}
+    for position in positions:
+        first_with.setdefault(int(graph.operators[position].inputs[0]), position)
+    found: dict[int, np.ndarray] = {}
+    for (position, _), values in _activations(content, buckets, [(each, "input") for each in first_with.values()]):
+        found[position] = found.get(position, 0.0) + (values.T @ values).astype(np.float64)
+    return {position: found[first_with[int(graph.operators[position].inputs[0])]] for position in positions}
 
 
 class ActivationHistograms:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationOptions:
-    """How static recipes measure the ranges of activations.
+    """Calibration texts, and how static recipes measure the ranges of activations.
 
     Attributes:
       calibration_examples: number of calibration texts to draw.

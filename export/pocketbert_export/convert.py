@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
 from collections.abc import Sequence
@@ -15,14 +14,13 @@ import tensorflow as tf
 from pocketbert import outputs
 from pocketbert.model import Model
 from pocketbert.processes import stderr_on_failure
-from pocketbert_export.blockwise import prepare_for_blocks
 from pocketbert_export.calibration import CalibrationTexts
 from pocketbert_export.calibration_options import CalibrationOptions
+from pocketbert_export.int4_quantization import quantize_int4
 from pocketbert_export.per_tensor import per_channel_to_per_tensor
-from pocketbert_export.quantize import layers, quantize
 from pocketbert_export.recipes import Recipe, configure, get_recipe
 from pocketbert_export.signatures import DEFAULT_SIGNATURE, check_lengths, concrete_functions, signature_name
-from pocketbert_export.static_quantization import CalibratedFile, quantize_static
+from pocketbert_export.static_quantization import quantize_static
 from pocketbert_export.tflite_graph import read_model, write_model
 
 
@@ -74,26 +72,31 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
         with stderr_on_failure():
             content = converter.convert()
     if recipe.weights == "int4":
-        content = prepare_for_blocks(content)
-        content = quantize(content, dict.fromkeys(layers(content), "dynamic_wi4"))
+        content = quantize_int4(content)
     return share_quantization(content if channelwise else per_channel_to_per_tensor(content))
 
 
-def to_static_tflite(
-    model: Model, lengths: Sequence[int], texts: CalibrationTexts, options: CalibrationOptions
-) -> CalibratedFile:
-    """Converts a model to a static int8 `.tflite` file with one signature per length and shared weights.
+def to_calibrated_tflite(
+    model: Model, lengths: Sequence[int], recipe: Recipe, texts: CalibrationTexts, options: CalibrationOptions
+) -> tuple[bytes, str]:
+    """Converts a model with calibration texts, as `to_tflite` does without them.
 
     Args:
       model: the model, optimized or not.
       lengths: sequence lengths in tokens.
+      recipe: a recipe that calibrates.
       texts: calibration texts, in these lengths.
-      options: method of the ranges, and equalization.
+      options: for static recipes: method of the ranges, and equalization.
+    Returns:
+      Content of the file, and the method that used the texts.
     Raises:
       UserError: the lengths do not suit the model.
     """
-    made = quantize_static(to_tflite(model, lengths, get_recipe("float32")), texts, options)
-    return dataclasses.replace(made, content=share_quantization(made.content))
+    content = to_tflite(model, lengths, get_recipe("float32"))
+    if recipe.weights == "int4":
+        return share_quantization(quantize_int4(content, texts)), "gptq"
+    made = quantize_static(content, texts, options)
+    return share_quantization(made.content), made.method
 
 
 def share_quantization(content: bytes) -> bytes:

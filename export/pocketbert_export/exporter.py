@@ -31,7 +31,7 @@ from pocketbert_export.bundle import Bundle
 from pocketbert_export.bundle_schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
 from pocketbert_export.calibration import choose_texts
 from pocketbert_export.calibration_options import CalibrationOptions
-from pocketbert_export.convert import to_static_tflite, to_tflite
+from pocketbert_export.convert import to_calibrated_tflite, to_tflite
 from pocketbert_export.goldens import Golden, answers_file, entries
 from pocketbert_export.graph_optimization import decide, optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
@@ -120,9 +120,8 @@ def export(
       metric: metric of the gate; see `pocketbert_export.verify.verify_bundle`.
       data_task: see `verify_bundle`.
       windows: see `verify_bundle`.
-      calibration: for static recipes, texts that determine the ranges of activations: examples, a run's data (its
-        training examples are used), or a path like `examples`. None uses the training examples of a run's data in
-        `examples`. Texts of the gate are left out.
+      calibration: texts for recipes that calibrate: examples, a run's data (its training examples are used), or a path
+        like `examples`. None uses the training examples of a run's data in `examples`. Texts of the gate are left out.
       calibration_options: number of calibration texts and method of the ranges.
       card: facts for the model card.
     Returns:
@@ -161,8 +160,8 @@ def export(
     if texts is None:
         content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16)
     else:
-        calibrated = to_static_tflite(optimized, lengths, texts, calibration_options)
-        content, record = calibrated.content, {"calibration": calibrated.record(texts)}
+        content, method = to_calibrated_tflite(optimized, lengths, chosen, texts, calibration_options)
+        record = {"calibration": texts.record(method)}
     with outputs.new_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite) as folder:
         files.write_bytes(folder / layout.MODEL_FILE, content)
         for name, vocabulary in model.tokenizer.vocabulary.contents().items():
@@ -207,15 +206,17 @@ def _calibration_data(
     options: CalibrationOptions,
 ) -> LabelledData | None:
     """Returns the source of calibration texts; None for recipes without calibration."""
-    if recipe.activations != "static":
+    if recipe.calibration == "none":
         if given is not None:
             raise UserError(
-                f"calibration texts need a static recipe; received {recipe.name}; leave --calibration-file out"
+                f"calibration texts need a recipe that uses them; received {recipe.name}; leave --calibration-file out"
             )
         return None
     check_options(options)
     if given is None and isinstance(examples, TaskData):
         given = examples
+    if given is None and recipe.calibration == "optional":
+        return None
     if given is None:
         raise UserError(
             f"--recipe={recipe.name} needs calibration texts that the gate does not use; received none; pass "

@@ -258,8 +258,8 @@ def _limits(description: Mapping[str, Any], facts: Mapping[str, Any], verificati
         limits.append("The tokenizer ignores case.")
     if not verification["examples"]["labelled"]:
         limits.append("No labelled examples were checked: the accuracy of this file is unknown.")
-    if "tflite-2.16" not in description["runtimes"]:
-        limits.append("The file needs LiteRT; it was not verified on TFLite 2.16.")
+    if len(verification["runtimes"]) == 1:
+        limits.append(f"The file was verified on {next(iter(verification['runtimes']))} only.")
     return limits
 
 

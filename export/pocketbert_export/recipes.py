@@ -36,6 +36,7 @@ class Recipe:
       activations: `float`; `dynamic`: quantized to int8 before each dense layer at run time; or `static`: quantized to
         int8 with fixed ranges from calibration.
       summary: expected size and speed, for `--help` and the documentation.
+      calibration: whether export needs calibration texts, uses them if given, or has no use for them.
       unsupported: runtime → the operator that it lacks.
     """
 
@@ -43,6 +44,7 @@ class Recipe:
     weights: WeightType
     activations: Literal["float", "dynamic", "static"]
     summary: str
+    calibration: Literal["none", "optional", "required"] = "none"
     unsupported: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -67,6 +69,7 @@ RECIPES: dict[str, Recipe] = {
             weights="int4",
             activations="dynamic",
             summary="a seventh of the size, slightly slower than dynamic_wi8",
+            calibration="optional",
             unsupported={TFLITE_2_16: "FULLY_CONNECTED with int4 weights in blocks (version 12)"},
         ),
         Recipe(
@@ -74,6 +77,7 @@ RECIPES: dict[str, Recipe] = {
             weights="int8",
             activations="static",
             summary="as small and fast as dynamic_wi8; fixed ranges, for processors without dynamic quantization",
+            calibration="required",
         ),
     )
 }

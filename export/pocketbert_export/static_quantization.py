@@ -7,7 +7,6 @@ products of attention are slow on CPUs and cost accuracy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
@@ -42,10 +41,6 @@ class CalibratedFile:
     content: bytes
     method: RangeMethod
     dev_error: float
-
-    def record(self, texts: CalibrationTexts) -> dict[str, Any]:
-        """The entry of `bundle.json`."""
-        return {"texts": texts.count, "sha256": texts.digest, "method": self.method}
 
 
 def check_options(options: CalibrationOptions) -> None:

@@ -169,7 +169,7 @@ def _bundle(
         lengths=lengths,
         examples=task.dev,
         card=options[CardOptions],
-        calibration=task if get_recipe(recipe).activations == "static" else None,
+        calibration=task if get_recipe(recipe).calibration != "none" else None,
         overwrite=overwrite,
         windows=windows,
     )

@@ -58,8 +58,8 @@ class CalibrationFile:
     """Source of calibration texts.
 
     Attributes:
-      calibration_file: for static recipes, texts that determine the ranges of activations, in the format of --file
-        (default: the training split of --data). Texts of the gate are left out.
+      calibration_file: texts for static_wi8_ai8, which needs them, and dynamic_wi4, which loses less with them; in the
+        format of --file (default: the training split of --data). Texts of the gate are left out.
     """
 
     GROUP: ClassVar = "Calibration"
@@ -168,10 +168,10 @@ def _calibration(options: Options, task: TaskConfig | None) -> LabelledData | No
 
     given, table, own = options[ExampleOptions], options[TableOptions], options[CalibrationFile].calibration_file
     if own is None:
-        is_static = get_recipe(options[ConversionOptions].recipe).activations == "static"
+        uses_texts = get_recipe(options[ConversionOptions].recipe).calibration != "none"
         return (
             example_options.read(dataclasses.replace(given, split="train"), table, task)
-            if given.data and is_static
+            if given.data and uses_texts
             else None
         )
     if task is not None and get_task(task).needs_pairs:

@@ -1,0 +1,92 @@
+"""Round matrices to int4 in blocks of 32 that share a scale.
+
+`round_blocks` chooses the scale of each block by its squared error. `round_with_moments` also lets the weights that are
+not rounded yet compensate for the errors of those that are: GPTQ (Frantar et al. 2022, "GPTQ: Accurate Post-Training
+Quantization for Generative Pre-trained Transformers", algorithm 1), in blocks of columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pocketbert_export.blockwise import BLOCK_SIZE
+
+_LOWEST, _HIGHEST = -8, 7
+# Scales to try, relative to the one with which the largest weight is 7.
+_SHARES = np.linspace(0.7, 1.1, 17)
+# Added to the diagonal of the moments, relative to its mean (GPTQ, section 3.3).
+_DAMPING = 0.01
+_SMALLEST = 1e-7
+
+
+def round_blocks(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rounds each block to nearest, with the scale of least squared error.
+
+    Args:
+      matrix: float `[rows, width]`; the width is a multiple of `BLOCK_SIZE`.
+    Returns:
+      int8 `[rows, width]` from -8 to 7, and float16 scales `[rows, blocks]`.
+    """
+    blocks = matrix.reshape(-1, BLOCK_SIZE).astype(np.float64)
+    scales = _best_scales(blocks, np.ones(BLOCK_SIZE))
+    return _rounded(blocks, scales).reshape(matrix.shape), scales.reshape(len(matrix), -1)
+
+
+def round_with_moments(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rounds a dense layer's weights so that its outputs change little, rather than its weights.
+
+    Args:
+      matrix: float `[outputs, inputs]`; the number of inputs is a multiple of `BLOCK_SIZE`.
+      moments: sums of products of the layer's inputs over tokens, `[inputs, inputs]`.
+    Returns:
+      int8 `[outputs, inputs]` from -8 to 7, and float16 scales `[outputs, blocks]`.
+    """
+    weights, inverse = matrix.astype(np.float64), _inverse_factor(moments)
+    numbers = np.zeros(matrix.shape, np.int8)
+    scales = np.zeros((len(matrix), matrix.shape[1] // BLOCK_SIZE), np.float16)
+    for block in range(scales.shape[1]):
+        first, behind = block * BLOCK_SIZE, (block + 1) * BLOCK_SIZE
+        own = inverse[first:behind, first:behind]
+        scales[:, block] = _best_scales(weights[:, first:behind], 1 / np.square(np.diag(own)))
+        steps = scales[:, block].astype(np.float64)
+        errors = np.zeros((len(matrix), BLOCK_SIZE))
+        for column in range(BLOCK_SIZE):
+            place = first + column
+            numbers[:, place] = np.clip(np.round(weights[:, place] / steps), _LOWEST, _HIGHEST)
+            errors[:, column] = (weights[:, place] - numbers[:, place] * steps) / own[column, column]
+            weights[:, place:behind] -= errors[:, column, None] * own[column, column:]
+        weights[:, behind:] -= errors @ inverse[first:behind, behind:]
+    return numbers, scales
+
+
+def pack(numbers: np.ndarray) -> bytes:
+    """Two numbers a byte, the first in the lower half, as TFLite stores int4."""
+    halves = numbers.reshape(-1).view(np.uint8) & 15
+    return (halves[0::2] | (halves[1::2] << 4)).tobytes()
+
+
+def _best_scales(blocks: np.ndarray, importance: np.ndarray) -> np.ndarray:
+    """float16 scale of each block `[n, BLOCK_SIZE]`, with the least error weighted by `importance` `[BLOCK_SIZE]`."""
+    largest = np.maximum(np.abs(blocks).max(axis=1), _SMALLEST)
+    best = np.full(len(blocks), np.inf)
+    chosen = np.zeros(len(blocks), np.float16)
+    for share in _SHARES:
+        scales = np.maximum(share * largest / _HIGHEST, _SMALLEST).astype(np.float16)
+        errors = np.square(_rounded(blocks, scales) * scales[:, None].astype(np.float64) - blocks) @ importance
+        chosen = np.where(errors < best, scales, chosen)
+        best = np.minimum(errors, best)
+    return chosen
+
+
+def _rounded(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    return np.clip(np.round(blocks / scales[:, None].astype(np.float64)), _LOWEST, _HIGHEST).astype(np.int8)
+
+
+def _inverse_factor(moments: np.ndarray) -> np.ndarray:
+    """Upper Cholesky factor of the inverse of the damped moments."""
+    damped = moments.astype(np.float64)
+    diagonal = np.einsum("ii->i", damped)
+    # Inputs without tokens and padding are never read.
+    diagonal[diagonal == 0] = 1
+    diagonal += _DAMPING * diagonal.mean()
+    return np.linalg.cholesky(np.linalg.inv(damped)).T
