@@ -54,7 +54,8 @@ def equalize_outputs(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes
             if kernel is not None:
                 product = multiply_output(editor, graph, operator, factors[position])
                 name = graph.tensors[operator.inputs[1]].name
-                operator.inputs[1] = editor.constant(graph, name, kernel / factors[position][:, None])
+                scaled = editor.constant(graph, name, kernel / factors[position][:, None])
+                operator.inputs = [operator.inputs[0], scaled, *operator.inputs[2:]]
                 operators.append(product)
         graph.operators = operators
     drop_unused(model)

@@ -174,6 +174,20 @@ def test_equalized_file_gives_the_same_bits(model: Model, float_file: bytes, tex
     assert all(sizes[sizes > 0].min() > 0.5 * sizes.max() * (1 - 1e-6) for sizes in scaled.values())
 
 
+def test_layers_without_bias_are_equalized(model: Model, texts: CalibrationTexts) -> None:
+    made = Model(model.config, model.tasks, model.tokenizer)
+    for (path, variable), source in zip(made.weights_by_path().items(), model.weights_by_path().values(), strict=True):
+        # The converter drops a bias of zeros.
+        variable.assign(source * 0 if path.endswith("bias") else source)
+    content = to_tflite(made, LENGTHS, get_recipe("float32"))
+    largest = calibration.largest_per_channel(content, texts.measured, dense_positions(content))
+    equalized = equalize_outputs(content, largest)
+    for before, after in zip(
+        calibration.outputs_of(content, texts.dev), calibration.outputs_of(equalized, texts.dev), strict=True
+    ):
+        np.testing.assert_array_equal(before["logits"], after["logits"])
+
+
 def test_equalization_halves_the_error_of_unequal_channels(float_file: bytes, texts: CalibrationTexts) -> None:
     with_it, without = (
         quantize_static(float_file, texts, CalibrationOptions(equalize=equalize, calibration_ranges="min_max"))
