@@ -40,18 +40,27 @@ QUICK_EXAMPLES = 3200
 MOST_POINTS_LOST = 0.5
 
 
+def train(quick: bool) -> Path:
+    """Fine-tunes the network on SST-2, unless an earlier call did; returns its model directory."""
+    folder = shared_data("glue")
+    examples, dev = (read_glue("sst2", folder, split) for split in ("train", "dev"))
+    if quick:
+        examples = examples.select(range(QUICK_EXAMPLES))
+    data = TaskData(task=GLUE["sst2"].task, train=examples, dev=dev, metrics=("accuracy",), main_metric="accuracy")
+    return Path(finetune(minilm(), data, _output(quick) / "finetune", config=OPTIONS).model_directory)
+
+
+def _output(quick: bool) -> Path:
+    return Path("runs/studies/tasks", "sst2_quick" if quick else "sst2")
+
+
 def run(quick: bool) -> dict[str, Any]:
     """Trains, exports and scores; returns the accuracies."""
     task = GLUE["sst2"].task
-    folder = shared_data("glue")
-    train, dev = (read_glue("sst2", folder, split) for split in ("train", "dev"))
+    dev = read_glue("sst2", shared_data("glue"), "dev")
     assert dev.labels is not None
-    if quick:
-        train = train.select(range(QUICK_EXAMPLES))
-    output = Path("runs/studies/tasks", "sst2_quick" if quick else "sst2")
-    data = TaskData(task=task, train=train, dev=dev, metrics=("accuracy",), main_metric="accuracy")
-    trained = finetune(minilm(), data, output / "finetune", config=OPTIONS)
-    variants = {"model": Path(trained.model_directory)}
+    output = _output(quick)
+    variants = {"model": train(quick)}
     for label, (recipe, runtime) in BUNDLES.items():
         variants[label] = output / label.replace(" ", "-")
         if not variants[label].exists():

@@ -1,0 +1,47 @@
+"""The tables in docs/results/recipes.md, for `studies.tables`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pocketbert_bench import results
+from studies.marked_block import MarkedBlock
+from studies.tasks.recipes import BASELINE
+
+BLOCK = MarkedBlock(
+    path=Path(__file__).resolve().parents[3] / "docs" / "results" / "recipes.md",
+    name="TABLE",
+    origin="python -m studies.tables from benchmarks/studies/results/tasks/recipes.json",
+)
+
+
+def table(content: results.ResultFile) -> str:
+    """Writes the text between the page's marks."""
+    ratios = {each.name: each for each in content.ratios}
+    lines = [
+        f"| Network | Recipe | MB | ms | Ratio to `{BASELINE}` (95 % CI) | Memory growth, MB |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for each in content.measurements:
+        assert each.summary is not None
+        assert each.size_bytes is not None
+        ratio = ratios.get(f"{each.model} {each.recipe}")
+        shown = f"{ratio.value:.2f} ({ratio.interval[0]:.2f} to {ratio.interval[1]:.2f})" if ratio else "1"
+        memory = "–"
+        if each.peak_memory_bytes is not None and each.base_memory_bytes is not None:
+            memory = f"{(each.peak_memory_bytes - each.base_memory_bytes) / 1e6:.0f}"
+        lines.append(
+            f"| `{each.model}` | `{each.recipe}` | {each.size_bytes / 1e6:.1f} | {each.summary.median_us / 1000:.2f} "
+            f"| {shown} | {memory} |"
+        )
+    lines += ["", f"Accuracy on SST-2's {content.accuracies[0].examples} dev sentences, 6 layers of 384:", ""]
+    lines += ["| Recipe | Accuracy, % | Points lost |", "|---|---:|---:|"]
+    trained = content.accuracies[0].value
+    for score in content.accuracies:
+        lost = "–" if score.label == "model" else f"{100 * (trained - score.value) + 0.0:+.2f}"
+        name = "float model" if score.label == "model" else f"`{score.recipe}`"
+        lines.append(f"| {name} | {100 * score.value:.2f} | {lost} |")
+    quick = " A shortened run." if content.quick else ""
+    lines += ["", f"Measured on {content.machine.cpu}, {content.created[:10]}.{quick}", ""]
+    lines += [f"- {note}" for note in content.notes]
+    return "\n".join(lines) + "\n"
