@@ -13,9 +13,9 @@ u is the relative step of a number format, r the root mean square of its roundin
   bound on the root mean square is 15 %, and the bound on the largest output is four times that.
 - `dynamic_wi4`: the largest of 32 normally distributed weights is 2.1 deviations on average, so steps are 2.1/7,
   r = 2.1/(7·sqrt(12)) = 8.6 %; with the activations 8.8 % per dense layer, 4.4 times `dynamic_wi8`. Outputs are
-  sums of many rounded weights, and the largest weights, which matter most, are rounded relative to themselves. The
-  6x384 network measured 12 % where this estimate gives 26 %, and 8 % with GPTQ; the bound is 35 %. The share of texts
-  with another label grows with the error: 7 % instead of 3 %. Loss of the metric has the bound of `dynamic_wi8`.
+  sums of many rounded weights, and the largest weights, which matter most, are rounded relative to themselves.
+  Six blocks leave 26 % by the estimate for `dynamic_wi8`; the bound is 35 %. The share of texts with another label
+  grows with the error: 7 % instead of 3 %. Loss of the metric has the bound of `dynamic_wi8`.
 - `static_wi8_ai8`: one range serves all texts, and outputs of dense layers are rounded too. A range of 12 deviations
   has steps of 12/255, r = 12/(255·sqrt(12)) = 1.4 %; three such roundings and the weights' make 2.6 %, 1.3 times
   `dynamic_wi8`, and so are the bounds.

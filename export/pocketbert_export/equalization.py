@@ -1,7 +1,7 @@
 """Equalization: scales of single channels move out of activations, so that they share one int8 range without loss.
 
-Static int8 has one range per tensor. In BERT's feed-forward outputs, one channel reaches 194 where the second largest
-reaches 6 (the 6x384 network), and every other channel loses its bits. Here the weights of each channel are multiplied
+Static int8 has one range per tensor. In BERT's feed-forward outputs, a single channel may be much larger than all
+others, which then lose their bits. Here the weights of each channel are multiplied
 by a power of two, which per-channel quantization of weights absorbs, and a multiplication behind the layer divides by
 it. Powers of two make this exact in float arithmetic.
 """
@@ -15,8 +15,7 @@ import numpy as np
 from pocketbert_export.per_tensor import multiply_output
 from pocketbert_export.tflite_graph import GraphEditor, drop_unused, read_model, write_model
 
-# A layer is equalized if its largest channel is this many times the median one, which otherwise has 6 of 8 bits. On the
-# 6x384 network, 8 left 1.1 times the error, and 2 gained little for twice the multiplications.
+# A layer is equalized if its largest channel is this many times the median one, which otherwise has 6 of 8 bits.
 _UNEQUAL = 4.0
 
 

@@ -18,15 +18,11 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
 from pocketbert.data.glue import GLUE, read_glue
-from pocketbert.progress import log_info
-from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.registry import text_task
-from pocketbert_bench import accuracy, baseline_calls, host, machine, results
+from pocketbert_bench import baseline_calls, host, machine, results
 from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.host import Schedule
-from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_export.bounds import BOUNDS, Bounds
-from pocketbert_export.bundle import MODEL_FILE
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.exporter import export
 from pocketbert_export.graph_optimization_options import GraphOptimizations
@@ -34,8 +30,9 @@ from pocketbert_export.predictors import open_predictor
 from pocketbert_export.recipes import RECIPES
 from pocketbert_export.signatures import signature_name
 from studies.against_transformers.latency import move_norms
+from studies.experiment import TRAINED
 from studies.shared_data import shared_data
-from studies.tasks.sst2 import train
+from studies.tasks.sst2 import score, train
 
 NETWORKS = ("minilmv2_6l_384d", "tinybert_4l_312d", "mobilebert")
 BASELINE = "dynamic_wi8"
@@ -125,7 +122,6 @@ def _free(recipe: str) -> Bounds:
 
 def _score(model: Path, examples: Examples, dev: Examples, quick: bool) -> tuple[list[results.Accuracy], list[str]]:
     """Scores the fine-tuned network and its bundles, with the differences of logits as notes."""
-    assert dev.labels is not None
     output = Path("runs/studies/tasks", "recipes_quick" if quick else "recipes")
     task = text_task(GLUE["sst2"].task)
     variants = {"model": model, **{recipe: output / recipe for recipe in RECIPES}}
@@ -137,22 +133,7 @@ def _score(model: Path, examples: Examples, dev: Examples, quick: bool) -> tuple
             export(model, path, recipe=label, lengths=LENGTHS, examples=dev, bounds=_free(label), calibration=given)
         logits = open_predictor(path).logits(dev.texts)
         answers = task.decide(logits)
-        value = compute(("accuracy",), dev.labels, answers)["accuracy"]
-        log_info(f"{label}: {100 * value:.2f} %")
-        model_file = path / MODEL_FILE
-        accuracies.append(
-            accuracy.record(
-                label=label,
-                model=NETWORK,
-                recipe="trained" if label == "model" else label,
-                task=task.config.name,
-                split="dev",
-                metric="accuracy",
-                value=value,
-                examples=len(dev),
-                model_file=model_file if model_file.exists() else None,
-            )
-        )
+        accuracies.append(score(label, TRAINED if label == "model" else label, path, answers, dev))
         if reference is None:
             reference = logits
             continue

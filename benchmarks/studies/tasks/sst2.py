@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert.data.assets import minilm
+from pocketbert.data.examples import Examples
 from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.data.task_data import TaskData
 from pocketbert.progress import log_info
@@ -24,6 +25,7 @@ from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_export.bundle import MODEL_FILE
 from pocketbert_export.exporter import export
 from pocketbert_export.predictors import open_predictor
+from studies.experiment import TRAINED
 from studies.shared_data import shared_data
 
 # Label → recipe and runtime of a bundle; all are scored on LiteRT.
@@ -50,6 +52,25 @@ def train(quick: bool) -> Path:
     return Path(finetune(minilm(), data, _output(quick) / "finetune", config=OPTIONS).model_directory)
 
 
+def score(label: str, recipe: str, path: Path, answers: np.ndarray, dev: Examples) -> results.Accuracy:
+    """Scores the predictions of the model or of a bundle in `path`, and logs the accuracy."""
+    assert dev.labels is not None
+    value = compute(("accuracy",), dev.labels, answers)["accuracy"]
+    log_info(f"{label}: {100 * value:.2f} %")
+    model_file = path / MODEL_FILE
+    return accuracy.record(
+        label=label,
+        model=NETWORK,
+        recipe=recipe,
+        task=GLUE["sst2"].task.name,
+        split="dev",
+        metric="accuracy",
+        value=value,
+        examples=len(dev),
+        model_file=model_file if model_file.exists() else None,
+    )
+
+
 def _output(quick: bool) -> Path:
     return Path("runs/studies/tasks", "sst2_quick" if quick else "sst2")
 
@@ -68,23 +89,8 @@ def run(quick: bool) -> dict[str, Any]:
     accuracies, right = [], {}
     for label, path in variants.items():
         answers = text_task(task).decide(open_predictor(path).logits(dev.texts))
-        value = compute(("accuracy",), dev.labels, answers)["accuracy"]
         right[label] = int(np.sum(answers == dev.labels))
-        log_info(f"{label}: {100 * value:.2f} %")
-        model_file = path / MODEL_FILE
-        accuracies.append(
-            accuracy.record(
-                label=label,
-                model=NETWORK,
-                recipe=BUNDLES[label][0] if label in BUNDLES else "trained",
-                task=task.name,
-                split="dev",
-                metric="accuracy",
-                value=value,
-                examples=len(dev),
-                model_file=model_file if model_file.exists() else None,
-            )
-        )
+        accuracies.append(score(label, BUNDLES[label][0] if label in BUNDLES else TRAINED, path, answers, dev))
     lost = 100 * (right["model"] - right["dynamic_wi8"]) / len(dev)
     notes = [
         f"{right['model']} of {len(dev)} correct with the float model, {right['dynamic_wi8']} with dynamic_wi8: "
