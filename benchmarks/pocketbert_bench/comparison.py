@@ -84,6 +84,17 @@ class Caveat:
     details: Sequence[tuple[str, int, int, str]]
 
 
+def delegate_notes(found: Sequence[Row]) -> list[str]:
+    """The shares of operators that delegates take, one sentence for each export with an estimate."""
+    notes = []
+    for row in found:
+        measured = next((each for each in row.latencies.values() if each.expected_delegates), None)
+        if measured:
+            shares = ", ".join(map(str, measured.delegates))
+            notes.append(f"operators on delegates (GPU, NPU: by documented rules): {name(row, found)}: {shares}")
+    return notes
+
+
 def caveats(found: Sequence[Row]) -> list[Caveat]:
     """Reasons why latencies are uncertain, one sentence for each mark."""
     measured = [(row, *key, measurement) for row in found for key, measurement in row.latencies.items()]

@@ -238,6 +238,14 @@ def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: i
                 subject.worker.close()
 
 
+def _expected_delegates(model_path: Path) -> tuple[Delegate, ...]:
+    # Imports TensorFlow's schema; --help needs none.
+    from pocketbert_export.delegates import documented_shares
+
+    shares = [dataclasses.asdict(share) for share in documented_shares(model_path)]
+    return tuple(Delegate(**share) for share in shares if share["total_ops"])
+
+
 class _Subject:
     """One configuration during the measurement."""
 
@@ -302,6 +310,7 @@ class _Subject:
             threads=configuration.threads,
             runtime=Runtime(name=configuration.runtime, version=started["version"]) if started else None,
             delegate=Delegate(**delegate) if delegate else None,
+            expected_delegates=_expected_delegates(path) if configuration.runtime == "litert" and not failed else None,
             status="failed" if failed else "ok",
             error=self.error,
             golden=self._golden,

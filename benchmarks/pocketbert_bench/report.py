@@ -208,6 +208,7 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
         [f"smaller, faster: compared with {', '.join(references)} at the longest shared length"] if references else []
     )
     notes += [pair.verdict] if pair else []
+    notes += comparison.delegate_notes(found)
     notes += [f"{caveat.mark} {caveat.sentence}" for caveat in comparison.caveats(found)]
     notes += [f"failed: {comparison.name(row, found)}: {each}" for row in found for each in row.failures]
     return "\n".join(line.rstrip() for line in [*aligned, *notes])
@@ -356,10 +357,7 @@ def _number(value: object) -> str:
 
 
 def _delegated(measurement: Measurement) -> str:
-    delegate = measurement.delegate
-    if not delegate:
-        return "none"
-    return f"{delegate.name} {100 * delegate.delegated_ops / delegate.total_ops:.0f} %"
+    return ", ".join(map(str, measurement.delegates)) or "none"
 
 
 def _speeds(device: DeviceConditions) -> str:

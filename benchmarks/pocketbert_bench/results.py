@@ -52,6 +52,11 @@ class Delegate:
         "number of operators in the delegate, in the file's first subgraph; a lower bound with tflite-aar", minimum=0
     )
     total_ops: int = _note("number of operators in that subgraph", minimum=1)
+    left: dict[str, int] | None = _optional_note("operator outside the delegate → number of uses; null if not counted")
+    source: str | None = _optional_note("documented rules of an estimate; null if the runtime counted")
+
+    def __str__(self) -> str:
+        return f"{self.name} {100 * self.delegated_ops / self.total_ops:.0f} %"
 
     @property
     def is_gpu(self) -> bool:
@@ -105,6 +110,9 @@ class Measurement:
     threads: int = _note("number of runtime threads", minimum=1)
     runtime: Runtime | None = _note("null if it never started")
     delegate: Delegate | None = _note("null if there is none, or if the runtime does not report it")
+    expected_delegates: tuple[Delegate, ...] | None = _optional_note(
+        "upper bounds for GPU and NPU by documented rules; null on phones and for other formats"
+    )
     status: Literal["ok", "failed"] = _note("a failed configuration has no latency")
     error: str | None = _note("one sentence; null if ok")
     golden: GoldenCheck | None = _note("null without expected outputs (a baseline's file with random weights)")
@@ -124,6 +132,11 @@ class Measurement:
     load: Load | None = _optional_note(
         "null if not measured: on phones, in the Java host's runs, and for failed configurations"
     )
+
+    @property
+    def delegates(self) -> tuple[Delegate, ...]:
+        """The delegate that ran, and the estimates of others."""
+        return (*((self.delegate,) if self.delegate else ()), *(self.expected_delegates or ()))
 
     @functools.cached_property
     def summary(self) -> statistics.Summary | None:

@@ -87,6 +87,8 @@ def _open_litert(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
         return lambda: runner(**inputs)
 
     def describe() -> dict[str, Any]:
+        from pocketbert_export.interpreter_process import delegate
+
         return {"version": ai_edge_litert.__version__, "delegate": delegate(interpreter), "init_us": init_us}
 
     return make_call, describe
@@ -107,32 +109,6 @@ def _open_onnx_runtime(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
         return lambda: dict(zip(names, session.run(names, inputs), strict=True))
 
     return make_call, lambda: {"version": onnxruntime.__version__, "delegate": None, "init_us": init_us}
-
-
-def delegate(interpreter: Any) -> dict[str, Any] | None:
-    """Number of the first subgraph's operators that run on a delegate.
-
-    The runtime keeps the replaced operators in its list and appends one entry per delegated part, with the part's
-    inputs and outputs only. The operators in between are found by walking back from the outputs to the inputs.
-    """
-    entries = interpreter._get_ops_details()
-    parts = [entry for entry in entries if entry["op_name"] == "DELEGATE"]
-    operators = [entry for entry in entries if entry["op_name"] != "DELEGATE"]
-    if not parts:
-        return None
-    maker = {int(tensor): index for index, entry in enumerate(operators) for tensor in entry["outputs"]}
-    taken: set[int] = set()
-    for part in parts:
-        edges = {int(tensor) for tensor in part["inputs"]}
-        pending = [int(tensor) for tensor in part["outputs"]]
-        while pending:
-            tensor = pending.pop()
-            index = maker.get(tensor)
-            if index is None or tensor in edges or index in taken:
-                continue
-            taken.add(index)
-            pending += [int(each) for each in operators[index]["inputs"]]
-    return {"name": "XNNPACK", "delegated_ops": len(taken), "total_ops": len(operators)}
 
 
 def _arrays(inputs: dict[str, list[int]]) -> dict[str, np.ndarray]:

@@ -3,12 +3,15 @@
 It runs in environments without PocketBERT, so it does not import it.
 
 Usage: interpreter_process.py litert|tensorflow MODEL INPUTS.npz OUTPUTS.npz THREADS
-The keys of both archives are `SIGNATURE/NAME`; the first axis of every array counts the calls.
+The keys of both archives are `SIGNATURE/NAME`; the first axis of every array counts the calls. The outputs also hold
+`version`, and `delegate`, the operators in XNNPACK as JSON.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -30,7 +33,40 @@ def main(package: str, model: str, inputs_path: str, outputs_path: str, threads:
         answers = [runner(**{name: array[row : row + 1] for name, array in batch.items()}) for row in range(rows)]
         for name in answers[0]:
             outputs[f"{signature}/{name}"] = np.concatenate([answer[name] for answer in answers])
+    outputs["delegate"] = np.array(json.dumps(delegate(interpreter)))
     np.savez(outputs_path, **outputs)  # type: ignore[arg-type]
+
+
+def delegate(interpreter: Any) -> dict[str, Any] | None:
+    """Counts the first subgraph's operators that run on a delegate, and those left, by name.
+
+    The runtime keeps the replaced operators in its list and appends one entry per delegated part, with the part's
+    inputs and outputs only. The operators in between are found by walking back from the outputs to the inputs.
+    """
+    entries = interpreter._get_ops_details()
+    parts = [entry for entry in entries if entry["op_name"] == "DELEGATE"]
+    operators = [entry for entry in entries if entry["op_name"] != "DELEGATE"]
+    if not parts:
+        return None
+    maker = {int(tensor): index for index, entry in enumerate(operators) for tensor in entry["outputs"]}
+    taken: set[int] = set()
+    for part in parts:
+        edges = {int(tensor) for tensor in part["inputs"]}
+        pending = [int(tensor) for tensor in part["outputs"]]
+        while pending:
+            tensor = pending.pop()
+            index = maker.get(tensor)
+            if index is None or tensor in edges or index in taken:
+                continue
+            taken.add(index)
+            pending += [int(each) for each in operators[index]["inputs"]]
+    left = Counter(entry["op_name"] for index, entry in enumerate(operators) if index not in taken)
+    return {
+        "name": "XNNPACK",
+        "delegated_ops": len(taken),
+        "total_ops": len(operators),
+        "left": dict(sorted(left.items())),
+    }
 
 
 def _interpreter(package: str) -> tuple[str, Any]:

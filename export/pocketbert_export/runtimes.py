@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ import numpy as np
 
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
+from pocketbert_export.delegates import DelegateShare
 
 TFLITE_2_16 = "tflite-2.16"
 LITERT = "litert"
@@ -39,10 +41,17 @@ class RuntimeRefused(Exception):
 
 @dataclass(frozen=True)
 class RuntimeAnswers:
-    """Outputs and version of a runtime."""
+    """Outputs and version of a runtime.
+
+    Attributes:
+      version: version of the runtime.
+      answers: the outputs.
+      xnnpack: operators in XNNPACK, as counted by the runtime; None if it delegated none.
+    """
 
     version: str
     answers: RuntimeOutputs
+    xnnpack: DelegateShare | None = None
 
 
 def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: int = 1) -> RuntimeAnswers:
@@ -78,12 +87,13 @@ def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: 
             raise RuntimeRefused(f"{runtime} ended with code {finished.returncode}: {_last_words(finished.stderr)}")
         answers: RuntimeOutputs = {}
         with np.load(outputs) as archive:
-            version = str(archive["version"])
+            version, delegate = str(archive["version"]), json.loads(str(archive["delegate"]))
             for key in archive.files:
-                if key != "version":
+                if "/" in key:
                     signature, name = key.split("/", 1)
                     answers.setdefault(signature, {})[name] = archive[key]
-    return RuntimeAnswers(version=version, answers=answers)
+    xnnpack = DelegateShare(**delegate, source=f"{runtime} {version}") if delegate else None
+    return RuntimeAnswers(version=version, answers=answers, xnnpack=xnnpack)
 
 
 def _last_words(stderr: str) -> str:

@@ -25,6 +25,7 @@ from pocketbert_export.bounds import BOUNDS, Bounds
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import Check
 from pocketbert_export.comparisons import batches_of, check_segments_are_read, compare, judge, reference_outputs
+from pocketbert_export.delegates import DelegateShare, documented_shares
 from pocketbert_export.goldens import tokenization_problems
 from pocketbert_export.graph_optimization import APPLIED, GRAPH_OPTIMIZATIONS, optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
@@ -73,6 +74,7 @@ class Verification:
       metric: name of that metric; None if the task has none.
       weights_need: operator → version required by its weights, whatever version the file records.
       operators: builtin operator → number of uses in all signatures.
+      delegates: operators that delegates take: XNNPACK as each runtime counts them, GPU and NPU by documented rules.
       activation_range: activation statistics of the network in the file, for float16 recipes; None for other recipes,
         or without the float model.
     """
@@ -86,6 +88,7 @@ class Verification:
     metric: str | None
     weights_need: Mapping[str, int]
     operators: Mapping[str, int]
+    delegates: tuple[DelegateShare, ...]
     activation_range: ActivationRange | None = None
 
     @property
@@ -123,6 +126,7 @@ class Verification:
             "metric": self.metric,
             "weights_need": dict(self.weights_need),
             "operators": dict(self.operators),
+            "delegates": [dataclasses.asdict(share) for share in self.delegates],
             "checks": [check.to_json() for check in self.checks],
             "activation_range": None if maxima is None else maxima.to_json(),
         }
@@ -192,6 +196,7 @@ def verify_bundle(
     # If texts become other ids in the model, their outputs cannot be compared.
     reference = reference if tokenizer.passed else None
     versions: dict[str, str] = {}
+    shares: list[DelegateShare] = []
     maxima = None
     if callable_by_name:
         validation_inputs = _probes(bundle, asked, histogram)
@@ -208,6 +213,7 @@ def verify_bundle(
                 )
                 continue
             versions[runtime] = ran.version
+            shares += [ran.xnnpack] if ran.xnnpack else []
             answers = {length: ran.answers[name] for name, length in names.items()}
             made = judge(bundle, validation_inputs, answers, bounds)
             if expected is not None:
@@ -225,6 +231,7 @@ def verify_bundle(
         metric=metric,
         weights_need=histogram.needed_versions,
         operators=histogram.operators,
+        delegates=(*shares, *documented_shares(bundle.model_path)),
         activation_range=maxima,
     )
 

@@ -107,7 +107,7 @@ def test_name_and_weights_reach_the_result(bundles: dict[str, Path], tmp_path: P
 def test_delegated_operators_equal_litert(bundles: dict[str, Path], tmp_path: Path) -> None:
     from ai_edge_litert.interpreter import Interpreter
 
-    from pocketbert_bench.worker import delegate
+    from pocketbert_export.interpreter_process import delegate
 
     output = tmp_path / "result.json"
     assert host(bundles["float32"], "--lengths=9", f"--output={output}").returncode == 0

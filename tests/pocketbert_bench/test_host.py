@@ -144,19 +144,6 @@ def test_order_is_shuffled_and_rounds_interleave(model_path: Path, monkeypatch: 
     assert len({tuple(each) for each in rounds}) > 1
 
 
-def test_delegated_ops_are_counted_between_edges() -> None:
-    from pocketbert_bench import worker
-
-    class FakeInterpreter:
-        """0 → [A] → 1 → [B] → 2 → [C] → 3 → [D] → 4; the delegate holds B and C."""
-
-        def _get_ops_details(self) -> list[dict[str, object]]:
-            edges = [("A", 0, 1), ("B", 1, 2), ("C", 2, 3), ("D", 3, 4), ("DELEGATE", 1, 3)]
-            return [{"op_name": name, "inputs": [start], "outputs": [end]} for name, start, end in edges]
-
-    assert worker.delegate(FakeInterpreter()) == {"name": "XNNPACK", "delegated_ops": 2, "total_ops": 4}
-
-
 def test_the_workers_imports_are_few() -> None:
     import subprocess
     import sys
