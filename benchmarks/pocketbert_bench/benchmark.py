@@ -12,7 +12,7 @@ from pocketbert import json_reading
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
 from pocketbert_bench import host, report, results
-from pocketbert_bench.configurations import Configuration
+from pocketbert_bench.configurations import Configuration, LiteRT
 from pocketbert_bench.results import ResultFile, Weights
 from pocketbert_export.bundle import MODEL_FILE, VERIFICATION_FILE, Bundle
 from pocketbert_export.model_card import Latency
@@ -84,6 +84,8 @@ def benchmark(
     weights: Weights | None = None,
     name: str | None = None,
     baselines: Sequence[Configuration] = (),
+    runtimes: Sequence[LiteRT] = ("litert",),
+    weight_cache: str | os.PathLike[str] | None = None,
 ) -> Benchmark:
     """Times bundles on this machine, each configuration in its own process, in shuffled rounds.
 
@@ -105,6 +107,8 @@ def benchmark(
       weights: `trained` or `random`, recorded in the result; None records that it is unknown.
       name: name of the network; None uses each folder's name.
       baselines: other libraries' exports to time in the same rounds.
+      runtimes: `litert` (the interpreter), `litert-compiled` (CompiledModel) or both.
+      weight_cache: folder of XNNPACK's weight caches, for `litert-compiled`; None runs without.
     Returns:
       The measurements.
     Raises:
@@ -124,6 +128,8 @@ def benchmark(
         weights=weights,
         names={path: name for path in paths} if name else None,
         labels=labels_of(paths),
+        runtimes=runtimes,
+        weight_cache=None if weight_cache is None else Path(weight_cache),
     )
     return Benchmark(result=result, bundles=tuple(paths))
 

@@ -95,6 +95,22 @@ def delegate_notes(found: Sequence[Row]) -> list[str]:
     return notes
 
 
+def memory_notes(found: Sequence[Row]) -> list[str]:
+    """Resident growth and opening time with a weight cache, one sentence for each export."""
+    notes = []
+    for row in found:
+        cached = [each for each in row.latencies.values() if each.weight_cache_bytes]
+        # All lengths are open in each measurement.
+        for each in cached[:1]:
+            growth = (each.resident_memory_bytes or 0) - (each.base_memory_bytes or 0)
+            opening = ((each.init_us or 0) + (each.first_inference_us or 0)) / 1e3
+            notes.append(
+                f"memory: {name(row, found)}: grew by {growth / 1e6:.1f} MB, opened and called once in "
+                f"{opening:.0f} ms (weight cache {(each.weight_cache_bytes or 0) / 1e6:.1f} MB)"
+            )
+    return notes
+
+
 def caveats(found: Sequence[Row]) -> list[Caveat]:
     """Reasons why latencies are uncertain, one sentence for each mark."""
     measured = [(row, *key, measurement) for row in found for key, measurement in row.latencies.items()]

@@ -16,6 +16,8 @@ from pocketbert_bench.results import Weights
 # rounding boundary in every layer, one step of 1/255 of a tensor's range.
 GOLDEN_TOLERANCE = {"float32": 1e-3, "float16": 1e-3, "dynamic_wi8": 0.1, "dynamic_wi4": 0.1, "static_wi8_ai8": 0.1}
 
+LiteRT = Literal["litert", "litert-compiled"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
@@ -47,6 +49,7 @@ class Configuration:
       is_baseline: whether this is a baseline.
       weights: `trained` or `random`; None if unknown.
       runtime: name of the runtime.
+      weight_cache: XNNPACK's weight cache to open; for `litert-compiled` only.
       relative_tolerance: tolerance of the golden check, relative to the largest expected value; None uses the recipe's.
       problem: sentence that explains why it cannot be measured; None if it can.
     """
@@ -60,7 +63,8 @@ class Configuration:
     calls: tuple[Call, ...]
     is_baseline: bool = False
     weights: Weights | None = None
-    runtime: Literal["litert", "onnxruntime"] = "litert"
+    runtime: Literal["litert", "litert-compiled", "onnxruntime"] = "litert"
+    weight_cache: Path | None = None
     relative_tolerance: float | None = None
     problem: str | None = None
 
@@ -129,6 +133,19 @@ def from_bundle(
                 )
             )
     return found
+
+
+def on_runtimes(found: Sequence[Configuration], runtimes: Sequence[LiteRT]) -> list[Configuration]:
+    """Every configuration on every runtime; with several runtimes, the labels of all but `litert` name theirs."""
+    return [
+        dataclasses.replace(
+            each,
+            runtime=runtime,
+            label=each.label if runtime == "litert" or len(runtimes) == 1 else f"{each.label} ({runtime})",
+        )
+        for each in found
+        for runtime in runtimes
+    ]
 
 
 def _check_goldens(bundle: Any) -> None:

@@ -20,7 +20,8 @@ from typing import Any
 from pocketbert import files, progress
 from pocketbert.errors import UserError
 from pocketbert_bench import configurations, load, machine
-from pocketbert_bench.configurations import Configuration
+from pocketbert_bench import weight_cache as caches
+from pocketbert_bench.configurations import Configuration, LiteRT
 from pocketbert_bench.results import (
     RANDOM_WEIGHTS_NOTE,
     Delegate,
@@ -94,6 +95,7 @@ class Worker:
             "runtime": configuration.runtime,
             "model_path": str(configuration.model_path),
             "threads": configuration.threads,
+            "weight_cache": configuration.weight_cache and str(configuration.weight_cache),
             "calls": [
                 {"signature": call.signature, "inputs": dict(call.inputs), "expected": call.expected}
                 for call in configuration.calls
@@ -166,6 +168,8 @@ def bench_bundles(
     weights: Weights | None = None,
     names: Mapping[Path, str] | None = None,
     labels: Mapping[Path, str] | None = None,
+    runtimes: Sequence[LiteRT] = ("litert",),
+    weight_cache: Path | None = None,
     title: str = "Latency of exported bundles",
     seed: int = 0,
 ) -> ResultFile:
@@ -182,11 +186,15 @@ def bench_bundles(
       weights: whether the weights are trained or random; None if unknown.
       names: bundle → name of the network (default: the folder's name).
       labels: bundle → name in tables (default: the recipe).
+      runtimes: `litert` (the interpreter), `litert-compiled` (CompiledModel) or both.
+      weight_cache: folder of XNNPACK's weight caches, for `litert-compiled`; None runs without.
       title: title of the run.
       seed: seed of the order.
     Raises:
-      UserError: a folder does not exist, or lengths or numbers of threads are invalid.
+      UserError: a folder does not exist or cannot be written to, or lengths or numbers of threads are invalid.
     """
+    if weight_cache:
+        caches.check_folder(weight_cache)
     if any(number < 1 for number in [*threads, *(lengths or ())]) or not threads:
         raise UserError(f"lengths and threads must be positive; received {lengths} and {list(threads)}")
     everything = []
@@ -199,6 +207,9 @@ def bench_bundles(
             model=(names or {}).get(path),
             label=(labels or {}).get(path),
         )
+    everything = configurations.on_runtimes(everything, runtimes)
+    if weight_cache:
+        everything = [_with_weight_cache(each, weight_cache) for each in everything]
     everything += [dataclasses.replace(baseline, weights=weights) for baseline in baselines]
     created, before = now(), machine.machine()
     measurements = measure(everything, QUICK if quick else FULL, seed=seed)
@@ -236,6 +247,20 @@ def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: i
         for subject in subjects:
             if subject.worker:
                 subject.worker.close()
+
+
+def _with_weight_cache(configuration: Configuration, folder: Path) -> Configuration:
+    if configuration.runtime != "litert-compiled" or configuration.problem:
+        return configuration
+
+    def build(path: Path) -> None:
+        Worker(dataclasses.replace(configuration, weight_cache=path)).close()
+
+    try:
+        path = caches.prepare(folder, configuration.model_path, build)
+    except WorkerFailed as failure:
+        return dataclasses.replace(configuration, problem=str(failure))
+    return dataclasses.replace(configuration, weight_cache=path)
 
 
 def _expected_delegates(model_path: Path) -> tuple[Delegate, ...]:
@@ -310,7 +335,7 @@ class _Subject:
             threads=configuration.threads,
             runtime=Runtime(name=configuration.runtime, version=started["version"]) if started else None,
             delegate=Delegate(**delegate) if delegate else None,
-            expected_delegates=_expected_delegates(path) if configuration.runtime == "litert" and not failed else None,
+            expected_delegates=_expected_delegates(path) if "litert" in configuration.runtime and not failed else None,
             status="failed" if failed else "ok",
             error=self.error,
             golden=self._golden,
@@ -322,6 +347,8 @@ class _Subject:
             round_sizes=() if failed else tuple(self.round_sizes),
             peak_memory_bytes=None if failed or not self.worker else self.worker.peak_memory_bytes,
             base_memory_bytes=started.get("base_memory_bytes"),
+            resident_memory_bytes=None if failed else started.get("resident_memory_bytes"),
+            weight_cache_bytes=configuration.weight_cache.stat().st_size if configuration.weight_cache else None,
             thermal_start=self._thermal_start,
             thermal_end=machine.thermal(),
             load=None

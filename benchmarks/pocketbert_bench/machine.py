@@ -106,6 +106,14 @@ def commit() -> str | None:
     return name.stdout.strip() or None
 
 
+def cpu_features() -> list[str]:
+    """The first processor's model and instruction sets, as Linux lists them; empty on other systems."""
+    first = (_read(Path("/proc/cpuinfo")) or "").split("\n\n")[0].splitlines()
+    pairs = [[part.strip() for part in line.split(":", 1)] for line in first if ":" in line]
+    names = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU implementer", "CPU part")
+    return [f"{name}: {value}" for name, value in pairs if name in names]
+
+
 def _cpu_name() -> str:
     for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
         if line.startswith("model name"):

@@ -208,7 +208,7 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
         [f"smaller, faster: compared with {', '.join(references)} at the longest shared length"] if references else []
     )
     notes += [pair.verdict] if pair else []
-    notes += comparison.delegate_notes(found)
+    notes += comparison.delegate_notes(found) + comparison.memory_notes(found)
     notes += [f"{caveat.mark} {caveat.sentence}" for caveat in comparison.caveats(found)]
     notes += [f"failed: {comparison.name(row, found)}: {each}" for row in found for each in row.failures]
     return "\n".join(line.rstrip() for line in [*aligned, *notes])

@@ -37,8 +37,9 @@ _optional_note = schema.optional_note
 class Runtime:
     """Runtime that executed the model."""
 
-    name: Literal["litert", "tflite", "tflite-aar", "onnxruntime"] = _note(
-        "the interpreter; tflite is TensorFlow Lite from the JavaCPP presets, tflite-aar its last archive for Android"
+    name: Literal["litert", "litert-compiled", "tflite", "tflite-aar", "onnxruntime"] = _note(
+        "the interpreter; litert-compiled is LiteRT's CompiledModel, "
+        "tflite is TensorFlow Lite from the JavaCPP presets, tflite-aar its last archive for Android"
     )
     version: str = _note("version of the runtime")
 
@@ -126,6 +127,10 @@ class Measurement:
     round_sizes: tuple[int, ...] = _note("number of calls in each interleaved round, in order")
     peak_memory_bytes: int | None = _note("peak resident memory of the process, including the runtime", minimum=0)
     base_memory_bytes: int | None = _note("resident memory before the model was opened", minimum=0)
+    resident_memory_bytes: int | None = _optional_note(
+        "resident memory after the golden check; null on phones and in earlier files", minimum=0
+    )
+    weight_cache_bytes: int | None = _optional_note("size of XNNPACK's weight cache; null without one", minimum=0)
     thermal_start: Thermal | None = _note("null if not read")
     thermal_end: Thermal | None = _note("null if not read")
     device: DeviceConditions | None = _optional_note("null unless a phone was measured")

@@ -45,6 +45,7 @@ def main() -> None:
                 for call, entry in zip(calls, job["calls"], strict=True)
                 if entry["expected"] is not None
             ],
+            "resident_memory_bytes": _memory("VmRSS"),
             **describe(),
         }
     except Exception as error:
@@ -92,6 +93,44 @@ def _open_litert(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
         return {"version": ai_edge_litert.__version__, "delegate": delegate(interpreter), "init_us": init_us}
 
     return make_call, describe
+
+
+def _open_compiled_model(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
+    import ai_edge_litert
+    from ai_edge_litert.compiled_model import CompiledModel, CpuOptions, HardwareAccelerator, Options
+
+    began = time.perf_counter_ns()
+    cpu = CpuOptions(num_threads=job["threads"], xnnpack_weight_cache_path=job.get("weight_cache") or "")
+    model = CompiledModel.from_file(
+        job["model_path"], options=Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=cpu)
+    )
+    names = model.get_signature_list()
+    buffers = {
+        signature: (
+            {name: model.create_input_buffer_by_name(signature, name) for name in names[signature]["inputs"]},
+            {name: model.create_output_buffer_by_name(signature, name) for name in names[signature]["outputs"]},
+        )
+        for signature in sorted({entry["signature"] for entry in job["calls"]})
+    }
+    init_us = (time.perf_counter_ns() - began) / 1e3
+
+    def make_call(signature: str, inputs: dict[str, np.ndarray]) -> Call:
+        sources, targets = buffers[signature]
+        shapes = {name: each["shape"] for name, each in model.get_output_tensor_details(signature).items()}
+
+        def call() -> dict[str, np.ndarray]:
+            for name, array in inputs.items():
+                sources[name].write(array)
+            model.run_by_name(signature, sources, targets)
+            return {
+                name: target.read(int(np.prod(shapes[name])), np.float32).reshape(shapes[name])
+                for name, target in targets.items()
+            }
+
+        return call
+
+    # CompiledModel does not count the operators in XNNPACK.
+    return make_call, lambda: {"version": ai_edge_litert.__version__, "delegate": None, "init_us": init_us}
 
 
 def _open_onnx_runtime(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
@@ -160,6 +199,7 @@ def _reply(stream: IO[str], value: dict[str, Any]) -> None:
 
 RUNTIMES = {
     "litert": ("ai_edge_litert.interpreter", _open_litert),
+    "litert-compiled": ("ai_edge_litert.compiled_model", _open_compiled_model),
     "onnxruntime": ("onnxruntime", _open_onnx_runtime),
 }
 

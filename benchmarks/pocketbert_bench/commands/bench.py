@@ -7,6 +7,9 @@ latencies with *.
 --baselines adds other exports of the same weights as baselines: TensorFlow's converter at one length and, if onnx and
 onnxruntime are installed, ONNX Runtime. Pass the model directory of your bundles as --model.
 
+--runtime=litert-compiled runs LiteRT's CompiledModel. --weight-cache keeps packed weights in a file that all lengths
+share: memory and opening time then hardly grow with the number of lengths.
+
 --device measures on all listed phones in parallel. It installs the app if needed (--apk), copies the bundles, runs
 each configuration --repeats times in shuffled rounds, and removes its copies. --output is then a folder with one
 result file per phone. Rerun the same command to measure what is missing, for example after a cable was unplugged.
@@ -14,6 +17,7 @@ result file per phone. Rerun the same command to measure what is missing, for ex
 Example:
   pocketbert bench runs/quickstart/bundles/student/float32 bundles/sst2 --lengths=32,128 --threads=1,2
   pocketbert bench runs/sst2_int8 --output=runs/sst2_int8.json
+  pocketbert bench runs/sst2_int8 --weight-cache=runs/weight_cache
   pocketbert bench runs/sst2_int8 --device=9A231FFAZ00123 --threads=1,4 --repeats=3 --output=runs/phones
 """
 
@@ -47,6 +51,8 @@ class BenchOptions:
       weights: whether weights are trained or random; recorded in the result.
       baselines: also time other exports of --model, as baselines.
       model: model directory for the baselines.
+      runtime: LiteRT's interpreter, its CompiledModel, or both (default: litert; with --weight-cache: litert-compiled).
+      weight_cache: folder of XNNPACK's weight caches, kept for later runs.
       quick: shortened run for a first look.
       json: print the result file instead of a table.
     """
@@ -62,10 +68,15 @@ class BenchOptions:
     weights: Literal["trained", "random"] | None = None
     baselines: bool = False
     model: DirectoryPath | None = None
+    runtime: tuple[Literal["litert", "litert-compiled"], ...] | None = None
+    weight_cache: AnyPath | None = None
     quick: bool = False
     json: bool = False
 
     def __post_init__(self) -> None:
+        if self.weight_cache and self.runtime and "litert-compiled" not in self.runtime:
+            received = ",".join(self.runtime)
+            raise UserError(f"--weight-cache needs --runtime=litert-compiled; received {received}; add litert-compiled")
         for name in ("lengths", "threads"):
             numbers = getattr(self, name)
             if any(number < 1 for number in numbers) or len(set(numbers)) != len(numbers):
@@ -138,6 +149,8 @@ def run(options: Options) -> int:
             weights=own.weights,
             name=name,
             baselines=others,
+            runtimes=own.runtime or (("litert-compiled",) if own.weight_cache else ("litert",)),
+            weight_cache=own.weight_cache,
         )
     if own.output:
         measured.save(own.output, overwrite=own.overwrite)
@@ -148,8 +161,8 @@ def run(options: Options) -> int:
 def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]) -> int:
     serials, apk = phone.device, Path(phone.apk) if phone.apk else None
     problems = [
-        f"--{name} is for this machine; leave it out with --device"
-        for name in ("baselines", "model", "quick", "json")
+        f"--{name.replace('_', '-')} is for this machine; leave it out with --device"
+        for name in ("baselines", "model", "runtime", "weight_cache", "quick", "json")
         if getattr(own, name)
     ]
     if not own.output:
