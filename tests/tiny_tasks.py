@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import seqeval.metrics as seqeval
 import tiny_finetuning
 import tiny_questions
 from official.nlp.tools import squad_evaluate_v1_1
@@ -44,6 +45,7 @@ class TaskCase:
       columns: for `SupervisedTask.read`.
       metrics: the gate's metrics from the data and predictions, by a well-kept library.
       answer: what of a prediction is the answer.
+      unstable: parts of an answer whose float32 sums differ between a model and its bundle.
     """
 
     kind: str
@@ -58,11 +60,25 @@ class TaskCase:
     columns: Mapping[str, Any] = field(default_factory=lambda: {"text_column": "text", "label_column": "label"})
     metrics: Callable[[Any, Sequence[Mapping[str, Any]]], Mapping[str, float]] | None = None
     answer: str = "label"
+    unstable: tuple[str, ...] = ()
 
     @property
     def config(self) -> TaskConfig:
         """The task's configuration."""
         return TaskConfig(kind=self.kind, labels=self.names)
+
+    def answer_of(self, prediction: Mapping[str, Any]) -> Any:
+        """The stable part of a prediction."""
+        answer = prediction[self.answer]
+        if not self.unstable:
+            return answer
+        return [{name: value for name, value in each.items() if name not in self.unstable} for each in answer]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of terms of each row in the mean of the loss."""
+        per_token = self.loss_labels.shape == (3, 7)
+        return (self.loss_labels >= 0).sum(axis=1) if per_token else np.ones(3)
 
 
 def table(cells: Sequence[Any]) -> Callable[[Path], Any]:
@@ -123,6 +139,40 @@ def multi_label_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> 
 def score_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     said = [each["score"] for each in predictions]
     return {"pearson": pearsonr(data.labels, said)[0], "spearman": spearmanr(data.labels, said)[0]}
+
+
+def span_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Scores by seqeval of tags made from the predicted offsets."""
+    said = []
+    for words, each in zip(data.words, predictions, strict=True):
+        tags = ["O"] * len(words)
+        for span in each["spans"]:
+            inside = [word for word, (start, end) in enumerate(words) if span["start"] <= start and end <= span["end"]]
+            assert words[inside[0]][0] == span["start"] and words[inside[-1]][1] == span["end"]
+            for word in inside:
+                tags[word] = f"{'B' if word == inside[0] else 'I'}-{span['label']}"
+        said.append(tags)
+    scores = {"f1": seqeval.f1_score, "precision": seqeval.precision_score, "recall": seqeval.recall_score}
+    found = {name: score(data.tags, said, zero_division=0) for name, score in scores.items()}
+    return {**found, "accuracy": seqeval.accuracy_score(data.tags, said)}
+
+
+def write_tags(path: Path, last: str = "O") -> None:
+    """Writes the texts as a CoNLL file of four columns, with the tag `last` at the end."""
+    generator = np.random.default_rng(7)
+    sentences = []
+    for text in TEXTS:
+        before, lines = "O", []
+        for word in text.split():
+            tags = ["O", "B-low", "B-high", *([f"I{before[1:]}"] * 2 if before != "O" else [])]
+            before = str(generator.choice(tags))
+            lines.append(f"{word} X Y {before}\n")
+        sentences.append("".join(lines))
+    path.write_text("\n".join(sentences).rsplit(" ", 1)[0] + f" {last}\n", encoding="utf-8")
+
+
+def token_head(encoded: Arrays, weights: Arrays) -> Arrays:
+    return {"token_logits": encoded["sequence_output"] @ weights["output.kernel"] + weights["output.bias"]}
 
 
 def squad_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -197,6 +247,24 @@ CASES: dict[str, TaskCase] = {
             columns={},
             metrics=squad_metrics,
             answer="answer",
+        ),
+        TaskCase(
+            kind="token_classification",
+            head=token_head,
+            # Words of two and three tokens have one label.
+            loss_labels=np.array(
+                [[-1, 0, 2, -1, 4, 1, -1], [-1, 3, -1, -1, -1, -1, -1], [-1, 1, 2, -1, 0, -1, -1]], "i4"
+            ),
+            loss=lambda outputs, labels, mask: cross_entropy(outputs["token_logits"][labels >= 0], labels[labels >= 0]),
+            names=("O", "B-low", "I-low", "B-high", "I-high"),
+            write=write_tags,
+            write_bad=lambda path: write_tags(path, "purple"),
+            bad_row_problem=("line 3", "a tag must be O, or B-, I-, E- or S- and a type", "received 'purple'"),
+            suffix=".conll",
+            columns={},
+            metrics=span_metrics,
+            answer="spans",
+            unstable=("probability",),
         ),
         TaskCase(
             kind="masked_lm",

@@ -49,7 +49,7 @@ from pocketbert_export.bounds import BOUNDS, Bounds
 
 Outputs = Mapping[str, np.ndarray]
 # Outputs whose second axis counts tokens; their values at padding are not compared.
-TOKEN_OUTPUTS = ("sequence_output", "start_logits", "end_logits", "prediction_logits")
+TOKEN_OUTPUTS = ("sequence_output", "start_logits", "end_logits", "token_logits", "prediction_logits")
 # Share of the float model's change that may be missing or in excess, on top of four standard errors.
 _MOST_MISSING, _STANDARD_ERRORS = 0.5, 4.0
 

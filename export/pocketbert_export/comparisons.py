@@ -127,11 +127,13 @@ def compare(
         moved = _change(with_segments, _answers(validation_inputs, "no segments", answers))
         scales = checks.centred(expected["segments"], task)
         made.append(checks.check_response("segments", "segment ids", moves, moved, scales))
-    if task is not None and "logits" in reference:
-        decided = checks.check_labels(task, reference["logits"], received["logits"], bounds)
+    order = np.concatenate([placed.indices for placed in validation_inputs.examples])
+    if task is not None:
+        name = task.output_names[0]
+        theirs, ours = (examples.decided(outputs, order)[name] for outputs in (reference, received))
+        decided = checks.check_labels(task, theirs, ours, bounds)
         made += [decided] if decided is not None else []
     if examples.labelled and metric is not None:
-        order = np.concatenate([placed.indices for placed in validation_inputs.examples])
         expected_score, score = (examples.score(metric, outputs, order) for outputs in (reference, received))
         made.append(checks.check_metric(metric, examples.count, expected_score, score, bounds))
     return made

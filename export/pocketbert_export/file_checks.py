@@ -116,17 +116,21 @@ def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig
       task: task of the bundle.
     """
     problems = []
-    logits = None if task is None else get_task(task).num_logits
+    made = None if task is None else get_task(task)
+    logits = None if made is None else made.num_logits
     for signature_name, signature in sorted(histogram.signatures.items()):
         if set(signature.outputs) != set(names):
             found = ", ".join(sorted(signature.outputs))
             problems.append(f"{signature_name} gives {found}, not {', '.join(sorted(names))}")
         for name, tensor in signature.outputs.items():
-            if task is not None and logits is not None and tensor.shape != (1, logits):
-                count = len(task.labels)
-                problems.append(
-                    f"{signature_name}'s {name} is {list(tensor.shape)}, not [1, {logits}] for {count} labels"
-                )
+            if made is not None and logits is not None:
+                tokens = [next(iter(signature.inputs.values())).shape[1]] if made.per_token else []
+                wanted = [1, *tokens, logits]
+                if list(tensor.shape) != wanted:
+                    count = len(made.config.labels)
+                    problems.append(
+                        f"{signature_name}'s {name} is {list(tensor.shape)}, not {wanted} for {count} labels"
+                    )
     reason = "; ".join(problems) or "outputs have the names in bundle.json and one logit per label"
     return Check(name="outputs", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
 

@@ -188,18 +188,19 @@ def _shape_problems(
         f"each of the {len(labels)} labels must have a logit; the golden outputs have shape {list(shape)}"
         for found in shapes.values()
         for shape in sorted(found, key=str)
-        if labels and shape != (1, _num_logits(description["task"]))
+        if labels and shape != _logits_shape(description["task"])
     ]
     return problems
 
 
-def _num_logits(task: Mapping[str, Any]) -> int | None:
+def _logits_shape(task: Mapping[str, Any]) -> tuple[int | str | None, ...]:
     labels = tuple(task["labels"])
     try:
-        return get_task(TaskConfig(kind=task["kind"], labels=labels)).num_logits
+        made = get_task(TaskConfig(kind=task["kind"], labels=labels))
     except UserError:
         # Another check reports the wrong task.
-        return len(labels)
+        return 1, len(labels)
+    return (1, "length", made.num_logits) if made.per_token else (1, made.num_logits)
 
 
 def _answer_problems(where: str, array: np.ndarray) -> list[str]:

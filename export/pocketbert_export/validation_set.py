@@ -67,6 +67,16 @@ class ValidationSet:
           outputs: by name, row after row without padding.
           order: `[n]`, index of each row.
         """
+        return ScoredOutputs(*self._rows.score(self._in_order(outputs, order), name))
+
+    def decided(self, outputs: Outputs, order: np.ndarray) -> Outputs:
+        """The outputs that decide, such as those of the first token of each word; for the arguments see `score`."""
+        ordered = self._in_order(outputs, order)
+        places = self._rows.decided
+        return ordered if places is None else {name: values[places] for name, values in ordered.items()}
+
+    def _in_order(self, outputs: Outputs, order: np.ndarray) -> dict[str, np.ndarray]:
+        """Outputs in the order of the examples; see `score`."""
         places = order
         if self._per_token:
             offsets = self._rows.encoded.offsets
@@ -78,7 +88,7 @@ class ValidationSet:
         for output, values in outputs.items():
             ordered[output] = np.empty_like(values)
             ordered[output][places] = values
-        return ScoredOutputs(*self._rows.score(ordered, name))
+        return ordered
 
 
 def gate_metric(task: TaskConfig | None, metric: str | None, examples: LabelledData | None) -> str | None:

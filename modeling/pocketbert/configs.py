@@ -231,8 +231,7 @@ class TaskRules:
       min_labels: minimum number of labels; 0 for a kind without labels.
       has_null_threshold: whether `TaskConfig.null_threshold` may be set.
       head: layout of the head's weights: `linear` (one map, `output`), `sentence` or `masked_lm` (as in transformers'
-        classes), or a function that gives shapes by path, for heads that are stored under their own paths.
-        `tasks.registry.register` derives that function for None.
+        classes), or a function that gives shapes by path, for heads under their own paths; None to derive it.
       tensor: stored name of the linear map; for `sentence`, its name beside another sentence head.
       num_outputs: outputs of the map; None for one per label.
       architecture: class of transformers with such a head, without the family's prefix; empty for none.
@@ -260,6 +259,9 @@ TASK_RULES: dict[TaskKind, TaskRules] = {
     "regression": dataclasses.replace(_SENTENCE, num_outputs=1, tensor="regressor", problem_type="regression"),
     "span": TaskRules(
         has_null_threshold=True, head="linear", tensor="qa_outputs", num_outputs=2, architecture="ForQuestionAnswering"
+    ),
+    "token_classification": TaskRules(
+        min_labels=2, head="linear", tensor="classifier", architecture="ForTokenClassification"
     ),
     "masked_lm": TaskRules(head="masked_lm", architecture="ForMaskedLM"),
     "next_sentence": TaskRules(

@@ -120,6 +120,8 @@ def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
         elif name == "top":
             for place, best in enumerate(value, start=1):
                 cells |= {f"label_{place}": best["label"], f"probability_{place}": best["probability"]}
+        elif name == "spans":
+            cells[name] = json.dumps(value, ensure_ascii=False)
         elif isinstance(value, list):
             # As `read_table` reads them.
             cells[name] = "|".join(value)

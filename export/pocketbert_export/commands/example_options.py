@@ -11,8 +11,10 @@ from pocketbert.errors import UserError
 from pocketbert.options import DirectoryPath, FilePath
 
 if TYPE_CHECKING:
-    from pocketbert.data.examples import Examples
+    from pocketbert.data.examples import Examples, LabelledData
     from pocketbert.data.questions import QuestionFile
+    from pocketbert.data.tagged_texts import TaggedTexts
+    from pocketbert.tasks.token_classification import TokenClassification
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +25,8 @@ class ExampleOptions:
       task: GLUE task, xnli, squad, squad2, tydiqa or mlqa (default: the model's own).
       data: folder with the files of the task.
       split: split to read.
-      file: instead of --data: your .csv, .tsv or .jsonl table, or a .json or .jsonl file of questions.
+      file: instead of --data: your .csv, .tsv or .jsonl table, a .json or .jsonl file of questions, or a .conll or
+        .jsonl file of spans.
       labels: labels for 0, 1, … in --file, in this order (default: the order of --task).
       languages: with --task=xnli: languages, such as en,de (default: all).
     """
@@ -56,7 +59,7 @@ class GateOptions:
 OPTIONS = (ExampleOptions, TableOptions)
 
 
-def read(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) -> Examples | QuestionFile | None:
+def read(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) -> LabelledData | None:
     """Reads the examples that the options name.
 
     Args:
@@ -65,8 +68,8 @@ def read(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) 
       task: the model's task; labels follow the order of its logits.
 
     Returns:
-      The examples, or None if the options name none. Span models get questions; with several languages, the English
-      ones. Without a task, the examples have no labels.
+      The examples, or None if the options name none, as the task reads them. Span models get questions; with several
+      languages, the English ones. Without a task, the examples have no labels.
 
     Raises:
       UserError: both --data and --file, unreadable files, or labels that differ from the model's.
@@ -103,19 +106,22 @@ def question_files(options: ExampleOptions, table: TableOptions, task: TaskConfi
     return {part: QuestionFile(path) for part, path in paths.items()}
 
 
-def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) -> Examples | None:
-    """Reads examples for a model that classifies or scores texts; see `read`."""
+def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) -> Examples | TaggedTexts | None:
+    """Reads examples for a model that classifies or scores texts, or finds spans in them; see `read`."""
     from pocketbert.data.glue import glue_task, read_glue
     from pocketbert.data.tables import read_table
     from pocketbert.data.xnli import XNLI, read_xnli
     from pocketbert.tasks.registry import get_task
     from pocketbert.tasks.texts import TextTask
+    from pocketbert.tasks.token_classification import TokenClassification
     from pocketbert_export.label_order import in_order_of, logit_positions, order_of_numbers
 
     name = options.task or (task.name if task is not None else "")
     _check_source(options, name, task)
+    made = None if task is None else get_task(task)
+    if isinstance(made, TokenClassification):
+        return _read_tagged(options, table, made)
     if options.file:
-        made = None if task is None else get_task(task)
         labelled = isinstance(made, TextTask)
         numbers = order_of_numbers(task, options.task, options.labels) if task and task.labels else None
         own = numbers or task
@@ -143,6 +149,15 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
         given = glue_task(name).task
         examples = read_glue(name, options.data, options.split)
     return examples if task is None else in_order_of(task, given, examples)
+
+
+def _read_tagged(options: ExampleOptions, table: TableOptions, task: TokenClassification) -> TaggedTexts | None:
+    given = [f"--{name}" for name in ("task", "data", "labels") if getattr(options, name)]
+    if given:
+        raise UserError(
+            f"a model that finds spans reads a .conll or .jsonl file; received {' and '.join(given)}; pass --file alone"
+        )
+    return task.read(options.file, **table.tagged) if options.file else None
 
 
 def _check_source(options: ExampleOptions, name: str, task: TaskConfig | None) -> None:

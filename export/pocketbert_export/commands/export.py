@@ -164,6 +164,7 @@ def _calibration(options: Options, task: TaskConfig | None) -> LabelledData | No
     from pocketbert.data.questions import QuestionFile
     from pocketbert.data.tables import read_table
     from pocketbert.tasks.registry import get_task
+    from pocketbert.tasks.token_classification import TokenClassification
     from pocketbert_export.recipes import get_recipe
 
     given, table, own = options[ExampleOptions], options[TableOptions], options[CalibrationFile].calibration_file
@@ -174,6 +175,9 @@ def _calibration(options: Options, task: TaskConfig | None) -> LabelledData | No
             if given.data and uses_texts
             else None
         )
-    if task is not None and get_task(task).needs_pairs:
+    made = None if task is None else get_task(task)
+    if made is not None and made.needs_pairs:
         return QuestionFile(own, skip_bad=table.skip_bad_rows)
+    if isinstance(made, TokenClassification):
+        return made.read(own, **table.tagged)
     return read_table(own, **table.rows)[0]

@@ -1,10 +1,11 @@
 """Predict labels, scores or answers for texts, with a model directory or a bundle.
 
-Reads a .csv or .tsv file with a header (--text-column and, for pairs, --pair-column), or lines from another file or
-standard input: one text per line, or one JSON object per line with "text" and, for pairs, "pair". For JSON the
-column flags choose other names. Writes one JSON object per line, in input order: the text (and pair), and for
-classification "label" and "probabilities", for multi_label "labels" (probability of at least 0.5) and
-"probabilities", for regression "score". A bundle runs on LiteRT at the shortest sufficient length.
+Reads a .csv or .tsv file with a header (--text-column and, for pairs, --pair-column), the sentences of a .conll file,
+or lines from another file or standard input: one text per line, or one JSON object per line with "text" and, for
+pairs, "pair". For JSON the column flags choose other names. Writes one JSON object per line, in input order: the text
+(and pair), and for classification "label" and "probabilities", for multi_label "labels" (probability of at least 0.5)
+and "probabilities", for regression "score", for token_classification "spans" with "text", "label", "start" and "end" in
+code points, and "probability". A bundle runs on LiteRT at the shortest sufficient length.
 
 The format is detected from the file's extension and the first non-blank line; --format overrides it.
 
@@ -118,7 +119,10 @@ def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple
     """
     own, table = options[PredictOptions], options[TableOptions]
     question_options.check_no_questions(options, predictor.task.config, "n_best")
-    if own.top_k and not predictor.task.config.labels:
+    from pocketbert.data.tagged_texts import is_tagged_file, read_tagged
+    from pocketbert.tasks.texts import TextTask
+
+    if own.top_k and not (predictor.task.config.labels and isinstance(predictor.task, TextTask)):
         raise UserError(f"--top-k is for a model with labels; received it for {predictor.task.kind}; leave it out")
     source = own.input or "standard input"
     text, pair = table.text_column, table.pair_column
@@ -130,6 +134,8 @@ def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple
             return ({"text": text} for text in examples.texts), ["text"]
         pairs = zip(examples.texts, examples.pairs, strict=True)
         return ({"text": text, "pair": pair} for text, pair in pairs), ["text", "pair"]
+    if own.format == "auto" and is_tagged_file(source):
+        return ({"text": text} for text in read_tagged(source).texts), ["text"]
     form, lines = _detected(stream, own.format, source)
     used = {"jsonl": ("text_column", "pair_column"), "lines": ()}[form]
     shown = {"jsonl": "JSON", "lines": "lines of text"}[form]

@@ -38,7 +38,7 @@ def windows(options: Options) -> dict[str, Any]:
 
 
 def check_no_questions(options: Options, task: TaskConfig, *others: str) -> None:
-    """Checks that no option for questions is given to another model.
+    """Checks that no option for questions is given to another model; those for windows may apply to it.
 
     Args:
       options: options with this module's `OPTIONS`.
@@ -48,7 +48,11 @@ def check_no_questions(options: Options, task: TaskConfig, *others: str) -> None
     Raises:
       UserError: lists all such options.
     """
-    given = [name.replace("_", "-") for name in (*_NAMES, *others) if options.given(name)]
+    from pocketbert.tasks.registry import get_task
+
+    windows = get_task(task).window_options
+    own = ("max_length", *windows) if windows else ()
+    given = [name.replace("_", "-") for name in (*_NAMES, *others) if name not in own and options.given(name)]
     raise_if_any(
         [f"--{name} is for a model that answers questions; received one for {task.kind}" for name in given],
         options.command,

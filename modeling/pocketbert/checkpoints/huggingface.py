@@ -32,6 +32,7 @@ from pocketbert.configs import (
     EncoderConfig,
     TaskConfig,
     TaskKind,
+    TaskRules,
 )
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.json_reading import read_values
@@ -227,12 +228,17 @@ def _tasks(
                     kind=kind,
                     name=options.get("finetuning_task", ""),
                     labels=labels if rules.min_labels else (),
-                    dropout=float(dropout) if rules.head == "sentence" else 0.0,
+                    dropout=float(dropout) if _has_dropout(rules) else 0.0,
                 )
             )
         except UserError as error:
             problems.append(str(error))
     return tuple(tasks_found)
+
+
+def _has_dropout(rules: TaskRules) -> bool:
+    """Whether `classifier_dropout` is for such a head: for sentences or tokens, with labels."""
+    return rules.head == "sentence" or (rules.head == "linear" and rules.min_labels > 0)
 
 
 def _kinds(prefix: str, options: Mapping[str, Any], classifier: TaskKind, problems: list[str]) -> set[TaskKind]:
@@ -320,7 +326,7 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
     for task in tasks:
         if task.name:
             content.setdefault("finetuning_task", task.name)
-        if task.rules.head == "sentence":
+        if _has_dropout(task.rules):
             content.setdefault(dropout_key, task.dropout)
         if task.labels and "id2label" not in content:
             content["id2label"] = {str(index): label for index, label in enumerate(task.labels)}

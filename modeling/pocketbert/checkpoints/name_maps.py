@@ -55,6 +55,8 @@ def tensor_specs(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> dic
         for path, spec in _head(config, task, has_own_name=task.kind in sentence_kinds[1:]):
             if head != task.kind:
                 path = path.replace(f"heads.{task.kind}.", f"heads.{head}.")
+            # transformers calls the heads for sentences and for tokens `classifier`.
+            if head != task.kind or any(spec.name == other.name for other in specs.values()):
                 spec = dataclasses.replace(spec, name=f"heads.{head}.{spec.name}")
             specs[path] = spec
     if config.model_type == "distilbert":

@@ -23,7 +23,8 @@ class TableOptions:
     Attributes:
       text_column: column of the sentence, or of the first sentence of a pair.
       pair_column: column of the second sentence.
-      label_column: column of the label, labels or score.
+      label_column: column of the label, labels or score; for spans the member of a .jsonl file (default: spans), or the
+        number of a .conll file's column (default: the last).
       label_separator: separator of labels in a cell (multi_label).
       separator: column separator of a .csv file: one character, or tab.
       skip_bad_rows: skip and count unreadable rows and questions instead of stopping.
@@ -44,6 +45,12 @@ class TableOptions:
         """Arguments of `read_table`, except those for labels."""
         return {name: getattr(self, name) for name in ("text_column", "pair_column", "separator", "skip_bad_rows")}
 
+    @property
+    def tagged(self) -> dict[str, Any]:
+        """Arguments of `pocketbert.data.tagged` for text and labels."""
+        label = None if self.label_column == TableOptions.label_column else self.label_column
+        return {"text": self.text_column, "label": label, "skip_bad_rows": self.skip_bad_rows}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskOptions:
@@ -52,11 +59,12 @@ class TaskOptions:
     Attributes:
       task: a GLUE task (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli), or xnli, squad, squad2 or tydiqa.
       data: folder with the GLUE download, or with the files of the task.
-      train_file: instead of --task: your .csv, .tsv or .jsonl table, or a .json or .jsonl file of questions; for xnli,
-        the MultiNLI file if it is not in --data.
+      train_file: instead of --task: your .csv, .tsv or .jsonl table, a .json or .jsonl file of questions, or a .conll
+        or .jsonl file of spans; for xnli, the MultiNLI file if it is not in --data.
       dev_file: dev split in the same format, to select the checkpoint (default: a tenth of --train-file).
-      kind: kind of labels in --train-file: one class, any number of labels, or a score.
-      labels: labels in the order of the logits (default: those in the file, in alphabetical order).
+      kind: kind of labels in --train-file: one class, any number of labels, a score, or labelled spans
+        (token_classification; implied by a .conll file).
+      labels: labels in the order of the logits, or types of spans (default: those in the file, in alphabetical order).
       languages: languages of the XNLI dev set, such as en,de (default: all).
     """
 
@@ -67,7 +75,7 @@ class TaskOptions:
     data: DirectoryPath | None = None
     train_file: FilePath | None = None
     dev_file: FilePath | None = None
-    kind: Literal["classification", "multi_label", "regression"] = "classification"
+    kind: Literal["classification", "multi_label", "regression", "token_classification"] = "classification"
     labels: tuple[str, ...] | None = None
     languages: tuple[str, ...] | None = None
 
@@ -117,6 +125,7 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
     from pocketbert import data
     from pocketbert.data.glue import GLUE
     from pocketbert.data.question_tasks import QUESTION_TASKS, is_question_file
+    from pocketbert.data.tagged_texts import is_tagged_file
 
     # `problems` has checked the required options.
     folder, train_file, task = options.data or "", options.train_file or "", options.task
@@ -127,6 +136,10 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
         return data.questions(task, folder)
     if asks:
         return data.questions(train_file, dev=options.dev_file, skip_bad_rows=table.skip_bad_rows)
+    if options.kind == "token_classification" or is_tagged_file(train_file):
+        if augmented:
+            raise UserError(f"spans must have no augmented file; received {augmented}; leave --augmented-file out")
+        return data.tagged(train_file, dev=options.dev_file, label_names=options.labels, **table.tagged)
     if task == _XNLI:
         return data.xnli(folder, train=options.train_file, languages=options.languages, augmented=augmented)
     if task:

@@ -33,7 +33,8 @@ class EncodedExamples:
       word_ids: int32 `[tokens]`, including special tokens, without padding.
       type_ids: int32 `[tokens]` segments; int8 for packed text.
       offsets: int64 `[N + 1]`; example i has the tokens `offsets[i]:offsets[i + 1]`.
-      labels: see `Examples.labels`; int32 `[N, 2]` for questions on paragraphs; or None.
+      labels: see `Examples.labels`; int32 `[N, 2]` for questions on paragraphs; int32 `[N, max_length]`, -1 without a
+        label, for tags of tokens; or None.
       max_length: maximum sequence length, also of padded batches.
       pad_token_id: id of padding.
       groups: see `Examples.groups`.
@@ -53,6 +54,10 @@ class EncodedExamples:
     def unlabelled(self) -> EncodedExamples:
         """A copy without labels."""
         return replace(self, labels=None)
+
+    def with_labels(self, labels: np.ndarray) -> EncodedExamples:
+        """A copy with these labels."""
+        return replace(self, labels=labels)
 
     @property
     def lengths(self) -> np.ndarray:

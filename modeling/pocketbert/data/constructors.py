@@ -12,9 +12,11 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data import table_objects
 from pocketbert.data.examples import Examples
 from pocketbert.data.glue import glue_task, read_glue
+from pocketbert.data.iob import tags_of_types
 from pocketbert.data.question_tasks import read_questions
 from pocketbert.data.questions import QuestionFile
 from pocketbert.data.tables import LABEL_SEPARATOR, read_table
+from pocketbert.data.tagged_texts import read_tagged
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.text import text_files
 from pocketbert.data.train_dev_split import train_dev_split
@@ -221,6 +223,47 @@ def questions(
     remedy = "pass --dev-file to choose them" if folder is None else "the dev file in --data has no answers"
     train, given = _with_dev(train, given, remedy)
     return TaskData(task=task, train=train, dev=given)
+
+
+def tagged(
+    source: _Path,
+    *,
+    dev: _Path | None = None,
+    text: str = "text",
+    label: str | None = None,
+    label_names: Sequence[str] | None = None,
+    skip_bad_rows: bool = False,
+) -> TaskData:
+    """Reads texts with labelled spans, such as names: a CoNLL file, or a .jsonl file with offsets in code points.
+
+    The tags of a CoNLL file may follow IOB1, IOB2 or BIOES. The model learns IOB2.
+
+    Example:
+      ```python
+      data = pb.data.tagged("train.conll", dev="dev.conll")
+      ```
+
+    Args:
+      source: file of training sentences; for its format see `pocketbert.data.tagged_texts`.
+      dev: file to select the best checkpoint; None uses a tenth of the sentences.
+      text: member of the text in a .jsonl file.
+      label: member of the spans in a .jsonl file (None: `spans`), or number of the tags' column in a CoNLL file (None:
+        the last).
+      label_names: types of the spans; None takes those in the training file, in alphabetical order.
+      skip_bad_rows: skip unreadable sentences, and log their number.
+    Returns:
+      The task with training examples and dev split.
+    Raises:
+      UserError: a missing file, unreadable sentences, tags that no scheme allows, or a dev file with other types.
+    """
+    columns: dict[str, Any] = {"text": text, "label": label, "skip_bad_rows": skip_bad_rows}
+    train = read_tagged(source, types=label_names, **columns)
+    types = label_names or train.types
+    if not types:
+        raise UserError(f"{source}: the training sentences must have spans; received none")
+    task = TaskConfig(kind="token_classification", labels=tags_of_types(types))
+    train, split_off = _with_dev(train, None if dev is None else read_tagged(dev, types=types, **columns))
+    return TaskData(task=task, train=train, dev=split_off)
 
 
 def text(path: _Path) -> TextData:

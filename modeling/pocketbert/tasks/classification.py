@@ -132,9 +132,15 @@ class Classification(TextTask):
 
     def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions:
         """Compares predicted classes. A lead below twice the tolerance is a near tie, since two logits compete."""
-        top = np.sort(reference, axis=1)
-        near_tie = top[:, -1] - top[:, -2] <= 2 * tolerance * root_mean_square(self.centred(reference))
-        return Decisions(reference.argmax(axis=1) == answers.argmax(axis=1), near_tie, "examples")
+        return class_decisions(reference, answers, tolerance, "examples")
+
+
+def class_decisions(reference: np.ndarray, answers: np.ndarray, tolerance: float, counted: str) -> Decisions:
+    """Compares the best classes of logits [N, classes]; see `Task.decisions`."""
+    top = np.sort(reference, axis=1)
+    scale = root_mean_square(reference - reference.mean(axis=1, keepdims=True))
+    near_tie = top[:, -1] - top[:, -2] <= 2 * tolerance * scale
+    return Decisions(reference.argmax(axis=1) == answers.argmax(axis=1), near_tie, counted)
 
 
 def probabilities_of(logits: np.ndarray) -> np.ndarray:

@@ -61,20 +61,8 @@ class MaskedLMHead(tf_keras.layers.Layer):
         return {"prediction_logits": self(encoded, training=training)}
 
     def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
-        """Keeps only the positions with a label, as a list.
-
-        Keras weights a batch by its rows. With one row per masked token, `evaluate` gives the mean over masked tokens
-        for every batch size. Keras averages the means of the replicas; scaling the gradient makes it that of the mean
-        over all masked tokens.
-        """
-        ((name, (logits, labels, weights)),) = labelled.items()
-        counted = is_labelled(labels)
-        if weights is not None:
-            # Weights are per example or per position.
-            weights = tf.reshape(weights, [tf.shape(labels)[0], -1])
-            weights = tf.boolean_mask(tf.broadcast_to(weights, tf.shape(labels)), counted)
-        logits = _with_gradient_times(_share_of_replicas(counted), tf.boolean_mask(logits, counted))
-        return {name: Labelled(logits, tf.boolean_mask(labels, counted), weights)}
+        """Keeps only the positions with a label, as a list."""
+        return only_labelled(labelled)
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """Cross-entropy against token ids [B, S] or [B, P], in nats per token; negative labels are ignored."""
@@ -109,8 +97,24 @@ class MaskedLM(Task):
         return masked_mean(losses, is_labelled(labels))
 
 
+def only_labelled(labelled: Mapping[str, Labelled]) -> dict[str, Labelled]:
+    """Keeps only the positions of one output that have a label, as a list.
+
+    Keras weights a batch by its rows. With one row per label, `evaluate` gives the mean over labels for every batch
+    size. Keras averages the means of the replicas; scaling the gradient makes it that of the mean over all labels.
+    """
+    ((name, (logits, labels, weights)),) = labelled.items()
+    counted = is_labelled(labels)
+    if weights is not None:
+        # Weights are per example or per position.
+        weights = tf.reshape(weights, [tf.shape(labels)[0], -1])
+        weights = tf.boolean_mask(tf.broadcast_to(weights, tf.shape(labels)), counted)
+    logits = _with_gradient_times(_share_of_replicas(counted), tf.boolean_mask(logits, counted))
+    return {name: Labelled(logits, tf.boolean_mask(labels, counted), weights)}
+
+
 def is_labelled(labels: tf.Tensor) -> tf.Tensor:
-    """Whether positions have a masked token: bool, in the shape of `labels`.
+    """Whether positions have a label: bool, in the shape of `labels`.
 
     Negative labels mark positions without: -1 in `pocketbert.data`, -100 in transformers.
     """

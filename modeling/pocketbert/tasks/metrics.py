@@ -1,4 +1,4 @@
-"""Metrics from scikit-learn and SciPy as fractions of one, and scores beside those of a baseline.
+"""Metrics from scikit-learn, SciPy and seqeval as fractions of one, and scores beside those of a baseline.
 
 Undefined metrics are 0.0, so that a run can continue: Matthews correlation of constant predictions or labels
 (scikit-learn's value), F1 without a positive label or prediction (as in GLUE's reference code), and Pearson and
@@ -84,6 +84,8 @@ METRICS: dict[str, Callable[..., float]] = {
     "macro_f1": _macro_f1,
     "subset_accuracy": _subset_accuracy,
 }
+# Of spans in tagged texts, except for the accuracy of tags.
+TAG_METRICS = ("f1", "precision", "recall", "accuracy")
 MULTI_LABEL_METRICS = ("micro_f1", "macro_f1", "subset_accuracy")
 
 
@@ -190,6 +192,36 @@ def label_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndar
         "by_label": {
             name: {"precision": float(p[0]), "recall": float(r[0]), "f1": float(f[0]), "support": int(s[0])}
             for name, (p, r, f, s) in found.items()
+        }
+    }
+
+
+def tag_scores(names: Sequence[str], gold: list[list[str]], predicted: list[list[str]]) -> dict[str, float]:
+    """Metrics from seqeval, which counts as conlleval does, as fractions of one.
+
+    Args:
+      names: names in `TAG_METRICS`.
+      gold: tags of the words of each text.
+      predicted: as `gold`.
+    """
+    from seqeval.metrics import accuracy_score
+    from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
+
+    precision, recall, f1, _ = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)
+    values = {"f1": f1, "precision": precision, "recall": recall, "accuracy": accuracy_score(gold, predicted)}
+    return {name: float(values[name]) for name in names}
+
+
+def tag_results(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
+    """Scores per type of span, from seqeval, for `Scores.classes`."""
+    from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
+
+    types = sorted({label for tags in (gold, predicted) for label, _, _ in get_entities(tags)})
+    columns = precision_recall_fscore_support(gold, predicted, average=None, zero_division=0)
+    return {
+        "by_label": {
+            name: {"precision": float(precision), "recall": float(recall), "f1": float(f1), "support": int(support)}
+            for name, precision, recall, f1, support in zip(types, *columns, strict=True)
         }
     }
 

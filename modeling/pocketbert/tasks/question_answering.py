@@ -184,6 +184,7 @@ class QuestionRows:
         self._windows = make_windows(self._questions, tokenizer, options)
         self.encoded = as_examples(self._windows, options.max_length, tokenizer.pad_token_id)
         self._scorer = squad_scorer(data.num_impossible > 0)
+        self.decided = None
 
     def __len__(self) -> int:
         return len(self._questions)

@@ -225,6 +225,7 @@ class TextRows:
         taken = data if most is None else data.select(evenly(len(data), most))
         self.encoded = encode(taken, tokenizer, max_length, show_progress=False)
         self._task, self._labels = task, taken.labels
+        self.decided = None
 
     def __len__(self) -> int:
         return len(self.encoded)

@@ -22,6 +22,7 @@ LENGTHS = (11, 7, 4)
 CLASSIFICATION = TaskConfig(kind="classification", labels=("bad", "so so", "good"))
 MULTI_LABEL = TaskConfig(kind="multi_label", labels=("short", "funny", "sad", "true"))
 SPAN = TaskConfig(kind="span", dropout=0.0)
+TOKENS = TaskConfig(kind="token_classification", labels=("O", "B-PER", "I-PER"), dropout=0.3)
 MASKED_LM = TaskConfig(kind="masked_lm", dropout=0.0)
 NEXT_SENTENCE = TaskConfig(kind="next_sentence", dropout=0.0)
 
@@ -29,6 +30,10 @@ CASES = {
     "TFBertModel": (tiny_bert(), ()),
     "TFBertForSequenceClassification": (tiny_bert(activation="relu"), (CLASSIFICATION,)),
     "TFBertForQuestionAnswering": (tiny_bert(pooler="none"), (SPAN,)),
+    "TFBertForTokenClassification": (tiny_bert(pooler="none"), (TOKENS,)),
+    "TFRobertaForTokenClassification": (tiny_roberta(pooler="none"), (TOKENS,)),
+    "TFMobileBertForTokenClassification": (tiny_mobilebert(), (TOKENS,)),
+    "TFDistilBertForTokenClassification": (tiny_distilbert(), (TOKENS,)),
     "TFBertForPreTraining": (tiny_bert(activation="gelu_tanh"), (MASKED_LM, NEXT_SENTENCE)),
     "TFRobertaModel": (tiny_roberta(), ()),
     "TFRobertaForSequenceClassification": (tiny_roberta(pooler="none"), (CLASSIFICATION,)),
@@ -113,6 +118,7 @@ def test_their_class_gives_our_answers(name, tmp_path):
             assert_close(answers["pooled_output"][:, None], expected.pooler_output[:, None])
     for output, answer in answers.items() if tasks else ():
         names = {"prediction_logits": "logits" if "MaskedLM" in class_name else "prediction_logits"}
+        names["token_logits"] = "logits"
         other = expected[names.get(output, output)]
         if answer.shape.rank == 1:
             other = other[:, 0]
@@ -136,6 +142,8 @@ def test_files_of_their_tensorflow_classes_are_read(name, safetensors, tmp_path)
     assert files == {"config.json", "model.safetensors" if safetensors else "tf_model.h5"}
     found = read_directory(tmp_path / "theirs")
     assert (found.config, [task.kind for task in found.tasks]) == (config, [task.kind for task in tasks])
+    if tasks == (TOKENS,):
+        assert found.tasks == tasks
     assert found.tensors.keys() == tensors.keys()
     for path, tensor in tensors.items():
         np.testing.assert_array_equal(found.tensors[path], tensor, err_msg=path)

@@ -1,0 +1,129 @@
+"""Tags of words that mark spans: IOB1, IOB2 and BIOES.
+
+A tag is `O` or a prefix and a type, such as `B-LOC`. IOB1 (Ramshaw and Marcus 1995) has I- for each word of a span, and
+B- only for the first word of a span that follows another one of its type. IOB2 has B- for the first word of each span.
+BIOES also has E- for the last word and S- for a span of one word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pocketbert.errors import UserError
+
+OUTSIDE = "O"
+SCHEMES = ("IOB1", "IOB2", "BIOES")
+_PREFIXES = "BIES"
+
+
+class WordSpan(NamedTuple):
+    """A span of words.
+
+    Attributes:
+      first: index of the first word.
+      last: index of the last word.
+      label: type of the span.
+    """
+
+    first: int
+    last: int
+    label: str
+
+
+class _Violation(NamedTuple):
+    line: int
+    reason: str
+
+
+def is_tag(text: str) -> bool:
+    """Whether a text is `O`, or a prefix and a type."""
+    return text == OUTSIDE or (text[:1] in _PREFIXES and text[1:2] == "-" and len(text) > 2)
+
+
+def type_of(tag: str) -> str:
+    """The type of a tag; empty for `O`."""
+    return "" if tag == OUTSIDE else tag[2:]
+
+
+def tags_of_types(types: Sequence[str]) -> tuple[str, ...]:
+    """The IOB2 tags of some types, in the order of a new model's logits."""
+    return OUTSIDE, *(f"{prefix}-{each}" for each in types for prefix in "BI")
+
+
+def prefixed(label: str) -> str:
+    """A model's label as a tag; labels without a prefix, such as `LOC`, are read as `I-LOC`."""
+    return label if is_tag(label) else f"I-{label}"
+
+
+def spans_of(tags: Sequence[str]) -> list[WordSpan]:
+    """The spans of a sentence's tags, by the rules of conlleval (as seqeval implements them).
+
+    They decode IOB1, IOB2 and BIOES, and give every other sequence a meaning: a type that changes starts a span.
+
+    Args:
+      tags: tags of the words.
+    """
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    return [WordSpan(first, last, label) for label, first, last in get_entities(list(tags))]
+
+
+def iob2(spans: Sequence[WordSpan], count: int) -> list[str]:
+    """The IOB2 tags of `count` words with these spans, which do not overlap."""
+    tags = [OUTSIDE] * count
+    for first, last, label in spans:
+        tags[first : last + 1] = [f"B-{label}", *[f"I-{label}"] * (last - first)]
+    return tags
+
+
+class SchemeCheck:
+    """Finds the schemes that allow all sentences of a file.
+
+    Args:
+      source: path of the file, for messages.
+    """
+
+    def __init__(self, source: object) -> None:
+        self._source = source
+        self._violations: dict[str, _Violation] = {}
+
+    def add(self, tags: Sequence[str], lines: Sequence[int]) -> None:
+        """Checks a sentence.
+
+        Args:
+          tags: tags of the words.
+          lines: number of each word's line.
+        """
+        before = OUTSIDE
+        for tag, line in zip([*tags, None], [*lines, lines[-1]], strict=True):
+            for scheme in SCHEMES:
+                if scheme not in self._violations and not _follows(scheme, before, tag or OUTSIDE):
+                    self._violations[scheme] = _Violation(line, f"{tag or 'the end of the sentence'} after {before}")
+            before = tag or OUTSIDE
+
+    def raise_if_none(self) -> None:
+        """Raises a `UserError` with the line that the last scheme forbids, unless a scheme allows all sentences."""
+        if len(self._violations) < len(SCHEMES):
+            return
+        last = max(violation.line for violation in self._violations.values())
+        reasons = ", ".join(
+            f"{scheme} forbids {violation.reason}" + ("" if violation.line == last else f" in line {violation.line}")
+            for scheme, violation in self._violations.items()
+        )
+        raise UserError(
+            f"{self._source}: line {last}: the tags must follow IOB1, IOB2 or BIOES; received tags that no scheme "
+            f"allows ({reasons}); use one scheme in the whole file"
+        )
+
+
+def _follows(scheme: str, before: str, tag: str) -> bool:
+    """Whether a scheme allows `tag` after `before`; `O` stands for both ends of a sentence."""
+    inside = before[:1] in ("B", "I")
+    same_type = before != OUTSIDE and tag != OUTSIDE and type_of(before) == type_of(tag)
+    if scheme == "BIOES":
+        return tag[:1] in "IE" and same_type if inside else tag[:1] in "OBS"
+    if tag[:1] in "ES":
+        return False
+    forbidden = "B" if scheme == "IOB1" else "I"
+    return not tag.startswith(forbidden) or (inside and same_type)

@@ -1,0 +1,380 @@
+"""Token classification: a tag for each word, and spans of words such as names."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.examples import Examples, evenly
+from pocketbert.data.iob import OUTSIDE, WordSpan, iob2, prefixed, spans_of, type_of
+from pocketbert.data.tagged_texts import TaggedTexts, plain_texts, read_tagged
+from pocketbert.data.windows import WindowOptions
+from pocketbert.errors import UserError
+from pocketbert.layers.core import Dense
+from pocketbert.layers.dropout import Dropout
+from pocketbert.layers.loss_normalization import masked_mean
+from pocketbert.tasks.base import Decisions, Forward, Outputs, SupervisedTask
+from pocketbert.tasks.classification import class_decisions, probabilities_of
+from pocketbert.tasks.masked_lm import is_labelled, only_labelled
+from pocketbert.tasks.metrics import TAG_METRICS, Scores, tag_results, tag_scores
+from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers
+from pocketbert.tasks.texts import texts_and_pairs
+
+_OUTPUT = "token_logits"
+_UNLABELLED = -1
+_TEXTS_A_CALL = 4096
+
+
+class TokenClassificationHead(tf_keras.layers.Layer):
+    """One logit per label and token, as in transformers' token classifiers.
+
+    Args:
+      config: architecture of the encoder.
+      task: a token-classification task.
+    """
+
+    def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
+        super().__init__()
+        self.dropout = Dropout(task.dropout)
+        self.output_projection = Dense(config.hidden_size, len(task.labels))
+
+    def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
+        """Maps the encoder's outputs to float32 [B, S, labels]."""
+        x = self.dropout(encoded["sequence_output"], training=training)
+        return tf.cast(self.output_projection(x), tf.float32)
+
+    def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
+        """`token_logits`, float32 [B, S, labels]."""
+        return {_OUTPUT: self(encoded, training=training)}
+
+    def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
+        """Keeps only the tokens with a label, as a list; see `masked_lm.only_labelled`."""
+        width = tf.shape(inputs["input_mask"])[1]
+        return only_labelled({name: each._replace(labels=each.labels[:, :width]) for name, each in labelled.items()})
+
+    def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
+        """Cross-entropy against tag indices [B, S], in nats per word; negative labels are ignored."""
+        return {_OUTPUT: CrossEntropy("tag indices")}
+
+
+class TokenClassification(SupervisedTask):
+    """Labels spans of words. The first token of a word carries its tag (Devlin et al. 2019, section 5.3)."""
+
+    kind = "token_classification"
+    output_names = (_OUTPUT,)
+    per_token = True
+    pipeline_tag = "token-classification"
+    default_max_length = 128
+    window_options = ("stride",)
+    centred_by_example = True
+
+    @property
+    def default_metrics(self) -> tuple[tuple[str, ...], str]:
+        """Micro-averaged F1, precision and recall of spans, and accuracy of tags, as conlleval prints them."""
+        return TAG_METRICS, TAG_METRICS[0]
+
+    @property
+    def num_logits(self) -> int:
+        """One logit per label."""
+        return len(self.config.labels)
+
+    def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
+        """Removes a tanh pooler, which would be neither read nor trained. transformers' token classifiers have none."""
+        return encoder.replace(pooler="none") if encoder.pooler == "tanh" else encoder
+
+    def head(self, encoder: EncoderConfig) -> TokenClassificationHead:
+        """A head with one logit per label and token."""
+        return TokenClassificationHead(encoder, self.config)
+
+    def loss(
+        self,
+        outputs: Mapping[str, tf.Tensor],
+        labels: tf.Tensor,
+        mask: tf.Tensor,
+        weights: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Mean cross-entropy over words, in nats. Labels are tag indices, int32 [B, at least S]; negative: no label."""
+        logits = outputs[_OUTPUT]
+        labels = labels[:, : tf.shape(mask)[1]]
+        factors = tf.ones_like(labels, tf.float32) * (1.0 if weights is None else weights[:, tf.newaxis])
+        # One row per token, so that counting the weights does not run the network; see `MaskedLM.loss`.
+        labels = tf.reshape(labels, [-1])
+        logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
+        return masked_mean(losses * tf.reshape(factors, [-1]), is_labelled(labels))
+
+    def read(self, path: str | os.PathLike[str], **columns: Any) -> TaggedTexts:
+        """Reads a CoNLL or .jsonl file; for `columns` see `read_tagged`."""
+        return read_tagged(path, types=self.types, **columns)
+
+    @property
+    def types(self) -> list[str]:
+        """Types of the spans, in the order of the labels."""
+        tags = [prefixed(label) for label in self.config.labels if label != OUTSIDE]
+        return list(dict.fromkeys(map(type_of, tags)))
+
+    def check_data(self, data: Any) -> None:
+        """Checks that the data are `TaggedTexts`."""
+        if not isinstance(data, TaggedTexts):
+            raise UserError(f"the examples must be the task's; received {data.source} for {self.kind}")
+
+    def encode(self, data: TaggedTexts, tokenizer: Any, max_length: int, **windows: Any) -> EncodedExamples:
+        """Encodes one row per window. Labels: tag indices [rows, max_length], -1 except for first tokens of words.
+
+        A word has its label in one window, that of its maximum context.
+        """
+        return self.rows(data, tokenizer, max_length, **windows).labelled_rows()
+
+    def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> TaggedRows:
+        """Encodes one row per window of the texts, which may be unlabelled `Examples`."""
+        if isinstance(data, Examples):
+            data = plain_texts(data.texts, data.source)
+        taken = data if most is None else data.select(evenly(len(data), most))
+        return TaggedRows(self, taken, tokenizer, WindowOptions(max_length=max_length, **windows))
+
+    def evaluator(
+        self,
+        forward: Forward,
+        data: TaggedTexts,
+        tokenizer: Any,
+        max_length: int,
+        *,
+        metrics: Sequence[str] | None = None,
+        choose_threshold: bool = False,
+        show_progress: bool = False,
+        **windows: Any,
+    ) -> TokenEvaluator:
+        """See `SupervisedTask.evaluator`. There is no threshold to choose."""
+        self.check_data(data)
+        rows = self.rows(data, tokenizer, max_length, **windows)
+        return TokenEvaluator(self, forward, rows, metrics or self.metrics, show_progress=show_progress)
+
+    def with_baseline(
+        self,
+        data: TaggedTexts,
+        metrics: Mapping[str, float],
+        names: Sequence[str] | None = None,
+        main_metric: str | None = None,
+    ) -> Scores:
+        """See `SupervisedTask.with_baseline`. The baseline finds no span."""
+        assert data.tags is not None
+        names = names or self.metrics
+        nothing = [[OUTSIDE] * len(tags) for tags in data.tags]
+        return Scores(
+            main_metric=main_metric or (self.main_metric if self.main_metric in names else names[0]),
+            metrics=metrics,
+            baseline={"answer": "never a span", "metrics": tag_scores(names, data.tags, nothing)},
+        )
+
+    def predict(
+        self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **windows: Any
+    ) -> list[dict[str, Any]]:
+        """Finds the spans of texts; long texts are read in windows.
+
+        Args:
+          inputs: texts.
+          forward: see `SupervisedTask.predict`.
+          tokenizer: see `SupervisedTask.predict`.
+          max_length: see `SupervisedTask.predict`.
+          **windows: options in `window_options`.
+
+        Returns:
+          `spans`: each has `text`, `label`, its offsets `start` and `end` in code points, and `probability`, the mean
+          over its words.
+        """
+        texts, pairs = texts_and_pairs(inputs)
+        if pairs is not None:
+            raise UserError(f"inputs must be texts; received a pair, {inputs[0]!r:.80}; pass one text each")
+        found = []
+        for start in range(0, len(texts), _TEXTS_A_CALL):
+            data = plain_texts(texts[start : start + _TEXTS_A_CALL], "the texts")
+            rows = self.rows(data, tokenizer, max_length, **windows)
+            found += [{"spans": spans} for spans in rows.spans(check_finite_answers(forward(rows.encoded)))]
+        return found
+
+    def centred(self, output: np.ndarray) -> np.ndarray:
+        """Subtracts the mean over labels, which softmax ignores."""
+        return output - output.mean(axis=-1, keepdims=True)
+
+    def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions:
+        """Compares predicted tags; see `Classification.decisions`."""
+        return class_decisions(reference, answers, tolerance, "tokens")
+
+
+class TaggedRows:
+    """Windows of texts as rows; see `Rows`.
+
+    Args:
+      task: the task.
+      data: the texts, labelled or not.
+      tokenizer: tokenizer of the network.
+      options: options of the windows.
+
+    Attributes:
+      data: the texts.
+      encoded: the rows, without labels.
+      decided: int64, places of the tokens that carry the tag of a word.
+    """
+
+    def __init__(self, task: TokenClassification, data: TaggedTexts, tokenizer: Any, options: WindowOptions) -> None:
+        self._task, self.data = task, data
+        frame = tokenizer.frame
+        room = options.max_length - frame.num_special_tokens(pairs=False)
+        step = min(options.stride or options.max_length // 3, room)
+        word_ids, lengths = [], []
+        # For each word the place of its first token among all rows' tokens; -1 without a token.
+        self._places: list[np.ndarray] = []
+        total = 0
+        for words, ids, starts in _tokenized(data, tokenizer):
+            # The first token that starts inside the word.
+            first = np.searchsorted(starts, words[:, 0])
+            inside = first < len(starts)
+            inside[inside] = starts[first[inside]] < words[inside, 1]
+            begins = np.arange(1 - min(room - len(ids), 0) // step) * step
+            ends = np.minimum(begins + room, len(ids))
+            window = _most_context(first, begins, ends)
+            offsets = total + np.cumsum([0, *(ends - begins + 2)])
+            self._places.append(np.where(inside, offsets[window] + 1 + first - begins[window], -1))
+            for begin, end in zip(begins, ends, strict=True):
+                word_ids.append(np.concatenate([[frame.first], ids[begin:end], [frame.last]]))
+            lengths += (ends - begins + 2).tolist()
+            total = int(offsets[-1])
+        ids_of_rows = np.concatenate(word_ids).astype(np.int32)
+        self.encoded = EncodedExamples(
+            word_ids=ids_of_rows,
+            type_ids=np.zeros_like(ids_of_rows),
+            offsets=np.cumsum([0, *lengths]).astype(np.int64),
+            labels=None,
+            max_length=options.max_length,
+            pad_token_id=int(tokenizer.pad_token_id),
+        )
+        every = np.concatenate([*self._places, np.zeros(0, np.int64)])
+        self.decided = every[every >= 0]
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def gold(self) -> list[list[str]]:
+        """The tags of the data."""
+        assert self.data.tags is not None
+        return self.data.tags
+
+    def labelled_rows(self) -> EncodedExamples:
+        """The rows with labels; see `TokenClassification.encode`."""
+        labels = self._task.config.labels
+        index = {label: position for position, label in enumerate(labels)}
+        flat = np.full(len(self.encoded.word_ids), _UNLABELLED, np.int32)
+        for tags, places in zip(self.gold, self._places, strict=True):
+            unknown = set(tags) - index.keys()
+            if unknown:
+                raise UserError(
+                    f"to train, the labels must be IOB2 tags; the model's labels {', '.join(labels)[:200]} lack "
+                    f"{', '.join(sorted(unknown))[:200]} of {self.data.source}; fine-tune a new head"
+                )
+            flat[places[places >= 0]] = [index[tag] for tag, place in zip(tags, places, strict=True) if place >= 0]
+        lengths = self.encoded.lengths
+        padded = np.full((len(lengths), self.encoded.max_length), _UNLABELLED, np.int32)
+        padded[np.arange(self.encoded.max_length) < lengths[:, np.newaxis]] = flat
+        return self.encoded.with_labels(padded)
+
+    def tags(self, outputs: Outputs) -> list[list[str]]:
+        """The predicted IOB2 tags of the words of each text; `O` for words without a token.
+
+        Models with other schemes have the same spans, and sequences that IOB2 does not allow get a meaning; see
+        `iob.spans_of`.
+        """
+        names = [prefixed(label) for label in self._task.config.labels]
+        best = outputs[_OUTPUT].argmax(axis=-1)
+        given = [[names[best[place]] if place >= 0 else OUTSIDE for place in places] for places in self._places]
+        return [iob2(spans_of(tags), len(tags)) for tags in given]
+
+    def spans(self, outputs: Outputs) -> list[list[dict[str, Any]]]:
+        """The predicted spans of each text; see `TokenClassification.predict`."""
+        probability = probabilities_of(outputs[_OUTPUT]).max(axis=1)
+        found = []
+        for text, words, places, tags in zip(
+            self.data.texts, self.data.words, self._places, self.tags(outputs), strict=True
+        ):
+            found.append(
+                [
+                    {
+                        "text": text[words[first, 0] : words[last, 1]],
+                        "label": label,
+                        "start": int(words[first, 0]),
+                        "end": int(words[last, 1]),
+                        "probability": round(float(probability[places[first : last + 1]].mean()), 6),
+                    }
+                    for first, last, label in spans_of(tags)
+                ]
+            )
+        return found
+
+    def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray]:
+        """See `Rows.score`. A text counts its correct spans, minus its wrong ones."""
+        predicted = self.tags(outputs)
+        right = [
+            2 * len(wanted & found) - len(found)
+            for wanted, found in zip(map(_span_set, self.gold), map(_span_set, predicted), strict=True)
+        ]
+        return tag_scores([metric], self.gold, predicted)[metric], np.asarray(right, np.float64)
+
+
+class TokenEvaluator:
+    """Scores a network on tagged texts; see `SupervisedTask.evaluator`."""
+
+    def __init__(
+        self,
+        task: TokenClassification,
+        forward: Forward,
+        rows: TaggedRows,
+        metrics: Sequence[str],
+        *,
+        show_progress: bool = False,
+    ) -> None:
+        self.task: TaskConfig = task.config
+        self._task, self._forward, self._rows, self._metrics = task, forward, rows, metrics
+        self._show_progress = show_progress
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """See `Evaluator.metrics`."""
+        return tag_scores(self._metrics, self._rows.gold, self._predictions(when))
+
+    def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
+        """See `Evaluator.scores`. Includes the scores per type; without `metrics`, computes them."""
+        predicted = self._predictions("at the end")
+        found = tag_scores(self._metrics, self._rows.gold, predicted) if metrics is None else metrics
+        scores = self._task.with_baseline(self._rows.data, found, self._metrics, main_metric)
+        return dataclasses.replace(scores, classes=tag_results(self._rows.gold, predicted))
+
+    def _predictions(self, when: str) -> list[list[str]]:
+        return self._rows.tags(check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress)))
+
+
+def _span_set(tags: Sequence[str]) -> set[WordSpan]:
+    return {*spans_of(tags)}
+
+
+def _tokenized(data: TaggedTexts, tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Words, token ids and the tokens' starts in code points of each text."""
+    for chunk in range(0, len(data), _TEXTS_A_CALL):
+        tokens = tokenizer.tokenize_with_offsets(data.texts[chunk : chunk + _TEXTS_A_CALL])
+        ids, starts = tokens.ids.values.numpy(), tokens.starts.values.numpy()
+        splits = tokens.ids.row_splits.numpy()
+        for words, begin, end in zip(data.words[chunk : chunk + _TEXTS_A_CALL], splits, splits[1:], strict=False):
+            yield words, ids[begin:end], starts[begin:end]
+
+
+def _most_context(tokens: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The window with the most tokens on the shorter side of each token; the first one for ties."""
+    left = tokens[:, np.newaxis] - begins
+    right = ends - 1 - tokens[:, np.newaxis]
+    return np.minimum(left, right).argmax(axis=1)

@@ -1,0 +1,168 @@
+"""Token classification. Oracles: transformers' pipeline rules written out, seqeval, counts by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import tiny_finetuning
+
+import pocketbert as pb
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import Examples
+from pocketbert.data.tagged_texts import plain_texts, read_tagged
+from pocketbert.errors import UserError
+from pocketbert.tasks.metrics import tag_results, tag_scores
+from pocketbert.tasks.predictor import model_predictor
+from pocketbert.tasks.registry import get_task
+from pocketbert.tasks.token_classification import TaggedRows, TokenClassification
+
+VOCABULARY = [*tiny_finetuning.SPECIAL, *"new york ##er ##s lives in un ##aff ##able a b c d e f g h . , ü".split()]
+TASK = TaskConfig(kind="token_classification", labels=("O", "B-LOC", "I-LOC", "B-PER", "I-PER"), dropout=0.2)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    path.write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    # Letters keep their accents, as ü is in the vocabulary.
+    return pb.WordPieceTokenizer(path, lowercase=True, strip_accents=False)
+
+
+def task_of(*labels: str) -> TokenClassification:
+    task = get_task(TaskConfig(kind="token_classification", labels=labels or TASK.labels))
+    assert isinstance(task, TokenClassification)
+    return task
+
+
+def conll(path: Path, *sentences: str) -> Any:
+    """Sentences of `word/tag` pairs."""
+    lines = ["".join(each.replace("/", "\t") + "\n" for each in sentence.split()) for sentence in sentences]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return read_tagged(path)
+
+
+def outputs_of(rows: TaggedRows, tags: dict[str, str]) -> dict[str, np.ndarray]:
+    """Logits that give each token of `tags` its tag, and all others `O`."""
+    labels = rows._task.config.labels
+    wanted = [labels.index(tags.get(VOCABULARY[id], "O")) for id in rows.encoded.word_ids]
+    return {"token_logits": np.eye(len(labels), dtype=np.float32)[wanted]}
+
+
+def test_first_token_carries_the_label(tokenizer: Any, tmp_path: Path) -> None:
+    data = conll(tmp_path / "a.conll", "New/B-LOC Yorkers/I-LOC lives/O", "unaffable/B-PER")
+    encoded = task_of().encode(data, tokenizer, 9)
+    words = " ".join(VOCABULARY[id] for id in encoded.word_ids)
+    assert words == "[CLS] new york ##er ##s lives [SEP] [CLS] un ##aff ##able [SEP]"
+    assert encoded.lengths.tolist() == [7, 5]
+    assert encoded.labels is not None
+    assert encoded.labels.tolist() == [[-1, 1, 2, -1, -1, 0, -1, -1, -1], [-1, 3, *[-1] * 7]]
+
+
+@pytest.mark.parametrize("stride", [None, 1, 2, 3, 100])
+def test_each_word_has_one_window(stride: int | None, tokenizer: Any, tmp_path: Path) -> None:
+    data = conll(tmp_path / "a.conll", " ".join(f"{each}/O" for each in "abcdefgh" * 3), "a/B-LOC", "unaffable/O " * 5)
+    rows = task_of().rows(data, tokenizer, 8, stride=stride)
+    assert rows.encoded.lengths.max() == 8
+    ids = [VOCABULARY[id] for id in rows.encoded.word_ids[rows.decided]]
+    assert ids == [*"abcdefgh" * 3, "a", *["un"] * 5]
+    labels = rows.labelled_rows().labels
+    assert labels is not None and (labels >= 0).sum() == len(ids) and (labels == 1).sum() == 1
+    # A window away from both ends of the text gives no label to its first or last token, unless windows do not overlap.
+    if stride in (1, 2):
+        inner = labels[3, 1:7]
+        assert inner[0] == inner[-1] == -1 and (inner == 0).any()
+
+
+def test_offsets_count_code_points(tokenizer: Any) -> None:
+    texts = ["🙂🙂 in  New York, a", "Ü lives .", ""]
+    data = plain_texts(texts, "here")
+    rows = task_of().rows(data, tokenizer, 12)
+    found = rows.spans(outputs_of(rows, {"new": "B-LOC", "york": "I-LOC", "ü": "B-PER", ",": "B-PER"}))
+    (place, comma), (person,), nothing = found
+    assert (place["text"], place["start"], place["end"], place["label"]) == ("New York", 7, 15, "LOC")
+    assert (comma["start"], comma["end"]) == (15, 16) and nothing == []
+    assert (person["text"], person["start"], person["end"]) == ("Ü", 0, 1)
+    # Softmax of one logit of 1 among 5.
+    assert place["probability"] == pytest.approx(np.e / (np.e + 4), abs=1e-6)
+
+
+def test_examples_without_labels_are_read(tokenizer: Any) -> None:
+    rows = task_of().rows(Examples(["new york", "a"], None, None, ["0", "1"], "here"), tokenizer, 8)
+    assert len(rows) == 2 and rows.decided.tolist() == [1, 2, 5]
+
+
+@pytest.mark.parametrize(
+    ("labels", "tags"),
+    [
+        (("O", "B-LOC", "I-LOC"), {"new": "B-LOC", "york": "I-LOC", "a": "B-LOC", "b": "B-LOC"}),
+        (("I-LOC", "B-LOC", "O"), {"new": "I-LOC", "york": "I-LOC", "a": "I-LOC", "b": "B-LOC"}),
+        (
+            ("O", "B-LOC", "I-LOC", "E-LOC", "S-LOC"),
+            {"new": "B-LOC", "york": "E-LOC", "a": "S-LOC", "b": "S-LOC"},
+        ),
+    ],
+    ids=["IOB2", "IOB1", "BIOES"],
+)
+def test_models_of_each_scheme_score(
+    labels: tuple[str, ...], tags: dict[str, str], tokenizer: Any, tmp_path: Path
+) -> None:
+    data = conll(tmp_path / "a.conll", "New/B-LOC York/I-LOC lives/O", "a/B-LOC b/B-LOC ./O")
+    task = task_of(*labels)
+    assert task.types == ["LOC"]
+    rows = task.rows(data, tokenizer, 9)
+    right = outputs_of(rows, tags)
+    assert rows.score(right, "f1")[0] == rows.score(right, "accuracy")[0] == 1
+    # One of three spans is lost and one is wrong.
+    wrong = outputs_of(rows, {**tags, "a": "O", ".": tags["b"]})
+    assert rows.score(wrong, "precision")[0] == pytest.approx(2 / 3)
+    assert rows.score(wrong, "recall")[0] == pytest.approx(2 / 3)
+    assert rows.score(wrong, "f1")[1].tolist() == [1, 0]  # type: ignore[union-attr]
+
+
+def test_labels_without_prefix_are_types(tokenizer: Any) -> None:
+    task = task_of("O", "LOC", "PER")
+    rows = task.rows(plain_texts(["new york a b"], "here"), tokenizer, 9)
+    (found,) = rows.spans(outputs_of(rows, {"new": "LOC", "york": "LOC", "a": "PER"}))
+    assert [(span["text"], span["label"]) for span in found] == [("new york", "LOC"), ("a", "PER")]
+
+
+def test_training_needs_iob2_labels(tokenizer: Any, tmp_path: Path) -> None:
+    data = conll(tmp_path / "a.conll", "a/B-LOC")
+    with pytest.raises(UserError, match="the labels must be IOB2 tags; the model's labels O, I-LOC lack B-LOC"):
+        task_of("O", "I-LOC").encode(data, tokenizer, 9)
+
+
+def test_scores_of_conlleval_by_hand() -> None:
+    gold = [["B-A", "I-A", "O", "B-B"], ["B-A", "O"], ["O", "O", "O"]]
+    found = [["B-A", "I-A", "O", "B-A"], ["B-A", "I-A"], ["O", "B-B", "O"]]
+    # One of four predicted spans is right, of three.
+    expected = {"f1": 2 / 7, "precision": 1 / 4, "recall": 1 / 3, "accuracy": 6 / 9}
+    assert tag_scores([*expected], gold, found) == pytest.approx(expected)
+    by_label = tag_results(gold, found)["by_label"]
+    assert by_label["A"] == pytest.approx({"precision": 1 / 3, "recall": 1 / 2, "f1": 0.4, "support": 2})
+    assert by_label["B"] == {"precision": 0, "recall": 0, "f1": 0, "support": 1}
+    nothing = [["O"] * len(tags) for tags in gold]
+    assert tag_scores(["f1", "accuracy"], gold, nothing) == pytest.approx({"f1": 0, "accuracy": 5 / 9})
+    assert tag_scores(["f1"], nothing, nothing) == {"f1": 0} and tag_results(nothing, nothing) == {"by_label": {}}
+
+
+def test_two_heads_of_one_name_are_stored(tmp_path: Path) -> None:
+    tasks = (TaskConfig(kind="classification", labels=("no", "yes")), TASK)
+    model = pb.from_preset(tiny.BERT, tasks, seed=1)
+    model.save_pretrained(tmp_path / "model")
+    again = pb.from_pretrained(tmp_path / "model")
+    assert again.tasks == tasks
+    for path, variable in model.weights_by_path().items():
+        np.testing.assert_array_equal(again.weights_by_path()[path], variable, err_msg=path)
+
+
+def test_pairs_are_refused(tokenizer: Any) -> None:
+    predictor = model_predictor(pb.from_preset(tiny.BERT, [TASK], tokenizer=tokenizer, seed=1), max_length=9)
+    with pytest.raises(UserError, match="inputs must be texts; received a pair"):
+        predictor.predict([("a", "b")])
+    with pytest.raises(UserError, match="logits need a task with one answer per text"):
+        predictor.logits(["a"])
