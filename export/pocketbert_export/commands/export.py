@@ -15,12 +15,14 @@ Example:
   pocketbert export --model=runs/topics/model --recipe=static_wi8_ai8 --file=dev.csv --label-column=topics \
     --calibration-file=train.csv --output=static_bundle
   pocketbert export --model=runs/questions/model --lengths=128,384 --file=dev.json --output=answers
+  pocketbert export --model=runs/sst2/model --data=glue --output=bundle --mediapipe
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -76,6 +78,8 @@ class ExportOptions:
       output: output folder.
       runtime: oldest runtime to support.
       saved_model: also write a SavedModel to this folder.
+      mediapipe: also write one .tflite file per length for MediaPipe Tasks, into a folder beside the output with the
+        name OUTPUT-mediapipe.
       overwrite: replace the existing output.
     """
 
@@ -86,6 +90,7 @@ class ExportOptions:
     output: DirectoryPath
     runtime: Literal["litert", "tflite-2.16"] = "litert"
     saved_model: DirectoryPath | None = None
+    mediapipe: bool = False
     overwrite: bool = False
 
 
@@ -108,8 +113,9 @@ def run(options: Options) -> int:
     from pocketbert.model import from_pretrained
     from pocketbert.outputs import SAVED_MODEL_KIND, check_directory
     from pocketbert_export.convert import write_saved_model
-    from pocketbert_export.exporter import export
+    from pocketbert_export.exporter import default_examples, export
     from pocketbert_export.graph_optimization import optimize_graph
+    from pocketbert_export.mediapipe import KIND, check_client, write_task_files
     from pocketbert_export.signatures import default_lengths
     from pocketbert_export.verify import GateFailed
 
@@ -118,13 +124,18 @@ def run(options: Options) -> int:
     found = read_directory(own.model)
     task = found.tasks[0] if found.tasks else None
     lengths = list(made.lengths) or default_lengths(task, found.config.max_position_embeddings)
+    examples = example_options.read(options[ExampleOptions], options[TableOptions], task)
+    mediapipe = f"{os.path.normpath(own.output)}-mediapipe"
+    if own.mediapipe:
+        check_client(task, found.vocabulary, has_pairs=examples is not None and examples.has_pairs)
+        check_directory(mediapipe, KIND, overwrite=own.overwrite)
     try:
         bundle = export(
             own.model,
             own.output,
             recipe=made.recipe,
             lengths=lengths,
-            examples=example_options.read(options[ExampleOptions], options[TableOptions], task),
+            examples=examples,
             graph_optimizations=graph_optimizations,
             runtime=own.runtime,
             overwrite=own.overwrite,
@@ -155,6 +166,9 @@ def run(options: Options) -> int:
         },
         "activation_range": verification["activation_range"],
     }
+    if own.mediapipe:
+        texts = (examples or default_examples(task)).first_texts(sys.maxsize).texts
+        summary["mediapipe"] = write_task_files(bundle, mediapipe, texts, overwrite=own.overwrite)
     print(json.dumps(summary, indent=2))
     return 0
 

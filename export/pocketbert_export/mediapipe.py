@@ -1,0 +1,240 @@
+"""Write single-length files that MediaPipe Tasks runs unchanged, from a verified bundle.
+
+MediaPipe tokenizes, runs and labels by itself, from TFLite Model Metadata in the file. It reads one subgraph, and shows
+the output as a score, so each file has one of the bundle's lengths and its scores are computed in the graph. Weights
+and operators are the bundle's.
+
+MediaPipe's tokenizer is BERT's for uncased vocabularies, with these differences: it lower-cases ASCII alone, keeps
+accents and control characters, treats special tokens as text, and limits words to 100 bytes.
+Source: bert_tokenizer.h and bert_preprocessor_calculator.cc of https://github.com/google-ai-edge/mediapipe.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
+
+from pocketbert import files, outputs
+from pocketbert.configs import TaskConfig
+from pocketbert.data.glue import GLUE
+from pocketbert.data.xnli import XNLI
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.errors import raise_if_any
+from pocketbert.progress import log_info
+from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import UNK
+from pocketbert_export.bundle import LABELS_FILE, VOCAB_FILE, Bundle
+from pocketbert_export.model_metadata import TensorDescription, add_metadata, append_files
+from pocketbert_export.tflite_graph import GraphEditor, drop_unused, read_model, write_model
+
+KIND = "folder of MediaPipe files"
+# Kind of task → client, and the operator that turns its logits into scores.
+CLIENTS = {"classification": ("TextClassifier", "SOFTMAX"), "multi_label": ("TextClassifier", "LOGISTIC")}
+# MediaPipe finds the inputs by these names.
+_INPUTS = {
+    "input_word_ids": TensorDescription("ids", "Token ids: [CLS], tokens, [SEP], padding."),
+    "input_type_ids": TensorDescription("segment_ids", "0 for each token."),
+    "input_mask": TensorDescription("mask", "1 for tokens, 0 for padding."),
+}
+_OUTPUT = "scores"
+# The scores are a function of the same logits: float32 rounding of exponentials below 1.
+_SCORE_TOLERANCE = 1e-5
+
+
+def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_pairs: bool) -> None:
+    """Checks that MediaPipe has a client for a model.
+
+    Args:
+      task: the model's task; None for a bare encoder. GLUE's tasks and XNLI are known by name.
+      vocabulary: files and options of the model's tokenizer; None if unknown.
+      has_pairs: whether the model's examples are pairs of texts.
+    Raises:
+      UserError: lists all reasons why MediaPipe cannot run the model as we do.
+    """
+    problems = []
+    if task is None or task.kind not in CLIENTS:
+        kind = "a bare encoder" if task is None else task.kind
+        problems.append(f"MediaPipe must have a client for the task, one of {', '.join(CLIENTS)}; received {kind}")
+    elif has_pairs or task.name == XNLI.name or (task.name in GLUE and GLUE[task.name].pair_column):
+        name = f" ({task.name})" if task.name else ""
+        problems.append(f"{CLIENTS[task.kind][0]} takes one text; received a task on pairs of texts{name}")
+    if vocabulary is not None and vocabulary.kind != "wordpiece":
+        problems.append(f"MediaPipe needs a WordPiece tokenizer; received {vocabulary.kind} ({vocabulary.path.name})")
+    elif vocabulary is not None and not vocabulary.options.lowercase:
+        problems.append("MediaPipe lower-cases all texts; received a cased model")
+    if problems:
+        problems.append("leave --mediapipe out")
+    raise_if_any(problems, "--mediapipe")
+
+
+def write_task_files(
+    bundle: Bundle, output: str | os.PathLike[str], texts: Sequence[str], *, overwrite: bool = False
+) -> dict[str, Any]:
+    """Writes `length_N.tflite` for each length of a bundle, completely or not at all.
+
+    Args:
+      bundle: the bundle.
+      output: output folder.
+      texts: texts of your application; those that MediaPipe tokenizes differently are counted.
+      overwrite: replace an existing folder.
+    Returns:
+      `files`: paths; `texts`: number of texts; `differing`: number that MediaPipe tokenizes differently;
+      `differing_prepared`: the same after `prepare`.
+    Raises:
+      UserError: MediaPipe has no client for the bundle, or `output` exists.
+    """
+    # Goldens are texts as the model takes them, except the last one, which is for the tokenizer.
+    check_client(bundle.task, bundle.vocabulary, has_pairs=any(golden.pair for golden in bundle.goldens[:-1]))
+    assert bundle.task is not None
+    with outputs.new_directory(output, KIND, overwrite=overwrite) as folder:
+        for length in bundle.lengths:
+            content = task_file(bundle, length)
+            files.write_bytes(folder / f"{bundle.signature(length)}.tflite", content)
+            _check_scores(bundle, content, length)
+    differing = sum(differing_tokenizations(bundle, texts))
+    prepared = sum(differing_tokenizations(bundle, texts, prepared=True)) if differing else 0
+    if differing:
+        log_info(
+            f"warning: MediaPipe tokenizes {differing} of {len(texts)} texts differently than the model, because it "
+            f"lower-cases ASCII only and keeps accents; {prepared} differ if your app prepares texts as "
+            "docs/how-to/mediapipe.md shows"
+        )
+    return {
+        "files": [os.path.join(output, f"{bundle.signature(length)}.tflite") for length in bundle.lengths],
+        "texts": len(texts),
+        "differing": differing,
+        "differing_prepared": prepared,
+    }
+
+
+def task_file(bundle: Bundle, length: int) -> bytes:
+    """Content of the file for one length: the bundle's graph with scores, metadata, vocabulary and labels.
+
+    Args:
+      bundle: a bundle with a client.
+      length: one of its lengths.
+    """
+    assert bundle.task is not None
+    client, operator = CLIENTS[bundle.task.kind]
+    model = read_model(bundle.model_path.read_bytes())
+    signature = _keep_signature(model, bundle.signature(length))
+    _add_scores(model, signature, operator)
+    names = {each.tensorIndex: each.name.decode() for each in signature.inputs}
+    add_metadata(
+        model,
+        name=bundle.task.name or bundle.task.kind,
+        description=f"PocketBERT, {bundle.recipe}, {length} tokens, for MediaPipe's {client}.",
+        inputs=[_INPUTS[names[index]] for index in model.subgraphs[0].inputs],
+        outputs=[TensorDescription(_OUTPUT, "Probability of each label.", LABELS_FILE)],
+        vocabulary_file=VOCAB_FILE,
+    )
+    attached = {name: (bundle.directory / name).read_bytes() for name in (VOCAB_FILE, LABELS_FILE)}
+    return append_files(write_model(model), attached)
+
+
+def prepare(text: str) -> str:
+    """Changes a text so that MediaPipe tokenizes it as the model does; apps do this before they call MediaPipe.
+
+    Lower-cases all letters, drops accents and control characters, and makes each Unicode space a space, as BERT's
+    tokenizer does. Literal special tokens, such as `[SEP]`, remain text.
+
+    Args:
+      text: any text.
+    """
+    decomposed = unicodedata.normalize("NFD", text.lower())
+    return "".join(
+        " " if character.isspace() else character
+        for character in decomposed
+        if unicodedata.category(character) != "Mn" and (character.isspace() or not _is_control(character))
+    )
+
+
+def differing_tokenizations(bundle: Bundle, texts: Sequence[str], *, prepared: bool = False) -> list[bool]:
+    """Whether MediaPipe tokenizes each text differently than the bundle, at the bundle's longest length.
+
+    Args:
+      bundle: a bundle with a WordPiece vocabulary.
+      texts: the texts.
+      prepared: whether MediaPipe gets the texts after `prepare`.
+    """
+    if not texts:
+        return []
+    expected = bundle.tokenizer()(list(texts), max_length=bundle.lengths[-1])
+    counts = np.asarray(expected["input_mask"]).sum(axis=1)
+    ids = np.asarray(expected["input_word_ids"])
+    received = mediapipe_ids(bundle.vocabulary.tokens(), [prepare(text) for text in texts] if prepared else texts)
+    # Without [CLS] and [SEP].
+    return [
+        row[1 : count - 1].tolist() != other[: bundle.lengths[-1] - 2]
+        for row, count, other in zip(ids, counts, received, strict=True)
+    ]
+
+
+def mediapipe_ids(tokens: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
+    """Token ids as MediaPipe computes them, without special tokens and without truncation.
+
+    tensorflow-text has the code that MediaPipe uses, with the same expressions.
+
+    Args:
+      tokens: the vocabulary.
+      texts: the texts.
+    """
+    import tensorflow_text as tf_text
+
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(list(tokens), tf.range(len(tokens), dtype=tf.int64)), tokens.index(UNK)
+    )
+    tokenizer = tf_text.BertTokenizer(table, token_out_type=tf.int64, unknown_token=UNK, lower_case=False)
+    # Without an encoding, `lower` changes ASCII bytes only, as absl::AsciiStrToLower does.
+    found = tokenizer.tokenize(tf.strings.lower([text.encode("utf-8", "replace") for text in texts]))
+    return found.merge_dims(1, 2).to_list()
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character).startswith("C") or character == "\ufffd"
+
+
+def _keep_signature(model: schema.ModelT, name: str) -> schema.SignatureDefT:
+    """Leaves one signature and its subgraph in the model."""
+    signature = next(each for each in model.signatureDefs if each.signatureKey.decode() == name)
+    model.subgraphs = [model.subgraphs[signature.subgraphIndex]]
+    signature.subgraphIndex = 0
+    model.signatureDefs = [signature]
+    drop_unused(model)
+    return signature
+
+
+def _add_scores(model: schema.ModelT, signature: schema.SignatureDefT, operator: str) -> None:
+    """Appends the operator to the graph's only output."""
+    graph, editor = model.subgraphs[0], GraphEditor(model)
+    (logits,) = graph.outputs
+    scores = editor.tensor(graph, _OUTPUT.encode(), schema.TensorType.FLOAT32, graph.tensors[logits].shape)
+    options = schema.SoftmaxOptionsT() if operator == "SOFTMAX" else None
+    if options is not None:
+        options.beta = 1.0
+    graph.operators.append(editor.operator(operator, [logits], [scores], options))
+    graph.outputs = [scores]
+    (output,) = signature.outputs
+    output.name, output.tensorIndex = _OUTPUT.encode(), scores
+
+
+def _check_scores(bundle: Bundle, content: bytes, length: int) -> None:
+    """Runs the file on the golden examples: its scores must be those of the bundle's logits."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    assert bundle.task is not None
+    runner = Interpreter(model_content=content, num_threads=1).get_signature_runner(bundle.signature(length))
+    function = tf.nn.softmax if CLIENTS[bundle.task.kind][1] == "SOFTMAX" else tf.math.sigmoid
+    for golden in bundle.goldens:
+        if golden.length == length:
+            received = runner(**{name: golden.inputs[name] for name in INPUT_NAMES})[_OUTPUT]
+            expected = function(golden.exported_outputs["logits"]).numpy()
+            worst = float(np.abs(received - expected).max())
+            if not worst <= _SCORE_TOLERANCE:
+                raise RuntimeError(f"the file for {length} tokens differs from the bundle by {worst} in a score")

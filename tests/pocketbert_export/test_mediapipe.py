@@ -1,0 +1,161 @@
+"""Files for MediaPipe Tasks: metadata, scores, tokenization, refusals, and the real client."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import networks
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
+
+from pocketbert import cli
+from pocketbert.configs import TaskConfig, TokenizerConfig
+from pocketbert.errors import UserError
+from pocketbert.tokenizers.files import Vocabulary
+from pocketbert_export.bundle import Bundle
+from pocketbert_export.mediapipe import (
+    check_client,
+    differing_tokenizations,
+    mediapipe_ids,
+    prepare,
+    task_file,
+    write_task_files,
+)
+from pocketbert_export.tflite_graph import operator_name
+
+TEXTS = ("the film is good .", "a Dull, DULL story", "Gööd film", "the sun walks\u00a0and rain", "[MASK] dog")
+
+
+@pytest.fixture(scope="module")
+def bundle(small_bundle: Path) -> Bundle:
+    return Bundle.open(small_bundle)
+
+
+def read_zip(content: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_files_hold_one_length_with_scores(bundle: Bundle, tmp_path: Path) -> None:
+    written = write_task_files(bundle, tmp_path / "files", ["the film is good ."])
+    assert written["files"] == [str(tmp_path / "files" / f"length_{length}.tflite") for length in (7, 19)]
+    for length, path in zip((7, 19), written["files"], strict=True):
+        model = schema.ModelT.InitFromPackedBuf(Path(path).read_bytes(), 0)
+        assert len(model.subgraphs) == 1
+        assert [operator_name(model, each) for each in model.subgraphs[0].operators][-1] == "SOFTMAX"
+        interpreter = Interpreter(path)
+        assert [list(tensor["shape"]) for tensor in interpreter.get_input_details()] == [[1, length]] * 3
+        inputs = bundle.tokenizer()(["the film is good ."], max_length=length, pad_to=length)
+        logits = bundle.run(inputs)["logits"].astype(np.float64)
+        expected = np.exp(logits) / np.exp(logits).sum()
+        received = interpreter.get_signature_runner()(**{name: np.asarray(array) for name, array in inputs.items()})
+        # float32 rounding of three probabilities.
+        np.testing.assert_allclose(received["scores"], expected, atol=1e-6)
+
+
+def test_vocabulary_and_labels_are_in_the_zip(bundle: Bundle) -> None:
+    assert read_zip(task_file(bundle, 7)) == {
+        name: (bundle.directory / name).read_bytes() for name in ("vocab.txt", "labels.txt")
+    }
+
+
+def test_equal_bundles_give_equal_bytes(bundle: Bundle) -> None:
+    assert task_file(bundle, 7) == task_file(bundle, 7)
+
+
+def test_multi_label_scores_are_independent(tmp_path: Path, small_model) -> None:
+    from pocketbert_export.exporter import export
+
+    task = TaskConfig(kind="multi_label", labels=("wet", "dry"))
+    model = networks.network(networks.bert_config(), [task], small_model.tokenizer)
+    made = export(model, tmp_path / "bundle", recipe="float32", lengths=[7])
+    inputs = made.tokenizer()(["rain ."], max_length=7, pad_to=7)
+    logits = made.run(inputs)["logits"].astype(np.float64)
+    runner = Interpreter(model_content=task_file(made, 7)).get_signature_runner()
+    received = runner(**{name: np.asarray(array) for name, array in inputs.items()})["scores"]
+    np.testing.assert_allclose(received, 1 / (1 + np.exp(-logits)), atol=1e-6)
+
+
+def test_differing_tokenizations_are_counted(bundle: Bundle) -> None:
+    # Accents and the no-break space differ until the app prepares the text; special tokens always do.
+    assert differing_tokenizations(bundle, TEXTS) == [False, False, True, True, True]
+    assert differing_tokenizations(bundle, TEXTS, prepared=True) == [False, False, False, False, True]
+    assert prepare("Gööd\u00a0FİLM\u200b") == "good film"
+
+
+def test_mediapipe_ids_by_hand(bundle: Bundle) -> None:
+    tokens = bundle.vocabulary.tokens()
+    ids = mediapipe_ids(tokens, ["The walks!", "Gööd rain", ""])
+    assert [[tokens[index] for index in row] for row in ids] == [["the", "walk", "##s", "!"], ["[UNK]", "rain"], []]
+
+
+def test_models_without_client_are_refused(bundle: Bundle) -> None:
+    task, vocabulary = bundle.task, bundle.vocabulary
+    check_client(task, vocabulary, has_pairs=False)
+    regression = TaskConfig(kind="regression")
+    for changed, reason in (
+        ({"task": None}, "received a bare encoder"),
+        ({"task": regression}, "one of classification, multi_label; received regression"),
+        ({"has_pairs": True}, r"takes one text; received a task on pairs of texts \(mood\)"),
+        ({"task": dataclasses.replace(task, name="mrpc")}, r"pairs of texts \(mrpc\)"),
+        ({"task": dataclasses.replace(task, name="xnli")}, r"pairs of texts \(xnli\)"),
+        ({"vocabulary": Vocabulary(path=Path("vocab.json"), kind="byte_bpe")}, r"received byte_bpe \(vocab.json\)"),
+        (
+            {"vocabulary": dataclasses.replace(vocabulary, config=TokenizerConfig(lowercase=False))},
+            "received a cased model",
+        ),
+    ):
+        with pytest.raises(UserError, match=f"--mediapipe: .*{reason}.*leave --mediapipe out"):
+            check_client(**{"task": task, "vocabulary": vocabulary, "has_pairs": False, **changed})
+
+
+def test_command_writes_beside_the_bundle(
+    small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "dev.csv"
+    table.write_text("text,label\nthe film is gööd,good\na dull film,bad\n", encoding="utf-8")
+    arguments = [
+        "export",
+        f"--model={small_directory}",
+        "--recipe=float32",
+        "--lengths=7",
+        f"--output={tmp_path / 'bundle'}/",
+        f"--file={table}",
+        "--mediapipe",
+    ]
+    assert cli.main(arguments) == 0
+    captured = capsys.readouterr()
+    written = json.loads(captured.out)["mediapipe"]
+    assert written == {
+        "files": [str(tmp_path / "bundle-mediapipe" / "length_7.tflite")],
+        "texts": 2,
+        "differing": 1,
+        "differing_prepared": 0,
+    }
+    assert "tokenizes 1 of 2 texts differently" in captured.err
+    Path(written["files"][0]).unlink()
+
+
+def test_command_refuses_before_conversion(
+    small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "dev.csv"
+    table.write_text("text,other,label\nthe film,a dog,good\na dull film,rain,bad\n", encoding="utf-8")
+    arguments = [
+        "export",
+        f"--model={small_directory}",
+        f"--output={tmp_path / 'bundle'}",
+        f"--file={table}",
+        "--pair-column=other",
+        "--mediapipe",
+    ]
+    assert cli.main(arguments) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and "received a task on pairs of texts" in message
+    assert not list(tmp_path.glob("bundle*"))
