@@ -6,8 +6,6 @@ runtime may load a file that it does not support and return zeros.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 import re
@@ -22,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from pocketbert.errors import UserError
-from pocketbert.progress import log_info
 from pocketbert_export.delegates import DelegateShare
+from pocketbert_export.environments import LockedEnvironment
 
 TFLITE_2_16 = "tflite-2.16"
 LITERT = "litert"
@@ -84,7 +82,7 @@ def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: 
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""},
         )
         if finished.returncode != 0:
-            raise RuntimeRefused(f"{runtime} ended with code {finished.returncode}: {_last_words(finished.stderr)}")
+            raise RuntimeRefused(f"{runtime} ended with code {finished.returncode}: {last_words(finished.stderr)}")
         answers: RuntimeOutputs = {}
         with np.load(outputs) as archive:
             version, delegate = str(archive["version"]), json.loads(str(archive["delegate"]))
@@ -96,58 +94,22 @@ def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: 
     return RuntimeAnswers(version=version, answers=answers, xnnpack=xnnpack)
 
 
-def _last_words(stderr: str) -> str:
+def last_words(stderr: str) -> str:
     """Message of the exception that ended a process, possibly of several lines, or the last line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [number for number, line in enumerate(lines) if re.match(r"[\w.]*(Error|Exception)\b", line)]
     return " ".join(lines[errors[-1] if errors else -1 :]) or "no output"
 
 
-def tflite_2_16_folder() -> Path:
-    """Folder of the TFLite 2.16 environment; a new lock file or Python gets a new folder."""
-    cache = Path(os.environ.get("POCKETBERT_CACHE") or Path.home() / ".cache" / "pocketbert")
-    fingerprint = hashlib.sha256(LOCK_FILE.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    return cache / "runtimes" / f"{TFLITE_2_16}-{fingerprint}"
-
-
-def environment_of_tflite_2_16() -> Path:
-    """Returns the Python of an environment with TFLite 2.16.1, created on first use and kept in the cache.
-
-    The cache folder is `$POCKETBERT_CACHE`, or `~/.cache/pocketbert`. pip fetches the packages in `tflite_2_16.lock` by
-    hash (about 300 MB, 1.3 GB on disk).
-
-    Raises:
-      UserError: pip failed, or no Python on this machine is old enough.
-    """
-    folder = tflite_2_16_folder()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    python, complete = folder / "bin" / "python", folder / "complete"
-    with open(folder.with_name(f"{folder.name}.lock"), "w") as guard:
-        # Prevents two gates from installing over each other.
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        if complete.exists():
-            return python
-        base = _python_for_tflite_2_16()
-        log_info(f"creating an environment for TFLite 2.16.1 in {folder} (once; fetches about 300 MB)")
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([base, "-m", "venv", str(folder)], stdin=subprocess.DEVNULL, capture_output=True, check=True)
-        finished = subprocess.run(
-            [
-                str(python),
-                *"-m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:".split(),
-                "-r",
-                str(LOCK_FILE),
-            ],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
-        if finished.returncode != 0:
-            reason = " ".join(finished.stderr.split()[-40:])
-            raise UserError(f"runtime {TFLITE_2_16} needs tensorflow-cpu 2.16.1 in {folder}; pip said: {reason}")
-        complete.touch()
-    return python
+def tflite_2_16() -> LockedEnvironment:
+    """The environment with TFLite 2.16.1 (1.3 GB on disk)."""
+    return LockedEnvironment(
+        name=TFLITE_2_16,
+        lock=LOCK_FILE,
+        package="tensorflow-cpu 2.16.1",
+        download="300 MB",
+        base=_python_for_tflite_2_16,
+    )
 
 
 def _python_for_tflite_2_16() -> str:
@@ -170,5 +132,5 @@ def _python_for_tflite_2_16() -> str:
 # Name → function that returns the Python to run, and package with the interpreter.
 RUNTIMES: dict[str, Callable[[], tuple[str, str]]] = {
     LITERT: lambda: (sys.executable, "litert"),
-    TFLITE_2_16: lambda: (str(environment_of_tflite_2_16()), "tensorflow"),
+    TFLITE_2_16: lambda: (str(tflite_2_16().python()), "tensorflow"),
 }

@@ -19,7 +19,7 @@ from pocketbert.configs import TaskConfig, TokenizerConfig
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.mediapipe import (
+from pocketbert_export.mediapipe_files import (
     check_client,
     differing_tokenizations,
     mediapipe_ids,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import handmade
@@ -29,7 +28,7 @@ def runtime(request: pytest.FixtureRequest) -> str:
 
 def old_runtime_is_here() -> bool:
     """Whether its tests run: CI makes the environment, elsewhere it is used if somebody made it."""
-    return os.environ.get("CI", "").lower() == "true" or (runtimes.tflite_2_16_folder() / "complete").exists()
+    return os.environ.get("CI", "").lower() == "true" or runtimes.tflite_2_16().exists
 
 
 def batches() -> dict[str, dict[str, np.ndarray]]:
@@ -113,7 +112,7 @@ def test_old_runtime_uses_an_older_python(python_3_13: Path) -> None:
 def test_old_runtime_without_an_older_python(python_3_13: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POCKETBERT_CACHE", str(python_3_13 / "cache"))
     with pytest.raises(UserError, match="needs Python 3.11 or 3.12 with venv.*Python 3.13; .*use --runtime=litert"):
-        runtimes.environment_of_tflite_2_16()
+        runtimes.tflite_2_16().python()
 
 
 def test_failed_pip_leaves_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +121,6 @@ def test_failed_pip_leaves_no_environment(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(runtimes, "LOCK_FILE", lock)
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    make: Callable[[], Path] = runtimes.environment_of_tflite_2_16
     with pytest.raises(UserError, match="tflite-2.16 needs tensorflow-cpu 2.16.1.*pip said"):
-        make()
-    assert not (runtimes.tflite_2_16_folder() / "complete").exists()
+        runtimes.tflite_2_16().python()
+    assert not runtimes.tflite_2_16().exists

@@ -115,7 +115,7 @@ def run(options: Options) -> int:
     from pocketbert_export.convert import write_saved_model
     from pocketbert_export.exporter import default_examples, export
     from pocketbert_export.graph_optimization import optimize_graph
-    from pocketbert_export.mediapipe import KIND, check_client, write_task_files
+    from pocketbert_export.mediapipe_files import KIND, check_client, write_task_files
     from pocketbert_export.signatures import default_lengths
     from pocketbert_export.verify import GateFailed
 

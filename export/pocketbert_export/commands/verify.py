@@ -9,6 +9,7 @@ Example:
   pocketbert verify runs/quickstart/bundles/student/dynamic_wi8
   pocketbert verify bundles/sst2 --model=runs/sst2/model --task=sst2 --data=glue
   pocketbert verify phone --runtime=litert,tflite-2.16
+  pocketbert verify bundles/sst2 --model=runs/sst2/model --task=sst2 --data=glue --mediapipe
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class VerifyOptions:
       bundle: the bundle's folder.
       model: the float model directory to compare with.
       runtime: runtimes to check (default: those claimed by the bundle).
+      mediapipe: also run the files of `export --mediapipe` in the real client, mediapipe 1.2.2, and compare its labels
+        and scores with the bundle's. The first use creates an environment in the cache.
     """
 
     GROUP: ClassVar = "Verification"
@@ -40,6 +43,7 @@ class VerifyOptions:
     bundle: DirectoryPath = option(positional="BUNDLE")
     model: DirectoryPath | None = None
     runtime: tuple[Literal["litert", "tflite-2.16"], ...] | None = None
+    mediapipe: bool = False
 
 
 OPTIONS = (VerifyOptions, GateOptions, *example_options.OPTIONS)
@@ -69,6 +73,16 @@ def run(options: Options) -> int:
         metric=options[GateOptions].metric,
         data_task=examples_of.task,
     )
+    if own.mediapipe:
+        from pocketbert_export.mediapipe_client import check_scores
+
+        given = None if examples is None else examples.first_texts(len(examples)).texts
+        version, check = check_scores(bundle, given or [golden.text for golden in bundle.goldens])
+        verification = dataclasses.replace(
+            verification,
+            checks=(*verification.checks, check),
+            runtimes={**verification.runtimes, **({"mediapipe": version} if version else {})},
+        )
     print(json.dumps(verification.to_json(), indent=2, allow_nan=False))
     for warning in verification.warnings:
         log_info(f"pocketbert verify: warning: {warning}")

@@ -43,6 +43,11 @@ _INPUTS = {
     "input_mask": TensorDescription("mask", "1 for tokens, 0 for padding."),
 }
 _OUTPUT = "scores"
+# Punctuation and CJK characters, each a word (`kDefaultDelimRe`).
+_DELIMITERS = (
+    r"[!-/]|[:-@]|[\[-`]|[{-~]|[\p{P}]|[\x{4E00}-\x{9FFF}]|[\x{3400}-\x{4DBF}]|[\x{20000}-\x{2A6DF}]|"
+    r"[\x{2A700}-\x{2B73F}]|[\x{2B740}-\x{2B81F}]|[\x{2B820}-\x{2CEAF}]|[\x{F900}-\x{FAFF}]|[\x{2F800}-\x{2FA1F}]"
+)
 # The scores are a function of the same logits: float32 rounding of exponentials below 1.
 _SCORE_TOLERANCE = 1e-5
 
@@ -73,6 +78,11 @@ def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_
     raise_if_any(problems, "--mediapipe")
 
 
+def has_pairs(bundle: Bundle) -> bool:
+    """Whether a bundle's golden examples are pairs of texts, except the last one, which is for the tokenizer."""
+    return any(golden.pair is not None for golden in bundle.goldens[:-1])
+
+
 def write_task_files(
     bundle: Bundle, output: str | os.PathLike[str], texts: Sequence[str], *, overwrite: bool = False
 ) -> dict[str, Any]:
@@ -89,8 +99,7 @@ def write_task_files(
     Raises:
       UserError: MediaPipe has no client for the bundle, or `output` exists.
     """
-    # Goldens are texts as the model takes them, except the last one, which is for the tokenizer.
-    check_client(bundle.task, bundle.vocabulary, has_pairs=any(golden.pair for golden in bundle.goldens[:-1]))
+    check_client(bundle.task, bundle.vocabulary, has_pairs=has_pairs(bundle))
     assert bundle.task is not None
     with outputs.new_directory(output, KIND, overwrite=overwrite) as folder:
         for length in bundle.lengths:
@@ -190,10 +199,19 @@ def mediapipe_ids(tokens: Sequence[str], texts: Sequence[str]) -> list[list[int]
     table = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer(list(tokens), tf.range(len(tokens), dtype=tf.int64)), tokens.index(UNK)
     )
-    tokenizer = tf_text.BertTokenizer(table, token_out_type=tf.int64, unknown_token=UNK, lower_case=False)
+    word_pieces = tf_text.WordpieceTokenizer(table, token_out_type=tf.int64, unknown_token=UNK)
     # Without an encoding, `lower` changes ASCII bytes only, as absl::AsciiStrToLower does.
-    found = tokenizer.tokenize(tf.strings.lower([text.encode("utf-8", "replace") for text in texts]))
-    return found.merge_dims(1, 2).to_list()
+    lowered = tf.strings.lower([text.encode("utf-8", "replace") for text in texts])
+    # Not tensorflow-text's BasicTokenizer, which drops control characters first.
+    words = tf_text.regex_split(lowered, rf"(\s+|{_DELIMITERS})", rf"({_DELIMITERS})")
+    return word_pieces.tokenize(words).merge_dims(1, 2).to_list()
+
+
+def scores_of(bundle: Bundle, logits: np.ndarray) -> np.ndarray:
+    """The scores that MediaPipe shows for a bundle's logits `[N, labels]`, float64."""
+    assert bundle.task is not None
+    function = tf.nn.softmax if CLIENTS[bundle.task.kind][1] == "SOFTMAX" else tf.math.sigmoid
+    return function(np.asarray(logits, np.float64)).numpy()
 
 
 def _is_control(character: str) -> bool:
@@ -228,13 +246,10 @@ def _check_scores(bundle: Bundle, content: bytes, length: int) -> None:
     """Runs the file on the golden examples: its scores must be those of the bundle's logits."""
     from ai_edge_litert.interpreter import Interpreter
 
-    assert bundle.task is not None
     runner = Interpreter(model_content=content, num_threads=1).get_signature_runner(bundle.signature(length))
-    function = tf.nn.softmax if CLIENTS[bundle.task.kind][1] == "SOFTMAX" else tf.math.sigmoid
     for golden in bundle.goldens:
         if golden.length == length:
             received = runner(**{name: golden.inputs[name] for name in INPUT_NAMES})[_OUTPUT]
-            expected = function(golden.exported_outputs["logits"]).numpy()
-            worst = float(np.abs(received - expected).max())
+            worst = float(np.abs(received - scores_of(bundle, golden.exported_outputs["logits"])).max())
             if not worst <= _SCORE_TOLERANCE:
                 raise RuntimeError(f"the file for {length} tokens differs from the bundle by {worst} in a score")

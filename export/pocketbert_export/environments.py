@@ -1,0 +1,83 @@
+"""Environments for packages that conflict with ours, each from a lock file, created on first use."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pocketbert.errors import UserError
+from pocketbert.progress import log_info
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedEnvironment:
+    """An environment in the cache: `$POCKETBERT_CACHE`, or `~/.cache/pocketbert`.
+
+    Attributes:
+      name: of the environment, for the folder and messages.
+      lock: lock file with hashes.
+      package: main package with its version, for messages.
+      download: approximate size of the download, for messages.
+      base: returns the Python to create the environment with; raises `UserError` if there is none.
+    """
+
+    name: str
+    lock: Path
+    package: str
+    download: str
+    base: Callable[[], str] = lambda: sys.executable
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the environment; a new lock file or Python gets a new folder."""
+        cache = Path(os.environ.get("POCKETBERT_CACHE") or Path.home() / ".cache" / "pocketbert")
+        fingerprint = hashlib.sha256(self.lock.read_bytes() + sys.version.encode()).hexdigest()[:12]
+        return cache / "runtimes" / f"{self.name}-{fingerprint}"
+
+    @property
+    def exists(self) -> bool:
+        """Whether the environment is complete."""
+        return (self.folder / "complete").exists()
+
+    def python(self) -> Path:
+        """Returns the Python of the environment; pip fetches the packages by hash on first use.
+
+        Raises:
+          UserError: pip failed, or there is no Python to create the environment with.
+        """
+        folder = self.folder
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        python = folder / "bin" / "python"
+        with open(folder.with_name(f"{folder.name}.lock"), "w") as guard:
+            # Prevents two processes from installing over each other.
+            fcntl.flock(guard, fcntl.LOCK_EX)
+            if self.exists:
+                return python
+            base = self.base()
+            log_info(f"creating an environment for {self.package} in {folder} (once; fetches about {self.download})")
+            shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run([base, "-m", "venv", str(folder)], stdin=subprocess.DEVNULL, capture_output=True, check=True)
+            finished = subprocess.run(
+                [
+                    str(python),
+                    *"-m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:".split(),
+                    "-r",
+                    str(self.lock),
+                ],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+            )
+            if finished.returncode != 0:
+                reason = " ".join(finished.stderr.split()[-40:])
+                raise UserError(f"{self.name} needs {self.package} in {folder}; pip said: {reason}")
+            (folder / "complete").touch()
+        return python
