@@ -13,6 +13,7 @@ import seqeval.metrics as seqeval
 import tiny_finetuning
 import tiny_questions
 from official.nlp.tools import squad_evaluate_v1_1
+from scipy.spatial.distance import cosine
 from scipy.special import erf, expit, log_softmax
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
@@ -46,6 +47,7 @@ class TaskCase:
       metrics: the gate's metrics from the data and predictions, by a well-kept library.
       answer: what of a prediction is the answer.
       unstable: parts of an answer whose float32 sums differ between a model and its bundle.
+      rows_per_example: rows of the network for one example.
     """
 
     kind: str
@@ -61,6 +63,7 @@ class TaskCase:
     metrics: Callable[[Any, Sequence[Mapping[str, Any]]], Mapping[str, float]] | None = None
     answer: str = "label"
     unstable: tuple[str, ...] = ()
+    rows_per_example: int = 1
 
     @property
     def config(self) -> TaskConfig:
@@ -193,6 +196,29 @@ def write_bad_questions(path: Path) -> None:
     path.write_text(json.dumps(document), encoding="utf-8")
 
 
+def mean_embedding(encoded: Arrays, weights: Arrays) -> Arrays:
+    """The mean over the tokens, with length 1 (https://www.sbert.net/docs/package_reference/sentence_transformer)."""
+    mask = encoded["input_mask"][:, :, None]
+    mean = (encoded["sequence_output"] * mask).sum(axis=1) / mask.sum(axis=1)
+    return {"embedding": mean / np.linalg.norm(mean, axis=-1, keepdims=True)}
+
+
+def cosine_loss(outputs: Arrays, labels: np.ndarray, mask: np.ndarray) -> float:
+    distances = [cosine(*pair) for pair in zip(outputs["embedding"][::2], outputs["embedding"][1::2], strict=True)]
+    return float(np.mean((1 - np.array(distances) - labels[::2]) ** 2))
+
+
+def similarity_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    said = [each["similarity"] for each in predictions]
+    return {"pearson": pearsonr(data.labels, said)[0], "spearman": spearmanr(data.labels, said)[0]}
+
+
+def write_pairs(scores: Sequence[Any]) -> Callable[[Path], Any]:
+    rows = zip(TEXTS, [*TEXTS[3:], *TEXTS[:3]], scores, strict=True)
+    lines = "".join(f"{text}\t{pair}\t{score}\n" for text, pair, score in rows)
+    return lambda path: path.write_text(f"text\tother\tlabel\n{lines}", encoding="utf-8")
+
+
 def logits_of_sentence(encoded: Arrays, weights: Arrays) -> Arrays:
     return {"logits": sentence(encoded, weights)}
 
@@ -265,6 +291,19 @@ CASES: dict[str, TaskCase] = {
             metrics=span_metrics,
             answer="spans",
             unstable=("probability",),
+        ),
+        TaskCase(
+            kind="embedding",
+            head=mean_embedding,
+            loss_labels=np.array([0.25, -0.5, 0.75], np.float32),
+            loss=cosine_loss,
+            write=write_pairs([each / 2 - index / 100 for index, each in enumerate(CLASSES)]),
+            write_bad=write_pairs([0.5] * (COUNT - 1) + ["good"]),
+            bad_row_problem=("line 38", "must be a", "received 'good'"),
+            columns={"text_column": "text", "pair_column": "other", "label_column": "label"},
+            metrics=similarity_metrics,
+            answer="similarity",
+            rows_per_example=2,
         ),
         TaskCase(
             kind="masked_lm",

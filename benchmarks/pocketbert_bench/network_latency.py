@@ -177,6 +177,7 @@ class PhoneDevice:
             metric_drop_deviations=_MOST,
             length_difference=_MOST,
             own_difference=_MOST,
+            mean_cosine=-1.0,
         )
         model = from_preset(config, [setting.task], open_tokenizer(vocabulary))
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -165,7 +165,8 @@ class Bundle:
         Raises:
           UserError: the bundle has no task that predicts, or no signature fits the window.
         """
-        task, longest = predicting_task(self.task, str(self.directory)), self.lengths[-1]
+        task = predicting_task(self.task, str(self.directory))
+        longest = task.max_length(self.lengths[-1])
         room = f"the bundle's longest length, {longest}"
         max_length, windows = fitting_windows(task, windows, longest, longest, room)
         tokenizer = self.tokenizer()

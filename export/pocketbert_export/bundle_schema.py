@@ -50,6 +50,8 @@ def _task() -> dict[str, Any]:
     task = _object(kind=_TEXT, name=_TEXT, labels=_list(_TEXT, least=0))
     # For span tasks with unanswerable questions.
     task["properties"]["null_threshold"] = {"type": "number"}
+    # The fields of `EmbeddingConfig`, which checks them.
+    task["properties"]["embedding"] = {"type": "object"}
     return task
 
 

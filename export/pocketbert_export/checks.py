@@ -45,6 +45,7 @@ import numpy as np
 
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.metrics import root_mean_square
+from pocketbert.tasks.vectors import cosines
 from pocketbert_export.bounds import BOUNDS, Bounds
 
 Outputs = Mapping[str, np.ndarray]
@@ -234,6 +235,21 @@ def check_metric(
         bound=bound,
         reason=reason,
         scores=(reference.metric, answers.metric),
+    )
+
+
+def check_angles(reference: Outputs, answers: Outputs, bounds: Bounds) -> Check:
+    """Checks the mean cosine between the embeddings `[n, d]` of the float model and of the bundle."""
+    (name,) = reference
+    found = cosines(reference[name], answers[name])
+    degrees = float(np.degrees(np.arccos(np.clip(found, -1.0, 1.0))).max(initial=0.0))
+    mean = float(found.mean())
+    return Check(
+        name="angle",
+        passed=mean >= bounds.mean_cosine,
+        measured=mean,
+        bound=bounds.mean_cosine,
+        reason=f"mean cosine to the float model's embedding, {len(found):,} texts; largest angle {degrees:.2f} degrees",
     )
 
 

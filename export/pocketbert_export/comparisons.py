@@ -127,6 +127,8 @@ def compare(
         moved = _change(with_segments, _answers(validation_inputs, "no segments", answers))
         scales = checks.centred(expected["segments"], task)
         made.append(checks.check_response("segments", "segment ids", moves, moved, scales))
+    if task is not None and task.has_vectors:
+        made.append(checks.check_angles(reference, received, bounds))
     order = np.concatenate([placed.indices for placed in validation_inputs.examples])
     if task is not None:
         name = task.output_names[0]

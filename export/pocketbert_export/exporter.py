@@ -152,7 +152,9 @@ def export(
     if calibration is not None:
         # Before the conversion, too.
         most = calibration_options.calibration_examples
-        texts = choose_texts(calibration, examples, model.tokenizer, lengths, most=most)
+        texts = choose_texts(
+            _as_read(model.task, calibration), _as_read(model.task, examples), model.tokenizer, lengths, most=most
+        )
     decided = decide(model, graph_optimizations)
     log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
     optimized = optimize_graph(model, graph_optimizations)
@@ -174,7 +176,8 @@ def export(
             "model_card": card_facts(card, directory),
             "source": _saved_digests(model) if directory is None else _digests(directory),
         }
-        goldens = _goldens(model, Bundle(folder, description), examples.first_texts(_MOST_GOLDEN_CANDIDATES), lengths)
+        candidates = _as_read(model.task, examples.first_texts(_MOST_GOLDEN_CANDIDATES))
+        goldens = _goldens(model, Bundle(folder, description), candidates, lengths)
         files.write_bytes(folder / layout.GOLDENS_FILE, answers_file(goldens))
         description |= {"files": _files(folder), "goldens": entries(goldens)}
         files.write_json(folder / layout.BUNDLE_FILE, description)
@@ -196,6 +199,11 @@ def export(
         files.write_json(folder / layout.BUNDLE_FILE, description)
         write_card(folder, Path(output).resolve().name)
     return Bundle.open(output)
+
+
+def _as_read(task: TaskConfig | None, data: Any) -> Any:
+    """The examples as the network reads them."""
+    return data if task is None else get_task(task).inputs(data)
 
 
 def _calibration_data(
@@ -287,7 +295,8 @@ def _task(task: TaskConfig | None) -> dict[str, Any] | None:
     if task is None:
         return None
     threshold = {} if task.null_threshold is None else {"null_threshold": task.null_threshold}
-    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold}
+    embedding = {} if task.embedding is None else {"embedding": dataclasses.asdict(task.embedding)}
+    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold, **embedding}
 
 
 def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:

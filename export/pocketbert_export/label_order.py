@@ -18,7 +18,7 @@ from pocketbert.data.tables import read_table
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.xnli import XNLI
 from pocketbert.errors import UserError
-from pocketbert.tasks.registry import supervised_task
+from pocketbert.tasks.registry import get_task, supervised_task
 
 
 def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
@@ -36,7 +36,8 @@ def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
     """
     unnamed = tuple(f"LABEL_{index}" for index in range(len(data.labels)))
     # The rule itself: labels of another kind of task do not match the logits.
-    if model.kind != data.kind or (model.labels != unnamed and set(model.labels) != set(data.labels)):
+    same_kind = data.kind in (model.kind, *get_task(model).data_kinds)
+    if not same_kind or (model.labels != unnamed and set(model.labels) != set(data.labels)):
         raise UserError(
             f"the data's labels must be the model's, {', '.join(model.labels) or model.kind}; "
             f"received {f'{data.name} with ' if data.name else ''}{', '.join(data.labels) or data.kind}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from pocketbert.embedding_config import EmbeddingConfig, dense_shapes, embedding_config
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.feedforward import FeedForwardConfig
+from pocketbert.label_names import label_problems, shown
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 Norm = Literal["layer_norm", "no_norm", "identity"]
@@ -230,6 +231,7 @@ class TaskRules:
     Attributes:
       min_labels: minimum number of labels; 0 for a kind without labels.
       has_null_threshold: whether `TaskConfig.null_threshold` may be set.
+      has_embedding: whether the task has a `TaskConfig.embedding`.
       head: layout of the head's weights: `linear` (one map, `output`), `sentence` or `masked_lm` (as in transformers'
         classes), or a function that gives shapes by path, for heads under their own paths; None to derive it.
       tensor: stored name of the linear map; for `sentence`, its name beside another sentence head.
@@ -240,6 +242,7 @@ class TaskRules:
 
     min_labels: int = 0
     has_null_threshold: bool = False
+    has_embedding: bool = False
     head: Literal["linear", "sentence", "masked_lm"] | HeadShapes | None = None
     tensor: str = ""
     num_outputs: int | None = None
@@ -263,6 +266,7 @@ TASK_RULES: dict[TaskKind, TaskRules] = {
     "token_classification": TaskRules(
         min_labels=2, head="linear", tensor="classifier", architecture="ForTokenClassification"
     ),
+    "embedding": TaskRules(head=dense_shapes, has_embedding=True),
     "masked_lm": TaskRules(head="masked_lm", architecture="ForMaskedLM"),
     "next_sentence": TaskRules(
         head="linear", tensor="cls.seq_relationship", num_outputs=2, architecture="ForNextSentencePrediction"
@@ -282,6 +286,7 @@ class TaskConfig:
       dropout: dropout rate in front of the head.
       null_threshold: for spans: the answer is empty if [CLS], as start and end, scores higher than the best answer by
         more than this; None to answer every question.
+      embedding: for embeddings: pooling, dense layer and prompts; an object of its fields becomes an `EmbeddingConfig`.
     """
 
     kind: TaskKind
@@ -289,6 +294,7 @@ class TaskConfig:
     labels: tuple[str, ...] = ()
     dropout: float = 0.1
     null_threshold: float | None = None
+    embedding: EmbeddingConfig | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -299,10 +305,10 @@ class TaskConfig:
             problems.append(f"labels must be a list of texts; received {self.labels!r}")
         else:
             object.__setattr__(self, "labels", tuple(self.labels))
-            problems += _label_problems(self.labels)
+            problems += label_problems(self.labels)
         if rules.min_labels > len(self.labels):
             least = "two labels" if rules.min_labels == 2 else "one label"
-            problems.append(f"{self.kind} needs at least {least}; received {_shown(self.labels) or 'none'}")
+            problems.append(f"{self.kind} needs at least {least}; received {shown(self.labels) or 'none'}")
         elif self.labels and not rules.min_labels:
             labelled = " and ".join(kind for kind, each in TASK_RULES.items() if each.min_labels)
             problems.append(f"only {labelled} have labels; received {self.labels} with kind={self.kind!r}")
@@ -311,6 +317,10 @@ class TaskConfig:
         if self.null_threshold is not None and not rules.has_null_threshold:
             thresholded = " and ".join(kind for kind, each in TASK_RULES.items() if each.has_null_threshold)
             problems.append(f"null_threshold is for {thresholded}; received {self.null_threshold} for {self.kind!r}")
+        if rules.has_embedding:
+            object.__setattr__(self, "embedding", embedding_config(self.embedding))
+        elif self.embedding is not None:
+            problems.append(f"embedding is for sentence embeddings; received it for {self.kind!r}")
         raise_if_any(problems, "TaskConfig")
 
     @property
@@ -368,31 +378,6 @@ class TokenizerConfig:
                 f"{subject} needs a tokenizer with strip_accents={self.lowercase} and tokenize_chinese_chars=True; "
                 f"received {self.strip_accents} and {self.tokenize_chinese_chars}; {remedy}"
             )
-
-
-def _label_problems(labels: tuple[str, ...]) -> list[str]:
-    """Problems of labels, which must be distinct lines of a file."""
-    broken = [label for label in labels if not (isinstance(label, str) and _is_one_line(label))]
-    if broken:
-        return [f"labels must be one line of text each; received {_shown(broken)}"]
-    alike: dict[str, list[str]] = {}
-    for label in labels:
-        alike.setdefault(" ".join(label.split()).casefold(), []).append(label)
-    return [
-        f"labels must differ in more than case or white space; received {_shown(same)}"
-        for same in alike.values()
-        if len(same) > 1
-    ]
-
-
-def _is_one_line(text: str) -> bool:
-    """Whether a text has no surrounding white space, line break, control character or lone surrogate."""
-    broken = any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text)
-    return bool(text) and text == text.strip() and not broken
-
-
-def _shown(values: Sequence[object]) -> str:
-    return ", ".join(map(repr, values))
 
 
 def _one_of(name: str, value: object, choices: object) -> list[str]:

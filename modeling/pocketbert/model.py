@@ -15,7 +15,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
-from pocketbert.data.assets import model_directory
+from pocketbert.data.assets import model_directory, task_of_asset
 from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.checks import user_errors
@@ -39,7 +39,7 @@ class Model(tf_keras.Model):
     A call returns the encoder's outputs if there is no task, else the logits by name, float32: `logits` [B, labels] for
     classification and multi_label, [B] for regression; `start_logits` and `end_logits` [B, S] for spans;
     `prediction_logits` [B, S, V] for masked LM ([B, P, V] with an input `masked_lm_positions` [B, P]);
-    `seq_relationship_logits` [B, 2] for next sentence.
+    `seq_relationship_logits` [B, 2] for next sentence; `embedding` [B, D] for sentence embeddings.
 
     `heads` maps kinds (`classification`) to heads; several heads of one kind have the names of their tasks. If several
     heads share the name of an output, it is prefixed with the head: `classification_logits` and `regression_logits`, or
@@ -307,7 +307,8 @@ class Model(tf_keras.Model):
         self, encoded: Mapping[str, tf.Tensor], inputs: Inputs, training: bool | None, heads: Collection[str] = ()
     ) -> dict[str, tf.Tensor]:
         """The outputs of some heads (none given: all) for the encoder's outputs."""
-        readable = {**encoded, "word_table": self.encoder.embeddings.output_table()}
+        word_table = self.encoder.embeddings.output_table()
+        readable = {**encoded, "word_table": word_table, "input_mask": inputs["input_mask"]}
         if "masked_lm_positions" in inputs:
             readable["masked_lm_positions"] = inputs["masked_lm_positions"]
         outputs: dict[str, tf.Tensor] = {}
@@ -365,7 +366,8 @@ def from_pretrained(directory_or_name: str | os.PathLike[str], task: TaskConfig 
       UserError: there is no such folder or name, the download failed, or the folder has problems; lists all of them.
     """
     directory = read_directory(model_directory(directory_or_name), headless=task is not None)
-    tasks = (task,) if task else directory.tasks
+    own = task_of_asset(directory_or_name)
+    tasks = (task,) if task else directory.tasks or ((own,) if own else ())
     tokenizer = None
     if directory.vocabulary is not None:
         from pocketbert.tokenizers.opening import open_tokenizer

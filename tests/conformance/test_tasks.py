@@ -90,6 +90,17 @@ def case_of(kind: str) -> TaskCase:
     return CASES[kind]
 
 
+def batch_of(kind: str, length: int = 7) -> tuple[dict[str, tf.Tensor], np.ndarray]:
+    """Inputs of three examples, with the label of its example for each row."""
+    case, inputs = case_of(kind), tiny.batch(CONFIG, length=length)
+    if case.rows_per_example == 1:
+        return inputs, case.loss_labels
+    # Each example has its own row and the next one's.
+    rows = [(example + offset) % 3 for example in range(3) for offset in range(case.rows_per_example)]
+    inputs = {name: tf.gather(value, rows) for name, value in inputs.items()}
+    return inputs, np.repeat(case.loss_labels, case.rows_per_example, axis=0)
+
+
 def task_of(kind: str) -> SupervisedTask:
     task = get_task(case_of(kind).config)
     assert isinstance(task, SupervisedTask)
@@ -110,6 +121,7 @@ def numpy_of(tensors: Any) -> dict[str, np.ndarray]:
 def test_head_matches_numpy(kind: str, models: dict[str, pb.Model]) -> None:
     model, inputs = models[kind], tiny.batch(CONFIG)
     encoded = {**model.encoder(inputs), "word_table": model.encoder.embeddings.output_table()}
+    encoded["input_mask"] = inputs["input_mask"]
     prefix = f"heads.{kind}."
     weights = {
         path.removeprefix(prefix): each for path, each in model.weights_by_path().items() if path.startswith(prefix)
@@ -125,7 +137,7 @@ def test_head_matches_numpy(kind: str, models: dict[str, pb.Model]) -> None:
 @each_task
 def test_loss_matches_numpy(kind: str, models: dict[str, pb.Model]) -> None:
     case, task = case_of(kind), get_task(case_of(kind).config)
-    labels, inputs = case.loss_labels, tiny.batch(CONFIG)
+    inputs, labels = batch_of(kind)
     outputs, mask = models[kind](inputs), inputs["input_mask"]
     expected = case.loss(numpy_of(outputs), labels, mask.numpy())
     assert float(task.loss(outputs, labels, mask)) == pytest.approx(expected, rel=1e-5)
@@ -136,10 +148,9 @@ def test_loss_matches_numpy(kind: str, models: dict[str, pb.Model]) -> None:
 
 @each_task
 def test_loss_ignores_padding(kind: str, models: dict[str, pb.Model]) -> None:
-    labels, task = case_of(kind).loss_labels, get_task(case_of(kind).config)
-    losses = []
-    for inputs in (tiny.batch(CONFIG), tiny.batch(CONFIG, length=11)):
-        width = inputs["input_mask"].shape[1]
+    task, losses = get_task(case_of(kind).config), []
+    for width in (7, 11):
+        inputs, labels = batch_of(kind, length=width)
         given = labels
         if labels.shape == (3, 7):
             given = np.pad(labels, ((0, 0), (0, width - 7)), constant_values=-1)
@@ -150,19 +161,19 @@ def test_loss_ignores_padding(kind: str, models: dict[str, pb.Model]) -> None:
 @each_supervised_task
 def test_loss_weighs_examples(kind: str, models: dict[str, pb.Model]) -> None:
     case, task = case_of(kind), task_of(kind)
-    inputs = tiny.batch(CONFIG)
+    inputs, labels = batch_of(kind)
     outputs, mask = models[kind](inputs), inputs["input_mask"]
-    factors = np.array([0.5, 2.0, 0.0], np.float32)
+    factors, count = np.array([0.5, 2.0, 0.0], np.float32), case.rows_per_example
     alone = [
         case.loss(
-            {name: each[row : row + 1] for name, each in numpy_of(outputs).items()},
-            case.loss_labels[row : row + 1],
-            mask.numpy()[row : row + 1],
+            {name: each[row : row + count] for name, each in numpy_of(outputs).items()},
+            labels[row : row + count],
+            mask.numpy()[row : row + count],
         )
-        for row in range(3)
+        for row in range(0, 3 * count, count)
     ]
     # The factors do not enter the divisor.
-    weighed = float(task.loss(outputs, case.loss_labels, mask, tf.constant(factors)))
+    weighed = float(task.loss(outputs, labels, mask, tf.constant(np.repeat(factors, count))))
     assert weighed == pytest.approx(float(factors @ (alone * case.counts)) / case.counts.sum(), rel=1e-5)
 
 

@@ -111,6 +111,7 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
     from pocketbert.data.glue import glue_task, read_glue
     from pocketbert.data.tables import read_table
     from pocketbert.data.xnli import XNLI, read_xnli
+    from pocketbert.tasks.embedding import SentenceEmbedding
     from pocketbert.tasks.registry import get_task
     from pocketbert.tasks.texts import TextTask
     from pocketbert.tasks.token_classification import TokenClassification
@@ -122,6 +123,8 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
     if isinstance(made, TokenClassification):
         return _read_tagged(options, table, made)
     if options.file:
+        if isinstance(made, SentenceEmbedding) and table.pair_column:
+            return made.read(options.file, **table.rows, label_column=table.label_column)
         labelled = isinstance(made, TextTask)
         numbers = order_of_numbers(task, options.task, options.labels) if task and task.labels else None
         own = numbers or task

@@ -15,6 +15,7 @@ from pocketbert.checkpoints.family_keys import tensor_family
 from pocketbert.checkpoints.huggingface import read_config, write_config
 from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
 from pocketbert.checkpoints.own_config import OWN_PREFIX
+from pocketbert.checkpoints.sentence_transformers import is_sentence_transformer, read_modules, write_modules
 from pocketbert.checkpoints.stored_tensors import WEIGHTS_NAME, StoredTensor, open_weights
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files, vocabulary_problems, write_vocabulary_files
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
@@ -64,7 +65,8 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
 
     float16, bfloat16 and float64 weights become float32. Tied copies such as `cls.predictions.decoder.weight` and
     buffers such as `position_ids` are allowed if their values are as expected. Names of old versions
-    (`LayerNorm.gamma`) and of bare encoders (without the prefix `bert.`) are understood.
+    (`LayerNorm.gamma`) and of bare encoders (without the prefix `bert.`) are understood. A `modules.json`, as
+    sentence-transformers writes it, makes the model one of sentence embeddings.
 
     Args:
       path: the folder.
@@ -76,6 +78,9 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
     if not path.is_dir():
         raise UserError(f"a model directory must be a folder; received {path}")
     problems: list[str] = []
+    modules = None if headless else read_modules(path)
+    # The modules are the head; others, such as that of the pretraining, are left over.
+    headless = headless or modules is not None
     content = read_json_object(path / CONFIG_NAME, problems, required=True)
     config: EncoderConfig | None = None
     tasks: tuple[TaskConfig, ...] = ()
@@ -96,8 +101,15 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
     vocabulary = read_vocabulary_files(path, problems)
     if vocabulary and config:
         problems += vocabulary_problems(vocabulary, config)
+    if modules is not None and config is not None:
+        problems += modules.width_problems(config.hidden_size)
+        tensors |= modules.read_dense(config.hidden_size, problems)
+        if modules.lowercase and vocabulary and not vocabulary.options.lowercase:
+            problems.append("do_lower_case must be false for a cased tokenizer; received true")
     raise_if_any(problems, str(path))
     assert config is not None
+    if modules is not None:
+        return ModelDirectory(config, (modules.task,), tensors, vocabulary)
     return ModelDirectory(config, () if headless else tasks, tensors, vocabulary)
 
 
@@ -132,11 +144,16 @@ def write_directory(
     raise_if_any(problems, f"cannot write {path}")
 
     arrays = {}
+    embeds = is_sentence_transformer(tasks)
     for weight, spec in specs.items():
+        if embeds and weight.startswith("heads."):
+            continue
         array = np.asarray(tensors_by_path[weight], dtype=np.float32)
         arrays[spec.name] = np.ascontiguousarray(array.T if spec.transpose else array)
     with new_directory(path, MODEL_KIND, overwrite=overwrite) as folder:
-        write_json(folder / CONFIG_NAME, write_config(config, tasks))
+        if embeds:
+            write_modules(folder, tasks[0], config.hidden_size, tensors_by_path)
+        write_json(folder / CONFIG_NAME, write_config(config, () if embeds else tasks))
         write_tensors(folder / WEIGHTS_NAME, arrays, {"format": "pt"})
         if vocabulary is not None:
             write_vocabulary_files(folder, vocabulary, config.max_position_embeddings)

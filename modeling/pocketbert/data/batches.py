@@ -38,6 +38,8 @@ class EncodedExamples:
       max_length: maximum sequence length, also of padded batches.
       pad_token_id: id of padding.
       groups: see `Examples.groups`.
+      rows_per_example: rows that stay together in a batch: 2 for pairs of texts that an encoder reads one by one.
+        Example i then has the rows 2·i and 2·i + 1; `offsets` and `labels` have an entry for each row.
     """
 
     word_ids: np.ndarray
@@ -47,9 +49,10 @@ class EncodedExamples:
     max_length: int
     pad_token_id: int
     groups: list[str] | None = None
+    rows_per_example: int = 1
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return (len(self.offsets) - 1) // self.rows_per_example
 
     def unlabelled(self) -> EncodedExamples:
         """A copy without labels."""
@@ -61,11 +64,18 @@ class EncodedExamples:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 `[N]`, number of tokens in each example."""
-        return np.diff(self.offsets)
+        """int64 `[N]`, number of tokens in the longest row of each example."""
+        return np.diff(self.offsets).reshape(-1, self.rows_per_example).max(axis=1)
+
+    def rows(self, indices: np.ndarray) -> np.ndarray:
+        """Rows of the examples at `indices`, in this order."""
+        if self.rows_per_example == 1:
+            return indices
+        return (indices[:, None] * self.rows_per_example + np.arange(self.rows_per_example)).ravel()
 
     def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-        """Returns inputs, int32 `[B, L]`, and labels, `[B]`; L is the length of their bucket."""
+        """Returns inputs, int32 `[B, L]`, and labels, `[B]`, of B rows; L is the length of their bucket."""
+        indices = self.rows(indices)
         starts = self.offsets[indices]
         lengths = self.offsets[indices + 1] - starts
         width = int(bucketed(lengths.max(), self.max_length))
@@ -196,7 +206,12 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
         # TensorFlow keeps two more copies of captured tensors, too much memory for a large text.
         arrays = tf.numpy_function(rows, [indices], [tf.int32] * len(_INPUT_NAMES), stateful=False)
         inputs = {name: tf.ensure_shape(array, [None, None]) for name, array in zip(_INPUT_NAMES, arrays, strict=True)}
-        return inputs if labels is None else (inputs, tf.gather(labels, indices))
+        if labels is None:
+            return inputs
+        # Calls of Python cost time, so only examples with several rows make one.
+        if encoded.rows_per_example > 1:
+            indices = tf.ensure_shape(tf.numpy_function(encoded.rows, [indices], tf.int64, stateful=False), [None])
+        return inputs, tf.gather(labels, indices)
 
     return index_rows(plan, start).map(assemble, num_parallel_calls=2, deterministic=True).prefetch(4)
 

@@ -236,6 +236,12 @@ def _label_indices(labels: Sequence[str]) -> dict[str, int]:
     return indices
 
 
+def table_columns(path: str | os.PathLike[str], separator: str = ",") -> tuple[str, ...]:
+    """Columns of a `.csv`, `.tsv` or `.jsonl` file: those of its first good row; empty without one."""
+    rows = (cells for _, cells in _file_rows(Path(path), (), separator) if not isinstance(cells, str))
+    return tuple(next(rows, ()))
+
+
 def _file_rows(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
     """Reads the rows of a file.
 

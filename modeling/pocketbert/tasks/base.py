@@ -109,13 +109,15 @@ class Task(abc.ABC):
       has_classes: whether an example has one of several classes, so class weights apply.
       needs_pairs: whether each input is a pair of texts.
       centred_by_example: whether `centred` works on each example alone.
+      has_vectors: whether the direction of the output [N, D] is what counts.
+      data_kinds: further kinds of data sets whose labels fit, such as scores of pairs.
       least_centred_scale: minimum scale of centred outputs, as a fraction of the scale of the outputs.
     """
 
     kind: ClassVar[str]
     output_names: ClassVar[tuple[str, ...]] = ("logits",)
     needs_pooler: ClassVar[bool] = False
-    first_token_only: ClassVar[bool] = False
+    first_token_only: bool = False
     per_token: ClassVar[bool] = False
     exportable: ClassVar[bool] = True
     default_lengths: ClassVar[tuple[int, ...]] = (32, 64, 128)
@@ -126,6 +128,8 @@ class Task(abc.ABC):
     has_classes: ClassVar[bool] = False
     needs_pairs: ClassVar[bool] = False
     centred_by_example: ClassVar[bool] = False
+    has_vectors: ClassVar[bool] = False
+    data_kinds: ClassVar[tuple[str, ...]] = ()
     least_centred_scale: ClassVar[float] = 0.0
 
     def __init__(self, config: TaskConfig) -> None:
@@ -164,9 +168,17 @@ class Task(abc.ABC):
         """Number of logits per example; None if the labels do not determine it."""
         return None
 
+    def max_length(self, positions: int) -> int:
+        """Maximum sequence length of a network with so many positions."""
+        return positions
+
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
         """The architecture to put a new head on, given that of a checkpoint."""
         return encoder
+
+    def inputs(self, data: Any) -> Any:
+        """The examples as the network reads them; an encoder of single texts reads those of pairs one by one."""
+        return data
 
     def centred(self, output: np.ndarray) -> np.ndarray:
         """An output, float64, minus the constant that this task ignores; see `pocketbert_export.checks`."""

@@ -83,7 +83,7 @@ def model_predictor(model: Any, source: str = "the model", **windows: int | None
     task = predicting_task(model.task, source)
     if model.tokenizer is None:
         raise UserError(f"{source} must have a vocabulary to read text; it has none; put vocab.txt beside its weights")
-    positions = model.config.max_position_embeddings
+    positions = task.max_length(model.config.max_position_embeddings)
     default = min(task.default_max_length or positions, positions)
     max_length, windows = fitting_windows(task, windows, default, positions, f"the model's {positions} positions")
     return Predictor(task, model.forward, model.tokenizer, max_length, **windows)

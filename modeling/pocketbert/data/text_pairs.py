@@ -1,0 +1,56 @@
+"""Pairs of texts for encoders that read one text at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from pocketbert.data.examples import Examples
+from pocketbert.errors import UserError
+
+
+def single_texts(data: Examples, prompt: str = "") -> Examples:
+    """The texts of pairs, one by one: first and second text of pair i have the places 2·i and 2·i + 1.
+
+    Args:
+      data: pairs, or single texts.
+      prompt: goes in front of each text.
+    """
+    texts = (
+        data.texts
+        if data.pairs is None
+        else [text for pair in zip(data.texts, data.pairs, strict=True) for text in pair]
+    )
+    ids = data.ids if data.pairs is None else [f"{each}-{side}" for each in data.ids for side in (1, 2)]
+    return Examples([prompt + text for text in texts], None, None, ids, data.source)
+
+
+def positive_pairs(data: Examples) -> Examples:
+    """Pairs that belong together: without scores, they get the integer label 1."""
+    if data.labels is not None or data.pairs is None:
+        return data
+    return dataclasses.replace(data, labels=np.ones(len(data), np.int32))
+
+
+def is_positive(data: Examples) -> bool:
+    """Whether the examples are positive pairs."""
+    return data.labels is not None and data.labels.dtype == np.int32
+
+
+def scaled_scores(data: Examples, largest: float = 1.0) -> Examples:
+    """Divides scores by the largest possible one, so that they can be targets of cosines.
+
+    Raises:
+      UserError: a score then lies outside of -1 to 1.
+    """
+    if data.labels is None or is_positive(data):
+        return data
+    scores = (data.labels / largest).astype(np.float32)
+    worst = float(data.labels[np.abs(scores).argmax()])
+    if abs(worst) > abs(largest):
+        raise UserError(
+            f"{data.source}: scores must lie in -{largest:g} to {largest:g}, for cosines of -1 to 1; "
+            f"received {worst:g}; give the largest possible score as --max-score"
+        )
+    return dataclasses.replace(data, labels=scores)

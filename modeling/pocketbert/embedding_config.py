@@ -1,0 +1,86 @@
+"""Configuration of sentence embeddings, without TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from pocketbert.errors import raise_if_any
+
+Pooling = Literal["mean", "cls", "max"]
+DenseActivation = Literal["tanh", "relu", "identity"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingConfig:
+    """How a sentence embedding is made of the last feature map; terms and defaults of sentence-transformers.
+
+    Attributes:
+      pooling: `mean` or maximum (`max`) over the tokens, or the first token (`cls`).
+      normalize: scale embeddings to length 1.
+      dimensions: outputs of a dense layer after pooling; None for no dense layer.
+      dense_bias: whether the dense layer has a bias.
+      dense_activation: activation after the dense layer.
+      max_length: maximum sequence length in tokens; None for the encoder's positions.
+      prompts: (name, text) of prompts that can precede a text, such as `("query", "query: ")`.
+      default_prompt: name of the prompt for all texts that select none; None for no prompt.
+    """
+
+    pooling: Pooling = "mean"
+    normalize: bool = True
+    dimensions: int | None = None
+    dense_bias: bool = True
+    dense_activation: DenseActivation = "tanh"
+    max_length: int | None = None
+    prompts: tuple[tuple[str, str], ...] = ()
+    default_prompt: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prompts", tuple((str(name), str(text)) for name, text in self.prompts))
+        problems = []
+        for name, value, choices in (
+            ("pooling", self.pooling, get_args(Pooling)),
+            ("dense_activation", self.dense_activation, get_args(DenseActivation)),
+        ):
+            if value not in choices:
+                problems.append(f"{name} must be one of {', '.join(choices)}; received {value!r}")
+        for name, number, least in (("dimensions", self.dimensions, 1), ("max_length", self.max_length, 3)):
+            if number is not None and not (type(number) is int and least <= number <= 1 << 20):
+                problems.append(f"{name} must be a whole number from {least} to {1 << 20}; received {number!r}")
+        for name in ("normalize", "dense_bias"):
+            if not isinstance(getattr(self, name), bool):
+                problems.append(f"{name} must be true or false; received {getattr(self, name)!r}")
+        names = [name for name, _ in self.prompts]
+        if self.default_prompt is not None and self.default_prompt not in names:
+            problems.append(
+                f"default_prompt must be one of {', '.join(names) or 'no prompts'}; received {self.default_prompt!r}"
+            )
+        raise_if_any(problems, "EmbeddingConfig")
+
+    @property
+    def prompt(self) -> str:
+        """Text of the default prompt; empty for none."""
+        return dict(self.prompts).get(self.default_prompt or "", "")
+
+
+def embedding_config(given: EmbeddingConfig | Mapping[str, Any] | None) -> EmbeddingConfig:
+    """A configuration from its fields, for example from JSON; the defaults for None.
+
+    Raises:
+      UserError: a field is unknown or has a wrong value.
+    """
+    if given is None or isinstance(given, EmbeddingConfig):
+        return given or EmbeddingConfig()
+    known = EmbeddingConfig.__dataclass_fields__
+    raise_if_any([f"the field {name!r} is unknown" for name in given if name not in known], "EmbeddingConfig")
+    return EmbeddingConfig(**given)
+
+
+def dense_shapes(encoder: Any, task: Any) -> dict[str, tuple[int, ...]]:
+    """Shapes of the head's weights by path, for `TaskRules.head`; empty without a dense layer."""
+    config = task.embedding
+    if config.dimensions is None:
+        return {}
+    bias = {"dense.bias": (config.dimensions,)} if config.dense_bias else {}
+    return {"dense.kernel": (encoder.hidden_size, config.dimensions), **bias}

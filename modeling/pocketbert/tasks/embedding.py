@@ -1,0 +1,350 @@
+"""Sentence embeddings: one vector for a text; the cosine of two vectors is the similarity of their texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.data.batches import EncodedExamples, encode
+from pocketbert.data.examples import Examples, evenly
+from pocketbert.data.tables import read_table, table_columns
+from pocketbert.data.text_pairs import is_positive, positive_pairs, single_texts
+from pocketbert.embedding_config import EmbeddingConfig
+from pocketbert.errors import UserError
+from pocketbert.layers.core import Dense
+from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
+from pocketbert.tasks.metrics import Scores, compute
+from pocketbert.tasks.outputs import check_finite, check_finite_answers, mean_over_examples
+from pocketbert.tasks.texts import texts_and_pairs
+from pocketbert.tasks.vectors import cosines, ranks
+
+OUTPUT = "embedding"
+# Factor of the cosines in the loss of positive pairs; the default of sentence-transformers.
+SCALE = 20.0
+# Added to squared lengths, below the smallest of any real vector, so that a zero vector has a gradient.
+_SMALLEST_SQUARE = 1e-24
+# Below every feature, within float16.
+_LOWEST = -6e4
+_ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "identity": tf.identity}
+RECALL_METRICS = ("recall_at_1", "recall_at_10")
+
+
+class EmbeddingHead(tf_keras.layers.Layer):
+    """Pooling, an optional dense layer and normalization, as in sentence-transformers.
+
+    Args:
+      config: architecture of the encoder.
+      task: an embedding task.
+    """
+
+    def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
+        super().__init__()
+        assert task.embedding is not None
+        self._config: EmbeddingConfig = task.embedding
+        if self._config.dimensions is not None:
+            self.dense = Dense(config.hidden_size, self._config.dimensions, bias=self._config.dense_bias)
+
+    def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
+        """Maps `sequence_output` [B, S, H] and `input_mask` [B, S] to float32 [B, D]."""
+        config, tokens = self._config, tf.cast(encoded["sequence_output"], tf.float32)
+        if config.pooling == "cls":
+            vectors = tokens[:, 0]
+        else:
+            mask = tf.cast(encoded["input_mask"], tf.float32)[:, :, tf.newaxis]
+            if config.pooling == "mean":
+                vectors = tf.reduce_sum(tokens * mask, axis=1) / tf.maximum(tf.reduce_sum(mask, axis=1), 1.0)
+            else:
+                vectors = tf.reduce_max(tokens * mask + (1.0 - mask) * _LOWEST, axis=1)
+        if config.dimensions is not None:
+            vectors = _ACTIVATIONS[config.dense_activation](tf.cast(self.dense(vectors), tf.float32))
+        return unit_vectors(vectors) if config.normalize else vectors
+
+    def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
+        """`embedding`, float32 [B, D]."""
+        return {OUTPUT: self(encoded, training=training)}
+
+    def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
+        """The losses of pairs; rows 2·i and 2·i + 1 of a batch are a pair, and both have its label."""
+        return {OUTPUT: PairLoss()}
+
+
+@tf_keras.utils.register_keras_serializable(package="pocketbert")
+class PairLoss(tf_keras.losses.Loss):
+    """Losses of pairs of embeddings; the type of the labels chooses between them."""
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Maps labels [2·P] and embeddings [2·P, D] to losses [P]; see `pair_losses`."""
+        return pair_losses(y_pred, tf.reshape(y_true, [-1]))
+
+
+def unit_vectors(vectors: tf.Tensor) -> tf.Tensor:
+    """Scales vectors [..., D] to length 1."""
+    squares = tf.reduce_sum(tf.square(vectors), axis=-1, keepdims=True)
+    return vectors / tf.sqrt(tf.maximum(squares, _SMALLEST_SQUARE))
+
+
+def pair_losses(embeddings: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Losses of pairs.
+
+    Scores (float labels) give the squared difference from the cosine (Reimers & Gurevych 2019, section 3, regression
+    objective). Positive pairs (integer labels) give the cross-entropy of the second text among those of the batch, for
+    each first text, with 20·cosine as logits (Henderson et al. 2017, section 4, https://arxiv.org/abs/1705.00652, with
+    the scale of sentence-transformers). Equal texts in a batch count as negatives.
+
+    Args:
+      embeddings: float [2·P, D]; rows 2·i and 2·i + 1 are pair i.
+      labels: [2·P], the same for both rows of a pair: its score from -1 to 1, or any integer.
+
+    Returns:
+      float32 [P].
+    """
+    units = unit_vectors(tf.cast(embeddings, tf.float32))
+    first, second = units[0::2], units[1::2]
+    if labels.dtype.is_integer:
+        cosines = tf.matmul(first, second, transpose_b=True)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(first)[0]), SCALE * cosines)
+    return tf.math.squared_difference(tf.reduce_sum(first * second, axis=-1), tf.cast(labels[0::2], tf.float32))
+
+
+class SentenceEmbedding(SupervisedTask):
+    """A vector for a text, trained on pairs of texts with scores, or on pairs that belong together."""
+
+    kind = "embedding"
+    output_names = (OUTPUT,)
+    pipeline_tag = "sentence-similarity"
+    has_vectors = True
+    data_kinds = ("regression",)
+    least_centred_scale = 0.25
+
+    def __init__(self, config: TaskConfig) -> None:
+        super().__init__(config)
+        assert config.embedding is not None
+        self.embedding = config.embedding
+        self.first_token_only = self.embedding.pooling == "cls"
+
+    @property
+    def default_metrics(self) -> tuple[tuple[str, ...], str]:
+        """Spearman and Pearson correlation of cosines with the scores."""
+        return ("spearman", "pearson"), "spearman"
+
+    def max_length(self, positions: int) -> int:
+        """The model's sequence length, at most the encoder's positions."""
+        return min(self.embedding.max_length or positions, positions)
+
+    def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
+        """Removes a tanh pooler, which would be neither read nor trained."""
+        return encoder.replace(pooler="none") if encoder.pooler == "tanh" else encoder
+
+    def head(self, encoder: EncoderConfig) -> EmbeddingHead:
+        """A head with pooling, dense layer and normalization."""
+        return EmbeddingHead(encoder, self.config)
+
+    def loss(
+        self,
+        outputs: Mapping[str, tf.Tensor],
+        labels: tf.Tensor,
+        mask: tf.Tensor,
+        weights: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Mean over pairs; see `pair_losses`. Labels and weights have an entry for each row, two a pair."""
+        labels = tf.convert_to_tensor(labels)
+        losses = pair_losses(outputs[OUTPUT], labels)
+        return mean_over_examples(losses, labels[0::2], None if weights is None else weights[0::2])
+
+    def centred(self, output: np.ndarray) -> np.ndarray:
+        """Subtracts the mean over texts: only differences between texts matter in a search."""
+        return output - output.mean(axis=0)
+
+    def read(self, path: str | os.PathLike[str], **columns: Any) -> Examples:
+        """Reads a .csv, .tsv or .jsonl file of pairs; for `columns` (default: text, pair and label) see `read_table`.
+
+        Pairs are positive pairs if the file has no column `label` and you name no other one.
+        """
+        given = {"text_column": "text", "pair_column": "pair", "label_column": "label", "kind": "regression", **columns}
+        if given["label_column"] == "label" and "label" not in table_columns(path, given.get("separator", ",")):
+            given["label_column"] = None
+        return positive_pairs(read_table(path, **given)[0])
+
+    def check_data(self, data: Any) -> None:
+        """Checks that the data are `Examples`, and pairs if they have labels."""
+        if not isinstance(data, Examples) or (data.labelled and data.pairs is None):
+            raise UserError(f"{self.kind} needs pairs of texts; received {data.source}; name the --pair-column")
+
+    def encode(self, data: Examples, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
+        """Encodes two rows per pair, each with the label of the pair; longer texts are truncated."""
+        return self._encoded(data, tokenizer, max_length)
+
+    def rows(
+        self, data: Examples, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any
+    ) -> EmbeddingRows:
+        """Encodes a row for each text, so two for each pair."""
+        if most is not None:
+            data = data.select(evenly(len(data), most if data.pairs is None else most // 2))
+        return EmbeddingRows(self._encoded(data, tokenizer, max_length, show_progress=False), data)
+
+    def inputs(self, data: Examples) -> Examples:
+        """The texts that the encoder reads, one by one, with the default prompt."""
+        return single_texts(data, self.embedding.prompt)
+
+    def evaluator(
+        self,
+        forward: Forward,
+        data: Examples,
+        tokenizer: Any,
+        max_length: int,
+        *,
+        metrics: Sequence[str] | None = None,
+        choose_threshold: bool = False,
+        show_progress: bool = False,
+        **options: Any,
+    ) -> EmbeddingEvaluator:
+        """See `SupervisedTask.evaluator`. There is no threshold to choose."""
+        self.check_data(data)
+        rows = EmbeddingRows(self._encoded(data, tokenizer, max_length), data)
+        return EmbeddingEvaluator(self, forward, rows, metrics or self.metrics_of(data), show_progress)
+
+    def metrics_of(self, data: Examples) -> tuple[str, ...]:
+        """Correlations for scores; for positive pairs, how often a text finds its partner among all partners."""
+        return RECALL_METRICS if is_positive(data) else self.metrics
+
+    def with_baseline(
+        self,
+        data: Examples | None,
+        metrics: Mapping[str, float],
+        names: Sequence[str] | None = None,
+        main_metric: str | None = None,
+    ) -> Scores:
+        """See `SupervisedTask.with_baseline`. The baseline gives all texts the same vector."""
+        main = main_metric or (self.main_metric if self.main_metric in metrics else next(iter(metrics)))
+        return Scores(main_metric=main, metrics=metrics, baseline=None)
+
+    def predict(
+        self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
+    ) -> list[dict[str, Any]]:
+        """Gives the `embedding` of a text as a list of numbers, or the `similarity` of a pair, its cosine."""
+        texts, pairs = texts_and_pairs(inputs)
+        if not texts:
+            return []
+        vectors = self.embed(texts if pairs is None else [*texts, *pairs], forward, tokenizer, max_length)
+        if pairs is None:
+            return [{OUTPUT: vector.tolist()} for vector in vectors]
+        return [{"similarity": float(each)} for each in cosines(*np.split(vectors, 2))]
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        forward: Forward,
+        tokenizer: Any,
+        max_length: int,
+        *,
+        prompt: str | None = None,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Embeds texts.
+
+        Args:
+          texts: at least one text.
+          forward: runs the network.
+          tokenizer: the network's tokenizer.
+          max_length: maximum sequence length; longer texts are truncated.
+          prompt: text in front of each text; None for the default prompt.
+          show_progress: print progress to stderr.
+
+        Returns:
+          float32 [N, D].
+
+        Raises:
+          UserError: an embedding is not finite.
+        """
+        prompt = self.embedding.prompt if prompt is None else prompt
+        ids = [str(index) for index in range(len(texts))]
+        data = Examples([prompt + text for text in texts], None, None, ids, "the texts")
+        encoded = encode(data, tokenizer, max_length, show_progress=show_progress)
+        return check_finite_answers(forward(encoded, show_progress=show_progress))[OUTPUT]
+
+    def _encoded(
+        self, data: Examples, tokenizer: Any, max_length: int, *, show_progress: bool = True
+    ) -> EncodedExamples:
+        encoded = encode(self.inputs(data), tokenizer, max_length, show_progress=show_progress)
+        if data.pairs is None:
+            return encoded
+        labels = None if data.labels is None else np.repeat(data.labels, 2)
+        return dataclasses.replace(encoded, labels=labels, rows_per_example=2)
+
+
+class EmbeddingRows:
+    """Texts as rows of tokens, with the labels of their pairs.
+
+    Args:
+      encoded: the rows.
+      data: their texts.
+
+    Attributes:
+      encoded: a row for each text.
+    """
+
+    def __init__(self, encoded: EncodedExamples, data: Examples) -> None:
+        self.decided = None
+        self.encoded = dataclasses.replace(encoded, rows_per_example=1)
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def score(self, outputs: Outputs, metric: str) -> tuple[float, None]:
+        """See `Rows.score`; positive pairs have `recall_at_1` instead of a correlation.
+
+        A similarity is neither right nor wrong.
+        """
+        names = RECALL_METRICS[:1] if is_positive(self._data) else (metric,)
+        return self.compute(outputs, names)[names[0]], None
+
+    def compute(self, outputs: Outputs, names: Sequence[str]) -> dict[str, float]:
+        """Metrics of the embeddings of all rows."""
+        first, second = outputs[OUTPUT][0::2], outputs[OUTPUT][1::2]
+        if is_positive(self._data):
+            places = self._places(first, second)
+            return {name: float(np.mean(places < int(name.rpartition("_")[2]))) for name in names}
+        assert self._data.labels is not None
+        return compute(names, self._data.labels, cosines(first, second), self._data.groups)
+
+    def _places(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Rank of each second text among the different second texts, as seen from its first text."""
+        assert self._data.pairs is not None
+        places: dict[str, int] = {}
+        right = np.array([places.setdefault(text, len(places)) for text in self._data.pairs])
+        rows = np.unique(right, return_index=True)[1]
+        return ranks(first, second[rows], right)
+
+
+class EmbeddingEvaluator:
+    """Scores a network on pairs; see `SupervisedTask.evaluator`."""
+
+    def __init__(
+        self,
+        task: SentenceEmbedding,
+        forward: Forward,
+        rows: EmbeddingRows,
+        metrics: Sequence[str],
+        show_progress: bool,
+    ) -> None:
+        self.task: TaskConfig = task.config
+        self._task, self._forward, self._rows, self._metrics = task, forward, rows, metrics
+        self._show_progress = show_progress
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """See `Evaluator.metrics`."""
+        outputs = check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress))
+        return self._rows.compute(outputs, self._metrics)
+
+    def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
+        """See `Evaluator.scores`."""
+        found = self.metrics("at the end") if metrics is None else metrics
+        return self._task.with_baseline(None, found, main_metric=main_metric)

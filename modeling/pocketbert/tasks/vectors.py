@@ -1,0 +1,63 @@
+"""Similarity and search of embeddings, in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Similarities computed at once, which bounds the memory to 64 MB.
+_CELLS_AT_ONCE = 1 << 24
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Vectors [N, D] with length 1, float32; zero vectors stay zero."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+
+
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Cosine of each vector [N, D] with that in the same row, float64 [N]."""
+    first, second = first.astype(np.float64), second.astype(np.float64)
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return np.sum(first * second, axis=1) / np.where(lengths > 0, lengths, 1.0)
+
+
+def search(queries: np.ndarray, documents: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the nearest documents by cosine, exactly.
+
+    Args:
+      queries: [Q, D].
+      documents: [N, D].
+      top_k: number of documents; at most N are returned.
+
+    Returns:
+      Indices of the documents, int64 [Q, K], nearest first, ties in their order; and cosines, float32 [Q, K].
+    """
+    queries, documents = unit(queries), unit(documents)
+    top_k, step = min(top_k, len(documents)), max(1, _CELLS_AT_ONCE // max(len(documents), 1))
+    found, values = [], []
+    for start in range(0, len(queries), step):
+        similar = queries[start : start + step] @ documents.T
+        order = np.argsort(-similar, axis=1, kind="stable")[:, :top_k]
+        found.append(order)
+        values.append(np.take_along_axis(similar, order, axis=1))
+    if not found:
+        return np.zeros((0, top_k), np.int64), np.zeros((0, top_k), np.float32)
+    return np.concatenate(found), np.concatenate(values)
+
+
+def ranks(queries: np.ndarray, documents: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Rank of the right document of each query among all documents, from 0, int64 [Q].
+
+    Args:
+      queries: [Q, D].
+      documents: [N, D].
+      right: int [Q], indices of documents.
+    """
+    queries, documents = unit(queries), unit(documents)
+    step, found = max(1, _CELLS_AT_ONCE // max(len(documents), 1)), []
+    for start in range(0, len(queries), step):
+        part = slice(start, start + step)
+        similar = queries[part] @ documents.T
+        own = np.take_along_axis(similar, right[part, np.newaxis], axis=1)
+        found.append((similar > own).sum(axis=1))
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
