@@ -10,10 +10,12 @@ if TYPE_CHECKING:
 
 
 def logits_by_name(logits: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns name → output for the logits of a head: `logits`, or `start_logits` and `end_logits`."""
+    """Returns name → output for the logits of a head: `logits`, `start_logits` and `end_logits`, or `token_logits`."""
     from pocketbert.tasks.span import SPAN_OUTPUTS
+    from pocketbert.tasks.token_classification import TOKEN_LOGITS
 
-    return dict(zip(("logits",) if len(logits) < 2 else SPAN_OUTPUTS, logits, strict=False))
+    one = TOKEN_LOGITS if logits[0].shape.rank == 3 else "logits"
+    return dict(zip((one,) if len(logits) < 2 else SPAN_OUTPUTS, logits, strict=False))
 
 
 def prediction_loss(
@@ -26,6 +28,8 @@ def prediction_loss(
 ) -> tf.Tensor:
     """Computes eq. 10 for logits [B, C], the mean over start and end for spans, or squared difference for scores [B].
 
+    For logits of tokens [B, S, C], it is the mean over all tokens: those without a label have predictions, too.
+
     Args:
       targets: the teacher's outputs by name.
       student: the student's, with the same names.
@@ -35,9 +39,13 @@ def prediction_loss(
     """
     from pocketbert.distillation.losses import soft_cross_entropy
     from pocketbert.tasks.span import without_padding
+    from pocketbert.tasks.token_classification import TOKEN_LOGITS
 
     # Every example has a first token. This mask counts examples without running a network.
     examples = mask[:, 0]
+    if TOKEN_LOGITS in student:
+        loss = soft_cross_entropy(targets[TOKEN_LOGITS], student[TOKEN_LOGITS], temperature, mask)
+        return loss / student[TOKEN_LOGITS].shape[-1] if mean_over_classes else loss
     if "logits" not in student:
         teachers, students = (
             without_padding({name: each[name] for name in student}, mask) for each in (targets, student)

@@ -70,7 +70,8 @@ def all_targets(stage: Stage, teacher: Features) -> Targets:
     """Returns the teacher's features by name and layer, and its logits if the stage reads them.
 
     Examples of names and shapes are `hidden_states_3` [B, S, H] and `attention_logits_3` [B, N, S, S]. Logits are
-    `logits` [B, C] or [B]; for spans `start_logits` and `end_logits` [B, S].
+    `logits` [B, C] or [B]; for spans `start_logits` and `end_logits` [B, S]; for tags
+    `token_logits` [B, S, C].
     """
     targets = layer_maps.layer_targets(stage, teacher, ("hidden_states", "attention_logits"))
     if "logits" in stage.teacher_features:

@@ -28,7 +28,7 @@ from pocketbert.tasks.metrics import TAG_METRICS, Scores, tag_results, tag_score
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers
 from pocketbert.tasks.texts import texts_and_pairs
 
-_OUTPUT = "token_logits"
+TOKEN_LOGITS = "token_logits"
 _UNLABELLED = -1
 _TEXTS_A_CALL = 4096
 
@@ -53,7 +53,7 @@ class TokenClassificationHead(tf_keras.layers.Layer):
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
         """`token_logits`, float32 [B, S, labels]."""
-        return {_OUTPUT: self(encoded, training=training)}
+        return {TOKEN_LOGITS: self(encoded, training=training)}
 
     def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
         """Keeps only the tokens with a label, as a list; see `masked_lm.only_labelled`."""
@@ -62,14 +62,14 @@ class TokenClassificationHead(tf_keras.layers.Layer):
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """Cross-entropy against tag indices [B, S], in nats per word; negative labels are ignored."""
-        return {_OUTPUT: CrossEntropy("tag indices")}
+        return {TOKEN_LOGITS: CrossEntropy("tag indices")}
 
 
 class TokenClassification(SupervisedTask):
     """Labels spans of words. The first token of a word carries its tag (Devlin et al. 2019, section 5.3)."""
 
     kind = "token_classification"
-    output_names = (_OUTPUT,)
+    output_names = (TOKEN_LOGITS,)
     per_token = True
     pipeline_tag = "token-classification"
     default_max_length = 128
@@ -102,7 +102,7 @@ class TokenClassification(SupervisedTask):
         weights: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Mean cross-entropy over words, in nats. Labels are tag indices, int32 [B, at least S]; negative: no label."""
-        logits = outputs[_OUTPUT]
+        logits = outputs[TOKEN_LOGITS]
         labels = labels[:, : tf.shape(mask)[1]]
         factors = tf.ones_like(labels, tf.float32) * (1.0 if weights is None else weights[:, tf.newaxis])
         # One row per token, so that counting the weights does not run the network; see `MaskedLM.loss`.
@@ -293,13 +293,13 @@ class TaggedRows:
         `iob.spans_of`.
         """
         names = [prefixed(label) for label in self._task.config.labels]
-        best = outputs[_OUTPUT].argmax(axis=-1)
+        best = outputs[TOKEN_LOGITS].argmax(axis=-1)
         given = [[names[best[place]] if place >= 0 else OUTSIDE for place in places] for places in self._places]
         return [iob2(spans_of(tags), len(tags)) for tags in given]
 
     def spans(self, outputs: Outputs) -> list[list[dict[str, Any]]]:
         """The predicted spans of each text; see `TokenClassification.predict`."""
-        probability = probabilities_of(outputs[_OUTPUT]).max(axis=1)
+        probability = probabilities_of(outputs[TOKEN_LOGITS]).max(axis=1)
         found = []
         for text, words, places, tags in zip(
             self.data.texts, self.data.words, self._places, self.tags(outputs), strict=True

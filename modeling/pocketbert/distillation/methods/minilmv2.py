@@ -24,7 +24,6 @@ _LARGE_LAYERS = {"bert": 21, "roberta": 19, "xlm-roberta": 19}
 _LARGE_WIDTH = 1024
 # Appendix C.
 _TASK_LENGTH = 128
-_SPAN_LENGTH = 384
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,8 +195,10 @@ class MiniLMv2(Method):
             "beta_2": 0.98 if _is_roberta_base(spec.student) else 0.999,
         }
         if spec.task is not None:
-            # Appendix B and C for the lengths; see the class for the other values.
-            length = _SPAN_LENGTH if spec.task.kind == "span" else _TASK_LENGTH
+            from pocketbert.tasks.registry import get_task
+
+            # Appendix B and C for the lengths, for questions 384; see the class for the other values.
+            length = get_task(spec.task).default_max_length or _TASK_LENGTH
             values |= {"max_length": length, "batch_size": 32, "learning_rate": 1e-4}
         missing = {name: value for name, value in values.items() if getattr(self, name) in (None, ())}
         if self.steps is None and self.epochs is None:

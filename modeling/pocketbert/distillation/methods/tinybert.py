@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # The procedures in table 2 and the objectives in table 3; each name is a removed component.
 _PROCEDURES = ("general_distillation", "task_distillation", "augmentation")
+_KINDS = ("classification", "regression", "span", "token_classification")
 ABLATIONS = (*_PROCEDURES, "embedding", "prediction", "transformer", "attention", "hidden")
 
 # Values for options that are None. The paper gives no schedule, warm-up and bias correction for task distillation.
@@ -81,6 +82,7 @@ class TinyBERT(Method):
 
     - Spans (appendix B): `prediction` is the mean of eq. 10 over start and end positions, on the original data. Padding
       is not a position, and the loss is not divided by the number of classes. The length is BERT's, 384.
+    - The paper has no tags of tokens. Eq. 10 is the mean over tokens, on the original data, with inputs of 128 tokens.
     - Regression has no logits for eq. 10. The student learns the teacher's scores on the original data (footnote 5).
       The authors' code learns the labels (`regression_target`).
     - Task distillation follows the authors' code: a constant rate in the intermediate stage, 10 % warm-up with linear
@@ -236,9 +238,9 @@ class TinyBERT(Method):
             problems += [f"{text}, or leave out attention (without)" for text in head_count_problems(spec)]
         if mapped:
             problems += mapping_problems(spec, self.mapping)
-        # The paper gives losses for these kinds.
-        if spec.task is not None and spec.task.kind not in ("classification", "regression", "span"):
-            problems.append(f"tinybert supports classification, regression and span; received {spec.task.kind}")
+        # The paper gives losses for the first three kinds; eq. 10 applies to each token, too.
+        if spec.task is not None and spec.task.kind not in _KINDS:
+            problems.append(f"tinybert supports {', '.join(_KINDS)}; received {spec.task.kind}")
         problems += segment_problems(spec, self.text_segments)
         if "general_distillation" in self.without and spec.task is None:
             problems.append("without=general_distillation needs a task; received none; give a task")

@@ -107,7 +107,8 @@ def _optimizer(method: TinyBERT, **fields: Any) -> OptimizerConfig:
 
 
 def _task_length(spec: DistillationSpec, method: TinyBERT) -> int:
-    # Appendix B in the paper.
-    if spec.task is not None and spec.task.kind == "span":
-        return method.max_length or 384
-    return method.max_length or (128 if spec.pairs else 64)
+    from pocketbert.tasks.registry import get_task
+
+    # Appendix B in the paper; for questions 384, and for tags the length of fine-tuning.
+    own = None if spec.task is None else get_task(spec.task).default_max_length
+    return method.max_length or own or (128 if spec.pairs else 64)
