@@ -7,8 +7,13 @@ import java.net.URISyntaxException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
 import org.junit.Test;
 import org.pocketbert.bundle.Bundle;
+import org.pocketbert.bundle.LabelledSpan;
+import org.pocketbert.bundle.SpanFinder;
 import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.TfLiteEngine;
 import org.pocketbert.tokenizer.ByteBpeTokenizer;
@@ -70,5 +75,20 @@ public class ReadmeTest {
       float[] logits = engine.run(inputs.byName()).get("logits");
       assertEquals(bundle.labels().size(), logits.length);
     }
+  }
+
+  @Test
+  public void spansNeedTokenClassification() throws Exception {
+    Bundle bundle = Bundle.open(bundleFolder());
+    String text = "Ada met Grace in New York.";
+    Map<Integer, Engine> engines = new HashMap<>();
+    assertThrows(
+        UserError.class,
+        () -> {
+          SpanFinder finder = new SpanFinder(bundle);
+          List<LabelledSpan> spans =
+              finder.find(text, inputs -> engines.get(inputs.length()).run(inputs.byName()).get(SpanFinder.OUTPUT));
+          spans.clear();
+        });
   }
 }

@@ -21,6 +21,7 @@ final class ModelCheck {
   private static final Map<String, double[]> BOUNDS = bounds();
 
   private final List<Golden> goldens;
+  private final int labels;
   private double largest;
   private double rootMeanSquare;
 
@@ -34,8 +35,9 @@ final class ModelCheck {
     return Collections.unmodifiableMap(bounds);
   }
 
-  private ModelCheck(List<Golden> goldens) {
+  private ModelCheck(List<Golden> goldens, int labels) {
     this.goldens = goldens;
+    this.labels = labels;
   }
 
   /**
@@ -45,7 +47,7 @@ final class ModelCheck {
    */
   static String problem(Bundle bundle) {
     double[] most = BOUNDS.get(bundle.recipe());
-    ModelCheck check = new ModelCheck(bundle.goldens());
+    ModelCheck check = new ModelCheck(bundle.goldens(), bundle.labels().size());
     for (String output : check.goldens.get(0).outputs.keySet()) {
       check.compare(output, Centre.NONE, 0);
       // As in checks.py: the scale of scores is at least a quarter of their size.
@@ -64,14 +66,14 @@ final class ModelCheck {
         most[1]);
   }
 
-  /** The ignored constant: softmax ignores one per text, a ranking ignores one for all texts. */
+  /** The ignored constant: softmax ignores one per text or token, a ranking ignores one for all texts. */
   private enum Centre {
     NONE,
     EACH_ROW,
     ALL;
 
     static Centre of(String taskKind) {
-      if ("classification".equals(taskKind)) {
+      if ("classification".equals(taskKind) || "token_classification".equals(taskKind)) {
         return EACH_ROW;
       }
       return "regression".equals(taskKind) || "span".equals(taskKind) ? ALL : NONE;
@@ -89,11 +91,11 @@ final class ModelCheck {
       FloatBuffer reference = golden.outputs.get(output);
       FloatBuffer answer = golden.exportedOutputs.get(output);
       int end = golden.realValues(output);
-      if (centre == Centre.EACH_ROW) {
-        shift[0] = sum(reference, end) / end;
-        shift[1] = sum(answer, end) / end;
-      }
       for (int i = 0; i < end; i++) {
+        if (centre == Centre.EACH_ROW && i % labels == 0) {
+          shift[0] = sum(reference, i, i + labels) / labels;
+          shift[1] = sum(answer, i, i + labels) / labels;
+        }
         double value = reference.get(i) - shift[0];
         double difference = Math.abs(answer.get(i) - shift[1] - value);
         squares += value * value;
@@ -115,8 +117,8 @@ final class ModelCheck {
     long count = 0;
     for (Golden golden : goldens) {
       int end = golden.realValues(output);
-      means[0] += sum(golden.outputs.get(output), end);
-      means[1] += sum(golden.exportedOutputs.get(output), end);
+      means[0] += sum(golden.outputs.get(output), 0, end);
+      means[1] += sum(golden.exportedOutputs.get(output), 0, end);
       count += end;
     }
     means[0] /= count;
@@ -124,9 +126,9 @@ final class ModelCheck {
     return means;
   }
 
-  private static double sum(FloatBuffer values, int end) {
+  private static double sum(FloatBuffer values, int start, int end) {
     double sum = 0;
-    for (int i = 0; i < end; i++) {
+    for (int i = start; i < end; i++) {
       sum += values.get(i);
     }
     return sum;

@@ -36,7 +36,7 @@ public final class Bundle {
   static final String GOLDENS = "goldens.safetensors";
   // The same names as in pocketbert_export.checks.
   static final List<String> TOKEN_OUTPUTS =
-      Arrays.asList("sequence_output", "start_logits", "end_logits", "prediction_logits");
+      Arrays.asList("sequence_output", "start_logits", "end_logits", "token_logits", "prediction_logits");
   private static final String MODEL = "model.tflite";
   private static final String LABELS = "labels.txt";
   // For the files that are mapped and never copied into memory.

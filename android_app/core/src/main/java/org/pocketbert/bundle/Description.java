@@ -24,7 +24,7 @@ final class Description {
   private static final int MOST_FILES = 16;
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> TASKS =
-      Arrays.asList("classification", "multi_label", "regression", "masked_lm", "next_sentence", "span");
+      Arrays.asList("classification", "multi_label", "regression", "span", "token_classification", "masked_lm", "next_sentence");
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
   private static final List<String> RECIPES = Arrays.asList("float32", "float16", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8");
@@ -279,7 +279,8 @@ final class Description {
         problems.add("$.task.labels must differ in more than case or white space; received " + shown(label));
       }
     }
-    int fewest = taskKind.equals("classification") ? 2 : taskKind.equals("multi_label") ? 1 : 0;
+    boolean hasClasses = taskKind.equals("classification") || taskKind.equals("token_classification");
+    int fewest = hasClasses ? 2 : taskKind.equals("multi_label") ? 1 : 0;
     if (labels.size() < fewest || fewest == 0 && !labels.isEmpty()) {
       String rule = fewest == 0 ? "none" : fewest + " or more";
       problems.add("$.task.labels must be " + rule + " for " + shown(taskKind) + "; received " + labels.size());

@@ -78,7 +78,9 @@ final class GoldenAnswers {
       return false;
     }
     if (!description.labels.isEmpty()) {
-      return shape.length == 2 && shape[1] == description.labels.size();
+      boolean perToken = Bundle.TOKEN_OUTPUTS.contains(output);
+      boolean fits = perToken ? shape.length == 3 && shape[1] == length : shape.length == 2;
+      return fits && shape[shape.length - 1] == description.labels.size();
     }
     return !Bundle.TOKEN_OUTPUTS.contains(output) || shape.length > 1 && shape[1] == length;
   }
@@ -94,7 +96,8 @@ final class GoldenAnswers {
 
   private String expected(String output, int length) {
     if (!description.labels.isEmpty()) {
-      return "the shape [1, " + description.labels.size() + "], one number per label";
+      String tokens = Bundle.TOKEN_OUTPUTS.contains(output) ? length + ", " : "";
+      return "the shape [1, " + tokens + description.labels.size() + "], one number per label";
     }
     return Bundle.TOKEN_OUTPUTS.contains(output) ? "the shape [1, " + length + ", …]" : "the shape [1, …]";
   }

@@ -30,6 +30,32 @@ public abstract class Tokenizer {
   public abstract Tokens tokenize(String text);
 
   /**
+   * Encodes a part of a text's tokens with special tokens, for texts that are read in windows.
+   *
+   * @param tokens the result of {@link #tokenize}
+   * @param begin the part's first token
+   * @param end the token after the part
+   * @param lengths the network's lengths, ascending. The result has the shortest one that fits
+   * @throws UserError if the longest is too short
+   */
+  public final ModelInputs window(Tokens tokens, int begin, int end, int... lengths) {
+    int specials = frame.specialTokens(false);
+    for (int length : lengths) {
+      if (length >= end - begin + specials) {
+        ModelInputs inputs = new ModelInputs(length);
+        Arrays.fill(inputs.wordIds, frame.pad);
+        inputs.wordIds[0] = frame.first;
+        System.arraycopy(tokens.ids, begin, inputs.wordIds, 1, end - begin);
+        inputs.wordIds[end - begin + 1] = frame.last;
+        Arrays.fill(inputs.mask, 0, end - begin + specials, 1);
+        return inputs;
+      }
+    }
+    throw new UserError(
+        "a length must have room for " + (end - begin + specials) + " tokens; received " + Arrays.toString(lengths));
+  }
+
+  /**
    * Encodes one or two texts with special tokens: BERT's {@code [CLS] text [SEP] pair [SEP]}, RoBERTa's and XLM-R's
    * {@code <s> text </s></s> pair </s>}.
    *

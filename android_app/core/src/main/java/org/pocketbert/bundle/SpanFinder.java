@@ -1,0 +1,183 @@
+package org.pocketbert.bundle;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.pocketbert.UserError;
+import org.pocketbert.tokenizer.ModelInputs;
+import org.pocketbert.tokenizer.TextWords;
+import org.pocketbert.tokenizer.Tokenizer;
+import org.pocketbert.tokenizer.Tokens;
+
+/**
+ * Finds spans with a token classifier, as {@code pocketbert predict} does: the first token of a word carries its tag,
+ * long texts are read in windows, and tags become spans by the rules of conlleval.
+ *
+ * <p>It is thread-safe if the network is.
+ */
+public final class SpanFinder {
+  /** The output that {@link Network} returns. */
+  public static final String OUTPUT = "token_logits";
+
+  private static final String KIND = "token_classification";
+  private static final String OUTSIDE = "O";
+  private static final int SPECIAL_TOKENS = 2;
+
+  private final Tokenizer tokenizer;
+  private final int[] lengths;
+  private final char[] prefixes;
+  private final String[] types;
+
+  /** Runs the bundle's model. */
+  public interface Network {
+    /**
+     * Runs the signature of the inputs' length.
+     *
+     * @return {@code token_logits}, one number per token and label
+     */
+    float[] tokenLogits(ModelInputs inputs);
+  }
+
+  /**
+   * Creates a finder.
+   *
+   * @throws UserError if the bundle has another task
+   */
+  public SpanFinder(Bundle bundle) {
+    if (!KIND.equals(bundle.taskKind())) {
+      throw new UserError("spans need a bundle for " + KIND + "; " + bundle.name() + " is for " + bundle.taskKind());
+    }
+    tokenizer = bundle.tokenizer();
+    lengths = bundle.lengths();
+    List<String> labels = bundle.labels();
+    prefixes = new char[labels.size()];
+    types = new String[labels.size()];
+    for (int i = 0; i < prefixes.length; i++) {
+      String label = labels.get(i);
+      boolean isTag = label.length() > 2 && "BIES".indexOf(label.charAt(0)) >= 0 && label.charAt(1) == '-';
+      // Labels without a prefix, such as LOC, are read as I-LOC.
+      prefixes[i] = label.equals(OUTSIDE) ? 'O' : isTag ? label.charAt(0) : 'I';
+      types[i] = label.equals(OUTSIDE) ? "" : isTag ? label.substring(2) : label;
+    }
+  }
+
+  /** Returns the spans of a text, in order. Its windows are as long as the bundle's longest length. */
+  public List<LabelledSpan> find(String text, Network network) {
+    TextWords words = TextWords.split(text);
+    Tokens tokens = tokenizer.tokenize(text);
+    int room = lengths[lengths.length - 1] - SPECIAL_TOKENS;
+    int step = Math.min(lengths[lengths.length - 1] / 3, room);
+    int missing = Math.max(0, tokens.ids.length - room);
+    int windows = 1 + (missing + step - 1) / step;
+    int[] first = firstTokens(words, tokens);
+    int[] tags = new int[words.size()];
+    double[] probabilities = new double[words.size()];
+    Arrays.fill(tags, -1);
+    for (int window = 0; window < windows; window++) {
+      int begin = window * step;
+      int end = Math.min(begin + room, tokens.ids.length);
+      ModelInputs inputs = tokenizer.window(tokens, begin, end, lengths);
+      float[] logits = network.tokenLogits(inputs);
+      if (logits.length != inputs.length() * types.length) {
+        throw new UserError(
+            "a network must return " + inputs.length() * types.length + " numbers for " + OUTPUT + "; received "
+                + logits.length);
+      }
+      for (int word = 0; word < tags.length; word++) {
+        if (first[word] >= 0 && windowOf(first[word], windows, step, room, tokens.ids.length) == window) {
+          int row = (1 + first[word] - begin) * types.length;
+          tags[word] = largest(logits, row);
+          probabilities[word] = probability(logits, row, tags[word]);
+        }
+      }
+    }
+    return spans(text, words, tags, probabilities);
+  }
+
+  /** The first token that starts inside each word; -1 without one. */
+  private static int[] firstTokens(TextWords words, Tokens tokens) {
+    int[] first = new int[words.size()];
+    int token = 0;
+    for (int word = 0; word < first.length; word++) {
+      while (token < tokens.starts.length && tokens.starts[token] < words.starts[word]) {
+        token++;
+      }
+      first[word] = token < tokens.starts.length && tokens.starts[token] < words.ends[word] ? token : -1;
+    }
+    return first;
+  }
+
+  /** The window with the most tokens on the shorter side of a token; the first one for ties. */
+  private static int windowOf(int token, int windows, int step, int room, int count) {
+    int best = 0;
+    int most = Integer.MIN_VALUE;
+    for (int window = 0; window < windows; window++) {
+      int begin = window * step;
+      int context = Math.min(token - begin, Math.min(begin + room, count) - 1 - token);
+      if (context > most) {
+        most = context;
+        best = window;
+      }
+    }
+    return best;
+  }
+
+  private int largest(float[] logits, int row) {
+    int best = 0;
+    for (int label = 1; label < types.length; label++) {
+      best = logits[row + label] > logits[row + best] ? label : best;
+    }
+    return best;
+  }
+
+  private double probability(float[] logits, int row, int label) {
+    double sum = 0;
+    for (int i = 0; i < types.length; i++) {
+      sum += Math.exp((double) logits[row + i] - logits[row + label]);
+    }
+    return 1 / sum;
+  }
+
+  private List<LabelledSpan> spans(String text, TextWords words, int[] tags, double[] probabilities) {
+    List<LabelledSpan> spans = new ArrayList<>();
+    int begin = 0;
+    char before = 'O';
+    String typeBefore = "";
+    for (int word = 0; word <= tags.length; word++) {
+      boolean outside = word == tags.length || tags[word] < 0;
+      char prefix = outside ? 'O' : prefixes[tags[word]];
+      String type = outside ? "" : types[tags[word]];
+      boolean changes = !typeBefore.equals(type);
+      if (before != 'O' && (changes || ends(before, prefix))) {
+        spans.add(span(text, words, begin, word - 1, typeBefore, probabilities));
+      }
+      if (prefix != 'O' && (changes || starts(before, prefix))) {
+        begin = word;
+      }
+      before = prefix;
+      typeBefore = type;
+    }
+    return spans;
+  }
+
+  private static boolean ends(char before, char prefix) {
+    return before == 'E' || before == 'S' || prefix == 'B' || prefix == 'S' || prefix == 'O';
+  }
+
+  private static boolean starts(char before, char prefix) {
+    return prefix == 'B' || prefix == 'S' || before == 'E' || before == 'S' || before == 'O';
+  }
+
+  private static LabelledSpan span(
+      String text, TextWords words, int first, int last, String label, double[] probabilities) {
+    int start = words.starts[first];
+    int end = words.ends[last];
+    double sum = 0;
+    for (int word = first; word <= last; word++) {
+      sum += probabilities[word];
+    }
+    int from = text.offsetByCodePoints(0, start);
+    int to = text.offsetByCodePoints(from, end - start);
+    return new LabelledSpan(text.substring(from, to), label, start, end, sum / (last - first + 1));
+  }
+}
