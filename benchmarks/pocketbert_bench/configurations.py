@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench.results import Weights
+from pocketbert_export.bounds import BOUNDS
 
 # Allowed deviation from the outputs at export, relative to the largest recorded value. Kernels of another machine sum
 # in another order, which causes rounding in float. With activations quantized at run time, it can move a value across a
 # rounding boundary in every layer, one step of 1/255 of a tensor's range.
-GOLDEN_TOLERANCE = {"float32": 1e-3, "float16": 1e-3, "dynamic_wi8": 0.1, "dynamic_wi4": 0.1, "static_wi8_ai8": 0.1}
+GOLDEN_TOLERANCE = {recipe: bounds.own_difference for recipe, bounds in BOUNDS.items()}
 
 LiteRT = Literal["litert", "litert-compiled"]
 

@@ -35,6 +35,8 @@ VOCAB_FILE = "vocab.txt"
 LABELS_FILE = "labels.txt"
 GOLDENS_FILE = "goldens.safetensors"
 VERIFICATION_FILE = "verification.json"
+# Of mixed files: the measured files that the limit chose from.
+PRECISION_FILE = "precision.json"
 # Enough for goldens with long paragraphs. Larger files are refused before they are parsed.
 _MOST_DESCRIPTION_BYTES = 1 << 24
 

@@ -29,7 +29,7 @@ from pocketbert.progress import log_info
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export.length_buckets import LengthBucket, bucket_by_length
 from pocketbert_export.signatures import signature_name
-from pocketbert_export.tflite_graph import read_model
+from pocketbert_export.tflite_graph import AttentionProduct, attention_products, producer_positions, read_model
 
 RangeMethod = Literal["min_max", "percentile", "mse"]
 METHODS: tuple[RangeMethod, ...] = ("min_max", "percentile", "mse")
@@ -38,9 +38,8 @@ FEWEST_TEXTS = 32
 _DEV_SHARE = 4
 _BINS = 2048
 _OUTSIDE = 1 / 20_000
-# Position of an operator in its graph, and its first input or its output.
-TensorKey = tuple[int, Literal["input", "output"]]
-Ranges = dict[TensorKey, tuple[float, float]]
+# Position of an operator in its graph → range of its outputs.
+Ranges = dict[int, tuple[float, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,20 +49,18 @@ class CalibrationTexts:
     Attributes:
       measured: texts that give the ranges, by length.
       dev: texts that choose between the methods, by length.
-      count: number of all texts.
+      data: all texts, with their labels if known.
       digest: SHA-256 of the texts.
-      source: where they come from.
     """
 
     measured: Sequence[LengthBucket]
     dev: Sequence[LengthBucket]
-    count: int
+    data: LabelledData
     digest: str
-    source: str
 
     def record(self, method: str) -> dict[str, Any]:
         """The entry of `bundle.json`, with the method that used the texts."""
-        return {"texts": self.count, "sha256": self.digest, "method": method}
+        return {"texts": len(self.data), "sha256": self.digest, "method": method}
 
 
 def choose_texts(
@@ -90,7 +87,8 @@ def choose_texts(
     given = _texts(data)
     taken = set() if gate is None else set(_texts(gate))
     # The same text twice tells nothing new.
-    usable = [text for text in dict.fromkeys(given) if text not in taken]
+    first = {text: index for index, text in reversed(list(enumerate(given)))}
+    usable = sorted(index for text, index in first.items() if text not in taken)
     if len(usable) < FEWEST_TEXTS:
         shared = len(set(given)) - len(usable)
         raise UserError(
@@ -101,7 +99,8 @@ def choose_texts(
     if len(usable) < len(set(given)):
         log_info(f"calibration: left out {len(set(given)) - len(usable):,} texts that the gate uses")
     drawn = np.random.default_rng(seed).permutation(len(usable))[:most]
-    chosen = [usable[index] for index in drawn]
+    places = [usable[index] for index in drawn]
+    chosen = [given[place] for place in places]
     pairs = None if chosen[0][1] is None else [pair or "" for _, pair in chosen]
     encoded = tokenizer([text for text, _ in chosen], pairs, max_length=max(lengths))
     inputs = {name: np.asarray(encoded[name]) for name in INPUT_NAMES}
@@ -111,7 +110,7 @@ def choose_texts(
         for part in (~is_dev, is_dev)
     )
     digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
-    return CalibrationTexts(measured=measured, dev=dev, count=len(chosen), digest=digest, source=data.source)
+    return CalibrationTexts(measured=measured, dev=dev, data=data.select(places), digest=digest)
 
 
 def largest_per_channel(
@@ -127,7 +126,7 @@ def largest_per_channel(
       Position → float32 `[channels]`.
     """
     found: dict[int, np.ndarray] = {}
-    for (position, _), values in _activations(content, buckets, [(position, "output") for position in positions]):
+    for position, values in _activations(content, buckets, positions):
         largest = np.abs(values).max(axis=0)
         found[position] = np.maximum(found.get(position, 0.0), largest)
     return found
@@ -144,36 +143,37 @@ def second_moments(content: bytes, buckets: Sequence[LengthBucket], positions: S
       Position → float64 `[inputs, inputs]`; layers with the same input share an array.
     """
     graph = read_model(content).subgraphs[0]
-    first_with: dict[int, int] = {}
-    for position in positions:
-        first_with.setdefault(int(graph.operators[position].inputs[0]), position)
+    producers = producer_positions(graph)
+    source_of = {position: producers[int(graph.operators[position].inputs[0])] for position in positions}
     found: dict[int, np.ndarray] = {}
-    for (position, _), values in _activations(content, buckets, [(each, "input") for each in first_with.values()]):
-        found[position] = found.get(position, 0.0) + (values.T @ values).astype(np.float64)
-    return {position: found[first_with[int(graph.operators[position].inputs[0])]] for position in positions}
+    for source, values in _activations(content, buckets, list(dict.fromkeys(source_of.values()))):
+        found[source] = found.get(source, 0.0) + (values.T @ values).astype(np.float64)
+    return {position: found[source] for position, source in source_of.items()}
 
 
 class ActivationHistograms:
-    """Histograms of tensors over the real tokens of calibration texts.
+    """Histograms of operators' outputs over the real tokens of calibration texts.
 
     Args:
       content: content of a float file.
       buckets: texts to run, twice: for the limits, and for the counts.
-      keys: tensors to observe.
+      positions: positions of operators.
     """
 
-    def __init__(self, content: bytes, buckets: Sequence[LengthBucket], keys: Sequence[TensorKey]) -> None:
+    def __init__(self, content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]) -> None:
         # 0 is in every range, because padding and relu need it exactly.
-        self._limits: Ranges = dict.fromkeys(keys, (0.0, 0.0))
-        for key, values in _activations(content, buckets, keys):
-            low, high = self._limits[key]
-            self._limits[key] = min(low, float(values.min())), max(high, float(values.max()))
-        self._counts = {key: np.zeros(_BINS, np.int64) for key in keys}
-        for key, values in _activations(content, buckets, keys):
-            self._counts[key] += np.histogram(values, bins=_BINS, range=self._limits[key])[0]
+        self._limits: Ranges = dict.fromkeys(positions, (0.0, 0.0))
+        self._squares: dict[int, np.ndarray] = {}
+        for position, values in _activations(content, buckets, positions):
+            low, high = self._limits[position]
+            self._limits[position] = min(low, float(values.min())), max(high, float(values.max()))
+            self._squares[position] = self._squares.get(position, 0.0) + np.square(values, dtype=np.float64).sum(axis=0)
+        self._counts = {position: np.zeros(_BINS, np.int64) for position in positions}
+        for position, values in _activations(content, buckets, positions):
+            self._counts[position] += np.histogram(values, bins=_BINS, range=self._limits[position])[0]
 
     def ranges(self, method: RangeMethod, levels: int = 256) -> Ranges:
-        """Returns the range of each tensor.
+        """Returns the range of each operator's outputs.
 
         Args:
           method: how to choose the range.
@@ -182,7 +182,23 @@ class ActivationHistograms:
         if method == "min_max":
             return dict(self._limits)
         pick = percentile_range if method == "percentile" else least_error_range
-        return {key: pick(self._counts[key], *limits, levels) for key, limits in self._limits.items()}
+        return {position: pick(self._counts[position], *limits, levels) for position, limits in self._limits.items()}
+
+    def rounding_errors(self, ranges: Ranges) -> dict[int, float]:
+        """Root mean square int8 rounding error of operators' outputs, relative to their median channel.
+
+        A few large channels must not hide what the others lose.
+
+        Args:
+          ranges: ranges of the observed operators.
+        """
+        found = {}
+        for position, limits in self._limits.items():
+            squares, counts = self._squares[position], self._counts[position]
+            median = float(np.median(squares)) * len(squares)
+            error = _rounding_error(counts, limits, ranges[position]) * float(squares.sum())
+            found[position] = float(np.sqrt(error / median)) if median else 0.0
+        return found
 
 
 def _texts(data: LabelledData) -> list[tuple[str, str | None]]:
@@ -193,9 +209,9 @@ def _texts(data: LabelledData) -> list[tuple[str, str | None]]:
 
 
 def _activations(
-    content: bytes, buckets: Sequence[LengthBucket], keys: Sequence[TensorKey]
-) -> Iterator[tuple[TensorKey, np.ndarray]]:
-    """Runs the texts one by one; yields each tensor at real tokens, `[tokens, channels]`."""
+    content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Runs the texts one by one; yields operators' first outputs at real tokens, `[values, channels]`."""
     from ai_edge_litert.interpreter import Interpreter
 
     model = read_model(content)
@@ -204,6 +220,7 @@ def _activations(
         warnings.simplefilter("ignore")
         interpreter = Interpreter(model_content=content, experimental_preserve_all_tensors=True)
     graphs = {signature.signatureKey.decode(): signature.subgraphIndex for signature in model.signatureDefs}
+    products = attention_products(model)
     for bucket in buckets:
         name = signature_name(bucket.length)
         runner, graph = interpreter.get_signature_runner(name), graphs[name]
@@ -212,18 +229,24 @@ def _activations(
             inputs = {name: rows[row : row + 1] for name, rows in bucket.inputs.items()}
             runner(**inputs)
             count = int(inputs["input_mask"].sum())
-            for position, side in keys:
-                operator = operators[position]
-                values = interpreter.get_tensor(
-                    int((operator.inputs if side == "input" else operator.outputs)[0]), graph
-                )
-                yield (position, side), _at_tokens(values, bucket.length, count)
+            for position in positions:
+                values = interpreter.get_tensor(int(operators[position].outputs[0]), graph)
+                if position in products:
+                    yield position, _of_heads(values, bucket.length, count, products[position])
+                else:
+                    yield position, _at_tokens(values, bucket.length, count)
 
 
 def _at_tokens(values: np.ndarray, length: int, count: int) -> np.ndarray:
     rows = values.reshape(-1, values.shape[-1])
     # The last layer of a classifier has one row.
     return rows[:count] if len(rows) == length else rows
+
+
+def _of_heads(values: np.ndarray, length: int, count: int, product: AttentionProduct) -> np.ndarray:
+    """Logits `[1, heads, queries, keys]` or contexts `[1, heads, queries, head size]`, without padding."""
+    queries = values[:, :, :count] if values.shape[2] == length else values
+    return (queries[..., :count] if product == "logits" else queries).reshape(-1, 1)
 
 
 def percentile_range(counts: np.ndarray, low: float, high: float, levels: int = 256) -> tuple[float, float]:
@@ -242,9 +265,6 @@ def least_error_range(counts: np.ndarray, low: float, high: float, levels: int =
       high: upper edge of the last bin, at least 0.
       levels: number of quantized values.
     """
-    edges = np.linspace(low, high, len(counts) + 1)
-    used = counts > 0
-    centres, weights = ((edges[1:] + edges[:-1]) / 2)[used], counts[used]
     shares = np.linspace(0.05, 1.0, 39)
     best = (np.inf, low, high)
     # One end, then the other, then both again: the error is nearly separable.
@@ -255,13 +275,23 @@ def least_error_range(counts: np.ndarray, low: float, high: float, levels: int =
             start, stop = low * trial["low"], high * trial["high"]
             if stop - start <= 0:
                 continue
-            step = (stop - start) / (levels - 1)
-            zero = np.round(-start / step)
-            rounded = (np.clip(np.round(centres / step) + zero, 0, levels - 1) - zero) * step
-            error = float(np.dot(weights, np.square(rounded - centres)))
+            error = _rounding_error(counts, (low, high), (start, stop), levels)
             if error < best[0]:
                 best, tried = (error, start, stop), trial
     return best[1], best[2]
+
+
+def _rounding_error(
+    counts: np.ndarray, limits: tuple[float, float], chosen: tuple[float, float], levels: int = 256
+) -> float:
+    """Sum of the squared rounding errors of a histogram's values, relative to the sum of their squares."""
+    edges = np.linspace(*limits, len(counts) + 1)
+    used = counts > 0
+    centres, weights = ((edges[1:] + edges[:-1]) / 2)[used], counts[used]
+    step = (chosen[1] - chosen[0]) / (levels - 1)
+    zero = np.round(-chosen[0] / step)
+    rounded = (np.clip(np.round(centres / step) + zero, 0, levels - 1) - zero) * step
+    return float(np.dot(weights, np.square(rounded - centres)) / np.dot(weights, np.square(centres)))
 
 
 def outputs_of(content: bytes, buckets: Sequence[LengthBucket]) -> list[dict[str, np.ndarray]]:

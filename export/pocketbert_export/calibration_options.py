@@ -8,13 +8,16 @@ from typing import ClassVar, Literal
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationOptions:
-    """Calibration texts, and how static recipes measure the ranges of activations.
+    """Calibration texts, and how recipes use them.
 
     Attributes:
       calibration_examples: number of calibration texts to draw.
       calibration_ranges: method that turns measured values into ranges; `auto` takes the one with the smallest error on
         a dev split of the texts.
       equalize: move the scales of unequal channels out of int8 activations.
+      max_points_lost: with --recipe=mixed, largest loss of the task's metric on the calibration texts, in points; they
+        need labels. With 256 texts, one wrong answer is 0.4 points, so pass more --calibration-examples.
+      max_mb: with --recipe=mixed, largest size of the file in millions of bytes.
     """
 
     GROUP: ClassVar = "Calibration"
@@ -23,3 +26,5 @@ class CalibrationOptions:
     calibration_examples: int = 256
     calibration_ranges: Literal["auto", "min_max", "percentile", "mse"] = "auto"
     equalize: bool = True
+    max_points_lost: float | None = None
+    max_mb: float | None = None

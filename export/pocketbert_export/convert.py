@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import flatbuffers
 import tensorflow as tf
@@ -17,10 +18,12 @@ from pocketbert.processes import stderr_on_failure
 from pocketbert_export.calibration import CalibrationTexts
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.int4_quantization import quantize_int4
+from pocketbert_export.mixed_precision import FrontPoint, quantize_mixed
 from pocketbert_export.per_tensor import per_channel_to_per_tensor
 from pocketbert_export.recipes import Recipe, configure, get_recipe
+from pocketbert_export.scored_texts import ScoredTexts
 from pocketbert_export.signatures import DEFAULT_SIGNATURE, check_lengths, concrete_functions, signature_name
-from pocketbert_export.static_quantization import quantize_static
+from pocketbert_export.static_quantization import StaticRecipe, quantize_static
 from pocketbert_export.tflite_graph import read_model, write_model
 
 
@@ -76,9 +79,24 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
     return share_quantization(content if channelwise else per_channel_to_per_tensor(content))
 
 
+@dataclass(frozen=True, kw_only=True)
+class CalibratedConversion:
+    """A file that calibration texts determined.
+
+    Attributes:
+      content: content of the file.
+      method: method that used the texts.
+      front: of mixed files: the measured files that this one was chosen from.
+    """
+
+    content: bytes
+    method: str
+    front: Sequence[FrontPoint] = ()
+
+
 def to_calibrated_tflite(
     model: Model, lengths: Sequence[int], recipe: Recipe, texts: CalibrationTexts, options: CalibrationOptions
-) -> tuple[bytes, str]:
+) -> CalibratedConversion:
     """Converts a model with calibration texts, as `to_tflite` does without them.
 
     Args:
@@ -86,17 +104,20 @@ def to_calibrated_tflite(
       lengths: sequence lengths in tokens.
       recipe: a recipe that calibrates.
       texts: calibration texts, in these lengths.
-      options: for static recipes: method of the ranges, and equalization.
-    Returns:
-      Content of the file, and the method that used the texts.
+      options: method of the ranges, equalization, and limits of mixed files.
     Raises:
-      UserError: the lengths do not suit the model.
+      UserError: the lengths do not suit the model, or the limits cannot be met.
     """
     content = to_tflite(model, lengths, get_recipe("float32"))
+    if recipe.name == "mixed":
+        assert model.tokenizer is not None
+        scored = ScoredTexts(content, model.task, texts.data, model.tokenizer, lengths)
+        mixed = quantize_mixed(content, texts, options, scored)
+        return CalibratedConversion(content=share_quantization(mixed.content), method="sensitivity", front=mixed.front)
     if recipe.weights == "int4":
-        return share_quantization(quantize_int4(content, texts)), "gptq"
-    made = quantize_static(content, texts, options)
-    return share_quantization(made.content), made.method
+        return CalibratedConversion(content=share_quantization(quantize_int4(content, texts)), method="gptq")
+    made = quantize_static(content, texts, options, cast(StaticRecipe, recipe.name))
+    return CalibratedConversion(content=share_quantization(made.content), method=made.method)
 
 
 def share_quantization(content: bytes) -> bytes:

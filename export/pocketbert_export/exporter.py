@@ -36,6 +36,7 @@ from pocketbert_export.goldens import Golden, answers_file, entries
 from pocketbert_export.graph_optimization import decide, optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.label_order import examples_for, named
+from pocketbert_export.mixed_precision import FrontPoint, check_limits
 from pocketbert_export.model_card import CardOptions, card_facts, write_card
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
@@ -159,13 +160,16 @@ def export(
     log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
     optimized = optimize_graph(model, graph_optimizations)
     record: dict[str, Any] = {}
+    front: Sequence[FrontPoint] = ()
     if texts is None:
         content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16)
     else:
-        content, method = to_calibrated_tflite(optimized, lengths, chosen, texts, calibration_options)
-        record = {"calibration": texts.record(method)}
+        made = to_calibrated_tflite(optimized, lengths, chosen, texts, calibration_options)
+        content, record, front = made.content, {"calibration": texts.record(made.method)}, made.front
     with outputs.new_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite) as folder:
         files.write_bytes(folder / layout.MODEL_FILE, content)
+        if front:
+            files.write_json(folder / layout.PRECISION_FILE, [point.to_json() for point in front])
         for name, vocabulary in model.tokenizer.vocabulary.contents().items():
             files.write_bytes(folder / name, vocabulary)
         if model.task and model.task.labels:
@@ -214,6 +218,7 @@ def _calibration_data(
     options: CalibrationOptions,
 ) -> LabelledData | None:
     """Returns the source of calibration texts; None for recipes without calibration."""
+    check_limits(options, recipe.name)
     if recipe.calibration == "none":
         if given is not None:
             raise UserError(

@@ -44,6 +44,15 @@ def fit_length(inputs: Mapping[str, np.ndarray], length: int, pad_token_id: int)
     return fitted
 
 
+def first_rows(buckets: Sequence[LengthBucket], most: int) -> list[LengthBucket]:
+    """Up to `most` texts, evenly from all lengths."""
+    each = max(1, most // len(buckets))
+    return [
+        LengthBucket(bucket.length, bucket.indices[:each], {name: rows[:each] for name, rows in bucket.inputs.items()})
+        for bucket in buckets
+    ]
+
+
 def bucket_by_length(inputs: Mapping[str, np.ndarray], lengths: Sequence[int], pad_token_id: int) -> list[LengthBucket]:
     """Sorts texts into the lengths of a bundle.
 

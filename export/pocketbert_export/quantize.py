@@ -15,7 +15,9 @@ from pocketbert_export.calibration import Ranges
 from pocketbert_export.op_histogram import INT4_VERSIONS
 from pocketbert_export.tflite_graph import code_name, operator_name, read_model, write_model
 
-LayerFormat = Literal["float", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8"]
+LayerFormat = Literal["float", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai16"]
+# Formats with fixed ranges → bits of their activations.
+STATIC_BITS: dict[LayerFormat, int] = {"static_wi8_ai8": 8, "static_wi8_ai16": 16}
 # Operators with a matrix, and the position of the matrix among their inputs.
 _MATRIX = {"FULLY_CONNECTED": 1, "EMBEDDING_LOOKUP": 1, "GATHER": 0}
 # End of what `quantize` puts in front of names.
@@ -49,8 +51,8 @@ def quantize(content: bytes, formats: Mapping[int, LayerFormat], ranges: Ranges 
 
     Args:
       content: content of a float `.tflite` file with the same operators in every signature.
-      formats: position of a layer in its graph → its format; see `layers`.
-      ranges: ranges of the inputs and outputs of static layers.
+      formats: position of an operator in its graph → its format. Dynamic formats are for `layers`.
+      ranges: ranges of all activations that static operators read and write.
     Returns:
       Content of the quantized file.
     """
@@ -64,21 +66,29 @@ def quantize(content: bytes, formats: Mapping[int, LayerFormat], ranges: Ranges 
     statistics = {}
     for number, graph in enumerate(model.subgraphs):
         # ai-edge-quantizer needs different names for all tensors, and selects operators by the names of their outputs.
-        form_of = {int(graph.operators[position].outputs[0]): form for position, form in formats.items()}
+        form_of = {
+            int(output): form for position, form in formats.items() for output in graph.operators[position].outputs
+        }
         for index, tensor in enumerate(graph.tensors):
             tensor.name = f"{form_of.get(index, 'float')} {number} {index}{_END}".encode() + bytes(tensor.name)
-        for (position, side), limits in (ranges or {}).items():
-            operator = graph.operators[position]
-            tensor = graph.tensors[(operator.inputs if side == "input" else operator.outputs)[0]]
-            sizes = [1] * len(tensor.shape)
-            low, high = (np.full(sizes, limit, np.float32) for limit in limits)
-            statistics[tensor.name.decode()] = {"min": low, "max": high}
+        for position, limits in (ranges or {}).items():
+            for index in graph.operators[position].outputs:
+                tensor = graph.tensors[index]
+                sizes = [1] * len(tensor.shape)
+                low, high = (np.full(sizes, limit, np.float32) for limit in limits)
+                statistics[tensor.name.decode()] = {"min": low, "max": high}
     quantizer = Quantizer(write_model(model))
     names = qtyping.TFLOperationName
     for form in sorted(set(formats.values()) - {"float"}):
-        if form == "static_wi8_ai8":
-            for operator in (names.FULLY_CONNECTED, names.GATHER):
-                quantizer.add_static_config(f"^{form} ", operator, activation_num_bits=8, weight_num_bits=8)
+        if form in STATIC_BITS:
+            first = model.subgraphs[0]
+            used = {
+                operator_name(model, first.operators[position]) for position in formats if formats[position] == form
+            }
+            for name in sorted(used):
+                quantizer.add_static_config(
+                    f"^{form} ", names(name), activation_num_bits=STATIC_BITS[form], weight_num_bits=8
+                )
             continue
         for operator in (names.FULLY_CONNECTED, names.EMBEDDING_LOOKUP):
             bits, granularity = (

@@ -4,10 +4,12 @@ A name describes weights and activations: `float32` and `float16` are the type o
 weights (`wi8`) and activations that are quantized at run time (`dynamic`). Dense layers then compute in int8;
 everything else stays float32. `dynamic_wi4` stores int4 weights (`wi4`) with a float16 scale for each block of 32.
 `static_wi8_ai8` quantizes the inputs and outputs of dense layers to int8 with fixed ranges (`static`, `ai8`), which
-calibration texts determine.
+calibration texts determine. `static_wi8_ai8_full` does so with every operator that keeps its accuracy, and
+`static_wi8_ai16` uses int16 activations (`ai16`) where int8 would lose accuracy. `mixed` chooses int4, int8 or float32
+weights for each layer.
 
 `dynamic_wi8` uses TensorFlow's converter. ai-edge-quantizer's file is neither faster nor smaller (it is larger until
-calibration makes its GATHER static int8). `dynamic_wi4` and `static_wi8_ai8` use ai-edge-quantizer: the converter has
+calibration makes its GATHER static int8). `dynamic_wi4` and static recipes use ai-edge-quantizer: the converter has
 no int4 weights, and in static int8 it quantizes every operator.
 """
 
@@ -78,6 +80,29 @@ RECIPES: dict[str, Recipe] = {
             activations="static",
             summary="as small and fast as dynamic_wi8; fixed ranges, for processors without dynamic quantization",
             calibration="required",
+        ),
+        Recipe(
+            name="static_wi8_ai8_full",
+            weights="int8",
+            activations="static",
+            summary="every operator in int8, except norms and sums with LayerNorm; for NPUs",
+            calibration="required",
+        ),
+        Recipe(
+            name="static_wi8_ai16",
+            weights="int8",
+            activations="static",
+            summary="int16 activations where int8 loses accuracy; for NPUs, and very slow on CPUs",
+            calibration="required",
+        ),
+        Recipe(
+            name="mixed",
+            # The largest type that a layer may have.
+            weights="float32",
+            activations="dynamic",
+            summary="int4, int8 or float32 for each layer, within a limit of size or loss",
+            calibration="required",
+            unsupported={TFLITE_2_16: "FULLY_CONNECTED with int4 weights in blocks (version 12)"},
         ),
     )
 }

@@ -1,12 +1,16 @@
-"""Static int8: activations have fixed ranges from calibration texts, as NPUs require.
+"""Static quantization: activations have fixed ranges from calibration texts, as NPUs require.
 
-Dense layers and the lookup of embeddings compute in int8. Everything else stays float32: int8 norms and int8 matrix
-products of attention are slow on CPUs and cost accuracy.
+- `static_wi8_ai8`: dense layers and the lookup of embeddings compute in int8. Everything else stays float32: other int8
+  operators are slower than float32 on CPUs, and cost accuracy.
+- `static_wi8_ai8_full`: every operator computes in int8, except those of `static_operators.every_operator`.
+- `static_wi8_ai16`: like `static_wi8_ai8`, with int16 activations for dense layers that lose accuracy in int8.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
@@ -17,15 +21,19 @@ from pocketbert_export.calibration import (
     CalibrationTexts,
     RangeMethod,
     Ranges,
-    TensorKey,
     largest_per_channel,
     outputs_of,
     relative_error,
 )
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.equalization import equalize_outputs, unequal_layers
-from pocketbert_export.quantize import layers, quantize
-from pocketbert_export.tflite_graph import GraphEditor, read_model
+from pocketbert_export.quantize import LayerFormat, layers, quantize
+from pocketbert_export.static_operators import every_operator, integer_operators, split_evenly
+from pocketbert_export.tflite_graph import producer_positions, read_model
+
+StaticRecipe = Literal["static_wi8_ai8", "static_wi8_ai8_full", "static_wi8_ai16"]
+# A dense layer gets int16 activations if int8 rounds its inputs or outputs by a larger share of their median channel.
+_MOST_ROUNDING = 0.04
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +68,7 @@ def quantize_static(
     content: bytes,
     texts: CalibrationTexts,
     options: CalibrationOptions = CalibrationOptions(),  # noqa: B008
+    recipe: StaticRecipe = "static_wi8_ai8",
 ) -> CalibratedFile:
     """Calibrates and quantizes a float file.
 
@@ -67,39 +76,51 @@ def quantize_static(
       content: content of a float32 `.tflite` file with the same operators in every signature.
       texts: calibration texts.
       options: method of the ranges, and equalization.
+      recipe: which operators compute in integers.
     Returns:
       The quantized file.
     """
+    is_full = recipe == "static_wi8_ai8_full"
+    content = split_evenly(content) if is_full else content
     if options.equalize:
-        dense = [position for position, name in layers(content).items() if name == "FULLY_CONNECTED"]
+        dense = _dense(content)
         unequal = unequal_layers(largest_per_channel(content, texts.measured, dense))
         content = equalize_outputs(content, unequal)
         log_info(f"calibration: equalized the outputs of {len(unequal)} of {len(dense)} dense layers")
-    quantized = layers(content)
-    keys: list[TensorKey] = []
-    for position, name in quantized.items():
-        if name == "FULLY_CONNECTED":
-            keys += [(position, "input"), (position, "output")]
-    histograms = ActivationHistograms(content, texts.measured, keys)
-    tables = _table_ranges(content, [position for position, name in quantized.items() if name == "GATHER"])
+    positions = every_operator(content) if is_full else list(layers(content))
+    chosen = integer_operators(content, dict.fromkeys(positions, "static_wi8_ai8"))
+    histograms = ActivationHistograms(content, texts.measured, chosen.measured)
     expected = outputs_of(content, texts.dev)
     methods = METHODS if options.calibration_ranges == "auto" else (options.calibration_ranges,)
     tried = []
     for method in methods:
-        made = quantize(content, dict.fromkeys(quantized, "static_wi8_ai8"), histograms.ranges(method) | tables)
+        formats, ranges = chosen.formats, histograms.ranges(method)
+        if recipe == "static_wi8_ai16":
+            formats, ranges = _with_int16(content, formats, histograms, ranges)
+        made = quantize(content, formats, chosen.ranges(ranges))
         error = relative_error(expected, outputs_of(made, texts.dev))
         log_info(f"calibration: {method} ranges give a relative error of {error:.3f} on the dev split")
         tried.append(CalibratedFile(content=made, method=method, dev_error=error))
     return min(tried, key=lambda each: each.dev_error)
 
 
-def _table_ranges(content: bytes, positions: list[int]) -> Ranges:
-    """Ranges of embedding tables, which are those of their rows."""
-    model = read_model(content)
-    editor, graph = GraphEditor(model), model.subgraphs[0]
-    found: Ranges = {}
-    for position in positions:
-        table = editor.values(graph, graph.operators[position].inputs[0])
-        assert table is not None
-        found[position, "input"] = found[position, "output"] = (float(table.min()), float(table.max()))
-    return found
+def _dense(content: bytes) -> list[int]:
+    return [position for position, name in layers(content).items() if name == "FULLY_CONNECTED"]
+
+
+def _with_int16(
+    content: bytes, formats: Mapping[int, LayerFormat], histograms: ActivationHistograms, ranges: Ranges
+) -> tuple[dict[int, LayerFormat], Ranges]:
+    """Gives dense layers that lose accuracy in int8 int16 activations, with ranges that no value exceeds."""
+    errors, limits = histograms.rounding_errors(ranges), histograms.ranges("min_max")
+    graph = read_model(content).subgraphs[0]
+    producers = producer_positions(graph)
+    dense = _dense(content)
+    formats, ranges, count = dict(formats), dict(ranges), 0
+    for position in dense:
+        both = [position, producers[int(graph.operators[position].inputs[0])]]
+        if max(errors.get(each, 0.0) for each in both) > _MOST_ROUNDING:
+            formats[position], count = "static_wi8_ai16", count + 1
+            ranges |= {each: limits[each] for each in both if each in limits}
+    log_info(f"calibration: int16 activations for {count} of {len(dense)} dense layers")
+    return formats, ranges

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import flatbuffers
 import numpy as np
@@ -41,6 +41,27 @@ def code_name(code: schema.OperatorCodeT) -> str:
 def operator_name(model: schema.ModelT, operator: schema.OperatorT) -> str:
     """Name of an operator, such as `FULLY_CONNECTED`."""
     return code_name(model.operatorCodes[operator.opcodeIndex])
+
+
+AttentionProduct = Literal["logits", "context"]
+
+
+def producer_positions(graph: schema.SubGraphT) -> dict[int, int]:
+    """Index of a tensor → position of the operator that computes it."""
+    return {int(tensor): position for position, operator in enumerate(graph.operators) for tensor in operator.outputs}
+
+
+def attention_products(model: schema.ModelT) -> dict[int, AttentionProduct]:
+    """Positions of the matrix products of attention: logits before, context after the softmax."""
+    graph = model.subgraphs[0]
+    producers = producer_positions(graph)
+    found: dict[int, AttentionProduct] = {}
+    for position, operator in enumerate(graph.operators):
+        if operator_name(model, operator) == "BATCH_MATMUL":
+            source = producers.get(int(operator.inputs[0]))
+            is_context = source is not None and operator_name(model, graph.operators[source]) == "SOFTMAX"
+            found[position] = "context" if is_context else "logits"
+    return found
 
 
 def drop_unused(model: schema.ModelT) -> None:

@@ -40,7 +40,15 @@ from pocketbert_export.validation_set import ValidationSet, gate_metric
 
 SCHEMA_VERSION = 1
 # Recipe → the next recipe with less rounding, and the checks that it helps with.
-_WIDER = {"static_wi8_ai8": "dynamic_wi8", "dynamic_wi4": "dynamic_wi8", "dynamic_wi8": "float16", "float16": "float32"}
+_WIDER = {
+    "static_wi8_ai8_full": "static_wi8_ai8",
+    "static_wi8_ai16": "dynamic_wi8",
+    "static_wi8_ai8": "static_wi8_ai16",
+    "mixed": "dynamic_wi8",
+    "dynamic_wi4": "dynamic_wi8",
+    "dynamic_wi8": "float16",
+    "float16": "float32",
+}
 _ROUNDING = ("logits", "goldens", "labels", "metric", "lengths")
 # A quarter of the texts is enough: the largest activations depend on the network, not on the text.
 _MOST_HEALTH_BATCHES = 8

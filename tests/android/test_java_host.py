@@ -16,7 +16,7 @@ from pocketbert_bench import configurations, results
 pytestmark = pytest.mark.java
 
 JAR = Path(__file__).parents[2] / "android_app" / "host" / "target" / "pocketbert-host.jar"
-RECIPES = ("float32", "float16", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8")
+RECIPES = ("float32", "float16", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai8_full")
 
 
 def host(*arguments: object) -> subprocess.CompletedProcess[str]:

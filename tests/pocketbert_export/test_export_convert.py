@@ -104,7 +104,7 @@ def test_distilbert_without_segments_matches_model() -> None:
     assert networks.relative(model(inputs)["logits"].numpy(), received["logits"]) < TOLERANCE
 
 
-@pytest.mark.parametrize("recipe", [name for name, each in RECIPES.items() if each.activations != "static"])
+@pytest.mark.parametrize("recipe", [name for name, each in RECIPES.items() if each.calibration != "required"])
 def test_operators_are_builtin_weights_match_recipe(recipe: str, tmp_path: Path) -> None:
     model = networks.network(networks.bert_config())
     found = histogram(to_tflite(optimize_graph(model, GraphOptimizations()), (13,), get_recipe(recipe)), tmp_path)
@@ -212,7 +212,7 @@ def test_lengths_are_checked(lengths: tuple[int, ...], reason: str) -> None:
 
 
 def test_unknown_recipe_error_lists_recipes() -> None:
-    with pytest.raises(UserError, match="float32, float16, dynamic_wi8, dynamic_wi4, static_wi8_ai8; received 'int8'"):
+    with pytest.raises(UserError, match="static_wi8_ai8_full, static_wi8_ai16, mixed; received 'int8'"):
         get_recipe("int8")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import bundle_folders
@@ -11,9 +10,9 @@ import networks
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
+from static_texts import LENGTHS, examples, sentences, table, with_unequal_channels
 
 from pocketbert import cli
-from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert_export import calibration
@@ -28,25 +27,7 @@ from pocketbert_export.op_histogram import TYPE_NAMES
 from pocketbert_export.quantize import layers
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.static_quantization import quantize_static
-from pocketbert_export.tflite_graph import operator_name, read_model
-
-LENGTHS = (7, 19)
-
-
-def sentences(count: int, seed: int) -> list[str]:
-    """Different sentences of 2 to 15 words."""
-    generator = np.random.default_rng(seed)
-    words = [word for word in networks.WORDS.split() if word.isalpha()]
-    return [f"{' '.join(generator.choice(words, generator.integers(2, 15)))} {seed}{index}" for index in range(count)]
-
-
-def examples(texts: Sequence[str], source: str = "texts") -> Examples:
-    return Examples(texts=list(texts), pairs=None, labels=None, ids=[str(i) for i in range(len(texts))], source=source)
-
-
-def table(path: Path, texts: Sequence[str]) -> Path:
-    path.write_text("".join(f"{text}\n" for text in ("text", *texts)), encoding="utf-8")
-    return path
+from pocketbert_export.tflite_graph import operator_name, producer_positions, read_model
 
 
 @pytest.fixture(scope="module")
@@ -57,21 +38,8 @@ def texts(small_model: Model) -> CalibrationTexts:
 
 @pytest.fixture(scope="module")
 def model(small_model: Model) -> Model:
-    """Two feed-forward outputs are 300 and 80 times as large as the others, as in the 6x384 network."""
-    made = Model(small_model.config, small_model.tasks, small_model.tokenizer)
-    for (path, variable), source in zip(
-        made.weights_by_path().items(), small_model.weights_by_path().values(), strict=True
-    ):
-        values = source.numpy()
-        if path.endswith("feed_forwards.0.output.kernel"):
-            values[:, 3] *= 300
-            values[:, 17] *= 80
-        if path.endswith("feed_forwards.0.norm.gamma"):
-            # The norm makes the other channels small; the network reads those.
-            values *= np.where(np.isin(np.arange(len(values)), [3, 17]), 0.02, 40)
-        variable.assign(values)
     # The last layer computes one token only; here every token counts.
-    return optimize_graph(made, GraphOptimizations(first_token_only=False))
+    return optimize_graph(with_unequal_channels(small_model), GraphOptimizations(first_token_only=False))
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +57,11 @@ def test_texts_are_drawn_by_seed_without_the_gates(small_model: Model) -> None:
     given, gate = examples(sentences(90, seed=2)), examples(sentences(90, seed=2)[:30])
     found = [choose_texts(given, gate, tokenizer, LENGTHS, most=40, seed=seed) for seed in (0, 0, 1)]
     assert found[0].digest == found[1].digest != found[2].digest
-    assert found[0].count == 40
+    assert len(found[0].data) == 40
     rows = [sum(len(bucket.indices) for bucket in buckets) for buckets in (found[0].measured, found[0].dev)]
     assert rows == [30, 10]
     everything = choose_texts(given, gate, tokenizer, LENGTHS, most=1000)
-    assert everything.count == 60
+    assert len(everything.data) == 60
     counts = [bucket.inputs["input_mask"].sum(axis=1) for bucket in everything.measured]
     # Every text runs in the shortest signature that fits.
     assert [bucket.length for bucket in everything.measured] == [7, 19]
@@ -208,8 +176,13 @@ def test_dense_layers_compute_in_int8_with_calibrated_ranges(
     options = CalibrationOptions(calibration_ranges="min_max", equalize=False)
     float_file = to_tflite(model, LENGTHS, get_recipe("float32"))
     made = quantize_static(float_file, texts, options)
-    keys = [(position, side) for position in dense_positions(float_file) for side in ("input", "output")]
-    limits = list(calibration.ActivationHistograms(float_file, texts.measured, keys).ranges("min_max").values())
+    graph = read_model(float_file).subgraphs[0]
+    producers = producer_positions(graph)
+    measured = []
+    for position in dense_positions(float_file):
+        measured += [producers[int(graph.operators[position].inputs[0])], position]
+    ranges = calibration.ActivationHistograms(float_file, texts.measured, measured).ranges("min_max")
+    limits = [ranges[position] for position in measured]
     file = read_model(made.content)
     for graph in file.subgraphs:
         found = []

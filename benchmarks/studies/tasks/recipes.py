@@ -36,6 +36,8 @@ from studies.tasks.sst2 import score, train
 
 NETWORKS = ("minilmv2_6l_384d", "tinybert_4l_312d", "mobilebert")
 BASELINE = "dynamic_wi8"
+# Limit of mixed files: halfway between int8 and int4 in all layers.
+MIXED_MB = {"minilmv2_6l_384d": 18.0, "tinybert_4l_312d": 11.5, "mobilebert": 20.0}
 # Recipe → target of its latency ÷ the baseline's.
 TARGETS = {"dynamic_wi4": 1.3}
 LENGTH, LENGTHS = 128, (32, 64)
@@ -85,7 +87,7 @@ def _random_files(name: str, examples: Examples, folder: Path) -> list[Configura
 
     tokenizer = pb.from_pretrained(minilm()).tokenizer
     assert tokenizer is not None
-    model = pb.from_preset(name, TASK, seed=0)
+    model = pb.from_preset(name, TASK, tokenizer=tokenizer, seed=0)
     move_norms({path: weight for path, weight in model.weights_by_path().items() if path.endswith((".gamma", ".beta"))})
     optimized = optimize_graph(model, GraphOptimizations())
     texts = choose_texts(examples, None, tokenizer, [LENGTH])
@@ -97,7 +99,7 @@ def _random_files(name: str, examples: Examples, folder: Path) -> list[Configura
         content = (
             to_tflite(optimized, [LENGTH], each)
             if each.calibration == "none"
-            else to_calibrated_tflite(optimized, [LENGTH], each, texts, CalibrationOptions())[0]
+            else to_calibrated_tflite(optimized, [LENGTH], each, texts, _options(recipe, name)).content
         )
         path.write_bytes(content)
         found.append(
@@ -115,6 +117,10 @@ def _random_files(name: str, examples: Examples, folder: Path) -> list[Configura
     return found
 
 
+def _options(recipe: str, network: str) -> CalibrationOptions:
+    return CalibrationOptions(max_mb=MIXED_MB[network] if recipe == "mixed" else None)
+
+
 def _free(recipe: str) -> Bounds:
     numbers = {field.name: _ANY for field in dataclasses.fields(Bounds)}
     return dataclasses.replace(BOUNDS[recipe], **{**numbers, "label_agreement": 0.0})
@@ -130,7 +136,16 @@ def _score(model: Path, examples: Examples, dev: Examples, quick: bool) -> tuple
     for label, path in variants.items():
         if label != "model" and not path.exists():
             given = None if RECIPES[label].calibration == "none" else examples
-            export(model, path, recipe=label, lengths=LENGTHS, examples=dev, bounds=_free(label), calibration=given)
+            export(
+                model,
+                path,
+                recipe=label,
+                lengths=LENGTHS,
+                examples=dev,
+                bounds=_free(label),
+                calibration=given,
+                calibration_options=_options(label, NETWORKS[0]),
+            )
         logits = open_predictor(path).logits(dev.texts)
         answers = task.decide(logits)
         accuracies.append(score(label, TRAINED if label == "model" else label, path, answers, dev))

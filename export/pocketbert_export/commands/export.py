@@ -51,7 +51,16 @@ class ConversionOptions:
 
     GROUP: ClassVar = "Export"
 
-    recipe: Literal["float32", "float16", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8"] = "dynamic_wi8"
+    recipe: Literal[
+        "float32",
+        "float16",
+        "dynamic_wi8",
+        "dynamic_wi4",
+        "static_wi8_ai8",
+        "static_wi8_ai8_full",
+        "static_wi8_ai16",
+        "mixed",
+    ] = "dynamic_wi8"
     lengths: tuple[int, ...] = ()
 
 
@@ -60,8 +69,8 @@ class CalibrationFile:
     """Source of calibration texts.
 
     Attributes:
-      calibration_file: texts for static_wi8_ai8, which needs them, and dynamic_wi4, which loses less with them; in the
-        format of --file (default: the training split of --data). Texts of the gate are left out.
+      calibration_file: texts for static recipes and mixed, which need them, and for dynamic_wi4, which then loses less;
+        in the format of --file (default: the training split of --data). Texts of the gate are left out.
     """
 
     GROUP: ClassVar = "Calibration"

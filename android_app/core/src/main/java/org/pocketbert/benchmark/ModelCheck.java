@@ -32,6 +32,9 @@ final class ModelCheck {
     bounds.put("dynamic_wi8", new double[] {0.6, 0.15});
     bounds.put("dynamic_wi4", new double[] {1.4, 0.35});
     bounds.put("static_wi8_ai8", new double[] {0.8, 0.2});
+    bounds.put("static_wi8_ai8_full", new double[] {1.2, 0.3});
+    bounds.put("static_wi8_ai16", new double[] {0.8, 0.2});
+    bounds.put("mixed", new double[] {1.4, 0.35});
     return Collections.unmodifiableMap(bounds);
   }
 

@@ -27,7 +27,16 @@ final class Description {
       Arrays.asList("classification", "multi_label", "regression", "span", "token_classification", "masked_lm", "next_sentence");
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
-  private static final List<String> RECIPES = Arrays.asList("float32", "float16", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8");
+  private static final List<String> RECIPES =
+      Arrays.asList(
+          "float32",
+          "float16",
+          "dynamic_wi8",
+          "dynamic_wi4",
+          "static_wi8_ai8",
+          "static_wi8_ai8_full",
+          "static_wi8_ai16",
+          "mixed");
   private static final List<String> INPUTS = Arrays.asList(Bundle.WORD_IDS, Bundle.MASK, Bundle.TYPE_IDS);
   // Control characters, line breaks, surrogates; white space at the start or end.
   private static final Pattern BROKEN = Pattern.compile("[\\p{Cc}\\p{Cs}\\p{Zl}\\p{Zp}]|^\\p{Z}|\\p{Z}$");

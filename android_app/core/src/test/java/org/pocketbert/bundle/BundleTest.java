@@ -337,7 +337,8 @@ public class BundleTest {
     folder.write();
     assertRefused(
         folder.path,
-        "$.recipe must be one of float32, float16, dynamic_wi8, dynamic_wi4, static_wi8_ai8; received 'dynamic_wi2'");
+        "$.recipe must be one of float32, float16, dynamic_wi8, dynamic_wi4, static_wi8_ai8, static_wi8_ai8_full, "
+            + "static_wi8_ai16, mixed; received 'dynamic_wi2'");
   }
 
   @Test

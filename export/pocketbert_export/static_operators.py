@@ -1,0 +1,146 @@
+"""Choose the operators that compute in integers in a static file, and the ranges that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ai_edge_litert import schema_py_generated as schema
+
+from pocketbert_export.calibration import Ranges
+from pocketbert_export.quantize import LayerFormat
+from pocketbert_export.tflite_graph import (
+    GraphEditor,
+    attention_products,
+    operator_name,
+    producer_positions,
+    read_model,
+    write_model,
+)
+
+# Outputs have the values of the first activation, so they have its range.
+_MOVES = frozenset({"PAD", "RESHAPE", "SPLIT", "STRIDED_SLICE", "TRANSPOSE"})
+_ARITHMETIC = frozenset(
+    {"BATCH_MATMUL", "CONCATENATION", "FULLY_CONNECTED", "GATHER", "GELU", "RELU", "SOFTMAX", "TANH"}
+)
+_SUMS = frozenset({"ADD", "MUL", "SUB"})
+# A probability of int8 has 256 steps.
+_PROBABILITIES = (0.0, 255 / 256)
+# Padding's logits end this far below all others. int8 probabilities are multiples of 1/256, and e^-8 is less than a
+# tenth of one.
+_PADDING_MARGIN = 8.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerOperators:
+    """Operators that compute in integers.
+
+    Attributes:
+      formats: position of an operator → its format.
+      measured: positions of operators whose outputs need a range from calibration.
+      sources: position of an operator → operator with the same range.
+      fixed: ranges that no text changes.
+      masked: position of a sum of attention logits and mask → positions of both terms.
+    """
+
+    formats: dict[int, LayerFormat]
+    measured: Sequence[int]
+    sources: dict[int, int] = field(default_factory=dict)
+    fixed: Ranges = field(default_factory=dict)
+    masked: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def ranges(self, measured: Ranges) -> Ranges:
+        """Returns all ranges, given those of `measured`."""
+        found = measured | self.fixed
+        for position, (logits, mask) in self.masked.items():
+            low, high = found[logits]
+            found[position] = low - _PADDING_MARGIN, high
+            # Any logit of padding ends at or below the lower limit.
+            found[mask] = low - high - _PADDING_MARGIN, 0.0
+        for position, source in self.sources.items():
+            found[position] = found[source]
+        return found
+
+
+def split_evenly(content: bytes) -> bytes:
+    """Replaces SPLIT_V with equal parts by SPLIT, which has an int8 form."""
+    model = read_model(content)
+    editor = GraphEditor(model)
+    for graph in model.subgraphs:
+        for position, operator in enumerate(graph.operators):
+            if operator_name(model, operator) == "SPLIT_V":
+                shapes = {tuple(graph.tensors[output].shape) for output in operator.outputs}
+                if len(shapes) == 1:
+                    options = schema.SplitOptionsT()
+                    options.numSplits = len(operator.outputs)
+                    inputs = [operator.inputs[2], operator.inputs[0]]
+                    graph.operators[position] = editor.operator("SPLIT", inputs, operator.outputs, options)
+    return write_model(model)
+
+
+def every_operator(content: bytes) -> list[int]:
+    """Positions of all operators that have an int8 form and do not lose accuracy in it.
+
+    These are the operators between the embedding tables and the outputs. If the network has a LayerNorm, norms and sums
+    stay float: the variance of int8 values has too few bits.
+
+    Args:
+      content: content of a float32 `.tflite` file with the same operators in every signature.
+    """
+    model = read_model(content)
+    graph = model.subgraphs[0]
+    producers = producer_positions(graph)
+    names = [operator_name(model, operator) for operator in graph.operators]
+    has_norms = "MEAN" in names
+    behind: set[int] = set()
+    found: list[int] = []
+    for position, operator in enumerate(graph.operators):
+        sources = [producers[int(index)] for index in operator.inputs if int(index) in producers]
+        if names[position] != "GATHER" and not any(source in behind for source in sources):
+            # The mask.
+            continue
+        behind.add(position)
+        if any(graph.tensors[index].type != schema.TensorType.FLOAT32 for index in operator.outputs):
+            continue
+        is_masked = names[position] == "ADD" and names[sources[0]] == "BATCH_MATMUL"
+        if (
+            names[position] in _ARITHMETIC
+            or (names[position] in _MOVES and (sources[0] in found or not has_norms))
+            or (names[position] in _SUMS and (is_masked or not has_norms))
+        ):
+            found.append(position)
+    return found
+
+
+def integer_operators(content: bytes, formats: dict[int, LayerFormat]) -> IntegerOperators:
+    """Determines the ranges that static operators need.
+
+    Args:
+      content: content of a float32 `.tflite` file with the same operators in every signature.
+      formats: position of an operator → its format.
+    """
+    model = read_model(content)
+    editor, graph = GraphEditor(model), model.subgraphs[0]
+    producers, products = producer_positions(graph), attention_products(model)
+    names = [operator_name(model, operator) for operator in graph.operators]
+    needed, sources, fixed, masked = set(formats), {}, {}, {}
+    for position in formats:
+        operator = graph.operators[position]
+        terms = [producers[int(index)] for index in operator.inputs if int(index) in producers]
+        if names[position] == "GATHER":
+            # An int8 row has the range of its table.
+            table = editor.values(graph, operator.inputs[0])
+            assert table is not None
+            fixed[position] = float(table.min()), float(table.max())
+            continue
+        needed.update(terms)
+        if names[position] in _MOVES:
+            sources[position] = terms[0]
+        elif names[position] == "SOFTMAX":
+            fixed[position] = _PROBABILITIES
+        elif names[position] == "ADD" and products.get(terms[0]) == "logits":
+            masked[position] = terms[0], terms[1]
+    derived = {*sources, *fixed, *masked, *(mask for _, mask in masked.values())}
+    return IntegerOperators(
+        formats=formats, measured=sorted(needed - derived), sources=sources, fixed=fixed, masked=masked
+    )

@@ -1,0 +1,129 @@
+"""Static files for NPUs: every operator in int8, and int16 activations where int8 loses accuracy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import networks
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+from static_texts import LENGTHS, examples, sentences, table, with_unequal_channels
+
+from pocketbert import cli
+from pocketbert.model import Model
+from pocketbert_export import calibration
+from pocketbert_export.calibration import CalibrationTexts, choose_texts
+from pocketbert_export.calibration_options import CalibrationOptions
+from pocketbert_export.convert import to_tflite
+from pocketbert_export.graph_optimization import optimize_graph
+from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.op_histogram import TYPE_NAMES
+from pocketbert_export.recipes import get_recipe
+from pocketbert_export.static_operators import split_evenly
+from pocketbert_export.static_quantization import StaticRecipe, quantize_static
+from pocketbert_export.tflite_graph import operator_name, read_model
+
+NETWORKS = {
+    "bert": networks.bert_config(num_layers=2),
+    "mobilebert": networks.mobilebert_config(hidden_size=36, intermediate_size=70),
+    "efficientbert": networks.efficientbert_config("tanh(linear2_1(gelu(linear2_1(x))))"),
+}
+
+
+@pytest.fixture(scope="module")
+def texts(small_model: Model) -> CalibrationTexts:
+    assert small_model.tokenizer is not None
+    return choose_texts(examples(sentences(48, seed=1)), None, small_model.tokenizer, LENGTHS)
+
+
+def float_file(family: str, small_model: Model) -> bytes:
+    network = networks.network(NETWORKS[family], tokenizer=small_model.tokenizer)
+    return to_tflite(optimize_graph(network, GraphOptimizations()), LENGTHS, get_recipe("float32"))
+
+
+def output_types(content: bytes) -> Counter[tuple[str, str]]:
+    """(operator, type of its output) → number in the first graph."""
+    model = read_model(content)
+    graph = model.subgraphs[0]
+    return Counter(
+        (operator_name(model, operator), TYPE_NAMES[graph.tensors[operator.outputs[0]].type])
+        for operator in graph.operators
+    )
+
+
+@pytest.mark.parametrize("family", NETWORKS)
+def test_every_operator_but_norms_computes_in_int8(family: str, small_model: Model, texts: CalibrationTexts) -> None:
+    content = float_file(family, small_model)
+    made = quantize_static(content, texts, recipe="static_wi8_ai8_full")
+    found = output_types(made.content)
+    floats = {name for name, dtype in found if dtype == "float32"}
+    mask = {"CAST", "RESHAPE", "STRIDED_SLICE", "MUL", "DEQUANTIZE"}
+    if family == "mobilebert":
+        assert floats <= mask
+        assert found["ADD", "int8"] > 10
+    else:
+        assert floats <= mask | {"MEAN", "SUB", "SQUARED_DIFFERENCE", "RSQRT", "ADD"}
+    for name in ("FULLY_CONNECTED", "BATCH_MATMUL", "SOFTMAX", "GATHER"):
+        assert found[name, "int8"] == sum(count for (each, _), count in output_types(content).items() if each == name)
+    assert made.dev_error < 0.2
+
+
+def test_split_gives_the_same_bits(small_model: Model, texts: CalibrationTexts) -> None:
+    content = float_file("mobilebert", small_model)
+    changed = split_evenly(content)
+    assert ("SPLIT_V", "float32") in output_types(content)
+    assert ("SPLIT_V", "float32") not in output_types(changed)
+    for before, after in zip(
+        calibration.outputs_of(content, texts.dev), calibration.outputs_of(changed, texts.dev), strict=True
+    ):
+        np.testing.assert_array_equal(before["logits"], after["logits"])
+
+
+@pytest.mark.parametrize("family", ["bert", "mobilebert"])
+def test_padding_has_no_int8_probability(family: str, small_model: Model, texts: CalibrationTexts) -> None:
+    made = quantize_static(float_file(family, small_model), texts, recipe="static_wi8_ai8_full")
+    model = read_model(made.content)
+    interpreter = Interpreter(model_content=made.content, experimental_preserve_all_tensors=True)
+    generator = np.random.default_rng(3)
+    count, length = 4, LENGTHS[1]
+    inputs = {
+        "input_word_ids": generator.integers(0, 40, [1, length], np.int32),
+        "input_mask": (np.arange(length) < count).astype(np.int32)[None],
+        "input_type_ids": np.zeros([1, length], np.int32),
+    }
+    interpreter.get_signature_runner(f"length_{length}")(**inputs)
+    number = next(
+        each.subgraphIndex for each in model.signatureDefs if each.signatureKey == f"length_{length}".encode()
+    )
+    graph = model.subgraphs[number]
+    softmaxes = [operator for operator in graph.operators if operator_name(model, operator) == "SOFTMAX"]
+    assert softmaxes
+    for operator in softmaxes:
+        probabilities = interpreter.get_tensor(int(operator.outputs[0]), number)
+        zero = int(graph.tensors[operator.outputs[0]].quantization.zeroPoint[0])
+        assert np.all(probabilities[..., count:] == zero)
+        assert np.any(probabilities[..., :count] > zero + 64)
+
+
+def test_int16_serves_layers_that_int8_rounds_most(small_model: Model, texts: CalibrationTexts) -> None:
+    made = optimize_graph(with_unequal_channels(small_model), GraphOptimizations(first_token_only=False))
+    content = to_tflite(made, LENGTHS, get_recipe("float32"))
+    files = {}
+    recipes: tuple[StaticRecipe, ...] = ("static_wi8_ai8", "static_wi8_ai16")
+    for recipe in recipes:
+        options = CalibrationOptions(equalize=False, calibration_ranges="min_max")
+        files[recipe] = quantize_static(content, texts, options, recipe)
+    assert files["static_wi8_ai16"].dev_error < 0.5 * files["static_wi8_ai8"].dev_error
+    found = output_types(files["static_wi8_ai16"].content)
+    assert 0 < found["FULLY_CONNECTED", "int16"]
+    assert output_types(files["static_wi8_ai8"].content)["FULLY_CONNECTED", "int16"] == 0
+
+
+@pytest.mark.parametrize("recipe", ["static_wi8_ai8_full", "static_wi8_ai16"])
+def test_bundle_passes_its_gate(recipe: str, small_directory: Path, tmp_path: Path) -> None:
+    gate, own = table(tmp_path / "gate.csv", sentences(40, 6)), table(tmp_path / "train.csv", sentences(70, 7))
+    flags = [f"--model={small_directory}", f"--output={tmp_path / 'bundle'}", f"--recipe={recipe}", "--lengths=7,19"]
+    flags += [f"--file={gate}", "--label-column=", f"--calibration-file={own}", "--calibration-examples=64"]
+    assert cli.main(["export", *flags]) == 0
