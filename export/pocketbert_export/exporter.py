@@ -154,7 +154,7 @@ def export(
         # Before the conversion, too.
         most = calibration_options.calibration_examples
         texts = choose_texts(
-            _as_read(model.task, calibration), _as_read(model.task, examples), model.tokenizer, lengths, most=most
+            as_read(model.task, calibration), as_read(model.task, examples), model.tokenizer, lengths, most=most
         )
     decided = decide(model, graph_optimizations)
     log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
@@ -180,7 +180,7 @@ def export(
             "model_card": card_facts(card, directory),
             "source": _saved_digests(model) if directory is None else _digests(directory),
         }
-        candidates = _as_read(model.task, examples.first_texts(_MOST_GOLDEN_CANDIDATES))
+        candidates = as_read(model.task, examples.first_texts(_MOST_GOLDEN_CANDIDATES))
         goldens = _goldens(model, Bundle(folder, description), candidates, lengths)
         files.write_bytes(folder / layout.GOLDENS_FILE, answers_file(goldens))
         description |= {"files": _files(folder), "goldens": entries(goldens)}
@@ -205,7 +205,7 @@ def export(
     return Bundle.open(output)
 
 
-def _as_read(task: TaskConfig | None, data: Any) -> Any:
+def as_read(task: TaskConfig | None, data: Any) -> Any:
     """The examples as the network reads them."""
     return data if task is None else get_task(task).inputs(data)
 

@@ -17,7 +17,14 @@ from pocketbert_export.bounds import BOUNDS
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import Check
 from pocketbert_export.environments import LockedEnvironment
-from pocketbert_export.mediapipe_files import check_client, differing_tokenizations, has_pairs, scores_of, task_file
+from pocketbert_export.mediapipe_files import (
+    CLIENTS,
+    check_client,
+    client_output,
+    differing_tokenizations,
+    has_pairs,
+    task_file,
+)
 from pocketbert_export.runtimes import RuntimeRefused, last_words
 
 MEDIAPIPE = LockedEnvironment(
@@ -59,12 +66,12 @@ def run_client(client: Client, models: Mapping[str, Sequence[str]]) -> tuple[str
     return made["version"], made["answers"]
 
 
-def check_scores(bundle: Bundle, texts: Sequence[str]) -> tuple[str, Check]:
-    """Compares MediaPipe's labels and scores with the bundle's, at every length.
+def check_answers(bundle: Bundle, texts: Sequence[str]) -> tuple[str, Check]:
+    """Compares MediaPipe's labels and scores, or vectors, with the bundle's, at every length.
 
     Texts that MediaPipe tokenizes differently are left out, and counted in the reason. Both run the same operators, but
     not the same build. The bound is the recipe's `own_difference`, which is relative to the root mean square of the
-    logits; a change of each logit by d changes a probability by at most d / 2.
+    outputs; a change of each logit by d changes a probability by at most d / 2.
 
     Args:
       bundle: a bundle with a client.
@@ -79,31 +86,32 @@ def check_scores(bundle: Bundle, texts: Sequence[str]) -> tuple[str, Check]:
     differing = differing_tokenizations(bundle, texts)
     same = [text for text, differs in zip(texts, differing, strict=True) if not differs]
     assert bundle.task is not None
-    labels = bundle.task.labels
+    client, labels = CLIENTS[bundle.task.kind], bundle.task.labels
     worst, bound, other_labels = 0.0, 0.0, 0
     with tempfile.TemporaryDirectory() as folder:
         paths = {length: os.path.join(folder, f"{length}.tflite") for length in bundle.lengths}
         for length, path in paths.items():
             Path(path).write_bytes(task_file(bundle, length))
         try:
-            version, answers = run_client("TextClassifier", dict.fromkeys(paths.values(), same))
+            version, answers = run_client(client.name, dict.fromkeys(paths.values(), same))
         except RuntimeRefused as refusal:
             refused = Check(name="runs", passed=False, measured=None, bound=None, reason=str(refusal))
             return "", dataclasses.replace(refused, runtime=MEDIAPIPE.name)
     for length, path in paths.items():
-        logits = bundle.run(bundle.tokenizer()(same, max_length=length, pad_to=length), length)["logits"]
-        ours = scores_of(bundle, logits)
-        theirs = np.array([[answer[label] for label in labels] for answer in answers[path]])
+        made = bundle.run(bundle.tokenizer()(same, max_length=length, pad_to=length), length)
+        ours = client_output(bundle, made)
+        theirs = np.array([[each[label] for label in labels] if labels else each for each in answers[path]])
         worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
-        scale = float(np.sqrt(np.mean(np.square(logits, dtype=np.float64)))) if len(logits) else 0.0
-        bound = max(bound, BOUNDS[bundle.recipe].own_difference * scale / 2)
-        other_labels += int((ours.argmax(axis=1) != theirs.argmax(axis=1)).sum())
+        (output,) = made.values()
+        scale = float(np.sqrt(np.mean(np.square(output, dtype=np.float64)))) if len(same) else 0.0
+        bound = max(bound, BOUNDS[bundle.recipe].own_difference * scale / (2 if labels else 1))
+        other_labels += int((ours.argmax(axis=1) != theirs.argmax(axis=1)).sum()) if labels else 0
+    found = f"{len(same)} texts at {len(paths)} lengths" + (f", {other_labels} other labels" if labels else "")
     return version, Check(
         name="mediapipe",
         passed=bool(same) and worst <= bound and not other_labels,
         measured=worst,
         bound=bound,
-        reason=f"{len(same)} texts at {len(paths)} lengths, {other_labels} other labels; {sum(differing)} of "
-        f"{len(texts)} texts left out, which MediaPipe tokenizes differently",
+        reason=f"{found}; {sum(differing)} of {len(texts)} texts left out, which MediaPipe tokenizes differently",
         runtime=MEDIAPIPE.name,
     )

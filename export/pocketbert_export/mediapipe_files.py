@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +27,7 @@ from pocketbert.data.xnli import XNLI
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import raise_if_any
 from pocketbert.progress import log_info
+from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.vocabulary import UNK
 from pocketbert_export.bundle import LABELS_FILE, VOCAB_FILE, Bundle
@@ -34,22 +35,43 @@ from pocketbert_export.model_metadata import TensorDescription, add_metadata, ap
 from pocketbert_export.tflite_graph import GraphEditor, drop_unused, read_model, write_model
 
 KIND = "folder of MediaPipe files"
-# Kind of task → client, and the operator that turns its logits into scores.
-CLIENTS = {"classification": ("TextClassifier", "SOFTMAX"), "multi_label": ("TextClassifier", "LOGISTIC")}
+
+
+class MediaPipeClient(NamedTuple):
+    """A client and what it takes.
+
+    Attributes:
+      name: class of MediaPipe Tasks.
+      output: name of the file's only output.
+      description: of the output.
+      operator: turns logits into scores in the graph; empty for outputs that the client shows as they are.
+    """
+
+    name: Literal["TextClassifier", "TextEmbedder"]
+    output: str
+    description: str
+    operator: Literal["SOFTMAX", "LOGISTIC", ""] = ""
+
+
+# Kind of task → client.
+CLIENTS = {
+    "classification": MediaPipeClient("TextClassifier", "scores", "Probability of each label.", "SOFTMAX"),
+    "multi_label": MediaPipeClient("TextClassifier", "scores", "Probability of each label.", "LOGISTIC"),
+    "embedding": MediaPipeClient("TextEmbedder", "embedding", "Vector of the text."),
+}
 # MediaPipe finds the inputs by these names.
 _INPUTS = {
     "input_word_ids": TensorDescription("ids", "Token ids: [CLS], tokens, [SEP], padding."),
     "input_type_ids": TensorDescription("segment_ids", "0 for each token."),
     "input_mask": TensorDescription("mask", "1 for tokens, 0 for padding."),
 }
-_OUTPUT = "scores"
 # Punctuation and CJK characters, each a word (`kDefaultDelimRe`).
 _DELIMITERS = (
     r"[!-/]|[:-@]|[\[-`]|[{-~]|[\p{P}]|[\x{4E00}-\x{9FFF}]|[\x{3400}-\x{4DBF}]|[\x{20000}-\x{2A6DF}]|"
     r"[\x{2A700}-\x{2B73F}]|[\x{2B740}-\x{2B81F}]|[\x{2B820}-\x{2CEAF}]|[\x{F900}-\x{FAFF}]|[\x{2F800}-\x{2FA1F}]"
 )
-# The scores are a function of the same logits: float32 rounding of exponentials below 1.
-_SCORE_TOLERANCE = 1e-5
+# Scores are a function of the same logits, and vectors are the same: float32 rounding of numbers near 1.
+_TOLERANCE = 1e-5
 
 
 def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_pairs: bool) -> None:
@@ -58,7 +80,7 @@ def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_
     Args:
       task: the model's task; None for a bare encoder. GLUE's tasks and XNLI are known by name.
       vocabulary: files and options of the model's tokenizer; None if unknown.
-      has_pairs: whether the model's examples are pairs of texts.
+      has_pairs: whether the model's examples are pairs of texts; embeddings take the texts of a pair one by one.
     Raises:
       UserError: lists all reasons why MediaPipe cannot run the model as we do.
     """
@@ -66,9 +88,11 @@ def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_
     if task is None or task.kind not in CLIENTS:
         kind = "a bare encoder" if task is None else task.kind
         problems.append(f"MediaPipe must have a client for the task, one of {', '.join(CLIENTS)}; received {kind}")
-    elif has_pairs or task.name == XNLI.name or (task.name in GLUE and GLUE[task.name].pair_column):
+    elif not get_task(task).has_vectors and (
+        has_pairs or task.name == XNLI.name or (task.name in GLUE and GLUE[task.name].pair_column)
+    ):
         name = f" ({task.name})" if task.name else ""
-        problems.append(f"{CLIENTS[task.kind][0]} takes one text; received a task on pairs of texts{name}")
+        problems.append(f"{CLIENTS[task.kind].name} takes one text; received a task on pairs of texts{name}")
     if vocabulary is not None and vocabulary.kind != "wordpiece":
         problems.append(f"MediaPipe needs a WordPiece tokenizer; received {vocabulary.kind} ({vocabulary.path.name})")
     elif vocabulary is not None and not vocabulary.options.lowercase:
@@ -105,7 +129,7 @@ def write_task_files(
         for length in bundle.lengths:
             content = task_file(bundle, length)
             files.write_bytes(folder / f"{bundle.signature(length)}.tflite", content)
-            _check_scores(bundle, content, length)
+            _check_output(bundle, content, length)
     differing = sum(differing_tokenizations(bundle, texts))
     prepared = sum(differing_tokenizations(bundle, texts, prepared=True)) if differing else 0
     if differing:
@@ -130,20 +154,22 @@ def task_file(bundle: Bundle, length: int) -> bytes:
       length: one of its lengths.
     """
     assert bundle.task is not None
-    client, operator = CLIENTS[bundle.task.kind]
+    client = CLIENTS[bundle.task.kind]
     model = read_model(bundle.model_path.read_bytes())
     signature = _keep_signature(model, bundle.signature(length))
-    _add_scores(model, signature, operator)
+    if client.operator:
+        _add_scores(model, signature, client)
     names = {each.tensorIndex: each.name.decode() for each in signature.inputs}
     add_metadata(
         model,
         name=bundle.task.name or bundle.task.kind,
-        description=f"PocketBERT, {bundle.recipe}, {length} tokens, for MediaPipe's {client}.",
+        description=f"PocketBERT, {bundle.recipe}, {length} tokens, for MediaPipe's {client.name}.",
         inputs=[_INPUTS[names[index]] for index in model.subgraphs[0].inputs],
-        outputs=[TensorDescription(_OUTPUT, "Probability of each label.", LABELS_FILE)],
+        outputs=[TensorDescription(client.output, client.description, LABELS_FILE if bundle.task.labels else "")],
         vocabulary_file=VOCAB_FILE,
     )
-    attached = {name: (bundle.directory / name).read_bytes() for name in (VOCAB_FILE, LABELS_FILE)}
+    names_attached = [VOCAB_FILE, *([LABELS_FILE] if bundle.task.labels else [])]
+    attached = {name: (bundle.directory / name).read_bytes() for name in names_attached}
     return append_files(write_model(model), attached)
 
 
@@ -207,11 +233,14 @@ def mediapipe_ids(tokens: Sequence[str], texts: Sequence[str]) -> list[list[int]
     return word_pieces.tokenize(words).merge_dims(1, 2).to_list()
 
 
-def scores_of(bundle: Bundle, logits: np.ndarray) -> np.ndarray:
-    """The scores that MediaPipe shows for a bundle's logits `[N, labels]`, float64."""
+def client_output(bundle: Bundle, answers: Mapping[str, np.ndarray]) -> np.ndarray:
+    """What MediaPipe shows for a bundle's outputs: scores `[N, labels]` or vectors `[N, D]`, float64."""
     assert bundle.task is not None
-    function = tf.nn.softmax if CLIENTS[bundle.task.kind][1] == "SOFTMAX" else tf.math.sigmoid
-    return function(np.asarray(logits, np.float64)).numpy()
+    operator = CLIENTS[bundle.task.kind].operator
+    (output,) = (np.asarray(answers[name], np.float64) for name in bundle.output_names)
+    if not operator:
+        return output
+    return (tf.nn.softmax if operator == "SOFTMAX" else tf.math.sigmoid)(output).numpy()
 
 
 def _is_control(character: str) -> bool:
@@ -228,28 +257,29 @@ def _keep_signature(model: schema.ModelT, name: str) -> schema.SignatureDefT:
     return signature
 
 
-def _add_scores(model: schema.ModelT, signature: schema.SignatureDefT, operator: str) -> None:
+def _add_scores(model: schema.ModelT, signature: schema.SignatureDefT, client: MediaPipeClient) -> None:
     """Appends the operator to the graph's only output."""
     graph, editor = model.subgraphs[0], GraphEditor(model)
     (logits,) = graph.outputs
-    scores = editor.tensor(graph, _OUTPUT.encode(), schema.TensorType.FLOAT32, graph.tensors[logits].shape)
-    options = schema.SoftmaxOptionsT() if operator == "SOFTMAX" else None
-    if options is not None:
+    scores = editor.tensor(graph, client.output.encode(), schema.TensorType.FLOAT32, graph.tensors[logits].shape)
+    options = None
+    if client.operator == "SOFTMAX":
+        options = schema.SoftmaxOptionsT()
         options.beta = 1.0
-    graph.operators.append(editor.operator(operator, [logits], [scores], options))
+    graph.operators.append(editor.operator(client.operator, [logits], [scores], options))
     graph.outputs = [scores]
     (output,) = signature.outputs
-    output.name, output.tensorIndex = _OUTPUT.encode(), scores
+    output.name, output.tensorIndex = client.output.encode(), scores
 
 
-def _check_scores(bundle: Bundle, content: bytes, length: int) -> None:
-    """Runs the file on the golden examples: its scores must be those of the bundle's logits."""
+def _check_output(bundle: Bundle, content: bytes, length: int) -> None:
+    """Runs the file on the golden examples: its output must follow from the bundle's."""
     from ai_edge_litert.interpreter import Interpreter
 
     runner = Interpreter(model_content=content, num_threads=1).get_signature_runner(bundle.signature(length))
     for golden in bundle.goldens:
         if golden.length == length:
-            received = runner(**{name: golden.inputs[name] for name in INPUT_NAMES})[_OUTPUT]
-            worst = float(np.abs(received - scores_of(bundle, golden.exported_outputs["logits"])).max())
-            if not worst <= _SCORE_TOLERANCE:
-                raise RuntimeError(f"the file for {length} tokens differs from the bundle by {worst} in a score")
+            (received,) = runner(**{name: golden.inputs[name] for name in INPUT_NAMES}).values()
+            worst = float(np.abs(received - client_output(bundle, golden.exported_outputs)).max())
+            if not worst <= _TOLERANCE:
+                raise RuntimeError(f"the file for {length} tokens differs from the bundle by {worst}")

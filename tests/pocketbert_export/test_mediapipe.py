@@ -101,7 +101,7 @@ def test_models_without_client_are_refused(bundle: Bundle) -> None:
     regression = TaskConfig(kind="regression")
     for changed, reason in (
         ({"task": None}, "received a bare encoder"),
-        ({"task": regression}, "one of classification, multi_label; received regression"),
+        ({"task": regression}, "one of classification, multi_label, embedding; received regression"),
         ({"has_pairs": True}, r"takes one text; received a task on pairs of texts \(mood\)"),
         ({"task": dataclasses.replace(task, name="mrpc")}, r"pairs of texts \(mrpc\)"),
         ({"task": dataclasses.replace(task, name="xnli")}, r"pairs of texts \(xnli\)"),

@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
 
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import Examples
 from pocketbert.data.glue import read_glue
+from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import from_preset, from_pretrained
 from pocketbert.tokenizers.vocabulary import read_vocabulary
@@ -22,7 +25,7 @@ from pocketbert_export import mediapipe_files
 from pocketbert_export.bounds import BOUNDS
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import export
-from pocketbert_export.mediapipe_client import MEDIAPIPE, check_scores, run_client
+from pocketbert_export.mediapipe_client import MEDIAPIPE, check_answers, run_client
 from pocketbert_export.mediapipe_files import mediapipe_ids, task_file
 from pocketbert_export.model_metadata import TensorDescription, add_metadata, append_files
 from pocketbert_export.runtimes import RuntimeRefused
@@ -56,7 +59,7 @@ def bundle(small_bundle: Path) -> Bundle:
 
 
 def test_client_gives_the_bundles_scores(bundle: Bundle) -> None:
-    version, check = check_scores(bundle, [*TEXTS, "Gööd"])
+    version, check = check_answers(bundle, [*TEXTS, "Gööd"])
     assert version == "1.2.2"
     assert check.passed, check.reason
     assert check.reason.startswith("5 texts at 2 lengths, 0 other labels; 1 of 6 texts left out")
@@ -76,7 +79,7 @@ def test_client_shows_labels_and_scores(bundle: Bundle, tmp_path: Path) -> None:
 def test_swapped_labels_fail(bundle: Bundle) -> None:
     swapped = Bundle.open(bundle.directory)
     swapped.task = dataclasses.replace(bundle.task, labels=("fair", "bad", "good"))
-    _, check = check_scores(swapped, TEXTS)
+    _, check = check_answers(swapped, TEXTS)
     assert not check.passed
 
 
@@ -84,14 +87,14 @@ def test_swapped_inputs_fail(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) ->
     names = mediapipe_files._INPUTS
     swapped = {**names, "input_mask": names["input_type_ids"], "input_type_ids": names["input_mask"]}
     monkeypatch.setattr(mediapipe_files, "_INPUTS", swapped)
-    _, check = check_scores(bundle, TEXTS)
+    _, check = check_answers(bundle, TEXTS)
     assert not check.passed
 
 
 def test_missing_input_name_fails(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     unnamed = {**mediapipe_files._INPUTS, "input_mask": TensorDescription("length", "")}
     monkeypatch.setattr(mediapipe_files, "_INPUTS", unnamed)
-    _, check = check_scores(bundle, TEXTS)
+    _, check = check_answers(bundle, TEXTS)
     assert not check.passed and "mediapipe ended with code 1" in check.reason
 
 
@@ -172,3 +175,29 @@ def test_200_sentences_within_the_recipes_bound(shared: Path, minilm_directory: 
     assert np.abs(received - expected).max() < bounds.largest_difference * np.sqrt(np.mean(logits**2)) / 2
     assert (received.argmax(axis=1) == bundle.run(inputs)["logits"].argmax(axis=1)).all()
     assert (received.argmax(axis=1) == expected.argmax(axis=1)).mean() >= bounds.label_agreement
+
+
+@pytest.mark.data
+def test_embedder_finds_the_float_models_neighbour(shared: Path, minilm_directory: Path, tmp_path: Path) -> None:
+    sentences = [text for text in read_glue("sst2", shared / "data/glue", "train").texts if text.isascii()]
+    sentences = list(dict.fromkeys(sentences))[:: len(sentences) // 1100][:1000]
+    examples = Examples(sentences[:64], None, None, [str(index) for index in range(64)], "SST-2")
+    task = TaskConfig(kind="embedding", embedding=EmbeddingConfig())
+    encoder = from_pretrained(minilm_directory)
+    model = from_preset(encoder.config, [task], encoder.tokenizer, seed=3)
+    model.encoder.set_weights(encoder.encoder.get_weights())
+    # This test compares the client's answers; the gate of the export has its own tests.
+    bounds = dataclasses.replace(BOUNDS["dynamic_wi8"], mean_cosine=0.99)
+    bundle = export(model, tmp_path / "bundle", lengths=[64], examples=examples, bounds=bounds)
+    path = tmp_path / "file.tflite"
+    path.write_bytes(task_file(bundle, 64))
+    assert Interpreter(str(path)).get_output_details()[0]["shape"].tolist() == [1, 384]
+    _, answers = run_client("TextEmbedder", {str(path): sentences})
+    received = np.array(answers[str(path)])
+    expected = model(model.tokenizer(sentences, max_length=64, pad_to=64))["embedding"].numpy()
+    # Each sentence searches among the others.
+    apart = np.eye(len(sentences)) * 9
+    nearest = (expected @ expected.T - apart).argmax(axis=1)
+    found = np.argsort(-(received @ received.T - apart), axis=1)[:, :10]
+    recall = (found == nearest[:, np.newaxis]).any(axis=1).mean()
+    assert len(sentences) == 1000 and recall >= 0.99

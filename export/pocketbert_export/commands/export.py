@@ -122,7 +122,7 @@ def run(options: Options) -> int:
     from pocketbert.model import from_pretrained
     from pocketbert.outputs import SAVED_MODEL_KIND, check_directory
     from pocketbert_export.convert import write_saved_model
-    from pocketbert_export.exporter import default_examples, export
+    from pocketbert_export.exporter import as_read, default_examples, export
     from pocketbert_export.graph_optimization import optimize_graph
     from pocketbert_export.mediapipe_files import KIND, check_client, write_task_files
     from pocketbert_export.signatures import default_lengths
@@ -176,7 +176,7 @@ def run(options: Options) -> int:
         "activation_range": verification["activation_range"],
     }
     if own.mediapipe:
-        texts = (examples or default_examples(task)).first_texts(sys.maxsize).texts
+        texts = as_read(task, examples or default_examples(task)).texts
         summary["mediapipe"] = write_task_files(bundle, mediapipe, texts, overwrite=own.overwrite)
     print(json.dumps(summary, indent=2))
     return 0

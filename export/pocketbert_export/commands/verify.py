@@ -74,10 +74,11 @@ def run(options: Options) -> int:
         data_task=examples_of.task,
     )
     if own.mediapipe:
-        from pocketbert_export.mediapipe_client import check_scores
+        from pocketbert_export.exporter import as_read
+        from pocketbert_export.mediapipe_client import check_answers
 
-        given = None if examples is None else examples.first_texts(len(examples)).texts
-        version, check = check_scores(bundle, given or [golden.text for golden in bundle.goldens])
+        given = None if examples is None else as_read(bundle.task, examples).texts
+        version, check = check_answers(bundle, given or [golden.text for golden in bundle.goldens])
         verification = dataclasses.replace(
             verification,
             checks=(*verification.checks, check),
