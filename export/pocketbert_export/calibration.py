@@ -132,6 +132,18 @@ def largest_per_channel(
     return found
 
 
+def root_mean_squares(
+    content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]
+) -> dict[int, np.ndarray]:
+    """Root mean square of each channel of the inputs of dense layers; for the arguments see `largest_per_channel`."""
+    sums: dict[int, np.ndarray] = {}
+    tokens: dict[int, int] = {}
+    for (position, _), values in _activations(content, buckets, [(position, "input") for position in positions]):
+        sums[position] = sums.get(position, 0.0) + np.square(values, dtype=np.float64).sum(axis=0)
+        tokens[position] = tokens.get(position, 0) + len(values)
+    return {position: np.sqrt(total / tokens[position]) for position, total in sums.items()}
+
+
 def second_moments(content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]) -> dict[int, np.ndarray]:
     """Sums of products of the inputs of dense layers over all tokens.
 

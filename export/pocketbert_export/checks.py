@@ -8,6 +8,9 @@ Regression is centred over the texts and spans over the tokens, because only dif
 with the size of the sums in a score, not with the spread of the scores (a random network: 0.0033 of the spread in
 float16). So the scale of centred scores is at least a quarter of the raw scale; `sensitivity` checks the rest.
 
+**Embeddings.** One feature of a vector has no meaning alone, and some features have heavy tails. Each text counts with
+the root mean square over its features. The mean cosine to the float model's vector has a bound of its own.
+
 **Lengths.** At different lengths of a bundle, a text meets the same weights. Only the order of summation differs
 (`float32` bound). With int8, a difference in the last bit may move an activation by one step of 1/255 of its range.
 
@@ -306,6 +309,8 @@ def _differences(reference: Outputs, answers: Outputs, task: Task | None) -> tup
         for name, values in expected.items():
             floor = root_mean_square(reference[name]) * (task.least_centred_scale if task else 0.0)
             difference = np.abs(received[name].astype(np.float64) - values) / max(root_mean_square(values), floor)
+            if task is not None and task.has_vectors:
+                difference = np.sqrt(np.mean(np.square(difference), axis=-1))
             largest = max(largest, float(difference.max(initial=0.0)), key=_nan_last)
             rms = max(rms, float(np.sqrt(np.mean(np.square(difference)))), key=_nan_last)
     return largest, rms

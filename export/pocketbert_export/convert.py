@@ -15,14 +15,16 @@ import tensorflow as tf
 from pocketbert import outputs
 from pocketbert.model import Model
 from pocketbert.processes import stderr_on_failure
-from pocketbert_export.calibration import CalibrationTexts
+from pocketbert_export.calibration import CalibrationTexts, root_mean_squares
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.int4_quantization import quantize_int4
+from pocketbert_export.length_buckets import LengthBucket
 from pocketbert_export.mixed_precision import FrontPoint, quantize_mixed
 from pocketbert_export.per_tensor import per_channel_to_per_tensor
 from pocketbert_export.recipes import Recipe, configure, get_recipe
 from pocketbert_export.scored_texts import ScoredTexts
 from pocketbert_export.signatures import DEFAULT_SIGNATURE, check_lengths, concrete_functions, signature_name
+from pocketbert_export.smoothing import dense_layers, smooth
 from pocketbert_export.static_quantization import StaticRecipe, quantize_static
 from pocketbert_export.tflite_graph import read_model, write_model
 
@@ -49,7 +51,14 @@ def write_saved_model(
         tf.saved_model.save(_Weights(model), str(folder), signatures=signatures)
 
 
-def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwise: bool = True) -> bytes:
+def to_tflite(
+    model: Model,
+    lengths: Sequence[int],
+    recipe: Recipe,
+    *,
+    channelwise: bool = True,
+    smoothing: Sequence[LengthBucket] = (),
+) -> bytes:
     """Converts a model to a `.tflite` file with one signature per length and shared weights.
 
     Args:
@@ -58,6 +67,7 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
       recipe: number formats.
       channelwise: whether int8 layers may be quantized per channel, which requires a runtime with version 12 of
         FULLY_CONNECTED; if False, `per_tensor` moves the scales out of the layer.
+      smoothing: for dynamic int8: a few texts in these lengths, to smooth the file (`smoothing`); none to leave it out.
     Returns:
       Content of the file.
     Raises:
@@ -76,6 +86,9 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
             content = converter.convert()
     if recipe.weights == "int4":
         content = quantize_int4(content)
+    if smoothing:
+        floats = to_tflite(model, lengths, get_recipe("float32"))
+        content = smooth(content, floats, root_mean_squares(floats, smoothing, dense_layers(floats)))
     return share_quantization(content if channelwise else per_channel_to_per_tensor(content))
 
 

@@ -36,6 +36,7 @@ from pocketbert_export.goldens import Golden, answers_file, entries
 from pocketbert_export.graph_optimization import decide, optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.label_order import examples_for, named
+from pocketbert_export.length_buckets import LengthBucket, bucket_by_length
 from pocketbert_export.mixed_precision import FrontPoint, check_limits
 from pocketbert_export.model_card import CardOptions, card_facts, write_card
 from pocketbert_export.recipes import Recipe, get_recipe
@@ -162,7 +163,8 @@ def export(
     record: dict[str, Any] = {}
     front: Sequence[FrontPoint] = ()
     if texts is None:
-        content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16)
+        smoothing = _smoothing_texts(model, chosen, lengths)
+        content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16, smoothing=smoothing)
     else:
         made = to_calibrated_tflite(optimized, lengths, chosen, texts, calibration_options)
         content, record, front = made.content, {"calibration": texts.record(made.method)}, made.front
@@ -236,6 +238,16 @@ def _calibration_data(
             "--calibration-file, such as your training file"
         )
     return given.train if isinstance(given, TaskData) else examples_for(task, given)
+
+
+def _smoothing_texts(model: Model, recipe: Recipe, lengths: Sequence[int]) -> list[LengthBucket]:
+    """Texts for `smoothing`; none except for embeddings in dynamic int8, whose angles nothing else rounds off."""
+    task, tokenizer = model.task and get_task(model.task), model.tokenizer
+    assert tokenizer is not None
+    if task is None or not task.has_vectors or (recipe.weights, recipe.activations) != ("int8", "dynamic"):
+        return []
+    inputs = tokenizer(list(DEFAULT_TEXTS), max_length=max(lengths))
+    return bucket_by_length({name: np.asarray(inputs[name]) for name in INPUT_NAMES}, lengths, tokenizer.pad_token_id)
 
 
 def _check_exportable(model: Model, source: str | os.PathLike[str]) -> None:
