@@ -242,9 +242,13 @@ def _calibration_data(
 
 def _smoothing_texts(model: Model, recipe: Recipe, lengths: Sequence[int]) -> list[LengthBucket]:
     """Texts for `smoothing`; none except for embeddings in dynamic int8, whose angles nothing else rounds off."""
-    task, tokenizer = model.task and get_task(model.task), model.tokenizer
+    tokenizer = model.tokenizer
     assert tokenizer is not None
-    if task is None or not task.has_vectors or (recipe.weights, recipe.activations) != ("int8", "dynamic"):
+    if (
+        model.task is None
+        or not get_task(model.task).has_vectors
+        or (recipe.weights, recipe.activations) != ("int8", "dynamic")
+    ):
         return []
     inputs = tokenizer(list(DEFAULT_TEXTS), max_length=max(lengths))
     return bucket_by_length({name: np.asarray(inputs[name]) for name in INPUT_NAMES}, lengths, tokenizer.pad_token_id)

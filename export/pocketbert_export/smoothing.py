@@ -44,10 +44,8 @@ def smooth(content: bytes, floats: bytes, sizes: Mapping[int, np.ndarray]) -> by
         before: dict[int, list[Any]] = {}
         after: dict[int, list[Any]] = {}
         dense = _layers(model, graph, "FULLY_CONNECTED")
-        weights = [
-            reader.values(float_graph, float_graph.operators[position].inputs[1])
-            for position in _layers(source, float_graph, "FULLY_CONNECTED")
-        ]
+        layers = [float_graph.operators[position] for position in _layers(source, float_graph, "FULLY_CONNECTED")]
+        weights: list[Any] = [reader.values(float_graph, layer.inputs[1]) for layer in layers]
         groups: dict[int, list[int]] = {}
         for number, position in enumerate(dense):
             if _is_int8(graph, graph.operators[position].inputs[1]):

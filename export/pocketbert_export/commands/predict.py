@@ -96,7 +96,7 @@ def run(options: Options) -> None:
     """Streams predictions to the output."""
     own, target = options[PredictOptions], options[AnswerFileOptions]
     form = answer_lines.form_of(target)
-    with _open(own.input) as stream:
+    with opened_input(own.input) as stream:
         from pocketbert_export.predictors import open_predictor
 
         predictor = open_predictor(own.model, **question_options.windows(options))
@@ -158,7 +158,7 @@ def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple
 def _answer_texts(
     predictor: Predictor, rows: Iterator[dict[str, str]], size: int, top_k: int | None
 ) -> Iterator[list[dict[str, Any]]]:
-    for chunk in _text_chunks(rows, size):
+    for chunk in text_chunks(rows, size):
         inputs = [(row["text"], row["pair"]) if "pair" in row else row["text"] for row in chunk]
         options = {} if top_k is None else {"top_k": top_k}
         answers = predictor.predict(inputs, **options)
@@ -233,7 +233,7 @@ def read_rows(
 
 def _detected(stream: Iterable[str], form: str, source: str) -> tuple[str, Iterator[str]]:
     """Returns the format, detected if it is `auto`, and all lines."""
-    lines = _decoded(stream, source)
+    lines = decoded(stream, source)
     seen: list[str] = []
     while form == "auto" and (line := next(lines, None)) is not None:
         seen.append(line)
@@ -242,7 +242,8 @@ def _detected(stream: Iterable[str], form: str, source: str) -> tuple[str, Itera
     return "lines" if form == "auto" else form, itertools.chain(seen, lines)
 
 
-def _decoded(stream: Iterable[str], source: str) -> Iterator[str]:
+def decoded(stream: Iterable[str], source: str) -> Iterator[str]:
+    """The lines of a stream; raises `UserError` for text that is not UTF-8."""
     try:
         yield from stream
     except UnicodeDecodeError as error:
@@ -262,7 +263,7 @@ def _parse(line: str, where: str, required: Sequence[str], optional: Sequence[st
     return {name: row[name] for name in (*required, *optional) if name in row}
 
 
-def _text_chunks(rows: Iterator[dict[str, str]], size: int) -> Iterator[list[dict[str, str]]]:
+def text_chunks(rows: Iterator[dict[str, str]], size: int) -> Iterator[list[dict[str, str]]]:
     """Texts in chunks; a chunk has either single texts or pairs."""
     for has_pair, alike in itertools.groupby(rows, lambda row: "pair" in row):
         del has_pair
@@ -275,7 +276,8 @@ def _chunks(rows: Iterator[Any], size: int) -> Iterator[list[Any]]:
 
 
 @contextlib.contextmanager
-def _open(path: str | None) -> Iterator[IO[str]]:
+def opened_input(path: str | None, flag: str = "--input") -> Iterator[IO[str]]:
+    """Opens a text file, or standard input for None; `flag` names it in messages."""
     if path is None:
         if isinstance(sys.stdin, io.TextIOWrapper):
             # UTF-8 in every locale.
@@ -285,6 +287,6 @@ def _open(path: str | None) -> Iterator[IO[str]]:
     try:
         stream = open(path, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"--input must be a file that can be read; received {path}: {error.strerror}") from error
+        raise UserError(f"{flag} must be a file that can be read; received {path}: {error.strerror}") from error
     with stream:
         yield stream

@@ -205,14 +205,15 @@ class SentenceEmbedding(SupervisedTask):
         show_progress: bool = False,
         **options: Any,
     ) -> EmbeddingEvaluator:
-        """See `SupervisedTask.evaluator`. There is no threshold to choose."""
-        self.check_data(data)
-        rows = EmbeddingRows(self._encoded(data, tokenizer, max_length), data)
-        return EmbeddingEvaluator(self, forward, rows, metrics or self.metrics_of(data), show_progress)
+        """See `SupervisedTask.evaluator`. There is no threshold to choose.
 
-    def metrics_of(self, data: Examples) -> tuple[str, ...]:
-        """Correlations for scores; for positive pairs, how often a text finds its partner among all partners."""
-        return RECALL_METRICS if is_positive(data) else self.metrics
+        Positive pairs have no correlation; their metrics are always `RECALL_METRICS`: how often a text finds its
+        partner among all partners.
+        """
+        self.check_data(data)
+        metrics = RECALL_METRICS if is_positive(data) else metrics or self.metrics
+        rows = EmbeddingRows(self._encoded(data, tokenizer, max_length), data)
+        return EmbeddingEvaluator(self, forward, rows, metrics, show_progress)
 
     def with_baseline(
         self,
@@ -222,7 +223,8 @@ class SentenceEmbedding(SupervisedTask):
         main_metric: str | None = None,
     ) -> Scores:
         """See `SupervisedTask.with_baseline`. The baseline gives all texts the same vector."""
-        main = main_metric or (self.main_metric if self.main_metric in metrics else next(iter(metrics)))
+        wanted = main_metric or self.main_metric
+        main = wanted if wanted in metrics else next(iter(metrics))
         return Scores(main_metric=main, metrics=metrics, baseline=None)
 
     def predict(

@@ -1,0 +1,124 @@
+"""`pocketbert embed` and `evaluate` with embeddings, from a model directory and from its bundle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_finetuning
+import tiny_tasks
+from scipy.spatial.distance import cosine
+
+import pocketbert as pb
+from pocketbert import cli
+from pocketbert.configs import TaskConfig
+from pocketbert.embedding_config import EmbeddingConfig
+from pocketbert_export.exporter import export
+
+TEXTS = tiny_tasks.TEXTS[:9]
+PROMPTS = (("query", "the "), ("passage", "a film "))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("embed")
+    task = TaskConfig(kind="embedding", embedding=EmbeddingConfig(pooling="max", dimensions=7, prompts=PROMPTS))
+    config = tiny_finetuning.CONFIG.replace(initializer_range=0.3)
+    model = pb.from_pretrained(tiny_finetuning.write_model(folder / "start", config), task=task)
+    model.save_pretrained(folder / "model")
+    export(folder / "model", folder / "bundle", recipe="float32", lengths=(9, 19))
+    (folder / "texts.txt").write_text("\n".join([TEXTS[0], "", *TEXTS[1:]]), encoding="utf-8")
+    return folder
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("form", ["model", "bundle"])
+def test_array_holds_the_models_vectors(form: str, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.npy"
+    given = [f"--model={folder / form}", f"--input={folder / 'texts.txt'}"]
+    assert cli.main(["embed", *given, f"--output={path}"]) in (None, 0)
+    expected = [each["embedding"] for each in pb.from_pretrained(folder / "model").predict(TEXTS)]
+    found = np.load(path)
+    assert found.dtype == np.float32 and found.shape == (9, 7)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_search_finds_nearest_lines(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS[3:6]), encoding="utf-8")
+    given = [f"--model={folder / 'bundle'}", f"--input={queries}", f"--search={folder / 'texts.txt'}", "--top-k=4"]
+    assert cli.main(["embed", *given, "--prompt-name=query", "--search-prompt-name=passage"]) in (None, 0)
+    model = pb.from_pretrained(folder / "model")
+    vectors = {
+        prompt: np.array([each["embedding"] for each in model.predict([prompt + text for text in TEXTS])])
+        for _, prompt in PROMPTS
+    }
+    for row, found in zip((3, 4, 5), lines(capsys), strict=True):
+        similar = [1 - cosine(vectors["the "][row], each) for each in vectors["a film "]]
+        order = np.argsort(similar)[::-1][:4]
+        # The second line is blank.
+        assert [each["line"] for each in found["nearest"]] == [int(index) + 1 + (index > 0) for index in order]
+        assert [each["text"] for each in found["nearest"]] == [TEXTS[index] for index in order]
+        given_similar = [each["similarity"] for each in found["nearest"]]
+        np.testing.assert_allclose(given_similar, np.array(similar)[order], atol=2e-5)
+
+
+def test_pairs_give_cosines(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    rows = [{"text": TEXTS[index], "pair": TEXTS[index + 1]} for index in range(3)]
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert cli.main(["embed", f"--model={folder / 'model'}", f"--input={pairs}"]) in (None, 0)
+    vectors = [each["embedding"] for each in pb.from_pretrained(folder / "model").predict(TEXTS)]
+    for index, found in enumerate(lines(capsys)):
+        assert found["similarity"] == pytest.approx(1 - cosine(vectors[index], vectors[index + 1]), abs=2e-5)
+
+
+def test_recall_counts_found_partners(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, count = tmp_path / "pairs.tsv", 23
+    partners = [tiny_tasks.TEXTS[(index * 5 + 3) % count] for index in range(count)]
+    rows = "".join(f"{text}\t{other}\n" for text, other in zip(tiny_tasks.TEXTS, partners, strict=False))
+    table.write_text(f"query\tdocument\n{rows}", encoding="utf-8")
+    given = [f"--model={folder / 'model'}", f"--file={table}", "--text-column=query", "--pair-column=document"]
+    assert cli.main(["evaluate", *given]) in (None, 0)
+    found = lines(capsys)[0]["metrics"]
+    vectors = np.array([each["embedding"] for each in pb.from_pretrained(folder / "model").predict(tiny_tasks.TEXTS)])
+    places = []
+    for index, partner in enumerate(partners):
+        own = tiny_tasks.TEXTS.index(partner)
+        others = {each: tiny_tasks.TEXTS.index(each) for each in partners}
+        nearer = [
+            cosine(vectors[index], vectors[row]) < cosine(vectors[index], vectors[own]) for row in others.values()
+        ]
+        places.append(sum(nearer))
+    assert found == pytest.approx({f"recall_at_{k}": np.mean(np.array(places) < k) for k in (1, 10)})
+    assert 0 < found["recall_at_10"] < 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--prompt-name=question", "the model's prompts are query, passage; received 'question'"),
+        ("--output=vectors.txt", "--output must end in .npy or .jsonl; received vectors.txt"),
+        ("--output=x.npy --search=x.txt", "--search prints JSON lines; received --output=x.npy"),
+        ("--search=/none", "--search must be a file that can be read; received /none"),
+    ],
+)
+def test_bad_options_are_one_line(
+    arguments: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [f"--model={folder / 'model'}", f"--input={folder / 'texts.txt'}"]
+    assert cli.main(["embed", *given, *arguments.split()]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_other_models_are_refused(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pb.from_pretrained(folder / "start", task=tiny_finetuning.TASK).save_pretrained(tmp_path / "model")
+    assert cli.main(["embed", f"--model={tmp_path / 'model'}", f"--input={folder / 'texts.txt'}"]) == 2
+    assert "embed needs a model with sentence embeddings; received classification" in capsys.readouterr().err
