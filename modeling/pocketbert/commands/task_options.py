@@ -63,7 +63,10 @@ class TaskOptions:
         or .jsonl file of spans; for xnli, the MultiNLI file if it is not in --data.
       dev_file: dev split in the same format, to select the checkpoint (default: a tenth of --train-file).
       kind: kind of labels in --train-file: one class, any number of labels, a score, or labelled spans
-        (token_classification; implied by a .conll file).
+        (token_classification; implied by a .conll file). embedding trains sentence embeddings on pairs (--pair-column):
+        on scores, or without a label column on pairs that belong together; also for --task=stsb.
+      max_score: embedding: the score of equal texts in --train-file, for example 5.
+      pooling: embedding: pooling of the tokens (default: that of an embedding model, otherwise mean).
       labels: labels in the order of the logits, or types of spans (default: those in the file, in alphabetical order).
       languages: languages of the XNLI dev set, such as en,de (default: all).
     """
@@ -75,7 +78,9 @@ class TaskOptions:
     data: DirectoryPath | None = None
     train_file: FilePath | None = None
     dev_file: FilePath | None = None
-    kind: Literal["classification", "multi_label", "regression", "token_classification"] = "classification"
+    kind: Literal["classification", "multi_label", "regression", "token_classification", "embedding"] = "classification"
+    max_score: float = 1.0
+    pooling: Literal["mean", "cls", "max"] | None = None
     labels: tuple[str, ...] | None = None
     languages: tuple[str, ...] | None = None
 
@@ -121,6 +126,30 @@ def read(options: TaskOptions, table: TableOptions, augmented: str | None = None
     )
 
 
+def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
+    """Pairs of texts for embeddings."""
+    from pocketbert import data
+    from pocketbert.data.tables import table_columns
+    from pocketbert.embedding_config import EmbeddingConfig
+
+    embedding = None if options.pooling is None else EmbeddingConfig(pooling=options.pooling)
+    if options.task:
+        return data.pairs(options.task, options.data, embedding=embedding)
+    path, label = options.train_file or "", table.label_column
+    scored = label != TableOptions.label_column or label in table_columns(path, table.separator)
+    return data.pairs(
+        path,
+        text=table.text_column,
+        pair=table.pair_column or "pair",
+        score=label if scored else None,
+        dev=options.dev_file,
+        max_score=options.max_score,
+        embedding=embedding,
+        separator=table.separator,
+        skip_bad_rows=table.skip_bad_rows,
+    )
+
+
 def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> TaskData:
     from pocketbert import data
     from pocketbert.data.glue import GLUE
@@ -140,6 +169,8 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
         if augmented:
             raise UserError(f"spans must have no augmented file; received {augmented}; leave --augmented-file out")
         return data.tagged(train_file, dev=options.dev_file, label_names=options.labels, **table.tagged)
+    if options.kind == "embedding":
+        return _pairs(options, table)
     if task == _XNLI:
         return data.xnli(folder, train=options.train_file, languages=options.languages, augmented=augmented)
     if task:

@@ -19,8 +19,10 @@ from pocketbert.data.tables import LABEL_SEPARATOR, read_table
 from pocketbert.data.tagged_texts import read_tagged
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.text import text_files
+from pocketbert.data.text_pairs import RECALL_METRICS, positive_pairs, scaled_scores
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.data.xnli import XNLI, read_xnli, read_xnli_training
+from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 
@@ -264,6 +266,60 @@ def tagged(
     task = TaskConfig(kind="token_classification", labels=tags_of_types(types))
     train, split_off = _with_dev(train, None if dev is None else read_tagged(dev, types=types, **columns))
     return TaskData(task=task, train=train, dev=split_off)
+
+
+def pairs(
+    source: _Path,
+    folder: _Path | None = None,
+    *,
+    text: str = "text",
+    pair: str = "pair",
+    score: str | None = None,
+    dev: _Path | None = None,
+    max_score: float = 1.0,
+    embedding: EmbeddingConfig | None = None,
+    separator: str = ",",
+    skip_bad_rows: bool = False,
+) -> TaskData:
+    """Reads pairs of texts for sentence embeddings: with scores of their similarity, or pairs that belong together.
+
+    Example:
+      ```python
+      data = pb.data.pairs("stsb", "glue")
+      data = pb.data.pairs("questions.tsv", text="question", pair="answer")
+      ```
+
+    Args:
+      source: a `.csv`, `.tsv` or `.jsonl` file; or stsb, GLUE's STS-B, with its `folder`.
+      folder: folder with GLUE's files.
+      text: column of the first text.
+      pair: column of the second text.
+      score: column of the score. None makes all pairs positive pairs, which train with in-batch negatives.
+      dev: file with the same columns, to select the best checkpoint; None uses a tenth of the pairs.
+      max_score: the score of equal texts; scores are divided by it.
+      embedding: pooling and dense layer. None keeps those of an embedding model, and else averages and normalizes.
+      separator: column separator of a `.csv` file: one character, or `tab`.
+      skip_bad_rows: skip unreadable rows, and log their number.
+    Returns:
+      The task with training examples and dev split.
+    Raises:
+      UserError: a missing file or column, an empty text, or a score outside of -`max_score` to `max_score`.
+    """
+    task = TaskConfig(kind="embedding", name="" if folder is None else str(source), embedding=embedding)
+    if folder is not None:
+        if source != "stsb":
+            raise UserError(f"pairs with scores are in the GLUE task stsb; received {source}; give your own as a file")
+        train, given = (scaled_scores(read_glue("stsb", folder, split), 5.0) for split in ("train", "dev"))
+        return TaskData(task=task, train=train, dev=given)
+
+    def read(path: _Path) -> Examples:
+        columns: dict[str, Any] = {"text_column": text, "pair_column": pair, "label_column": score}
+        options: dict[str, Any] = {"separator": separator, "skip_bad_rows": skip_bad_rows}
+        return scaled_scores(positive_pairs(read_table(path, kind="regression", **columns, **options)[0]), max_score)
+
+    train, split_off = _with_dev(read(source), None if dev is None else read(dev))
+    metrics: tuple[str, ...] = () if score else RECALL_METRICS
+    return TaskData(task=task, train=train, dev=split_off, metrics=metrics, main_metric="".join(metrics[:1]))
 
 
 def text(path: _Path) -> TextData:

@@ -9,6 +9,9 @@ import numpy as np
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 
+# How often a text finds its partner as the nearest, or among the ten nearest, of all partners.
+RECALL_METRICS = ("recall_at_1", "recall_at_10")
+
 
 def single_texts(data: Examples, prompt: str = "") -> Examples:
     """The texts of pairs, one by one: first and second text of pair i have the places 2·i and 2·i + 1.

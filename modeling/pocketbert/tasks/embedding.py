@@ -15,7 +15,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.tables import read_table, table_columns
-from pocketbert.data.text_pairs import is_positive, positive_pairs, single_texts
+from pocketbert.data.text_pairs import RECALL_METRICS, is_positive, positive_pairs, single_texts
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
@@ -33,7 +33,6 @@ _SMALLEST_SQUARE = 1e-24
 # Below every feature, within float16.
 _LOWEST = -6e4
 _ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "identity": tf.identity}
-RECALL_METRICS = ("recall_at_1", "recall_at_10")
 
 
 class EmbeddingHead(tf_keras.layers.Layer):

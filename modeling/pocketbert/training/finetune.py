@@ -24,7 +24,7 @@ from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, Finetune
 from pocketbert.training.grid import Choose, Grid, Point, at_point, options_at
 from pocketbert.training.grid_run import run_grid
 from pocketbert.training.grid_workers import Workers
-from pocketbert.training.initialization import ModelInit, plan_model, saved_models
+from pocketbert.training.initialization import ModelInit, plan_model, saved_models, with_own_embedding
 from pocketbert.training.objectives.finetuning import Finetuner, Finetuning, finetuning_stage
 from pocketbert.training.plan import TrainingPlan
 from pocketbert.training.run_data import TaskRunData
@@ -101,7 +101,7 @@ def plan_finetuning(
     directory: str | os.PathLike[str], data: TaskData, config: FinetuneConfig, run: RunConfig
 ) -> TrainingPlan:
     """Checks the input of a fine-tuning, without writing files or making weights."""
-    checked = _checked(data)
+    checked = _checked(with_own_embedding(data, directory))
     data = checked.given
     start = _start(directory, data)
     _check_configs([config], data, start.config)
@@ -155,7 +155,7 @@ def finetune_grid(
       The result of `run_grid`.
     """
     with saved_models(model) as (directory,):
-        data = _checked(data).given
+        data = _checked(with_own_embedding(data, directory)).given
         unused = set(WINDOW_OPTIONS) - {*TASKS[data.task.kind].window_options}
         points = options_at((config, run), grid, fixed=(*FIXED_IN_A_GRID, *unused))
         # Check all points now, not hours later when the search reaches them.

@@ -15,9 +15,12 @@ import numpy as np
 
 from pocketbert.checkpoints.directory import CONFIG_NAME, read_directory
 from pocketbert.checkpoints.huggingface import read_config
+from pocketbert.checkpoints.sentence_transformers import read_modules
 from pocketbert.checkpoints.supernet import inheritance_problems, inherited_arrays
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, head_names
+from pocketbert.data.task_data import TaskData
+from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.json_reading import read_json_object
 from pocketbert.model import Model, from_preset
@@ -117,8 +120,9 @@ def plan_slices(supernet: str | os.PathLike[str], student: str | os.PathLike[str
 def make_model(plan: ModelInit, tasks: Sequence[TaskConfig], tokenizer: Tokenizer | None, seed: int = 0) -> Model:
     """Makes a planned model.
 
-    A model directory gives the encoder's weights, and also the heads' weights if the tasks are those of pretraining,
-    so that pretraining continues. A supernet gives slices of its encoder, and of its head for the same task and labels.
+    A model directory gives the encoder's weights. It also gives the heads' weights, so that training continues, if the
+    tasks are those of pretraining, or if the task is the embedding of the directory. A supernet gives slices of its
+    encoder, and of its head for the same task and labels.
     Other weights are new.
 
     Args:
@@ -134,9 +138,21 @@ def make_model(plan: ModelInit, tasks: Sequence[TaskConfig], tokenizer: Tokenize
     if plan.directory is not None and plan.start == "supernet":
         assign_weights(model, _supernet_arrays(plan.directory, plan.config, tasks))
     elif plan.directory is not None:
-        pretrains = any(task.kind in PRETRAINING_HEADS for task in tasks)
-        assign_weights(model, read_directory(plan.directory, headless=not pretrains).tensors)
+        continues = any(task.kind in PRETRAINING_HEADS for task in tasks)
+        if any(task.embedding is not None for task in tasks):
+            own = read_modules(plan.directory)
+            continues = own is not None and [task.embedding for task in tasks] == [own.task.embedding]
+        assign_weights(model, read_directory(plan.directory, headless=not continues).tensors)
     return model
+
+
+def with_own_embedding(data: TaskData, directory: str | os.PathLike[str]) -> TaskData:
+    """The data with the embedding of a model directory, if the data leave pooling and dense layer at their defaults."""
+    if data.task.embedding != EmbeddingConfig() or not Path(directory).is_dir():
+        return data
+    own = read_modules(Path(directory))
+    task = data.task if own is None else dataclasses.replace(data.task, embedding=own.task.embedding)
+    return dataclasses.replace(data, task=task)
 
 
 def assign_weights(model: Model, arrays: Mapping[str, np.ndarray]) -> None:
