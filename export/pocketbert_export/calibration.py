@@ -136,12 +136,15 @@ def root_mean_squares(
     content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]
 ) -> dict[int, np.ndarray]:
     """Root mean square of each channel of the inputs of dense layers; for the arguments see `largest_per_channel`."""
+    graph = read_model(content).subgraphs[0]
+    producers = producer_positions(graph)
+    source_of = {position: producers[int(graph.operators[position].inputs[0])] for position in positions}
     sums: dict[int, np.ndarray] = {}
-    tokens: dict[int, int] = {}
-    for (position, _), values in _activations(content, buckets, [(position, "input") for position in positions]):
-        sums[position] = sums.get(position, 0.0) + np.square(values, dtype=np.float64).sum(axis=0)
-        tokens[position] = tokens.get(position, 0) + len(values)
-    return {position: np.sqrt(total / tokens[position]) for position, total in sums.items()}
+    counts: dict[int, int] = {}
+    for source, values in _activations(content, buckets, list(dict.fromkeys(source_of.values()))):
+        sums[source] = sums.get(source, 0.0) + np.square(values, dtype=np.float64).sum(axis=0)
+        counts[source] = counts.get(source, 0) + len(values)
+    return {position: np.sqrt(sums[source] / counts[source]) for position, source in source_of.items()}
 
 
 def second_moments(content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]) -> dict[int, np.ndarray]:
