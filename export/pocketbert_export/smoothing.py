@@ -11,7 +11,7 @@ the layers read x / s and have the weights s ∘ W. Departures:
 - A few texts give the size of x_j, so it is the root mean square, not the maximum, which a single token decides.
 - The division is a multiplication in front of the layers. It is not folded into the layer norm, whose output the
   residual connection reads too.
-- The embedding table, which has one scale for all columns, is divided by the largest value of each column.
+- The embedding table has per-tensor quantization; it is divided by the largest value of each column.
 """
 
 from __future__ import annotations
