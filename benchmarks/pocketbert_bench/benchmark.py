@@ -15,7 +15,7 @@ from pocketbert_bench import host, report, results
 from pocketbert_bench.configurations import Configuration, LiteRT
 from pocketbert_bench.results import ResultFile, Weights
 from pocketbert_export.bundle import MODEL_FILE, VERIFICATION_FILE, Bundle
-from pocketbert_export.model_card import Latency
+from pocketbert_export.model_card import CARD_FILE, Latency
 
 _CHECK_FIELDS = ("name", "passed", "measured", "bound", "reason", "runtime")
 
@@ -70,6 +70,7 @@ class Benchmark:
                 # A bundle that could not be measured may lack it.
                 if (bundle / VERIFICATION_FILE).is_file()
             },
+            cards={names[bundle]: bundle / CARD_FILE for bundle in self.bundles},
             title=title,
             overwrite=overwrite,
         )

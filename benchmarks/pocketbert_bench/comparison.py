@@ -96,18 +96,21 @@ def delegate_notes(found: Sequence[Row]) -> list[str]:
 
 
 def memory_notes(found: Sequence[Row]) -> list[str]:
-    """Resident growth and opening time with a weight cache, one sentence for each export."""
+    """Resident growth and opening time, one sentence for each export; none without a weight cache in the run."""
+    # Each measurement opens all lengths of a file, so the shortest stands for all.
+    measured = [(row, row.latencies[min(row.latencies)]) for row in found if row.latencies]
+    if not any(each.weight_cache_bytes for _, each in measured):
+        return []
     notes = []
-    for row in found:
-        cached = [each for each in row.latencies.values() if each.weight_cache_bytes]
-        # All lengths are open in each measurement.
-        for each in cached[:1]:
-            growth = (each.resident_memory_bytes or 0) - (each.base_memory_bytes or 0)
-            opening = ((each.init_us or 0) + (each.first_inference_us or 0)) / 1e3
-            notes.append(
-                f"memory: {name(row, found)}: grew by {growth / 1e6:.1f} MB, opened and called once in "
-                f"{opening:.0f} ms (weight cache {(each.weight_cache_bytes or 0) / 1e6:.1f} MB)"
-            )
+    for row, each in measured:
+        if not each.resident_memory_bytes or not each.base_memory_bytes:
+            continue
+        growth = (each.resident_memory_bytes - each.base_memory_bytes) / 1e6
+        opening = ((each.init_us or 0) + (each.first_inference_us or 0)) / 1e3
+        cache = f" (weight cache {each.weight_cache_bytes / 1e6:.1f} MB)" if each.weight_cache_bytes else ""
+        notes.append(
+            f"memory: {name(row, found)}: grew by {growth:.1f} MB, opened and called once in {opening:.0f} ms{cache}"
+        )
     return notes
 
 

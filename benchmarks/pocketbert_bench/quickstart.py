@@ -33,7 +33,7 @@ from pocketbert_bench.results import Accuracy, ResultFile
 from pocketbert_bench.side_by_side import Pair, disagreements
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import export
-from pocketbert_export.model_card import CardOptions, write_card
+from pocketbert_export.model_card import CARD_FILE, CardOptions, write_card
 from pocketbert_export.predictors import open_predictor
 
 TEACHER, STUDENT = "teacher", "student"
@@ -123,6 +123,9 @@ def _quickstart(output: Path, *, full: bool, seed: int) -> str:
             f"{role}, {recipe}": json.loads((path / "verification.json").read_text())
             for role, paths in bundles.items()
             for recipe, path in paths.items()
+        },
+        cards={
+            f"{role}, {recipe}": path / CARD_FILE for role, paths in bundles.items() for recipe, path in paths.items()
         },
         pair=pair,
         title="PocketBERT quickstart",

@@ -118,6 +118,7 @@ def build_report(
     output: Path,
     *,
     verification: Mapping[str, Mapping[str, Any]] | None = None,
+    cards: Mapping[str, Path] | None = None,
     pair: Pair | None = None,
     title: str = "PocketBERT report",
     summary: str = "",
@@ -129,6 +130,7 @@ def build_report(
       runs: contents of result files.
       output: output folder.
       verification: label of an export → its `verification.json`.
+      cards: label of an export → its model card. The page links a copy; paths without a file are left out.
       pair: a student and its teacher to compare; the reference of the student is the teacher's export.
       title: heading of the page.
       summary: first paragraph of the page.
@@ -146,6 +148,8 @@ def build_report(
     found = [row for section in sections for row in section.rows]
     if not any(row.latencies or row.failures for row in found) and not any(run.ratios for run in runs):
         raise UserError("a report needs at least one measurement or ratio; the result files have none")
+    found_cards = {label: path for label, path in (cards or {}).items() if path.is_file()}
+    copies = {label: f"model_card_{number}.md" for number, label in enumerate(found_cards, start=1)}
     page = render(
         "report.html",
         package="pocketbert_bench",
@@ -158,6 +162,7 @@ def build_report(
         captions=CAPTIONS,
         paper=paper_figures,
         verification=verification or {},
+        cards=copies,
         pair=pair,
         costs=side_by_side.costs(found, pair) if pair else None,
         disagreements=pair.most_confident(SHOWN_DISAGREEMENTS) if pair else [],
@@ -168,6 +173,8 @@ def build_report(
             for name, (png, _) in section.images.items():
                 files.write_bytes(folder / f"{section.prefix}{name}.png", png)
         files.write_text(folder / PAGE, page)
+        for label, path in found_cards.items():
+            files.write_bytes(folder / copies[label], path.read_bytes())
         for number, run in enumerate(runs, start=1):
             name = "results.json" if len(runs) == 1 else f"results_{number}.json"
             results.write(folder / name, run)

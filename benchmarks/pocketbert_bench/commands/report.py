@@ -27,7 +27,7 @@ class ReportOptions:
       results: result files.
       output: output folder for report.html, plots and results.
       title: heading of the page.
-      bundles: bundles with verification records to show.
+      bundles: bundles with verification records and model cards to show.
       overwrite: replace the folder.
     """
 
@@ -48,11 +48,13 @@ def run(options: Options) -> None:
     own = options[ReportOptions]
     from pocketbert_bench import report, results
     from pocketbert_bench.benchmark import verification_of
+    from pocketbert_export.model_card import CARD_FILE
 
     page = report.build_report(
         [results.read(path) for path in own.results],
         Path(own.output),
         verification={Path(bundle).resolve().name: verification_of(Path(bundle)) for bundle in own.bundles},
+        cards={Path(bundle).resolve().name: Path(bundle) / CARD_FILE for bundle in own.bundles},
         title=own.title,
         overwrite=own.overwrite,
     )
