@@ -136,7 +136,7 @@ def text() -> str:
         ratio = next(each for each in contents[study].ratios if each.name == name)
         low, high = ratio.interval
         value = f"{ratio.value:.2f} ({low:.2f}–{high:.2f})"
-        lines.append(f"| {metric} | {baseline} | {value} | {' | '.join(_target(ratio))} |")
+        lines.append(f"| {metric} | {baseline} | {value} | {' | '.join(target_cells(ratio))} |")
     sst2 = results.read(RESULTS / "tasks" / "sst2.json").accuracies
     lines += [
         "",
@@ -157,7 +157,7 @@ def text() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _target(ratio: Ratio) -> tuple[str, str]:
+def target_cells(ratio: Ratio) -> tuple[str, str]:
     """Formats the target and whether it was met."""
     if ratio.target is None:
         return NOTHING, NOTHING

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pocketbert_bench import results
 from studies import comparisons_table, readme_table
+from studies.ablations import tables as lengths
 from studies.efficientbert import operations
 from studies.efficientbert import tables as efficientbert
 from studies.hsk import speed_table as hsk_speed
@@ -36,6 +37,8 @@ PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (efficientbert.BLOCK, RESULTS / "efficientbert" / "accuracy.json", efficientbert.table),
     (mobilebert.BLOCK, RESULTS / "mobilebert" / "accuracy.json", mobilebert.table),
     (variants_table.BLOCK, RESULTS / "mobilebert" / "variants.json", variants_table.table),
+    (lengths.MEMORY_BLOCK, RESULTS / "ablations" / "weight_cache.json", lengths.memory_table),
+    (lengths.SPEED_BLOCK, RESULTS / "ablations" / "shared_lengths.json", lengths.speed_table),
     (trimming.VOCABULARY_BLOCK, RESULTS / "trimming" / "vocabulary.json", trimming.vocabulary_table),
     (trimming.ACCURACY_BLOCK, RESULTS / "trimming" / "accuracy.json", trimming.accuracy_table),
     (tasks.BLOCK, RESULTS / "tasks" / "accuracy.json", tasks.table),
