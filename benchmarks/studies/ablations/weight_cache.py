@@ -34,7 +34,7 @@ CALLS, UNRECORDED = 25, 5
 
 
 @dataclass(frozen=True)
-class Variant:
+class OpeningVariant:
     """A way to open a file.
 
     Attributes:
@@ -72,13 +72,13 @@ class Opening:
 
 COMPILED: LiteRT = "litert-compiled"
 VARIANTS = [
-    Variant(ONE, "litert"),
-    Variant(SEVEN, "litert"),
-    Variant(ONE, COMPILED),
-    Variant(SEVEN, COMPILED),
-    Variant(ONE, COMPILED, "warm"),
-    Variant(SEVEN, COMPILED, "warm"),
-    Variant(SEVEN, COMPILED, "cold"),
+    OpeningVariant(ONE, "litert"),
+    OpeningVariant(SEVEN, "litert"),
+    OpeningVariant(ONE, COMPILED),
+    OpeningVariant(SEVEN, COMPILED),
+    OpeningVariant(ONE, COMPILED, "warm"),
+    OpeningVariant(SEVEN, COMPILED, "warm"),
+    OpeningVariant(SEVEN, COMPILED, "cold"),
 ]
 _ONE, _SEVEN, _ONE_COMPILED, _SEVEN_COMPILED, _ONE_WARM, _SEVEN_WARM, _SEVEN_COLD = VARIANTS
 # Name, value, numerator, denominator, target.
@@ -142,9 +142,9 @@ def _forget(path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _open(files: dict[tuple[int, ...], Path], folder: Path, turns: int) -> dict[Variant, list[Opening]]:
+def _open(files: dict[tuple[int, ...], Path], folder: Path, turns: int) -> dict[OpeningVariant, list[Opening]]:
     calls = {lengths: tuple(_calls(path, lengths)) for lengths, path in files.items()}
-    opened: dict[Variant, list[Opening]] = {variant: [] for variant in VARIANTS}
+    opened: dict[OpeningVariant, list[Opening]] = {variant: [] for variant in VARIANTS}
     generator = random.Random(0)
     # The first turn fills the page cache.
     for turn in progress.track(range(turns + 1), "openings of all variants", "turn"):
@@ -168,7 +168,7 @@ def _open(files: dict[tuple[int, ...], Path], folder: Path, turns: int) -> dict[
 
 
 @contextlib.contextmanager
-def _cache(configuration: Configuration, variant: Variant, folder: Path) -> Iterator[Configuration]:
+def _cache(configuration: Configuration, variant: OpeningVariant, folder: Path) -> Iterator[Configuration]:
     if variant.cache == "none":
         yield configuration
     elif variant.cache == "cold":
