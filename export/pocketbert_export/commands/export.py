@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.configs import TaskConfig
+from pocketbert.errors import UserError
 from pocketbert.options import DirectoryPath, FilePath
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.commands import example_options
@@ -87,6 +88,8 @@ class ExportOptions:
       output: output folder.
       runtime: oldest runtime to support.
       saved_model: also write a SavedModel to this folder.
+      saved_model_inputs: inputs of the SavedModel: ids, for tflite_convert, or text, for TF Serving; its graph then
+        has the tokenizer.
       mediapipe: also write one .tflite file per length for MediaPipe Tasks, into a folder beside the output with the
         name OUTPUT-mediapipe.
       overwrite: replace the existing output.
@@ -99,6 +102,7 @@ class ExportOptions:
     output: DirectoryPath
     runtime: Literal["litert", "tflite-2.16"] = "litert"
     saved_model: DirectoryPath | None = None
+    saved_model_inputs: Literal["ids", "text"] = "ids"
     mediapipe: bool = False
     overwrite: bool = False
 
@@ -125,14 +129,19 @@ def run(options: Options) -> int:
     from pocketbert_export.exporter import as_read, default_examples, export
     from pocketbert_export.graph_optimization import optimize_graph
     from pocketbert_export.mediapipe_files import KIND, check_client, write_task_files
+    from pocketbert_export.serving import check_servable, write_serving_model
     from pocketbert_export.signatures import default_lengths
     from pocketbert_export.verify import GateFailed
 
+    if own.saved_model_inputs == "text" and not own.saved_model:
+        raise UserError("--saved-model-inputs=text needs --saved-model, the folder to write; received none")
     if own.saved_model:
         check_directory(own.saved_model, SAVED_MODEL_KIND, overwrite=own.overwrite)
     found = read_directory(own.model)
     task = found.tasks[0] if found.tasks else None
     lengths = list(made.lengths) or default_lengths(task, found.config.max_position_embeddings)
+    if own.saved_model_inputs == "text":
+        check_servable(task, found.vocabulary)
     examples = example_options.read(options[ExampleOptions], options[TableOptions], task)
     mediapipe = f"{os.path.normpath(own.output)}-mediapipe"
     if own.mediapipe:
@@ -159,7 +168,10 @@ def run(options: Options) -> int:
         return 1
     if own.saved_model:
         optimized = optimize_graph(from_pretrained(own.model), graph_optimizations)
-        write_saved_model(optimized, own.saved_model, lengths, overwrite=own.overwrite)
+        if own.saved_model_inputs == "text":
+            write_serving_model(optimized, own.saved_model, max(lengths), overwrite=own.overwrite)
+        else:
+            write_saved_model(optimized, own.saved_model, lengths, overwrite=own.overwrite)
     verification = json.loads((bundle.directory / "verification.json").read_text(encoding="utf-8"))
     summary = {
         "bundle": str(bundle.directory),
