@@ -27,7 +27,7 @@ _SHORTEST, _LONGEST = 5, 60
 _DEV_PART = 10
 
 
-def write_corpus(source: Path, folder: Path, documents: int = 60) -> tuple[Path, Path]:
+def write_corpus(source: Path, folder: Path, documents: int = 100) -> tuple[Path, Path]:
     """Writes `train.conll` and `dev.conll`, a tenth.
 
     Args:

@@ -178,7 +178,11 @@ def read_tagged(
     if path.suffix.lower() == ".jsonl":
         texts, words, tags = _read_jsonl(content, text, label or _SPANS, known, problems, str(path))
     else:
-        texts, words, tags = _read_conll(path, content, label, known, problems)
+        check = SchemeCheck(path)
+        texts, words, tags = _read_conll(content, label, known, problems, check)
+        # A mistake in a tag would else be reported as a violation of all schemes.
+        if skip_bad_rows or not len(problems):
+            check.raise_if_none()
     if not skip_bad_rows or not texts:
         problems.raise_if_any()
     if not texts:
@@ -192,10 +196,9 @@ _Read = tuple[list[str], list[np.ndarray], list[list[str]] | None]
 
 
 def _read_conll(
-    path: Path, content: str, label_column: str | None, known: set[str] | None, problems: RowProblems
+    content: str, label_column: str | None, known: set[str] | None, problems: RowProblems, check: SchemeCheck
 ) -> _Read:
     column = _column_number(label_column)
-    check = SchemeCheck(path)
     texts, words, tags = [], [], []
     columns = None
     for lines in _sentences(content):
@@ -215,9 +218,6 @@ def _read_conll(
         texts.append(" ".join(cells[0] for _, cells in lines))
         words.append(np.stack([starts, starts + lengths], axis=1))
         tags.append(iob2(spans_of(given), len(given)))
-    # Without this order, a mistake in a tag would be reported as a violation of all schemes.
-    if not len(problems):
-        check.raise_if_none()
     return texts, words, tags
 
 

@@ -105,6 +105,15 @@ def test_bad_conll_names_the_line(content: str, problem: str, tmp_path: Path) ->
     assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
 
 
+def test_skipped_sentences_leave_the_scheme_check(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", "a B-X\nb O O\n\nc B-X\nd I-X\n")
+    found = read_tagged(path, skip_bad_rows=True)
+    assert (found.texts, found.skipped_rows) == (["c d"], 1)
+    path.write_text(path.read_text(encoding="utf-8") + "\ne I-X\n", encoding="utf-8")
+    with pytest.raises(UserError, match="line 7: the tags must follow IOB1, IOB2 or BIOES"):
+        read_tagged(path, skip_bad_rows=True)
+
+
 def test_spans_in_jsonl(tmp_path: Path) -> None:
     rows = [
         {"text": "Ada 🙂 Lovelace, London", "spans": [{"start": 16, "end": 22, "label": "LOC"}, [0, 14, "PER"]]},

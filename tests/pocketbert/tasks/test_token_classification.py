@@ -95,6 +95,14 @@ def test_examples_without_labels_are_read(tokenizer: Any) -> None:
     assert len(rows) == 2 and rows.decided.tolist() == [1, 2, 5]
 
 
+def test_dropped_characters_start_no_token(tokenizer: Any) -> None:
+    rows = task_of().rows(plain_texts(["\u200bnew \u200b york"], "here"), tokenizer, 8)
+    assert rows.decided.tolist() == [1, 2]
+    (found,) = rows.spans(outputs_of(rows, {"new": "B-LOC", "york": "I-LOC"}))
+    # A word without tokens has no tag, so it ends a span.
+    assert [(span["start"], span["end"]) for span in found] == [(0, 4), (7, 11)]
+
+
 @pytest.mark.parametrize(
     ("labels", "tags"),
     [
