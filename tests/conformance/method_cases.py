@@ -53,6 +53,7 @@ PAIR = (tiny_distillation.TEACHER, tiny_distillation.STUDENT)
 HEADS: dict[str, tuple[TaskConfig, ...]] = {
     "classification": (TaskConfig(kind="classification", name="three", labels=("low", "middle", "high")),),
     "regression": (TaskConfig(kind="regression", name="score"),),
+    "embedding": (TaskConfig(kind="embedding", name="films"),),
     "general": (),
     "pretraining": tiny_mobilebert.HEADS,
 }
@@ -60,15 +61,17 @@ HEADS: dict[str, tuple[TaskConfig, ...]] = {
 
 def kinds(name: str) -> list[str]:
     """What a method is given: its stages without a task say whether that is text or pretraining examples."""
+    if of_method := get_method(name).task_kinds:
+        return [kind for kind in HEADS if kind in of_method]
     stages = get_method(name)().stages(make_spec(name, "general"))
     pretrains = any(stage.data == "pretraining" for stage in stages)
-    return ["pretraining"] if pretrains else [kind for kind in HEADS if kind != "pretraining"]
+    return ["pretraining"] if pretrains else [kind for kind in HEADS if kind not in ("pretraining", "embedding")]
 
 
 def make_spec(name: str, kind: str, *, copies: bool = False, shallow: bool = False) -> DistillationSpec:
     teacher, student = (SHALLOW_PAIRS if shallow else PAIRS).get(name, PAIR)
     heads = HEADS[kind]
-    task = heads[0] if kind in ("classification", "regression") else None
+    task = heads[0] if kind in ("classification", "regression", "embedding") else None
     return DistillationSpec(
         teacher=teacher,
         student=teacher if copies else student,
@@ -148,7 +151,7 @@ def batch(kind: str, seed: int = 3) -> dict[str, tf.Tensor]:
     rows = len(tiny.BATCH_LENGTHS)
     if kind == "classification":
         inputs["labels"] = tf.constant(random.integers(0, 3, rows).astype(np.int32))
-    elif kind == "regression":
+    elif kind in ("regression", "embedding"):
         inputs["labels"] = tf.constant(random.normal(size=rows).astype(np.float32))
     return inputs
 

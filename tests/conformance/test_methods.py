@@ -271,7 +271,11 @@ class Interrupted(BaseException):
     """Stands for the end of the process."""
 
 
-def task_data() -> TaskData:
+def task_data(kind: str = "classification") -> TaskData:
+    if kind == "embedding":
+        pairs = [examples("regression", count, seed=count) for count in (20, 11)]
+        pairs = [dataclasses.replace(each, pairs=each.texts[::-1]) for each in pairs]
+        return TaskData(task=HEADS[kind][0], train=pairs[0], dev=pairs[1])
     train, dev = examples("classification", 20, seed=0), examples("classification", 11, seed=1)
     (task,) = HEADS["classification"]
     return TaskData(task=task, train=train, dev=dev, metrics=("accuracy",), main_metric="accuracy")
@@ -298,7 +302,7 @@ def test_interrupted_run_resumes_exactly(
         # More inputs than two steps take: the stage is interrupted inside of an epoch.
         arguments["data"] = TextData(tiny_distillation.write_text(tmp_path / "text.txt", sentences=40))
     else:
-        arguments["data"] = task_data()
+        arguments["data"] = task_data(kind)
     whole = distill(output=tmp_path / "whole", **arguments)
     interruptions = 0
     while True:

@@ -22,6 +22,7 @@ from pocketbert.distillation.relations import CHUNK_BYTES, divergence_sum
 from pocketbert.errors import UserError
 from pocketbert.layers.attention import mask_bias
 from pocketbert.layers.loss_normalization import masked_mean, normalized_sum
+from pocketbert.tasks.embedding import unit_vectors
 from pocketbert.tasks.masked_lm import is_labelled
 from pocketbert.training.label_losses import head_loss
 
@@ -310,6 +311,40 @@ def pretraining_distillation(
     distilled = soft_cross_entropy(teacher, student, mask=is_labelled(mlm_labels))
     masked_lm = head_loss("masked_lm", student, mlm_labels)
     return alpha * masked_lm + (1 - alpha) * distilled + head_loss("next_sentence", nsp_logits, nsp_labels)
+
+
+def embedding_vectors(teacher_vectors: tf.Tensor, student_vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Mean squared difference of embeddings [B, D] over texts and features (Reimers & Gurevych 2020, eq. 1)."""
+    teacher, student = _alike(teacher_vectors, student_vectors, "embeddings", _ADAPTER)
+    return masked_mean(tf.reduce_mean(tf.math.squared_difference(student, teacher), axis=1), tf.ones_like(mask[:, 0]))
+
+
+def embedding_similarities(
+    teacher_vectors: tf.Tensor, student_vectors: tf.Tensor, mask: tf.Tensor, temperature: float
+) -> tf.Tensor:
+    """KL divergence between the teacher's and the student's similarities within a batch.
+
+    Fang et al. 2021 (SEED), eq. 4 and 5, https://arxiv.org/abs/2101.04731: the similarities of a text are
+    softmax_j(cos(z_i, z_j) / τ) over the other texts of the batch. Departures: the batch replaces the queue of earlier
+    texts, the text itself does not count, and the KL divergence differs by the teacher's constant entropy.
+
+    Args:
+      teacher_vectors: [B, D].
+      student_vectors: [B, E]; E may differ from D.
+      mask: [B, S], counts the texts.
+      temperature: τ.
+
+    Returns:
+      Scalar, nats, mean over texts.
+    """
+    itself = tf.linalg.diag(tf.fill([tf.shape(mask)[0]], -1e9))
+
+    def logits(vectors: tf.Tensor) -> tf.Tensor:
+        units = unit_vectors(tf.cast(vectors, tf.float32))
+        return tf.matmul(units, units, transpose_b=True) / temperature + itself
+
+    divergences = _divergences(tf.stop_gradient(logits(teacher_vectors)), logits(student_vectors))
+    return masked_mean(divergences, tf.ones_like(mask[:, 0]))
 
 
 _ADAPTER = "project the student's features to the teacher's width with an adapter"

@@ -63,9 +63,11 @@ class Method(Objective):
     Attributes:
       name: name on the command line.
       reference: paper and equations.
+      task_kinds: kinds of the tasks that the method is for; empty for all kinds of one output per text, and for text.
     """
 
     reference: ClassVar[str]
+    task_kinds: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def stages(self, spec: DistillationSpec) -> Sequence[Stage]:

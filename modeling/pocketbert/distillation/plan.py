@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from pocketbert.configs import EncoderConfig
+from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache_layout import MANIFEST_NAME
 from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers, plan_student
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
@@ -26,7 +27,7 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS
 from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.config import RunConfig
-from pocketbert.training.initialization import ModelInit
+from pocketbert.training.initialization import ModelInit, with_own_embedding
 from pocketbert.training.plan import TrainingPlan, open_data, unused_options
 from pocketbert.training.run_data import Data, RunData
 from pocketbert.training.stage import Stage
@@ -97,6 +98,8 @@ def plan_distillation(
         teacher_directory, cache = None if teacher is None else Path(teacher), None
     else:
         teacher_directory, cache = teacher.teacher, teacher.folder
+    if teacher_directory is not None and isinstance(data, TaskData):
+        data = with_own_embedding(data, teacher_directory)
     opened = open_data(data)
 
     def reads(name: str, found: TeacherDescription) -> bool:

@@ -1,0 +1,92 @@
+"""Distillation of sentence embeddings: losses against NumPy, nested dimensions, and a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_finetuning
+import tiny_tasks
+from scipy.special import log_softmax
+
+import pocketbert as pb
+from pocketbert.configs import TaskConfig
+from pocketbert.distillation.initialization import TeacherLayers
+from pocketbert.distillation.losses import embedding_similarities, embedding_vectors
+from pocketbert.distillation.method import DistillationSpec
+from pocketbert.distillation.methods.embedding import EmbeddingDistillation
+from pocketbert.embedding_config import EmbeddingConfig
+from pocketbert.errors import UserError
+
+RANDOM = np.random.default_rng(7)
+THEIRS, OURS = RANDOM.normal(size=(5, 11)).astype(np.float32), RANDOM.normal(size=(5, 8)).astype(np.float32)
+MASK = tf.ones([5, 3], tf.int32)
+
+
+def divergence(theirs: np.ndarray, ours: np.ndarray, temperature: float) -> float:
+    """SEED's eq. 4 and 5 in a batch, one text after another."""
+    found = []
+    for row in range(len(theirs)):
+        logs = []
+        for vectors in (theirs, ours):
+            units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+            others = [each for each in range(len(units)) if each != row]
+            logs.append(log_softmax([units[row] @ units[other] / temperature for other in others]))
+        found.append(np.sum(np.exp(logs[0]) * (logs[0] - logs[1])))
+    return float(np.mean(found))
+
+
+def test_losses_match_numpy() -> None:
+    found = embedding_similarities(tf.constant(THEIRS), tf.constant(OURS), MASK, 0.3)
+    assert float(found) == pytest.approx(divergence(THEIRS, OURS, 0.3), rel=2e-5)
+    squares = embedding_vectors(tf.constant(THEIRS[:, :8]), tf.constant(OURS), MASK)
+    assert float(squares) == pytest.approx(float(np.mean((THEIRS[:, :8] - OURS) ** 2)), rel=1e-5)
+
+
+def test_single_text_has_no_similarities() -> None:
+    assert float(embedding_similarities(THEIRS[:1], OURS[:1], MASK[:1], 0.05)) == 0.0
+
+
+def test_nested_dimensions_are_averaged() -> None:
+    task = TaskConfig(kind="embedding")
+    method = EmbeddingDistillation(dimensions=(3, 5), temperature=0.4, max_length=9)
+    config = tiny_finetuning.CONFIG
+    (stage,) = method.stages(DistillationSpec(teacher=config, student=config, task=task, teacher_task=task))
+    student = {"logits": [tf.constant(OURS)]}
+    batch = {"input_mask": MASK}
+    found = method.loss(stage, {"vectors": tf.constant(THEIRS[:, :8])}, student, {}, batch)
+    expected = [divergence(THEIRS[:, :8], OURS[:, :count], 0.4) for count in (8, 3, 5)]
+    assert float(found["similarities"]) == pytest.approx(float(np.mean(expected)), rel=2e-5)
+
+
+def test_too_many_dimensions_are_refused(tmp_path: Path) -> None:
+    task, config = TaskConfig(kind="embedding"), tiny_finetuning.CONFIG
+    spec = DistillationSpec(teacher=config, student=config, task=task, teacher_task=task)
+    assert (
+        "must be below the student's 30 features; received 30"
+        in EmbeddingDistillation(dimensions=(30,)).validate(spec)[0]
+    )
+    with pytest.raises(UserError, match="dimensions must differ; received 4,4"):
+        EmbeddingDistillation(dimensions=(4, 4))
+
+
+@pytest.mark.parametrize("dimensions", [None, 13])
+def test_student_follows_its_teacher(dimensions: int | None, tmp_path: Path) -> None:
+    embedding = EmbeddingConfig(pooling="max", dimensions=dimensions)
+    start = tiny_finetuning.write_model(tmp_path / "start", tiny_finetuning.CONFIG.replace(num_layers=2))
+    teacher = pb.from_pretrained(start, task=TaskConfig(kind="embedding", embedding=embedding))
+    teacher.save_pretrained(tmp_path / "teacher")
+    rows = "".join(f"{text}\t{pair}\n" for text, pair in zip(tiny_tasks.TEXTS, tiny_tasks.TEXTS[5:], strict=False))
+    (tmp_path / "pairs.tsv").write_text(f"text\tpair\n{rows}", encoding="utf-8")
+    data = pb.data.pairs(tmp_path / "pairs.tsv")
+    method = EmbeddingDistillation(epochs=12, batch_size=8, learning_rate=2e-3, max_length=19, dimensions=(7,))
+    student = TeacherLayers((2,))
+    found = pb.distill(student, data, tmp_path / "run", teacher=tmp_path / "teacher", method=method).model
+    # The pooling is the teacher's.
+    assert found.task.embedding == embedding and found.config.num_layers == 1
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    losses = [line["similarities"] for line in lines if "similarities" in line]
+    assert losses[-1] < 0.5 * losses[0]
