@@ -34,6 +34,7 @@ REFUSED = Verification(
     metric=None,
     weights_need={},
     operators={},
+    delegates=(),
 )
 
 

@@ -166,6 +166,7 @@ def test_weight_cache_selects_compiled_model(bundles: list[Path], tmp_path: Path
     [
         (["--weight-cache=FILE/caches"], "a weight cache needs a folder that you can write to; received .*caches"),
         (["--runtime=litert", "--weight-cache=FOLDER"], "--weight-cache needs --runtime=litert-compiled"),
+        (["--runtime=litert,litert"], "--runtime takes different runtimes; received litert,litert"),
         (["--weight-cache=FOLDER", "--device=1", "--output=FOLDER"], "--weight-cache is for this machine"),
     ],
 )

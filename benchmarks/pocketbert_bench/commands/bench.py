@@ -77,6 +77,8 @@ class BenchOptions:
         if self.weight_cache and self.runtime and "litert-compiled" not in self.runtime:
             received = ",".join(self.runtime)
             raise UserError(f"--weight-cache needs --runtime=litert-compiled; received {received}; add litert-compiled")
+        if self.runtime and len(set(self.runtime)) != len(self.runtime):
+            raise UserError(f"--runtime takes different runtimes; received {','.join(self.runtime)}; name each once")
         for name in ("lengths", "threads"):
             numbers = getattr(self, name)
             if any(number < 1 for number in numbers) or len(set(numbers)) != len(numbers):
