@@ -12,6 +12,7 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.configs import Activation, Norm
 from pocketbert.feedforward import WidthMismatch, aggregate
+from pocketbert.layers.fake_quantization import FEWEST_ROUNDED, FakeQuantization
 
 
 class Dense(tf_keras.layers.Layer):
@@ -27,10 +28,19 @@ class Dense(tf_keras.layers.Layer):
         super().__init__()
         self.kernel = self.add_weight("kernel", [inputs, outputs], initializer="zeros")
         self.bias: Any = self.add_weight("bias", [outputs], initializer="zeros") if bias else None
+        self._rounding: FakeQuantization | None = None
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Maps [..., inputs] to [..., outputs]."""
-        return affine(x, self.kernel, self.bias)
+        if self._rounding is None:
+            return affine(x, self.kernel, self.bias)
+        rounding = self._rounding
+        return rounding.outputs(affine(rounding.inputs(x), rounding.kernel(self.kernel), self.bias))
+
+    def round_like(self, rounding: FakeQuantization) -> None:
+        """Rounds from now on; see `fake_quantization`."""
+        if self.kernel.shape.num_elements() >= FEWEST_ROUNDED:
+            self._rounding = rounding
 
 
 def project(pairs: Sequence[tuple[tf.Tensor, Dense]], *, fused: bool) -> list[tf.Tensor]:
@@ -109,10 +119,17 @@ class Embedding(tf_keras.layers.Layer):
     def __init__(self, rows: int, width: int) -> None:
         super().__init__()
         self.table = self.add_weight("table", [rows, width], initializer="zeros")
+        self._rounding: FakeQuantization | None = None
 
     def call(self, ids: tf.Tensor) -> tf.Tensor:
         """Maps int32 [...] to [..., width]."""
-        return tf.gather(self.table, ids)
+        rows = tf.gather(self.table, ids)
+        return rows if self._rounding is None else self._rounding.rows(self.table, rows)
+
+    def round_like(self, rounding: FakeQuantization) -> None:
+        """Rounds from now on; see `fake_quantization`."""
+        if self.table.shape.num_elements() >= FEWEST_ROUNDED:
+            self._rounding = rounding
 
 
 class LayerNorm(tf_keras.layers.Layer):
@@ -168,6 +185,13 @@ def make_norm(norm: Norm, size: int, epsilon: float) -> tf_keras.layers.Layer:
     if norm == "layer_norm":
         return LayerNorm(size, epsilon)
     return NoNorm(size) if norm == "no_norm" else Identity()
+
+
+def round_layers(layer: tf_keras.layers.Layer, rounding: FakeQuantization) -> None:
+    """Makes all dense layers and embeddings below a layer round, for quantization-aware training."""
+    for each in layer.submodules:
+        if isinstance(each, Dense | Embedding):
+            each.round_like(rounding)
 
 
 def weights_by_path(layer: tf_keras.layers.Layer) -> dict[str, tf.Variable]:

@@ -92,6 +92,8 @@ class FinetuneConfig:
       weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: maximum global gradient norm; 0 or off for no clipping.
       class_weights: class weights in the loss: `none`, `balanced` or `label=weight,…`.
+      qat: quantization-aware training: round weights and activations as this recipe does, in training and evaluation.
+        Start from a fine-tuned model, and export with the same recipe.
     """
 
     GROUP: ClassVar = "Training"
@@ -108,6 +110,7 @@ class FinetuneConfig:
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
     class_weights: str = "none"
+    qat: Literal["none", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8"] = "none"
 
     def __post_init__(self) -> None:
         problems = option_problems(self, may_be_zero=("warmup_ratio", "weight_decay", "clip_norm"))

@@ -104,7 +104,7 @@ def plan_finetuning(
     checked = _checked(with_own_embedding(data, directory))
     data = checked.given
     start = _start(directory, data)
-    _check_configs([config], data, start.config)
+    _check_configs([config], data, start.config, run)
     if start.vocabulary is None:
         raise UserError(
             f"fine-tuning needs a model directory with a vocab.txt or another tokenizer's files; {directory} has none; "
@@ -159,7 +159,7 @@ def finetune_grid(
         unused = set(WINDOW_OPTIONS) - {*TASKS[data.task.kind].window_options}
         points = options_at((config, run), grid, fixed=(*FIXED_IN_A_GRID, *unused))
         # Check all points now, not hours later when the search reaches them.
-        _check_configs([each for each, _ in points], data, _start(directory, data).config)
+        _check_configs([each for each, _ in points], data, _start(directory, data).config, run)
         # The record omits the fields that the grid varies; their values in `config` may be invalid.
         recorded = plan_finetuning(directory, data, *points[0]).recorded()
         # Workers on other machines have other working directories.
@@ -198,11 +198,13 @@ def _class_weights(config: FinetuneConfig, data: TaskData) -> np.ndarray | None:
     return class_weights(config.class_weights, data.task, classes)
 
 
-def _check_configs(configs: Iterable[FinetuneConfig], data: TaskData, model: EncoderConfig) -> None:
+def _check_configs(configs: Iterable[FinetuneConfig], data: TaskData, model: EncoderConfig, run: RunConfig) -> None:
     """Raises a `UserError` if a configuration does not fit the task, its examples or the model."""
     problems = []
     for config in configs:
         length = config.max_length
+        if config.qat != "none" and run.precision != "float32":
+            problems.append(f"qat needs precision=float32; received qat={config.qat} with precision={run.precision}")
         if length > model.max_position_embeddings:
             problems.append(
                 f"max_length must be at most the model's {model.max_position_embeddings} positions; received {length}"
