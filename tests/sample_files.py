@@ -74,6 +74,16 @@ TEXT_JSONL = '{"title": "T", "text": "A paragraph.\\nAnother."}\n{"text": "B\\u0
 GLOVE = "the 0.1 -0.2 3e-2\nof 1 2 3\n, 0.5 0.25 -1\nnaïve 1.5 0 0\n"
 
 
+CONLL = "EU NNP B-NP B-ORG\nU.N. NNP I-NP I-ORG\n\nBonn NNP B-NP B-LOC\n. . O O\n"
+SPANS = '{"text": "Ada \U0001f642 met Bo.", "spans": [[0, 3, "PER"], {"start": 10, "end": 12, "label": "PER"}]}\n' * 3
+
+
+def _tagged(path: Path) -> object:
+    from pocketbert.data.tagged_texts import read_tagged
+
+    return read_tagged(path)
+
+
 def _table(path: Path) -> object:
     from pocketbert.data.tables import read_table
 
@@ -270,6 +280,8 @@ READERS: dict[str, Reader] = {
     "csv": Reader(make=_file("t.csv", TABLE_CSV.getvalue()), read=_table),
     "tsv": Reader(make=_file("t.tsv", TABLE_TSV), read=_table),
     "jsonl": Reader(make=_file("t.jsonl", TABLE_JSONL), read=_table),
+    "conll": Reader(make=_file("t.conll", CONLL), read=_tagged),
+    "spans": Reader(make=_file("s.jsonl", SPANS), read=_tagged),
     "squad": Reader(make=_file("q.json", SQUAD), read=_questions),
     "hugging-face-questions": Reader(make=_file("q.jsonl", HUGGING_FACE), read=_questions),
     "mrpc": Reader(make=_folder("MRPC/dev.tsv", MRPC), read=_glue("mrpc")),

@@ -38,6 +38,7 @@ class Model(tf_keras.Model):
 
     A call returns the encoder's outputs if there is no task, else the logits by name, float32: `logits` [B, labels] for
     classification and multi_label, [B] for regression; `start_logits` and `end_logits` [B, S] for spans;
+    `token_logits` [B, S, labels] for token_classification;
     `prediction_logits` [B, S, V] for masked LM ([B, P, V] with an input `masked_lm_positions` [B, P]);
     `seq_relationship_logits` [B, 2] for next sentence; `embedding` [B, D] for sentence embeddings.
 

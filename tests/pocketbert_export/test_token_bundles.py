@@ -125,7 +125,7 @@ def test_csv_has_a_column_of_spans(folder: Path, tmp_path: Path, capsys: pytest.
     [
         ("evaluate --model={0}/bundle --file={0}/dev.conll --max-question-tokens=9", "answers questions"),
         ("evaluate --model={0}/bundle --file={0}/dev.conll --labels=A,B", "pass --file alone"),
-        ("evaluate --model={0}/bundle --data={0} --task=sst2", "pass --file alone"),
+        ("evaluate --model={0}/bundle --data={0} --task=sst2", "reads a file of your own; received --task"),
         (
             "evaluate --model={0}/bundle --file={0}/other.conll",
             "line 3: the type must be one of FLAW, MOOD",

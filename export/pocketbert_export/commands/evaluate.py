@@ -6,6 +6,9 @@ examples, and seconds. A bundle runs on LiteRT at the shortest sufficient length
 
 Labels are matched by name. Whole numbers in the label column of --file follow the order of --task or --labels.
 
+A .conll file, or a .jsonl file with spans, is scored by seqeval: F1, precision and recall of spans, and accuracy of
+tags, in windows of --max-length tokens.
+
 XNLI's accuracy is the mean over languages; each language is reported too.
 
 Questions (a .json file in SQuAD's format, or --task=squad, squad2, tydiqa or mlqa) are scored by exact match and

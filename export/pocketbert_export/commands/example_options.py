@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.configs import TaskConfig
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pocketbert.data.examples import Examples, LabelledData
     from pocketbert.data.questions import QuestionFile
     from pocketbert.data.tagged_texts import TaggedTexts
-    from pocketbert.tasks.token_classification import TokenClassification
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,17 +110,18 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
     from pocketbert.data.glue import glue_task, read_glue
     from pocketbert.data.tables import read_table
     from pocketbert.data.xnli import XNLI, read_xnli
+    from pocketbert.tasks.base import SupervisedTask
     from pocketbert.tasks.embedding import SentenceEmbedding
     from pocketbert.tasks.registry import get_task
     from pocketbert.tasks.texts import TextTask
-    from pocketbert.tasks.token_classification import TokenClassification
     from pocketbert_export.label_order import in_order_of, logit_positions, order_of_numbers
 
     name = options.task or (task.name if task is not None else "")
     _check_source(options, name, task)
     made = None if task is None else get_task(task)
-    if isinstance(made, TokenClassification):
-        return _read_tagged(options, table, made)
+    reads = made.file_options(table) if isinstance(made, SupervisedTask) else None
+    if reads is not None:
+        return _read_own_file(options, made, reads)
     if options.file:
         if isinstance(made, SentenceEmbedding) and table.pair_column:
             return made.read(options.file, **table.rows, label_column=table.label_column)
@@ -154,13 +154,13 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
     return examples if task is None else in_order_of(task, given, examples)
 
 
-def _read_tagged(options: ExampleOptions, table: TableOptions, task: TokenClassification) -> TaggedTexts | None:
+def _read_own_file(options: ExampleOptions, task: Any, reads: dict[str, Any]) -> Any:
     given = [f"--{name}" for name in ("task", "data", "labels") if getattr(options, name)]
     if given:
         raise UserError(
-            f"a model that finds spans reads a .conll or .jsonl file; received {' and '.join(given)}; pass --file alone"
+            f"a model for {task.kind} reads a file of your own; received {' and '.join(given)}; pass --file alone"
         )
-    return task.read(options.file, **table.tagged) if options.file else None
+    return task.read(options.file, **reads) if options.file else None
 
 
 def _check_source(options: ExampleOptions, name: str, task: TaskConfig | None) -> None:

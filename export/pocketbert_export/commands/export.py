@@ -198,8 +198,8 @@ def _calibration(options: Options, task: TaskConfig | None) -> LabelledData | No
     """Reads the calibration texts that the options name, if any."""
     from pocketbert.data.questions import QuestionFile
     from pocketbert.data.tables import read_table
+    from pocketbert.tasks.base import SupervisedTask
     from pocketbert.tasks.registry import get_task
-    from pocketbert.tasks.token_classification import TokenClassification
     from pocketbert_export.recipes import get_recipe
 
     given, table, own = options[ExampleOptions], options[TableOptions], options[CalibrationFile].calibration_file
@@ -213,6 +213,7 @@ def _calibration(options: Options, task: TaskConfig | None) -> LabelledData | No
     made = None if task is None else get_task(task)
     if made is not None and made.needs_pairs:
         return QuestionFile(own, skip_bad=table.skip_bad_rows)
-    if isinstance(made, TokenClassification):
-        return made.read(own, **table.tagged)
+    reads = made.file_options(table) if isinstance(made, SupervisedTask) else None
+    if isinstance(made, SupervisedTask) and reads is not None:
+        return made.read(own, **reads)
     return read_table(own, **table.rows)[0]

@@ -1,12 +1,16 @@
 r"""Fine-tune a model directory on a task and keep the best checkpoint.
 
 Pass a task with --task and --data, or your own file with --train-file: a CSV, TSV or JSONL table with texts and
-labels, or questions in SQuAD's JSON format. Without --dev-file, a tenth of the examples becomes the dev split.
+labels, questions in SQuAD's JSON format, or a CoNLL file. Without --dev-file, a tenth of the examples becomes the dev
+split.
 
 --output gets model/ (the best checkpoint), metrics.jsonl, tensorboard/, report.html and result.json, which is also
 printed. Results include scores per class and a baseline: the most frequent label, the mean score, or no answer.
 Rerun the same command to resume; the result is bit-identical. With several --seeds, each run has its own folder,
 and you also get mean and spread.
+
+From a CoNLL file or, with --kind=token_classification, a JSONL file with spans, the model learns to find spans such
+as names.
 
 For questions, the model predicts the start and end of the answer in windows of --max-length tokens. It also learns
 to give no answer if some training questions have none.

@@ -16,7 +16,7 @@ class TaskData:
     """A task and its examples.
 
     Attributes:
-      task: classification, multi_label, regression or span.
+      task: classification, multi_label, regression, span or another supervised task.
       train: training examples, with labels if a stage learns from them; a `QuestionFile` for spans.
       dev: labelled dev split, to select the best checkpoint.
       metrics: names for `pocketbert.tasks.metrics.compute`, or question scores; empty for the task's defaults.

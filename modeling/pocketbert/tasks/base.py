@@ -231,6 +231,17 @@ class SupervisedTask(Task):
           UserError: lists all problems of the file.
         """
 
+    def file_options(self, table: Any) -> dict[str, Any] | None:
+        """Arguments of `read` for a file format of the task's own.
+
+        Args:
+          table: `commands.task_options.TableOptions`.
+
+        Returns:
+          The arguments; None for a task that reads tables or questions.
+        """
+        return None
+
     @abc.abstractmethod
     def check_data(self, data: Any) -> None:
         """Checks that the data have the type that this task reads.

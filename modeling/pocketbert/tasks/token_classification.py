@@ -115,6 +115,10 @@ class TokenClassification(SupervisedTask):
         """Reads a CoNLL or .jsonl file; for `columns` see `read_tagged`."""
         return read_tagged(path, types=self.types, **columns)
 
+    def file_options(self, table: Any) -> dict[str, Any]:
+        """See `SupervisedTask.file_options`."""
+        return table.tagged
+
     @property
     def types(self) -> list[str]:
         """Types of the spans, in the order of the labels."""
