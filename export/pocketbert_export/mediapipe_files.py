@@ -74,13 +74,16 @@ _DELIMITERS = (
 _TOLERANCE = 1e-5
 
 
-def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_pairs: bool) -> None:
+def check_client(
+    task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_pairs: bool, flag: str = "--mediapipe"
+) -> None:
     """Checks that MediaPipe has a client for a model.
 
     Args:
       task: the model's task; None for a bare encoder. GLUE's tasks and XNLI are known by name.
       vocabulary: files and options of the model's tokenizer; None if unknown.
       has_pairs: whether the model's examples are pairs of texts; embeddings take the texts of a pair one by one.
+      flag: the option that needs the client, for messages.
     Raises:
       UserError: lists all reasons why MediaPipe cannot run the model as we do.
     """
@@ -98,8 +101,8 @@ def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_
     elif vocabulary is not None and not vocabulary.options.lowercase:
         problems.append("MediaPipe lower-cases all texts; received a cased model")
     if problems:
-        problems.append("leave --mediapipe out")
-    raise_if_any(problems, "--mediapipe")
+        problems.append(f"leave {flag} out")
+    raise_if_any(problems, flag)
 
 
 def has_pairs(bundle: Bundle) -> bool:

@@ -7,11 +7,13 @@ such.
 Example:
   pocketbert report runs/sst2_int8.json --output=runs/report
   pocketbert report runs/sst2_int8.json runs/phones/pixel_4_3fa2c1.json --output=runs/both
+  pocketbert report --try=bundles/sst2 --output=runs/demo
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,18 +26,21 @@ class ReportOptions:
     """Options of the report.
 
     Attributes:
-      results: result files.
+      results: result files; none for --try alone.
       output: output folder for report.html, plots and results.
       title: heading of the page.
+      try_: a bundle to try in your browser. Writes a page with MediaPipe Tasks for Web to the folder OUTPUT-try, for
+        any web server; npm fetches MediaPipe on first use.
       bundles: bundles with verification records and model cards to show.
       overwrite: replace the folder.
     """
 
     GROUP: ClassVar = "Report"
 
-    results: tuple[FilePath, ...] = option(positional="RESULT…")
+    results: tuple[FilePath, ...] = option((), positional="RESULT…")
     output: DirectoryPath
     title: str = "PocketBERT report"
+    try_: DirectoryPath | None = None
     bundles: tuple[DirectoryPath, ...] = ()
     overwrite: bool = False
 
@@ -46,16 +51,30 @@ OPTIONS = (ReportOptions,)
 def run(options: Options) -> None:
     """Runs the command."""
     own = options[ReportOptions]
+    from pocketbert.errors import UserError
+    from pocketbert.outputs import check_directory
     from pocketbert_bench import report, results
     from pocketbert_bench.benchmark import verification_of
+    from pocketbert_bench.try_page import KIND, check_tryable, write_try_page
+    from pocketbert_export.bundle import Bundle
     from pocketbert_export.model_card import CARD_FILE
 
-    page = report.build_report(
-        [results.read(path) for path in own.results],
-        Path(own.output),
-        verification={Path(bundle).resolve().name: verification_of(Path(bundle)) for bundle in own.bundles},
-        cards={Path(bundle).resolve().name: Path(bundle) / CARD_FILE for bundle in own.bundles},
-        title=own.title,
-        overwrite=own.overwrite,
-    )
-    print(page)
+    if not own.results and not own.try_:
+        raise UserError("report takes at least one RESULT, or --try; received none")
+    page = Path(f"{os.path.normpath(own.output)}-try")
+    bundle = Bundle.open(own.try_) if own.try_ else None
+    if bundle is not None:
+        check_directory(page, KIND, overwrite=own.overwrite)
+        check_tryable(bundle)
+    if own.results:
+        made = report.build_report(
+            [results.read(path) for path in own.results],
+            Path(own.output),
+            verification={Path(each).resolve().name: verification_of(Path(each)) for each in own.bundles},
+            cards={Path(each).resolve().name: Path(each) / CARD_FILE for each in own.bundles},
+            title=own.title,
+            overwrite=own.overwrite,
+        )
+        print(made)
+    if bundle is not None:
+        print(write_try_page(bundle, page, title=own.title, overwrite=own.overwrite))

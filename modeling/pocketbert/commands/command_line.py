@@ -251,6 +251,8 @@ def _positional(name: str, field: OptionField, received: Sequence[str]) -> Any:
     shown = " ".join(received) or "none"
     if len(received) > 1 and not field.many:
         raise UserError(f"{name} takes one {field.positional}; received {shown}")
+    if not received and not field.required:
+        return field.default
     if not received:
         raise UserError(
             f"{name} takes {'at least ' if field.many else ''}one {field.positional.rstrip('…')}; received none"

@@ -1,0 +1,107 @@
+"""A page on which you type a text and a bundle answers, run in the browser by MediaPipe Tasks for Web."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pocketbert import files, outputs
+from pocketbert.data.assets import cache_folder
+from pocketbert.errors import UserError
+from pocketbert.report import render
+from pocketbert_export.bundle import VOCAB_FILE, Bundle
+from pocketbert_export.mediapipe_files import CLIENTS, check_client, has_pairs, task_file
+
+KIND = "page to try a bundle"
+PAGE = "index.html"
+# Later versions (1.0.1) post usage metrics to Google.
+PACKAGE, VERSION = "@mediapipe/tasks-text", "0.10.35"
+ARCHIVE = "mediapipe-tasks-text-0.10.35.tgz"
+SHA256 = "c12de088be9b099b32ad29d6bf1ba92ddfb3fe133787d58e14bb262c35663342"
+# All browsers since 2021 have SIMD, so the other variants are left out.
+_FILES = ("text_bundle.mjs", "wasm/text_wasm_internal.js", "wasm/text_wasm_internal.wasm", "package.json")
+
+
+def write_try_page(bundle: Bundle, output: Path, *, title: str, overwrite: bool = False) -> Path:
+    """Writes a folder for any web server: the page, MediaPipe (about 7 MB) and one file per length.
+
+    The page loads nothing from other hosts; its content security policy forbids it.
+
+    Args:
+      bundle: a bundle of a model that classifies single texts.
+      output: output folder.
+      title: heading of the page.
+      overwrite: replace an existing folder.
+    Returns:
+      Path of the page.
+    Raises:
+      UserError: MediaPipe has no client for the bundle, npm cannot fetch the package, or `output` exists.
+    """
+    check_tryable(bundle)
+    archive = tasks_text()
+    with outputs.new_directory(output, KIND, overwrite=overwrite) as folder:
+        for name in _FILES:
+            target = folder / "mediapipe" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            files.write_bytes(target, _member(archive, name))
+        for length in bundle.lengths:
+            files.write_bytes(folder / f"{bundle.signature(length)}.tflite", task_file(bundle, length))
+        shutil.copyfile(bundle.directory / VOCAB_FILE, folder / VOCAB_FILE)
+        script = Path(__file__).with_name("templates") / "try.js"
+        files.write_bytes(folder / script.name, script.read_bytes())
+        settings = {"lengths": bundle.lengths, "tokenizer": dataclasses.asdict(bundle.vocabulary.options)}
+        files.write_text(folder / "settings.json", json.dumps(settings))
+        files.write_text(folder / PAGE, render("try.html", package="pocketbert_bench", title=title))
+    return output / PAGE
+
+
+def check_tryable(bundle: Bundle) -> None:
+    """Raises `UserError` unless the page can run a bundle: classes for single texts, from a WordPiece tokenizer."""
+    if bundle.task is not None and bundle.task.kind in CLIENTS and not bundle.task.labels:
+        raise UserError(f"--try needs a bundle with labels; received {bundle.task.kind}; leave it out")
+    check_client(bundle.task, bundle.vocabulary, has_pairs=has_pairs(bundle), flag="--try")
+
+
+def tasks_text() -> Path:
+    """Returns the archive of MediaPipe Tasks for Web, from the cache or fetched by npm.
+
+    Raises:
+      UserError: npm is missing or failed, or the archive is not the pinned one.
+    """
+    kept = cache_folder() / ARCHIVE
+    if kept.is_file() and files.sha256(kept) == SHA256:
+        return kept
+    remedy = f"run `npm pack {PACKAGE}@{VERSION}` on another machine and copy {ARCHIVE} to {kept.parent}"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            command = ["npm", "pack", f"{PACKAGE}@{VERSION}", "--silent"]
+            done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        except FileNotFoundError:
+            raise UserError(f"--try needs npm to fetch {PACKAGE} {VERSION}; received none; {remedy}") from None
+        if done.returncode:
+            raise UserError(f"--try needs {PACKAGE} {VERSION}; npm said: {_end(done.stderr)}; {remedy}")
+        content = Path(folder, ARCHIVE).read_bytes()
+    if (found := hashlib.sha256(content).hexdigest()) != SHA256:
+        raise UserError(f"{ARCHIVE} must have the sha256 {SHA256}; received {found}; {remedy}")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    files.write_bytes(kept, content)
+    return kept
+
+
+def _member(archive: Path, name: str) -> bytes:
+    with tarfile.open(archive) as opened:
+        found = opened.extractfile(f"package/{name}")
+        assert found is not None
+        return found.read()
+
+
+def _end(text: str, words: int = 30) -> str:
+    kept: Sequence[str] = text.split()[-words:]
+    return " ".join(kept) or "nothing"
