@@ -46,7 +46,7 @@ def test_inputs_in_the_output_are_refused(name: str, tmp_path: Path, capsys: pyt
             each.flag: "mobilebert" if each.name == "method" else "x" for each in Command(name).fields if each.required
         }
         given |= {field.flag: str(inside), output: str(tmp_path / "out")}
-        positional = [given.pop(each.flag) for each in fields if each.positional]
+        positional = [given.pop(each.flag) for each in fields if each.positional and each.flag in given]
         arguments = [f"--{flag}={value}" for flag, value in given.items()]
         assert cli.main([name, *arguments, "--overwrite", *positional]) == 2, field
         err = capsys.readouterr().err

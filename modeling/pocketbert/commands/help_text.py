@@ -67,7 +67,11 @@ def grouped(fields: Iterable[OptionField]) -> list[tuple[str, list[OptionField]]
 
 
 def _usage_line(command: Command) -> str:
-    required = [field.positional or _flag(field) for field in command.fields if field.required or field.positional]
+    required = [
+        (field.positional if field.required else f"[{field.positional}]") if field.positional else _flag(field)
+        for field in command.fields
+        if field.required or field.positional
+    ]
     return " ".join(["usage: pocketbert", command.name, *required, "[--option=value ...]"])
 
 
