@@ -14,6 +14,7 @@ from pocketbert_bench import charts, comparison, paper_figures, results, side_by
 from pocketbert_bench.baselines import TFLITE_CONVERTER
 from pocketbert_bench.comparison import Row
 from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
+from pocketbert_bench.searches import Search
 from pocketbert_bench.side_by_side import Pair
 
 PAGE = "report.html"
@@ -120,6 +121,7 @@ def build_report(
     verification: Mapping[str, Mapping[str, Any]] | None = None,
     cards: Mapping[str, Path] | None = None,
     pair: Pair | None = None,
+    searches: Sequence[Search] = (),
     title: str = "PocketBERT report",
     summary: str = "",
     overwrite: bool = False,
@@ -132,6 +134,7 @@ def build_report(
       verification: label of an export → its `verification.json`.
       cards: label of an export → its model card. The page links a copy; paths without a file are left out.
       pair: a student and its teacher to compare; the reference of the student is the teacher's export.
+      searches: queries with their nearest texts, to show.
       title: heading of the page.
       summary: first paragraph of the page.
       overwrite: replace an existing folder.
@@ -164,6 +167,7 @@ def build_report(
         verification=verification or {},
         cards=copies,
         pair=pair,
+        searches=searches,
         costs=side_by_side.costs(found, pair) if pair else None,
         disagreements=pair.most_confident(SHOWN_DISAGREEMENTS) if pair else [],
         ratios=[ratio for run in runs for ratio in run.ratios],

@@ -6,8 +6,12 @@ both as int8 bundles, verifies them, and times them together with the teacher's 
 report is one HTML page with accuracy, size, latency, and the sentences on which teacher and student differ. It takes
 less than five minutes on two cores. Rerun the same command to resume.
 
+--task=embedding turns all-MiniLM-L6-v2 into a verified int8 bundle of sentence embeddings, distils a student with
+half its layers, and shows a search among film sentences. --glue scores both on STS-B.
+
 Example:
   pocketbert quickstart --output runs/quickstart
+  pocketbert quickstart --task=embedding --output runs/search
   pocketbert quickstart --full --output runs/full  # all data, float32 too; about ten minutes
 """
 
@@ -15,9 +19,10 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pocketbert.commands.command_line import Options
+from pocketbert.errors import UserError
 from pocketbert.options import DirectoryPath
 
 
@@ -26,6 +31,8 @@ class QuickstartOptions:
     """Options of the quickstart.
 
     Attributes:
+      task: classification of film reviews, or sentence embeddings.
+      glue: embedding: folder with GLUE's STS-B, for scores.
       output: output folder.
       full: use all data, export float32 too, and measure longer: about ten minutes on two cores.
       seed: seed of new weights, shuffling and dropout.
@@ -33,6 +40,8 @@ class QuickstartOptions:
 
     GROUP: ClassVar = "Run"
 
+    task: Literal["classification", "embedding"] = "classification"
+    glue: DirectoryPath | None = None
     output: DirectoryPath = "runs/quickstart"
     full: bool = False
     seed: int = 0
@@ -49,7 +58,14 @@ def run(options: Options) -> int:
     from pocketbert_bench.quickstart import quickstart
     from pocketbert_export.verify import GateFailed
 
+    if own.glue and own.task != "embedding":
+        raise UserError(f"--glue is for --task=embedding; received it with {own.task}; leave it out")
     try:
+        if own.task == "embedding":
+            from pocketbert_bench.quickstart_embedding import quickstart_embedding
+
+            print(quickstart_embedding(Path(own.output), glue=own.glue, full=own.full, seed=own.seed))
+            return 0
         print(quickstart(Path(own.output), full=own.full, seed=own.seed))
     except (GateFailed, TrainingFailed) as error:
         log_info(f"pocketbert quickstart: {error}")
