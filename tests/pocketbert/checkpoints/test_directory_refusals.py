@@ -72,7 +72,7 @@ def test_missing_extra_and_misshapen_tensors_are_listed_together(written):
         ({"tie_word_embeddings": False}, "tie_word_embeddings must be True; received False"),
         ({"vocab_size": "31"}, "vocab_size must be of type int; received '31'"),
         ({"hidden_dropout_prob": 1.5}, r"hidden_dropout must lie in \[0, 1\); received 1.5"),
-        ({"architectures": ["BertForTokenClassification"]}, "received 'BertForTokenClassification'"),
+        ({"architectures": ["BertForMultipleChoice"]}, "received 'BertForMultipleChoice'"),
         ({"architectures": ["RobertaForMaskedLM"]}, "architectures must be one of BertModel, .*'RobertaForMaskedLM'"),
         ({"problem_type": "multi_task"}, "problem_type must be one of single_label_classification, multi_label_"),
         ({"id2label": {"1": "bad", "2": "good"}}, "id2label must map 0, 1, 2"),
@@ -122,7 +122,7 @@ def test_no_value_of_any_key_is_a_crash(config):
 
 
 def test_headless_needs_no_understanding_of_the_head(written):
-    edit_config(written, architectures=["BertForTokenClassification"], problem_type="ranking")
+    edit_config(written, architectures=["BertForMultipleChoice"], problem_type="ranking")
     assert read_directory(written, headless=True).tasks == ()
 
 
@@ -322,7 +322,7 @@ def test_mutated_directories_load_or_are_refused(written):
         ({"hidden_size": 20}, "key 'hidden_size' is unknown"),
         ({"tie_weights_": False}, "tie_weights_ must be True; received False"),
         ({"activation": "swish"}, "activation must be one of gelu"),
-        ({"architectures": ["DistilBertForTokenClassification"]}, "received 'DistilBertForTokenClassification'"),
+        ({"architectures": ["DistilBertForMultipleChoice"]}, "received 'DistilBertForMultipleChoice'"),
         ({"architectures": ["DistilBertForNextSentencePrediction"]}, "architectures must be one of DistilBertModel"),
     ],
 )

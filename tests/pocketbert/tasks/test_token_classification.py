@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_finetuning
+import tiny_tokenizers
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
@@ -101,6 +102,20 @@ def test_dropped_characters_start_no_token(tokenizer: Any) -> None:
     (found,) = rows.spans(outputs_of(rows, {"new": "B-LOC", "york": "I-LOC"}))
     # A word without tokens has no tag, so it ends a span.
     assert [(span["start"], span["end"]) for span in found] == [(0, 4), (7, 11)]
+
+
+@pytest.mark.parametrize("kind", ["byte_bpe", "unigram"])
+def test_other_tokenizers_have_a_first_token(kind: str, tmp_path: Path) -> None:
+    if kind == "byte_bpe":
+        tokenizer: Any = pb.ByteBPETokenizer(*tiny_tokenizers.byte_bpe_files(tmp_path))
+    else:
+        tokenizer = pb.UnigramTokenizer(tiny_tokenizers.unigram_file(tmp_path))
+    text = " Zürich and  Bonn, in Häuser ."
+    rows = task_of().rows(plain_texts([text], "here"), tokenizer, 64)
+    tokens = tokenizer.tokenize_with_offsets([text])
+    # A row starts with <s>.
+    starts = tokens.starts.values.numpy()[rows.decided - 1]
+    assert [text[start:].split()[0] for start in starts] == ["Zürich", "and", "Bonn,", ",", "in", "Häuser", "."]
 
 
 @pytest.mark.parametrize(
