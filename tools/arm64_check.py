@@ -149,13 +149,15 @@ def build(folder: Path) -> None:
 
 
 def reference_bundles(folder: Path) -> list[Path]:
-    """Exports the same small network in every recipe; random weights are enough to compare kernels."""
+    """Exports a small network in every recipe that the archive executes; random weights are enough for kernels."""
     import pocketbert as pb
     from pocketbert.configs import TaskConfig
+    from pocketbert.data.examples import Examples
     from pocketbert.presets import preset
     from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
     from pocketbert_export.exporter import export
     from pocketbert_export.recipes import RECIPES
+    from pocketbert_export.runtimes import TFLITE_2_16
 
     vocabulary = folder / "vocab.txt"
     letters = [f"{before}{letter}" for letter in "abcdefghijklmnopqrstuvwxyz" for before in ("", "##")]
@@ -172,9 +174,15 @@ def reference_bundles(folder: Path) -> list[Path]:
     task = TaskConfig(kind="classification", labels=("no", "yes", "perhaps"))
     model = pb.from_preset(config, [task], pb.WordPieceTokenizer(vocabulary), seed=3)
     model.save_pretrained(folder / "model")
-    for recipe in RECIPES:
-        export(folder / "model", folder / recipe, recipe=recipe, lengths=LENGTHS)
-    return [folder / recipe for recipe in RECIPES]
+    texts = [f"{first}{second} {second}" for first in "abcdef" for second in "ghijkl"]
+    ids = [str(number) for number in range(len(texts))]
+    examples = Examples(texts=texts, pairs=None, labels=None, ids=ids, source="letters")
+    # The archive of Maven Central has the operators of TFLite 2.16.
+    recipes = [each for each in RECIPES.values() if TFLITE_2_16 not in each.unsupported]
+    for each in recipes:
+        calibration = examples if each.calibration == "required" else None
+        export(folder / "model", folder / each.name, recipe=each.name, lengths=LENGTHS, calibration=calibration)
+    return [folder / each.name for each in recipes]
 
 
 def ask(folder: Path, model: Path, calls: Sequence[Call]) -> tuple[str, list[KernelAnswer]]:

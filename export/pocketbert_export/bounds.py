@@ -110,8 +110,8 @@ BOUNDS: dict[str, Bounds] = {
         label_agreement=0.94,
         metric_drop_points=0.5,
         metric_drop_deviations=2.0,
-        length_difference=0.05,
-        own_difference=0.1,
+        length_difference=0.075,
+        own_difference=0.15,
         mean_cosine=0.996,
     ),
     "static_wi8_ai16": Bounds(

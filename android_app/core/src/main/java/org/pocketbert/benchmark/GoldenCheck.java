@@ -32,7 +32,7 @@ final class GoldenCheck {
     tolerances.put("dynamic_wi8", 0.1);
     tolerances.put("dynamic_wi4", 0.1);
     tolerances.put("static_wi8_ai8", 0.1);
-    tolerances.put("static_wi8_ai8_full", 0.1);
+    tolerances.put("static_wi8_ai8_full", 0.15);
     tolerances.put("static_wi8_ai16", 0.1);
     tolerances.put("mixed", 0.1);
     return Collections.unmodifiableMap(tolerances);
