@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,7 +133,7 @@ def build_report(
       runs: contents of result files.
       output: output folder.
       verification: label of an export → its `verification.json`.
-      cards: label of an export → its model card. The page links a copy; paths without a file are left out.
+      cards: label of an export → its model card, which the page shows and offers as a file; missing files are left out.
       pair: a student and its teacher to compare; the reference of the student is the teacher's export.
       searches: queries with their nearest texts, to show.
       title: heading of the page.
@@ -151,8 +152,6 @@ def build_report(
     found = [row for section in sections for row in section.rows]
     if not any(row.latencies or row.failures for row in found) and not any(run.ratios for run in runs):
         raise UserError("a report needs at least one measurement or ratio; the result files have none")
-    found_cards = {label: path for label, path in (cards or {}).items() if path.is_file()}
-    copies = {label: f"model_card_{number}.md" for number, label in enumerate(found_cards, start=1)}
     page = render(
         "report.html",
         package="pocketbert_bench",
@@ -165,7 +164,7 @@ def build_report(
         captions=CAPTIONS,
         paper=paper_figures,
         verification=verification or {},
-        cards=copies,
+        cards={label: path.read_text(encoding="utf-8") for label, path in (cards or {}).items() if path.is_file()},
         pair=pair,
         searches=searches,
         costs=side_by_side.costs(found, pair) if pair else None,
@@ -177,8 +176,6 @@ def build_report(
             for name, (png, _) in section.images.items():
                 files.write_bytes(folder / f"{section.prefix}{name}.png", png)
         files.write_text(folder / PAGE, page)
-        for label, path in found_cards.items():
-            files.write_bytes(folder / copies[label], path.read_bytes())
         for number, run in enumerate(runs, start=1):
             name = "results.json" if len(runs) == 1 else f"results_{number}.json"
             results.write(folder / name, run)
@@ -382,6 +379,7 @@ def _speeds(device: DeviceConditions) -> str:
 
 
 _FILTERS: dict[str, Callable[..., str]] = {
+    "data_url": lambda text: f"data:text/markdown;charset=utf-8,{urllib.parse.quote(text)}",
     "times": times,
     "ms": _ms,
     "number": _number,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import urllib.parse
 from pathlib import Path
 
 import bench_subjects
@@ -50,8 +51,8 @@ def test_bench_output_is_readable_by_report(folder: Path, tmp_path: Path, capsys
     assert capsys.readouterr().out.strip() == str(tmp_path / "page" / "report.html")
     page = (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
     assert "whole: " in page and "passed" in page
-    (link,) = re.findall(r'<li><a href="([^"]*)">whole</a></li>', page)
-    assert (tmp_path / "page" / link).read_text(encoding="utf-8") == (folder / "whole" / "README.md").read_text("utf-8")
+    (link,) = re.findall(r'href="data:text/markdown;charset=utf-8,([^"]*)" download="README.md"', page)
+    assert urllib.parse.unquote(link) == (folder / "whole" / "README.md").read_text(encoding="utf-8")
     # A second time the result file is in the way, and nothing is measured.
     assert cli.main(arguments) == 2
     assert "must not exist yet" in capsys.readouterr().err
