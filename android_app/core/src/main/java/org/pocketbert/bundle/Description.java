@@ -24,7 +24,15 @@ final class Description {
   private static final int MOST_FILES = 16;
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> TASKS =
-      Arrays.asList("classification", "multi_label", "regression", "span", "token_classification", "masked_lm", "next_sentence");
+      Arrays.asList(
+          "classification",
+          "multi_label",
+          "regression",
+          "span",
+          "token_classification",
+          "embedding",
+          "masked_lm",
+          "next_sentence");
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
   private static final List<String> RECIPES =
@@ -118,6 +126,8 @@ final class Description {
       labels.addAll(task.strings("labels"));
       checkLabels(problems);
       task.numberIfPresent("null_threshold");
+      // Pooling and normalization are in the graph.
+      task.objectIfPresent("embedding");
       task.close();
     }
     for (Fields signature : fields.objects("signatures")) {
