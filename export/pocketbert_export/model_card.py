@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from pocketbert.data.assets import Asset
 
 CARD_FILE = "README.md"
 _RUN_FILE = "run.json"
@@ -63,7 +67,6 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
     Returns:
       The fields of `CardOptions`, and `run_sha256`, the SHA-256 of `run.json`; None if unknown.
     """
-    from pocketbert.data.assets import asset_with_digest
     from pocketbert.files import sha256
     from pocketbert.json_reading import read_json
 
@@ -71,7 +74,7 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
     if run_file is None or not run_file.is_file():
         run_sha256, started_from = None, None
     else:
-        run_sha256, started_from = sha256(run_file), asset_with_digest(read_json(run_file).get("model_sha256"))
+        run_sha256, started_from = sha256(run_file), _asset_with_digest(read_json(run_file).get("model_sha256"))
     known = started_from if options.base_model is None else None
     return {
         "license": options.license,
@@ -82,6 +85,26 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
         "limits": list(options.limits),
         "run_sha256": run_sha256,
     }
+
+
+def _asset_with_digest(digest: str | None) -> Asset | None:
+    """The fetched package whose model directory has this digest (`state.digest_directory`), or None."""
+    from pocketbert.checkpoints.sentence_transformers import write_modules
+    from pocketbert.data.assets import ASSETS
+    from pocketbert.files import digest_files, sha256
+
+    for asset in ASSETS.values():
+        digests = dict(asset.files)
+        if digest_files(digests) == digest:
+            return asset
+        if asset.task is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                # The width is in a subfolder, which the digest leaves out.
+                write_modules(Path(folder), asset.task, 1, {})
+                digests |= {path.name: sha256(path) for path in Path(folder).glob("*.json")}
+            if digest_files(digests) == digest:
+                return asset
+    return None
 
 
 def write_card(bundle_directory: str | os.PathLike[str], name: str, latencies: Sequence[Latency] = ()) -> Path:

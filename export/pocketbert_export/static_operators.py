@@ -41,6 +41,8 @@ class IntegerOperators:
       sources: position of an operator → operator with the same range.
       fixed: ranges that no text changes.
       masked: position of a sum of attention logits and mask → positions of both terms.
+      centred: positions of operators whose outputs have the zero point 0. Keys and values need it: XNNPACK in TFLite
+        2.21 ignores the zero point of a matrix product's second input.
     """
 
     formats: dict[int, LayerFormat]
@@ -48,10 +50,15 @@ class IntegerOperators:
     sources: dict[int, int] = field(default_factory=dict)
     fixed: Ranges = field(default_factory=dict)
     masked: dict[int, tuple[int, int]] = field(default_factory=dict)
+    centred: frozenset[int] = frozenset()
 
     def ranges(self, measured: Ranges) -> Ranges:
         """Returns all ranges, given those of `measured`."""
         found = measured | self.fixed
+        for position in self.centred:
+            largest = max(-found[position][0], found[position][1])
+            # 128 steps below 0, 127 above.
+            found[position] = -largest * 128 / 127, largest
         for position, (logits, mask) in self.masked.items():
             low, high = found[logits]
             found[position] = low - _PADDING_MARGIN, high
@@ -140,7 +147,18 @@ def integer_operators(content: bytes, formats: dict[int, LayerFormat]) -> Intege
             fixed[position] = _PROBABILITIES
         elif names[position] == "ADD" and products.get(terms[0]) == "logits":
             masked[position] = terms[0], terms[1]
+    centred = set()
+    for position in products.keys() & formats.keys():
+        source = producers[int(graph.operators[position].inputs[1])]
+        while source in sources:
+            source = sources[source]
+        centred.add(source)
     derived = {*sources, *fixed, *masked, *(mask for _, mask in masked.values())}
     return IntegerOperators(
-        formats=formats, measured=sorted(needed - derived), sources=sources, fixed=fixed, masked=masked
+        formats=formats,
+        measured=sorted(needed - derived),
+        sources=sources,
+        fixed=fixed,
+        masked=masked,
+        centred=frozenset(centred),
     )

@@ -67,6 +67,29 @@ def soft_cross_entropy(teacher: np.ndarray, student: np.ndarray, temperature: fl
     return mean(losses)
 
 
+def embedding_vectors(teacher: np.ndarray, student: np.ndarray, mask: np.ndarray) -> float:
+    """Reimers & Gurevych 2020, eq. 1."""
+    del mask
+    return mean(
+        [mean([(s - t) ** 2 for s, t in zip(*rows, strict=True)]) for rows in zip(student, teacher, strict=True)]
+    )
+
+
+def embedding_similarities(teacher: np.ndarray, student: np.ndarray, mask: np.ndarray, temperature: float) -> float:
+    """SEED (Fang et al. 2021), eq. 4 and 5, over the other texts of the batch."""
+    del mask
+
+    def cosine(one: np.ndarray, other: np.ndarray) -> float:
+        return float(np.dot(one, other) / np.sqrt(np.dot(one, one) * np.dot(other, other)))
+
+    divergences = []
+    for text in range(len(teacher)):
+        others = [other for other in range(len(teacher)) if other != text]
+        logits = [[cosine(x[text], x[other]) / temperature for other in others] for x in (teacher, student)]
+        divergences.append(kl_divergence(*logits))
+    return mean(divergences)
+
+
 def relation_transfer(
     teacher_i: np.ndarray,
     student_i: np.ndarray,

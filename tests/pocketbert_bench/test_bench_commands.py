@@ -98,7 +98,7 @@ def test_baselines_are_measured_too(folder: Path, capsys: pytest.CaptureFixture[
         (["bench", ".", "--threads=0"], "--threads takes different positive numbers"),
         (["bench", ".", "--lengths=32,32"], "--lengths takes different positive numbers"),
         (["bench", ".", "--baselines"], "--baselines needs --model"),
-        (["report", "--output=x"], "takes at least one RESULT;"),
+        (["report", "--output=x"], "takes at least one RESULT, or --try;"),
         (["report", "nowhere.json"], "--output is required"),
         (["report", "nowhere.json", "--output=x"], "nowhere.json"),
     ],

@@ -186,9 +186,7 @@ def test_embedder_finds_the_float_models_neighbour(shared: Path, minilm_director
     encoder = from_pretrained(minilm_directory)
     model = from_preset(encoder.config, [task], encoder.tokenizer, seed=3)
     model.encoder.set_weights(encoder.encoder.get_weights())
-    # This test compares the client's answers; the gate of the export has its own tests.
-    bounds = dataclasses.replace(BOUNDS["dynamic_wi8"], mean_cosine=0.99)
-    bundle = export(model, tmp_path / "bundle", lengths=[64], examples=examples, bounds=bounds)
+    bundle = export(model, tmp_path / "bundle", lengths=[64], examples=examples)
     path = tmp_path / "file.tflite"
     path.write_bytes(task_file(bundle, 64))
     assert Interpreter(str(path)).get_output_details()[0]["shape"].tolist() == [1, 384]

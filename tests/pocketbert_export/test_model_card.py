@@ -117,6 +117,13 @@ def test_run_names_its_base_model(small_directory: Path, tmp_path: Path, monkeyp
     assert card_facts(CardOptions(base_model="mine"), tmp_path / "model")["base_model"] == "mine"
 
 
+def test_fetched_directory_names_its_base_model(tmp_path: Path) -> None:
+    assert cli.main(["fetch", "all-minilm", f"--output={tmp_path / 'fetched'}"]) == 0
+    digest = digest_directory(tmp_path / "fetched")
+    (tmp_path / "run.json").write_text(json.dumps({"model_sha256": digest}), encoding="utf-8")
+    assert card_facts(CardOptions(), tmp_path / "model")["base_model"] == "sentence-transformers/all-MiniLM-L6-v2"
+
+
 def test_bundle_without_facts_or_labels_says_so(small_bundle: Path) -> None:
     description, verification = content(small_bundle, "bundle.json"), content(small_bundle, "verification.json")
     del description["model_card"]

@@ -107,6 +107,20 @@ def test_padding_has_no_int8_probability(family: str, small_model: Model, texts:
         assert np.any(probabilities[..., :count] > zero + 64)
 
 
+@pytest.mark.parametrize("family", ["bert", "mobilebert"])
+def test_keys_and_values_have_the_zero_point_0(family: str, small_model: Model, texts: CalibrationTexts) -> None:
+    """XNNPACK in TFLite 2.21 ignores the zero point of a matrix product's second input."""
+    made = quantize_static(float_file(family, small_model), texts, recipe="static_wi8_ai8_full")
+    model = read_model(made.content)
+    for graph in model.subgraphs:
+        products = [each for each in graph.operators if operator_name(model, each) == "BATCH_MATMUL"]
+        assert products
+        for each in products:
+            quantization = graph.tensors[each.inputs[1]].quantization
+            assert quantization.zeroPoint.tolist() == [0]
+            assert quantization.scale[0] > 0
+
+
 def test_int16_serves_layers_that_int8_rounds_most(small_model: Model, texts: CalibrationTexts) -> None:
     made = optimize_graph(with_unequal_channels(small_model), GraphOptimizations(first_token_only=False))
     content = to_tflite(made, LENGTHS, get_recipe("float32"))

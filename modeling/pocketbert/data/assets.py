@@ -25,7 +25,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError, did_you_mean
-from pocketbert.files import digest_files, sha256
+from pocketbert.files import sha256
 from pocketbert.outputs import new_directory
 from pocketbert.progress import log_info
 
@@ -106,11 +106,6 @@ def cache_folder() -> Path:
 def asset_of_package(package: str) -> str:
     """Returns the name in `ASSETS` of a package on the index."""
     return next(name for name, asset in ASSETS.items() if asset.package == package)
-
-
-def asset_with_digest(digest: str | None) -> Asset | None:
-    """Returns the asset whose files have this digest (`pocketbert.files.digest_files`), or None."""
-    return next((asset for asset in ASSETS.values() if digest_files(asset.files) == digest), None)
 
 
 def fetch_asset(name: str, cache: str | os.PathLike[str] | None = None) -> Path:

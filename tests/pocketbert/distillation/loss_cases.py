@@ -121,6 +121,20 @@ CASES = {
     "masked_hidden of each token": _hidden(
         losses.masked_hidden, oracle.masked_hidden, "student_projected", _widths_of_each_token, width_keep=(1,)
     ),
+    "embedding_vectors": Case(
+        losses.embedding_vectors,
+        oracle.embedding_vectors,
+        {"teacher_vectors": (B, H), "student_vectors": (B, H)},
+        _mask_only,
+        {},
+    ),
+    "embedding_similarities": Case(
+        losses.embedding_similarities,
+        oracle.embedding_similarities,
+        {"teacher_vectors": (B, H), "student_vectors": (B, STUDENT_H)},
+        lambda generator, mask: {"mask": mask, "temperature": 0.7},
+        {},
+    ),
     "pretraining_distillation": Case(
         losses.pretraining_distillation,
         oracle.pretraining_distillation,
@@ -195,6 +209,8 @@ WRONG_INPUTS: list[tuple[str, str, Callable[[Inputs], Inputs]]] = [
     ),
     ("masked_hidden", "eliminated widths leave the student too", _student_widths_too),
     ("masked_hidden", "nothing eliminated", lambda inputs: inputs | {"width_keep": np.ones(H)}),
+    ("embedding_similarities", "KL the other way round", _swapped),
+    ("embedding_similarities", "no temperature", lambda inputs: inputs | {"temperature": 1.0}),
     ("pretraining_distillation", "alpha weighs the other term", lambda inputs: inputs | {"alpha": 1 - inputs["alpha"]}),
     ("pretraining_distillation", "ignored labels count", _ignored_labels_counted),
     ("pretraining_distillation", "cross-entropy the other way round", _swapped),

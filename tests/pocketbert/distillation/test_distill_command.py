@@ -196,7 +196,7 @@ def test_bad_input_leaves_nothing(
 
 def test_missing_flags_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, missing in (
-        ([], ("one of efficientbert, hsk, minilmv2, mobilebert, tinybert;", "--output is required")),
+        ([], ("one of efficientbert, embedding, hsk, minilmv2, mobilebert, tinybert;", "--output is required")),
         (
             ["--method=tinybert", "--output=o"],
             ("--student or --teacher-layers is required", "--text or --pretraining-data"),

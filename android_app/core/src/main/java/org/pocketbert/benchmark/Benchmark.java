@@ -199,7 +199,15 @@ public final class Benchmark {
     result.put("warmed_up", null);
     result.put("latency_us", new double[0]);
     result.put("round_sizes", Arrays.asList());
-    for (String key : new String[] {"peak_memory_bytes", "base_memory_bytes", "thermal_start", "thermal_end"}) {
+    for (String key :
+        new String[] {
+          "peak_memory_bytes",
+          "base_memory_bytes",
+          "resident_memory_bytes",
+          "weight_cache_bytes",
+          "thermal_start",
+          "thermal_end"
+        }) {
       result.put(key, null);
     }
   }
