@@ -132,7 +132,7 @@ CASES = {
         losses.embedding_similarities,
         oracle.embedding_similarities,
         {"teacher_vectors": (B, H), "student_vectors": (B, STUDENT_H)},
-        lambda generator, mask: {"mask": mask, "temperature": 0.7},
+        lambda generator, mask: {"mask": mask, "temperature": 0.1},
         {},
     ),
     "pretraining_distillation": Case(

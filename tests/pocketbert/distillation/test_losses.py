@@ -184,7 +184,8 @@ def test_example_order_changes_nothing(name: str) -> None:
         np.testing.assert_allclose(gradient, expected_gradients[student][order], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", CASES)
+# Similarities compare the texts of one micro-batch.
+@pytest.mark.parametrize("name", [name for name in CASES if name != "embedding_similarities"])
 def test_micro_batches_sum_to_the_batch(name: str) -> None:
     case = CASES[name]
     inputs = case.inputs()
