@@ -188,7 +188,7 @@ public final class Benchmark {
     result.put("signature", signature());
     result.put("length", configuration.length);
     result.put("threads", configuration.threads);
-    for (String key : new String[] {"runtime", "delegate"}) {
+    for (String key : new String[] {"runtime", "delegate", "expected_delegates"}) {
       result.put(key, null);
     }
     result.put("status", "ok");
