@@ -125,6 +125,18 @@ RATIOS = {
         "MiniLMv2 step speed, 8 x 512 tokens",
         "PyTorch, eager",
     ),
+    ("minilmv2/relations", "time of bert_base_uncased up to layer 12, against all layers"): (
+        "MiniLMv2 teacher's time, BERT-base, layer 12",
+        "all of the teacher",
+    ),
+    ("minilmv2/relations", "time of bert_large_uncased up to layer 19, against all layers"): (
+        "MiniLMv2 teacher's time, 24 layers, layer 19",
+        "all of the teacher",
+    ),
+    ("minilmv2/relations", "time of bert_large_uncased up to layer 21, against all layers"): (
+        "MiniLMv2 teacher's time, BERT-large, layer 21",
+        "all of the teacher",
+    ),
 }
 
 

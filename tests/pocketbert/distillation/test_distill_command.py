@@ -194,6 +194,29 @@ def test_bad_input_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["minilmv2"], "relation_heads must divide .* width 30 and .* 20; received 48; give one of 1, 2, 5, 10"),
+        (["minilmv2", "--relation-heads=5", "--teacher-layer=9"], "has queries for layers 1 to .*; stages request 9"),
+        (["minilmv2", "--relations=qq,qw"], "relations accepts qq, .*, vv; received 'qw'"),
+        (["hsk", "--knowledge=9,9,0.1"], "knowledge allows at most 2 pairs of layers .*; received 9; give 1 to 2"),
+        (["hsk", "--knowledge=1,0,0.1"], "knowledge needs at least 1 layer and 1 token; received '1,0,0.1'"),
+        (["hsk", "--knowledge=1,9,1.5"], r"knowledge needs a width in \(0, 1\]; received '1,9,1.5'"),
+    ],
+)
+def test_unfit_methods_leave_nothing(
+    changes: list[str], message: str, command_line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = ("--intermediate", "--prediction", "--method", "tinybert")
+    common = [flag for flag in command_line if not flag.startswith(ours)]
+    code = cli.main([*common, f"--method={changes[0]}", *changes[1:], f"--output={tmp_path / 'run'}"])
+    output = capsys.readouterr()
+    assert code == 2 and not output.out
+    assert re.search(message, output.err.splitlines()[-1])
+    assert not (tmp_path / "run").exists()
+
+
 def test_missing_flags_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, missing in (
         ([], ("one of efficientbert, embedding, hsk, minilmv2, mobilebert, tinybert;", "--output is required")),

@@ -40,7 +40,8 @@ def relations_stage(method: MiniLMv2, **more: Any) -> Stage:
     [
         (preset("bert_base_uncased").config, 12),
         (preset("bert_large_uncased").config, 21),
-        (preset("bert_large_uncased").config.replace(model_type="roberta"), 19),
+        (preset("roberta_large").config, 19),
+        (preset("xlm_r_large").config, 19),
         (preset("ib_bert_large").config, 24),
         (tiny.BERT.replace(num_layers=7), 7),
     ],
@@ -62,8 +63,10 @@ def test_paper_preset_has_its_schedule() -> None:
     assert stage.student_features == dict.fromkeys(("queries", "keys", "values"), (6,))
     large = relations_stage(MiniLMv2(), teacher="bert_large_uncased")
     assert large.options.relation_heads == 64 and large.teacher_features["keys"] == (21,)
-    base = preset("bert_base_uncased").config.replace(model_type="roberta")
-    assert relations_stage(MiniLMv2(), student=base).optimizer.beta_2 == 0.98
+    roberta = relations_stage(MiniLMv2(), teacher="roberta_large", student="roberta_base")
+    assert (roberta.duration, roberta.optimizer.beta_2) == (Steps(400_000), 0.98)
+    xlm_r = relations_stage(MiniLMv2(), teacher="xlm_r_base", student="minilmv2_xlm_r_6l_384d")
+    assert (xlm_r.duration, xlm_r.optimizer.beta_2) == (Steps(1_000_000), 0.999)
 
 
 def test_only_needed_vectors_are_read() -> None:

@@ -20,6 +20,9 @@ from pocketbert.pruning.importance import Importance, kept, measure_importance, 
 from pocketbert.pruning.weights import factor, prune_weights
 
 LENGTH, BATCH, EXAMPLES = 17, 5, 13
+XLM_ROBERTA = tiny.ROBERTA.replace(model_type="xlm-roberta")
+DISTILBERT = tiny.BERT.replace(model_type="distilbert", type_vocab_size=0, pooler="none")
+FAMILIES = (tiny.BERT, tiny.ROBERTA, XLM_ROBERTA, DISTILBERT)
 WHOLE = PruneConfig(layers=None, heads=None, intermediate_size=None, embedding_rank=None)
 
 
@@ -142,7 +145,7 @@ def test_highest_scores_are_kept() -> None:
     assert kept(np.array([1.0, 1.0, 1.0]), 2).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("config", [tiny.BERT, tiny.ROBERTA, tiny.FACTORIZED_WORD])
+@pytest.mark.parametrize("config", [*FAMILIES, tiny.FACTORIZED_WORD])
 def test_nothing_pruned_changes_no_bit(config: EncoderConfig) -> None:
     model = with_nonzero_vectors(pb.from_preset(config, tiny_finetuning.TASK, seed=4))
     pruned, energy = pruned_to(model, WHOLE, random_importance(config))
@@ -151,7 +154,7 @@ def test_nothing_pruned_changes_no_bit(config: EncoderConfig) -> None:
     np.testing.assert_array_equal(pruned(batch)["logits"], model(batch)["logits"])
 
 
-@pytest.mark.parametrize("config", [tiny.BERT, tiny.ROBERTA])
+@pytest.mark.parametrize("config", FAMILIES, ids=lambda config: config.model_type)
 def test_pruned_equals_zeroed(config: EncoderConfig) -> None:
     model = with_nonzero_vectors(pb.from_preset(config, tiny_finetuning.TASK, seed=4))
     importance = random_importance(config)
