@@ -60,8 +60,12 @@ def write_inputs(folder: Path) -> int:
 def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
     """Name → the command, and the options with which its output was made before; None where it was not."""
     table = [f"--train-file={inputs / 'train.csv'}", f"--dev-file={inputs / 'dev.csv'}"]
-    method = ["--method=tinybert", f"--teacher={inputs / 'teacher'}", f"--student={inputs / 'student' / 'config.json'}"]
-    method += [*table, f"--labels={','.join(tiny_finetuning.TASK.labels)}", "--max-length=19"]
+    models = [f"--teacher={inputs / 'teacher'}", f"--student={inputs / 'student' / 'config.json'}"]
+    models += [*table, f"--labels={','.join(tiny_finetuning.TASK.labels)}", "--max-length=19"]
+    method = ["--method=tinybert", *models]
+    relations = ["distill", "--method=minilmv2", *models, "--relation-heads=10", "--epochs=1", "--finetuning-epochs=1"]
+    hsk = ["--method=hsk", *models, "--knowledge=1,5,0.3", "--top-layer=1"]
+    train_hsk = ["distill", *hsk, "--epochs=1", "--prediction-epochs=1", "--checkpoint-seconds=0", "--output=out"]
     one_epoch = ["--intermediate-epochs=1", "--prediction-epochs=1", "--checkpoint-seconds=0"]
     finetune = ["finetune", f"--model={inputs / 'plain'}", *table, *TRAINING, "--epochs=1", "--output=out"]
     convert = ["convert", "--from=hf", f"--input={inputs / 'plain'}", "--output=out"]
@@ -92,7 +96,10 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
         "pretrain_data": (data, None),
         "pretrain_data_overwrite": ([*data, "--overwrite"], ["--seed=3"]),
         "distill": (["distill", *method, *one_epoch, "--output=out"], None),
+        "distill_minilmv2": ([*relations, "--checkpoint-seconds=0", "--output=out"], None),
+        "distill_hsk": (train_hsk, None),
         "cache_teacher": (dump, None),
+        "cache_teacher_hsk": (["cache-teacher", *hsk, "--dtype=int8", "--output=out"], None),
         "bundle": (bundle, None),
         "prune": (prune, None),
         "prune_overwrite": ([*prune, "--overwrite"], ["--batch-size=24"]),

@@ -12,7 +12,7 @@ import pytest
 import tiny
 import tiny_finetuning
 import tiny_questions
-from tiny_tokenizers import byte_bpe_files, unigram_file
+from tiny_tokenizers import SENTENCES, byte_bpe_files, unigram_file
 
 import pocketbert as pb
 from pocketbert import cli
@@ -190,3 +190,87 @@ def test_windows_are_transformers(tmp_path: Path) -> None:
     found = [windows.word_ids[slice(*windows.offsets[w : w + 2])].tolist() for w in range(len(windows))]
     assert found == expected["input_ids"]
     assert windows.question_index.tolist() == expected["overflow_to_sample_mapping"]
+
+
+@pytest.fixture(scope="module")
+def student(task: tuple[str, Path, list[str]]) -> Path:
+    """The configuration of a student with other heads and another width."""
+    kind, folder, _ = task
+    tokenizer = pb.from_pretrained(folder / "model").tokenizer
+    assert tokenizer is not None
+    config = config_of(kind, tokenizer, hidden_size=20, embedding_size=20, head_size=4, num_layers=1)
+    (folder / "student.json").write_text(json.dumps(write_config(config, ())), encoding="utf-8")
+    return folder / "student.json"
+
+
+RELATIONS = ["--method=minilmv2", "--relation-heads=10", "--seeds=2"]
+
+
+def test_xnli_from_two_languages(
+    task: tuple[str, Path, list[str]], student: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Teacher and student are selected by the mean over both languages."""
+    _, folder, _ = task
+    rows = [("the cat sat", "the cat", "entailment"), ("a naïve café", "the mat", "neutral")]
+    rows += [("Привет мир", "это слова", "contradiction")]
+    text = "".join("\t".join(row) + "\n" for row in rows)
+    for name in ("dev-en.tsv", "dev-ru.tsv", "train.tsv"):
+        (tmp_path / name).write_text(text * 4, encoding="utf-8")
+    data = ["--task=xnli", f"--data={tmp_path}", "--languages=en,ru", f"--max-length={MAX_LENGTH}"]
+    data += [f"--train-file={tmp_path / 'train.tsv'}"]
+    command = ["finetune", f"--model={folder / 'model'}", "--epochs=1", "--batch-size=8", *data]
+    assert cli.main([*command, f"--output={tmp_path / 'teacher'}"]) == 0
+    command = ["distill", *RELATIONS, f"--teacher={tmp_path / 'teacher' / 'model'}", f"--student={student}", *data]
+    command += ["--epochs=1", "--finetuning-epochs=1", f"--output={tmp_path / 'run'}"]
+    assert cli.main(command) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
+    assert [stage["name"] for stage in result["stages"]] == ["relations", "finetuning"]
+    capsys.readouterr()
+    assert cli.main(["evaluate", f"--model={tmp_path / 'run' / 'model'}", f"--data={tmp_path}"]) == 0
+    scores = json.loads(capsys.readouterr().out)["metrics"]
+    assert scores == pytest.approx(result["metrics"])
+    assert scores["accuracy"] == pytest.approx((scores["accuracy_en"] + scores["accuracy_ru"]) / 2)
+
+
+def test_mlqa_from_english_questions(
+    task: tuple[str, Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Training on English questions, an English dev file, and official scores for each pair of languages."""
+    from official.nlp.tools import squad_evaluate_v1_1
+
+    _, folder, _ = task
+    files = {}
+    for seed, name in enumerate(("train", "dev-context-en-question-en", "dev-context-de-question-en")):
+        (tmp_path / name).mkdir()
+        files[name] = tiny_questions.write_questions(tmp_path / name / f"{name}.json", 6, seed)
+    command = ["finetune", f"--model={folder / 'model'}", f"--train-file={files['train']}", "--epochs=1"]
+    command += [f"--dev-file={files['dev-context-en-question-en']}", f"--max-length={MAX_LENGTH}", "--batch-size=8"]
+    assert cli.main([*command, f"--output={tmp_path / 'run'}"]) == 0
+    mlqa, answers = tmp_path / "mlqa", tmp_path / "answers.json"
+    mlqa.mkdir()
+    for name in list(files)[1:]:
+        files[name].rename(mlqa / f"{name}.json")
+    capsys.readouterr()
+    command = ["evaluate", f"--model={tmp_path / 'run' / 'model'}", "--task=mlqa", f"--data={mlqa}"]
+    assert cli.main([*command, f"--max-length={MAX_LENGTH}", f"--predictions={answers}"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert set(result["parts"]) == {"en-en", "de-en"} and result["examples"] == 12
+    own = json.loads(answers.read_text())["en-en"]
+    content = json.loads((mlqa / "dev-context-en-question-en.json").read_text())["data"]
+    official = squad_evaluate_v1_1.evaluate(content, own)
+    assert result["parts"]["en-en"]["metrics"]["exact_match"] == pytest.approx(official["exact_match"])
+
+
+def test_relations_are_learned_from_text(task: tuple[str, Path, list[str]], student: Path, tmp_path: Path) -> None:
+    kind, folder, _ = task
+    (tmp_path / "text.txt").write_text("\n\n".join(SENTENCES * 6) + "\n", encoding="utf-8")
+    command = ["distill", *RELATIONS, f"--teacher={folder / 'model'}", f"--student={student}", "--steps=2"]
+    command += [f"--text={tmp_path / 'text.txt'}", f"--max-length={MAX_LENGTH}", "--batch-size=3"]
+    assert cli.main([*command, f"--output={tmp_path / 'run'}"]) == 0
+    learned = pb.from_pretrained(tmp_path / "run" / "model")
+    assert learned.tokenizer is not None and learned.tokenizer.vocabulary.kind == kind
+    start = pb.from_preset(learned.config, seed=2).weights_by_path()
+    changed = {path for path, weight in learned.weights_by_path().items() if not np.array_equal(weight, start[path])}
+    # Nothing above the vectors runs in the student's last layer.
+    above = ("attention.output", "attention.norm", "feed_forward")
+    assert changed == {path for path in start if not any(part in path for part in above)}
