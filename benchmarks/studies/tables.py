@@ -40,6 +40,7 @@ PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (lengths.MEMORY_BLOCK, RESULTS / "ablations" / "weight_cache.json", lengths.memory_table),
     (lengths.SPEED_BLOCK, RESULTS / "ablations" / "shared_lengths.json", lengths.speed_table),
     (trimming.VOCABULARY_BLOCK, RESULTS / "trimming" / "vocabulary.json", trimming.vocabulary_table),
+    (trimming.MULTILINGUAL_BLOCK, RESULTS / "trimming" / "multilingual.json", trimming.multilingual_table),
     (trimming.ACCURACY_BLOCK, RESULTS / "trimming" / "accuracy.json", trimming.accuracy_table),
     (tasks.BLOCK, RESULTS / "tasks" / "accuracy.json", tasks.table),
     (recipe_tables.BLOCK, RESULTS / "tasks" / "recipes.json", recipe_tables.table),
