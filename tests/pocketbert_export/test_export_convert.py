@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,34 @@ def test_graph_optimizations_show_in_the_graph(tmp_path: Path) -> None:
     assert plain["FULLY_CONNECTED"] - fused["FULLY_CONNECTED"] == 3
 
 
+def test_bert_optimizations_show_in_the_graph(tmp_path: Path) -> None:
+    model = networks.network(networks.bert_config(num_layers=2))
+
+    def content(graph_optimizations: GraphOptimizations) -> bytes:
+        return to_tflite(optimize_graph(model, graph_optimizations), (13,), get_recipe("float32"))
+
+    first = dataclasses.replace(NONE, first_token_only=True)
+    plain, folded = (content(each) for each in (first, dataclasses.replace(first, fold_beta=True)))
+    # Of five norms all but the last.
+    assert histogram(plain, tmp_path).operators["ADD"] - histogram(folded, tmp_path).operators["ADD"] == 4
+    # The last layer maps 13 keys and 13 values, or the query and the context of 3 heads.
+    attending = content(dataclasses.replace(first, attend_to_inputs=True))
+    assert rows_of_dense_layers(plain)[13] - rows_of_dense_layers(attending)[13] == 2
+    assert rows_of_dense_layers(attending)[3] == 2
+
+
+def rows_of_dense_layers(content: bytes) -> Counter[int]:
+    """Number of rows that a FULLY_CONNECTED maps → number of these operators."""
+    model = read_model(content)
+    graph = model.subgraphs[0]
+    outputs = [
+        graph.tensors[operator.outputs[0]].shape
+        for operator in graph.operators
+        if operator_name(model, operator) == "FULLY_CONNECTED"
+    ]
+    return Counter(int(np.prod(shape[:-1])) for shape in outputs)
+
+
 @pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8", "dynamic_wi4"])
 def test_even_splits_go_into_xnnpack(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = optimize_graph(networks.network(networks.mobilebert_config(intermediate_size=70)), GraphOptimizations())
@@ -208,10 +237,10 @@ def test_even_splits_go_into_xnnpack(recipe: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(convert, "split_evenly", lambda content: content)
     plain = to_tflite(model, (13,), get_recipe(recipe))
     before, after = (delegated(each) for each in (plain, content))
-    # Each block splits two products, but the last block reads its queries from the first token alone.
-    assert before["left"]["SPLIT_V"] == 3
+    # A block splits two products, but the last one maps the first token alone.
+    assert before["left"]["SPLIT_V"] == 2
     assert not {"SPLIT", "SPLIT_V"} & after["left"].keys()
-    assert after["delegated_ops"] == before["delegated_ops"] + 3
+    assert after["delegated_ops"] == before["delegated_ops"] + 2
     inputs = networks.inputs_of(model.config)
     np.testing.assert_array_equal(answers(plain, inputs)["logits"], answers(content, inputs)["logits"])
 

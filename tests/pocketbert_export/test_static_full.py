@@ -38,7 +38,8 @@ def texts(small_model: Model) -> CalibrationTexts:
 
 def float_file(family: str, small_model: Model) -> bytes:
     network = networks.network(NETWORKS[family], tokenizer=small_model.tokenizer)
-    return to_tflite(optimize_graph(network, GraphOptimizations()), LENGTHS, get_recipe("float32"))
+    optimized = optimize_graph(network, GraphOptimizations().for_activations("static"))
+    return to_tflite(optimized, LENGTHS, get_recipe("float32"))
 
 
 def output_types(content: bytes) -> Counter[tuple[str, str]]:
