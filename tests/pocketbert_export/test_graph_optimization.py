@@ -206,6 +206,20 @@ def test_unsuited_betas_stay(config: EncoderConfig, reason: str) -> None:
     assert difference(model, optimize_graph(model, only("fold_beta"))) < TOLERANCE
 
 
+@pytest.mark.parametrize("source", [*SOURCES, None])
+def test_attention_to_inputs_has_the_same_probabilities(source: QueryKeySource | None) -> None:
+    # The gate of float16 files reads the logits.
+    model = networks.network(networks.mobilebert_config(source) if source else networks.bert_config(num_layers=2))
+    inputs = networks.inputs_of(model.config)
+    request = ["attention_logits", "attention_probs"]
+    whole, found = (each.features(inputs, request) for each in (model, optimize_graph(model, only("attend_to_inputs"))))
+    expected = whole["attention_probs"][-1].numpy()[:, :, :1]
+    assert networks.relative(expected, found["attention_probs"][-1].numpy()) < TOLERANCE
+    # They differ by the same number for all keys.
+    difference = found["attention_logits"][-1].numpy() - whole["attention_logits"][-1].numpy()[:, :, :1]
+    np.testing.assert_allclose(difference, difference[..., :1] + np.zeros(13), atol=1e-3)
+
+
 def test_keys_and_values_need_other_tokens_outputs() -> None:
     model = networks.network(networks.bert_config(num_layers=2), [TaskConfig(kind="span")])
     assert decide(model, ALL)["attend_to_inputs"].startswith("needs first_token_only")

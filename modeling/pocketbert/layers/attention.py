@@ -82,7 +82,7 @@ class Attention(tf_keras.layers.Layer):
         wanted: Collection[str] = (),
         training: bool | None = None,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Computes the context of one query per example from the inputs of keys and values, in an exported graph.
+        """Computes the context of one query per example from the inputs of keys and values, without dropout.
 
         With the inputs x and y of keys and values and the probabilities p, each head has
 
@@ -96,12 +96,12 @@ class Attention(tf_keras.layers.Layer):
           key_inputs: [B, S, query_size].
           value_inputs: [B, S, value_size].
           mask_bias: [B, 1, 1, S].
-          wanted: must be empty: there are no keys and values.
+          wanted: names of features to return: logits (without q·k), probabilities or queries.
           training: must be false.
         Returns:
-          The context [B, 1, A], and no features.
+          The context [B, 1, A], and the wanted features, as from `attend`.
         """
-        assert not wanted and not training
+        assert not training
         size, count = self._config.head_size, self._config.num_attention_heads
         # [N, A]: 1 where a feature belongs to the head.
         own = tf.constant(np.repeat(np.eye(count, dtype=np.float32), size, axis=1))
@@ -110,7 +110,9 @@ class Attention(tf_keras.layers.Layer):
         probs = tf.nn.softmax(logits + mask_bias)
         mixed = tf.matmul(probs, tf.expand_dims(value_inputs, 1))
         context = tf.reduce_sum(affine(mixed, self.value.kernel, None) * own, axis=2)
-        return context + self.value.bias, {}
+        heads_first = [tf.transpose(x, [0, 2, 1, 3]) for x in (logits, probs)]
+        available = dict(zip(ATTENTION_FEATURES, (*heads_first, queries), strict=False))
+        return context + self.value.bias, {name: available[name] for name in wanted}
 
     def call(self, context: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps the context [B, T, A] and adds `residual` [B, T, block_size], normalized."""
