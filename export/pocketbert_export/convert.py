@@ -26,7 +26,7 @@ from pocketbert_export.scored_texts import ScoredTexts
 from pocketbert_export.signatures import DEFAULT_SIGNATURE, check_lengths, concrete_functions, signature_name
 from pocketbert_export.smoothing import dense_layers, smooth
 from pocketbert_export.static_quantization import StaticRecipe, quantize_static
-from pocketbert_export.tflite_graph import read_model, write_model
+from pocketbert_export.tflite_graph import read_model, split_evenly, write_model
 
 
 def write_saved_model(
@@ -83,7 +83,7 @@ def to_tflite(
         configure(converter, recipe)
         # The converter writes C++ warnings about options that it ignores.
         with stderr_on_failure():
-            content = converter.convert()
+            content = split_evenly(converter.convert())
     if recipe.weights == "int4":
         content = quantize_int4(content)
     if smoothing:

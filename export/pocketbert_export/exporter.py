@@ -157,6 +157,7 @@ def export(
         texts = choose_texts(
             as_read(model.task, calibration), as_read(model.task, examples), model.tokenizer, lengths, most=most
         )
+    graph_optimizations = graph_optimizations.for_activations(chosen.activations)
     decided = decide(model, graph_optimizations)
     log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
     optimized = optimize_graph(model, graph_optimizations)

@@ -37,6 +37,8 @@ def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, s
         "fold_no_norm": _why_not_fold(model),
         "fuse_projections": _why_not_fuse(model, graph_optimizations),
         "first_token_only": _why_not_first_token(model),
+        "attend_to_inputs": _why_not_attend(model, graph_optimizations),
+        "fold_beta": _why_not_fold_beta(model.config),
     }
     return {
         name: OFF if getattr(graph_optimizations, name) is False else unsuited[name] or APPLIED
@@ -60,9 +62,12 @@ def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Mod
     if decided["fold_no_norm"] == APPLIED:
         tensors = fold_no_norm(config, tensors)
         config = config.replace(norm="identity")
+    if decided["fold_beta"] == APPLIED:
+        tensors = fold_beta(config, tensors)
     graph = GraphForm(
         fused_projections=decided["fuse_projections"] == APPLIED,
         first_token_only=decided["first_token_only"] == APPLIED,
+        attend_to_inputs=decided["attend_to_inputs"] == APPLIED,
         padding_bias=_PADDING_BIAS,
     )
     optimized = Model(config, model.tasks, model.tokenizer, graph, initialize=False)
@@ -94,6 +99,47 @@ def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
     return {path: array.astype(np.float32) for path, array in wide.items() if not _is_no_norm(path)}
 
 
+def fold_beta(config: EncoderConfig, tensors: Tensors) -> Tensors:
+    """Folds the beta of every LayerNorm but the last, gamma ∘ n + beta, into the dense layers behind it.
+
+    The layers that read the norm's output compute (x + beta)·W + b = x·W + (beta·W + b). The residual also has a beta
+    less, so the dense layer whose output is added to it has beta in its bias. The converter drops sums with zero.
+
+    Args:
+      config: an architecture with `layer_norm`, without bottlenecks and feed-forward expressions.
+      tensors: canonical path → array.
+    Returns:
+      The weights of the same architecture, float32. Only the last norm has a beta.
+    """
+    wide = {path: array.astype(np.float64) for path, array in tensors.items()}
+
+    def move(norm: str, readers: list[str], added: str) -> None:
+        beta = wide[f"{norm}.beta"]
+        for reader in readers:
+            wide[f"{reader}.bias"] = wide[f"{reader}.bias"] + beta @ wide[f"{reader}.kernel"]
+        wide[f"{added}.bias"] = wide[f"{added}.bias"] + beta
+        wide[f"{norm}.beta"] = np.zeros_like(beta)
+
+    norm = "encoder.embeddings.norm"
+    for layer in range(config.num_layers):
+        attention = f"encoder.layers.{layer}.attention"
+        move(norm, [f"{attention}.{name}" for name in ("query", "key", "value")], f"{attention}.output")
+        norm = f"{attention}.norm"
+        for j in range(config.num_feedforward_networks):
+            feed_forward = f"encoder.layers.{layer}.feed_forwards.{j}"
+            move(norm, [f"{feed_forward}.intermediate"], f"{feed_forward}.output")
+            norm = f"{feed_forward}.norm"
+    return {path: array.astype(np.float32) for path, array in wide.items()}
+
+
+def _why_not_fold_beta(config: EncoderConfig) -> str:
+    if config.norm != "layer_norm":
+        return f"does not suit norm={config.norm!r}"
+    if config.bottleneck is not None or config.feedforward is not None or config.embedding_projection == "output":
+        return "does not suit bottlenecks, feed-forward expressions and projections behind the embedding's norm"
+    return ""
+
+
 def _why_not_fuse(model: Model, graph_optimizations: GraphOptimizations) -> str:
     if graph_optimizations.fuse_projections or model.config.bottleneck is not None:
         return ""
@@ -105,6 +151,12 @@ def _why_not_first_token(model: Model) -> str:
         return "does not suit a bare encoder: every token's output is read"
     others = [task.kind for task in model.tasks if not get_task(task).first_token_only]
     return f"does not suit {', '.join(others)}: other tokens than the first are read" if others else ""
+
+
+def _why_not_attend(model: Model, graph_optimizations: GraphOptimizations) -> str:
+    if graph_optimizations.first_token_only and not _why_not_first_token(model):
+        return ""
+    return "needs first_token_only: it pays for a single query only"
 
 
 def _why_not_fold(model: Model) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +16,9 @@ class GraphOptimizations:
       fuse_projections: fuse dense layers with the same input (default: in blocks with a bottleneck only; in BERT's
         blocks it cost time).
       first_token_only: compute the last layer for the first token only, if the task reads no other.
+      attend_to_inputs: with first_token_only, map the last layer's query and context instead of every token's key and
+        value (default: in recipes without fixed ranges; NPUs take the usual form).
+      fold_beta: fold the beta of LayerNorm into the dense layers behind it.
     """
 
     GROUP: ClassVar = "Graph optimizations"
@@ -23,3 +27,11 @@ class GraphOptimizations:
     fold_no_norm: bool = True
     fuse_projections: bool | None = None
     first_token_only: bool = True
+    attend_to_inputs: bool | None = None
+    fold_beta: bool = True
+
+    def for_activations(self, activations: str) -> GraphOptimizations:
+        """Resolves the defaults that depend on a recipe's `activations`."""
+        if self.attend_to_inputs is not None:
+            return self
+        return dataclasses.replace(self, attend_to_inputs=activations != "static")

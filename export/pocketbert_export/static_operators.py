@@ -15,7 +15,6 @@ from pocketbert_export.tflite_graph import (
     operator_name,
     producer_positions,
     read_model,
-    write_model,
 )
 
 # Outputs have the values of the first activation, so they have its range.
@@ -67,22 +66,6 @@ class IntegerOperators:
         for position, source in self.sources.items():
             found[position] = found[source]
         return found
-
-
-def split_evenly(content: bytes) -> bytes:
-    """Replaces SPLIT_V with equal parts by SPLIT, which has an int8 form."""
-    model = read_model(content)
-    editor = GraphEditor(model)
-    for graph in model.subgraphs:
-        for position, operator in enumerate(graph.operators):
-            if operator_name(model, operator) == "SPLIT_V":
-                shapes = {tuple(graph.tensors[output].shape) for output in operator.outputs}
-                if len(shapes) == 1:
-                    options = schema.SplitOptionsT()
-                    options.numSplits = len(operator.outputs)
-                    inputs = [operator.inputs[2], operator.inputs[0]]
-                    graph.operators[position] = editor.operator("SPLIT", inputs, operator.outputs, options)
-    return write_model(model)
 
 
 def every_operator(content: bytes) -> list[int]:

@@ -28,7 +28,7 @@ from pocketbert_export.calibration import (
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.equalization import equalize_outputs, unequal_layers
 from pocketbert_export.quantize import LayerFormat, layers, quantize
-from pocketbert_export.static_operators import every_operator, integer_operators, split_evenly
+from pocketbert_export.static_operators import every_operator, integer_operators
 from pocketbert_export.tflite_graph import producer_positions, read_model
 
 StaticRecipe = Literal["static_wi8_ai8", "static_wi8_ai8_full", "static_wi8_ai16"]
@@ -81,7 +81,6 @@ def quantize_static(
       The quantized file.
     """
     is_full = recipe == "static_wi8_ai8_full"
-    content = split_evenly(content) if is_full else content
     if options.equalize:
         dense = _dense(content)
         unequal = unequal_layers(largest_per_channel(content, texts.measured, dense))

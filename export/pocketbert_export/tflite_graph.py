@@ -155,3 +155,19 @@ class GraphEditor:
         options.newShape = list(shape)
         name = bytes(graph.tensors[target].name) + b"/shape"
         return self.operator("RESHAPE", [source, self.constant(graph, name, shape)], [target], options)
+
+
+def split_evenly(content: bytes) -> bytes:
+    """Replaces SPLIT_V with equal parts by SPLIT, which XNNPACK takes and which has an int8 form."""
+    model = read_model(content)
+    editor = GraphEditor(model)
+    for graph in model.subgraphs:
+        for position, operator in enumerate(graph.operators):
+            if operator_name(model, operator) == "SPLIT_V":
+                shapes = {tuple(graph.tensors[output].shape) for output in operator.outputs}
+                if len(shapes) == 1:
+                    options = schema.SplitOptionsT()
+                    options.numSplits = len(operator.outputs)
+                    inputs = [operator.inputs[2], operator.inputs[0]]
+                    graph.operators[position] = editor.operator("SPLIT", inputs, operator.outputs, options)
+    return write_model(model)

@@ -59,6 +59,7 @@ class Encoder(tf_keras.Model):
                 index,
                 fused=graph.fused_projections,
                 first_token_only=graph.first_token_only and index == config.num_layers - 1,
+                attend_to_inputs=graph.attend_to_inputs and index == config.num_layers - 1,
             )
             for index in range(config.num_layers)
         ]

@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import flatbuffers
 import networks
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny_finetuning
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
@@ -23,13 +25,16 @@ from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.presets import preset
+from pocketbert_export import convert
 from pocketbert_export.convert import share_quantization, to_tflite
 from pocketbert_export.exporter import export
 from pocketbert_export.graph_optimization import GRAPH_OPTIMIZATIONS, optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.interpreter_process import delegate
 from pocketbert_export.op_histogram import OpHistogram, count_ops
 from pocketbert_export.recipes import RECIPES, get_recipe
 from pocketbert_export.signatures import check_lengths
+from pocketbert_export.tflite_graph import operator_name, read_model, split_evenly
 
 LENGTHS = (5, 13)
 FULLY_CONNECTED = schema.BuiltinOperator.FULLY_CONNECTED
@@ -195,6 +200,67 @@ def test_graph_optimizations_show_in_the_graph(tmp_path: Path) -> None:
     # In the block two of three maps of the feature map go into the first, and query and key become one.
     fused = operators(dataclasses.replace(NONE, fuse_projections=True))
     assert plain["FULLY_CONNECTED"] - fused["FULLY_CONNECTED"] == 3
+
+
+def test_bert_optimizations_show_in_the_graph(tmp_path: Path) -> None:
+    model = networks.network(networks.bert_config(num_layers=2))
+
+    def content(graph_optimizations: GraphOptimizations) -> bytes:
+        return to_tflite(optimize_graph(model, graph_optimizations), (13,), get_recipe("float32"))
+
+    first = dataclasses.replace(NONE, first_token_only=True)
+    plain, folded = (content(each) for each in (first, dataclasses.replace(first, fold_beta=True)))
+    # Of five norms all but the last.
+    assert histogram(plain, tmp_path).operators["ADD"] - histogram(folded, tmp_path).operators["ADD"] == 4
+    # The last layer maps 13 keys and 13 values, or the query and the context of 3 heads.
+    attending = content(dataclasses.replace(first, attend_to_inputs=True))
+    assert rows_of_dense_layers(plain)[13] - rows_of_dense_layers(attending)[13] == 2
+    assert rows_of_dense_layers(attending)[3] == 2
+
+
+def rows_of_dense_layers(content: bytes) -> Counter[int]:
+    """Number of rows that a FULLY_CONNECTED maps → number of these operators."""
+    model = read_model(content)
+    graph = model.subgraphs[0]
+    outputs = [
+        graph.tensors[operator.outputs[0]].shape
+        for operator in graph.operators
+        if operator_name(model, operator) == "FULLY_CONNECTED"
+    ]
+    return Counter(int(np.prod(shape[:-1])) for shape in outputs)
+
+
+@pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8", "dynamic_wi4"])
+def test_even_splits_go_into_xnnpack(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = optimize_graph(networks.network(networks.mobilebert_config(intermediate_size=70)), GraphOptimizations())
+    content = to_tflite(model, (13,), get_recipe(recipe))
+    monkeypatch.setattr(convert, "split_evenly", lambda content: content)
+    plain = to_tflite(model, (13,), get_recipe(recipe))
+    before, after = (delegated(each) for each in (plain, content))
+    # A block splits two products, but the last one maps the first token alone.
+    assert before["left"]["SPLIT_V"] == 2
+    assert not {"SPLIT", "SPLIT_V"} & after["left"].keys()
+    assert after["delegated_ops"] == before["delegated_ops"] + 2
+    inputs = networks.inputs_of(model.config)
+    np.testing.assert_array_equal(answers(plain, inputs)["logits"], answers(content, inputs)["logits"])
+
+
+def delegated(content: bytes) -> dict[str, Any]:
+    interpreter = Interpreter(model_content=content)
+    interpreter.allocate_tensors()
+    found = delegate(interpreter)
+    assert found is not None
+    return found
+
+
+def test_uneven_splits_stay() -> None:
+    @tf.function(input_signature=[tf.TensorSpec([3, 12], tf.float32)])
+    def parts(values: tf.Tensor) -> list[tf.Tensor]:
+        return tf.split(values, [5, 7], axis=1)
+
+    content = tf.lite.TFLiteConverter.from_concrete_functions([parts.get_concrete_function()]).convert()
+    model = read_model(split_evenly(content))
+    assert [operator_name(model, each) for each in model.subgraphs[0].operators] == ["SPLIT_V"]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ SOURCES: tuple[QueryKeySource, ...] = ("shared", "raw", "bottleneck")
 
 
 def only(name: str) -> GraphOptimizations:
-    return dataclasses.replace(NONE, **{name: True})
+    needed = {"first_token_only": True} if name == "attend_to_inputs" else {}
+    return dataclasses.replace(NONE, **needed, **{name: True})
 
 
 def difference(model: Model, optimized: Model) -> float:
@@ -168,9 +169,65 @@ def test_first_token_only_suits_sentence_heads(kind: TaskKind) -> None:
 
 def test_each_switch() -> None:
     model = networks.network(networks.mobilebert_config())
+    suited = dict.fromkeys(GRAPH_OPTIMIZATIONS, model) | {"fold_beta": networks.network(networks.bert_config())}
     assert decide(model, NONE) == dict.fromkeys(GRAPH_OPTIMIZATIONS, OFF)
     for name in GRAPH_OPTIMIZATIONS:
-        assert decide(model, only(name)) == {**dict.fromkeys(GRAPH_OPTIMIZATIONS, OFF), name: APPLIED}
+        expected = dict.fromkeys(GRAPH_OPTIMIZATIONS, OFF) | {name: APPLIED}
+        if name == "attend_to_inputs":
+            expected["first_token_only"] = APPLIED
+        assert decide(suited[name], only(name)) == expected
     plain = optimize_graph(model, NONE)
     assert plain.config == model.config
     assert difference(model, plain) == 0.0
+
+
+def test_folded_betas_are_zero_but_the_last() -> None:
+    model = networks.network(networks.bert_config(num_layers=2))
+    optimized = optimize_graph(model, only("fold_beta"))
+    betas = {path: array.numpy() for path, array in optimized.weights_by_path().items() if path.endswith(".beta")}
+    assert len(betas) == 5
+    last = "encoder.layers.1.feed_forwards.0.norm.beta"
+    assert [path for path, beta in betas.items() if beta.any()] == [last]
+    np.testing.assert_array_equal(betas[last], model.weights_by_path()[last])
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (networks.mobilebert_config(), "norm='no_norm'"),
+        (networks.mobilebert_config(norm="layer_norm"), "bottlenecks"),
+        (networks.efficientbert_config("linear2_1(gelu(linear2_1(x)))"), "feed-forward expressions"),
+    ],
+    ids=["no_norm", "bottleneck", "expression"],
+)
+def test_unsuited_betas_stay(config: EncoderConfig, reason: str) -> None:
+    model = networks.network(config)
+    assert reason in decide(model, only("fold_beta"))["fold_beta"]
+    assert difference(model, optimize_graph(model, only("fold_beta"))) < TOLERANCE
+
+
+@pytest.mark.parametrize("source", [*SOURCES, None])
+def test_attention_to_inputs_has_the_same_probabilities(source: QueryKeySource | None) -> None:
+    # The gate of float16 files reads the logits.
+    model = networks.network(networks.mobilebert_config(source) if source else networks.bert_config(num_layers=2))
+    inputs = networks.inputs_of(model.config)
+    request = ["attention_logits", "attention_probs"]
+    whole, found = (each.features(inputs, request) for each in (model, optimize_graph(model, only("attend_to_inputs"))))
+    expected = whole["attention_probs"][-1].numpy()[:, :, :1]
+    assert networks.relative(expected, found["attention_probs"][-1].numpy()) < TOLERANCE
+    # They differ by the same number for all keys.
+    difference = found["attention_logits"][-1].numpy() - whole["attention_logits"][-1].numpy()[:, :, :1]
+    np.testing.assert_allclose(difference, difference[..., :1] + np.zeros(13), atol=1e-3)
+
+
+def test_keys_and_values_need_other_tokens_outputs() -> None:
+    model = networks.network(networks.bert_config(num_layers=2), [TaskConfig(kind="span")])
+    assert decide(model, ALL)["attend_to_inputs"].startswith("needs first_token_only")
+    assert difference(model, optimize_graph(model, ALL)) < TOLERANCE
+
+
+def test_static_recipes_keep_keys_and_values() -> None:
+    default = GraphOptimizations()
+    chosen = {each: default.for_activations(each).attend_to_inputs for each in ("float", "dynamic", "static")}
+    assert chosen == {"float": True, "dynamic": True, "static": False}
+    assert only("attend_to_inputs").for_activations("static").attend_to_inputs is True

@@ -13,7 +13,6 @@ from static_texts import LENGTHS, examples, sentences, table, with_unequal_chann
 
 from pocketbert import cli
 from pocketbert.model import Model
-from pocketbert_export import calibration
 from pocketbert_export.calibration import CalibrationTexts, choose_texts
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.convert import to_tflite
@@ -21,7 +20,6 @@ from pocketbert_export.graph_optimization import optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.op_histogram import TYPE_NAMES
 from pocketbert_export.recipes import get_recipe
-from pocketbert_export.static_operators import split_evenly
 from pocketbert_export.static_quantization import StaticRecipe, quantize_static
 from pocketbert_export.tflite_graph import operator_name, read_model
 
@@ -40,7 +38,8 @@ def texts(small_model: Model) -> CalibrationTexts:
 
 def float_file(family: str, small_model: Model) -> bytes:
     network = networks.network(NETWORKS[family], tokenizer=small_model.tokenizer)
-    return to_tflite(optimize_graph(network, GraphOptimizations()), LENGTHS, get_recipe("float32"))
+    optimized = optimize_graph(network, GraphOptimizations().for_activations("static"))
+    return to_tflite(optimized, LENGTHS, get_recipe("float32"))
 
 
 def output_types(content: bytes) -> Counter[tuple[str, str]]:
@@ -68,17 +67,6 @@ def test_every_operator_but_norms_computes_in_int8(family: str, small_model: Mod
     for name in ("FULLY_CONNECTED", "BATCH_MATMUL", "SOFTMAX", "GATHER"):
         assert found[name, "int8"] == sum(count for (each, _), count in output_types(content).items() if each == name)
     assert made.dev_error < 0.2
-
-
-def test_split_gives_the_same_bits(small_model: Model, texts: CalibrationTexts) -> None:
-    content = float_file("mobilebert", small_model)
-    changed = split_evenly(content)
-    assert ("SPLIT_V", "float32") in output_types(content)
-    assert ("SPLIT_V", "float32") not in output_types(changed)
-    for before, after in zip(
-        calibration.outputs_of(content, texts.dev), calibration.outputs_of(changed, texts.dev), strict=True
-    ):
-        np.testing.assert_array_equal(before["logits"], after["logits"])
 
 
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])

@@ -19,9 +19,9 @@ from studies.against_transformers.latency import FULL, LENGTH, QUICK, RECIPE, ou
 EVERY = GraphOptimizations(fuse_projections=True)
 # Preset → graph optimizations that apply to it.
 OPTIMIZATIONS_OF = {
-    "mobilebert": ("fold_no_norm", "fuse_projections", "first_token_only"),
-    "tinybert_4l_312d": ("fuse_projections", "first_token_only"),
-    "minilmv2_6l_384d": ("fuse_projections", "first_token_only"),
+    "mobilebert": ("fold_no_norm", "fuse_projections", "first_token_only", "attend_to_inputs"),
+    "tinybert_4l_312d": ("fuse_projections", "first_token_only", "attend_to_inputs", "fold_beta"),
+    "minilmv2_6l_384d": ("fuse_projections", "first_token_only", "attend_to_inputs", "fold_beta"),
 }
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
-from pocketbert.layers.core import Dense, make_norm
+from pocketbert.layers.core import Dense, affine, make_norm
 from pocketbert.layers.dropout import Dropout
 from pocketbert.layers.graph_form import GraphForm
 
@@ -71,6 +72,47 @@ class Attention(tf_keras.layers.Layer):
         context = tf.transpose(context, [0, 2, 1, 3])
         context = tf.reshape(context, tf.concat([tf.shape(queries)[:2], [self._config.attention_size]], axis=0))
         return context, {name: available[name] for name in wanted}
+
+    def attend_to_inputs(
+        self,
+        queries: tf.Tensor,
+        key_inputs: tf.Tensor,
+        value_inputs: tf.Tensor,
+        mask_bias: tf.Tensor,
+        wanted: Collection[str] = (),
+        training: bool | None = None,
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Computes the context of one query per example from the inputs of keys and values, without dropout.
+
+        With the inputs x and y of keys and values and the probabilities p, each head has
+
+          q·(x K + k) = (q K^T)·x + q·k  and  p (y V + v) = (p y) V + v,
+
+        because the probabilities add up to 1. The softmax ignores q·k, which is the same for all keys. So the maps K
+        and V apply to one row per head instead of one per token.
+
+        Args:
+          queries: [B, 1, A].
+          key_inputs: [B, S, query_size].
+          value_inputs: [B, S, value_size].
+          mask_bias: [B, 1, 1, S].
+          wanted: names of features to return: logits (without q·k), probabilities or queries.
+          training: must be false.
+        Returns:
+          The context [B, 1, A], and the wanted features, as from `attend`.
+        """
+        assert not training
+        size, count = self._config.head_size, self._config.num_attention_heads
+        # [N, A]: 1 where a feature belongs to the head.
+        own = tf.constant(np.repeat(np.eye(count, dtype=np.float32), size, axis=1))
+        rows = affine(queries * size**-0.5 * own, tf.transpose(self.key.kernel), None)
+        logits = tf.matmul(tf.expand_dims(rows, 1), tf.expand_dims(key_inputs, 1), transpose_b=True)
+        probs = tf.nn.softmax(logits + mask_bias)
+        mixed = tf.matmul(probs, tf.expand_dims(value_inputs, 1))
+        context = tf.reduce_sum(affine(mixed, self.value.kernel, None) * own, axis=2)
+        heads_first = [tf.transpose(x, [0, 2, 1, 3]) for x in (logits, probs)]
+        available = dict(zip(ATTENTION_FEATURES, (*heads_first, queries), strict=False))
+        return context + self.value.bias, {name: available[name] for name in wanted}
 
     def call(self, context: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps the context [B, T, A] and adds `residual` [B, T, block_size], normalized."""

@@ -25,9 +25,12 @@ class Block(tf_keras.layers.Layer):
       index: number of the layer, counted from 0.
       fused: compute linear maps with the same input as one matrix product.
       first_token_only: compute the output for the first token only (T = 1).
+      attend_to_inputs: attend to the inputs of keys and values (`Attention.attend_to_inputs`); for T = 1.
     """
 
-    def __init__(self, config: EncoderConfig, index: int, *, fused: bool, first_token_only: bool) -> None:
+    def __init__(
+        self, config: EncoderConfig, index: int, *, fused: bool, first_token_only: bool, attend_to_inputs: bool
+    ) -> None:
         super().__init__()
         source = config.bottleneck.query_key if config.bottleneck else "raw"
         query_size = config.hidden_size if source == "raw" else config.block_size
@@ -39,6 +42,7 @@ class Block(tf_keras.layers.Layer):
         self._config = config
         self._fused = fused
         self._first_token_only = first_token_only
+        self._attend_to_inputs = attend_to_inputs
 
     def call(
         self,
@@ -67,7 +71,8 @@ class Block(tf_keras.layers.Layer):
         if attention_only and set(wanted) <= set(ATTENTION_VECTORS):
             vectors = dict(zip(ATTENTION_VECTORS, (queries, keys, values), strict=True))
             return None, {name: vectors[name] for name in wanted}
-        context, features = self.attention.attend(queries, keys, values, mask_bias, wanted, training)
+        attend = self.attention.attend_to_inputs if self._attend_to_inputs else self.attention.attend
+        context, features = attend(queries, keys, values, mask_bias, wanted, training)
         if attention_only:
             return None, features
         inner = self.attention(context, residual, training=training)
@@ -86,10 +91,11 @@ class Block(tf_keras.layers.Layer):
     def _projections(
         self, x: tf.Tensor, positions: tf.Tensor | None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Residual [B, T, block_size], queries [B, T, A], keys and values [B, S, A]."""
+        """Residual [B, T, block_size], queries [B, T, A], keys and values [B, S, A] or their inputs."""
         attention, fused, rows = self.attention, self._fused, self._read(x, positions)
+        key, value = (None, None) if self._attend_to_inputs else (attention.key, attention.value)
         if self._config.bottleneck is None:
-            q, k, v = project([(rows, attention.query), (x, attention.key), (x, attention.value)], fused=fused)
+            q, k, v = project([(rows, attention.query), (x, key), (x, value)], fused=fused)
             return rows, q, k, v
         bottleneck = self.bottleneck
         source = self._config.bottleneck.query_key
@@ -97,20 +103,20 @@ class Block(tf_keras.layers.Layer):
             pairs = [
                 (rows, bottleneck.input_projection),
                 (rows, attention.query),
-                (x, attention.key),
-                (x, attention.value),
+                (x, key),
+                (x, value),
             ]
             inner, q, k, v = project(pairs, fused=fused)
             return bottleneck.input_norm(inner), q, k, v
         if source == "shared":
-            pairs = [(rows, bottleneck.input_projection), (x, bottleneck.query_key), (x, attention.value)]
+            pairs = [(rows, bottleneck.input_projection), (x, bottleneck.query_key), (x, value)]
             inner, shared, v = project(pairs, fused=fused)
             shared = bottleneck.query_key_norm(shared)
-            q, k = project([(self._read(shared, positions), attention.query), (shared, attention.key)], fused=fused)
+            q, k = project([(self._read(shared, positions), attention.query), (shared, key)], fused=fused)
             return bottleneck.input_norm(inner), q, k, v
         inner = bottleneck.input_norm(bottleneck.input_projection(x))
         inner_rows = self._read(inner, positions)
-        pairs = [(inner_rows, attention.query), (inner, attention.key), (inner, attention.value)]
+        pairs = [(inner_rows, attention.query), (inner, key), (inner, value)]
         q, k, v = project(pairs, fused=fused)
         return inner_rows, q, k, v
 

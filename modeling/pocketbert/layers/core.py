@@ -43,25 +43,28 @@ class Dense(tf_keras.layers.Layer):
             self._rounding = rounding
 
 
-def project(pairs: Sequence[tuple[tf.Tensor, Dense]], *, fused: bool) -> list[tf.Tensor]:
+def project(pairs: Sequence[tuple[tf.Tensor, Dense | None]], *, fused: bool) -> list[tf.Tensor]:
     """Applies each dense layer to its input.
 
     Args:
-      pairs: (input, layer).
+      pairs: (input, layer); None returns the input.
       fused: compute layers with the same input tensor as one product of concatenated kernels. The concatenation is a
         constant in an exported graph.
     Returns:
       The outputs in the order of `pairs`.
     """
     if not fused:
-        return [linear(x) for x, linear in pairs]
-    groups: dict[int, list[int]] = {}
-    for position, (x, _) in enumerate(pairs):
-        groups.setdefault(id(x), []).append(position)
+        return [x if linear is None else linear(x) for x, linear in pairs]
+    groups: dict[int, list[tuple[int, Dense]]] = {}
     outputs: dict[int, tf.Tensor] = {}
-    for positions in groups.values():
+    for position, (x, linear) in enumerate(pairs):
+        if linear is None:
+            outputs[position] = x
+        else:
+            groups.setdefault(id(x), []).append((position, linear))
+    for group in groups.values():
+        positions, linears = zip(*group, strict=True)
         x = pairs[positions[0]][0]
-        linears = [pairs[position][1] for position in positions]
         if len(linears) == 1:
             outputs[positions[0]] = linears[0](x)
             continue
@@ -150,7 +153,8 @@ class LayerNorm(tf_keras.layers.Layer):
         """Maps [..., size] to the same shape."""
         wide = tf.cast(x, tf.float32)
         centered = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
-        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+        # The converter makes a slower SQUARED_DIFFERENCE of a square.
+        variance = tf.reduce_mean(centered * centered, axis=-1, keepdims=True)
         normalized = tf.cast(centered * tf.math.rsqrt(variance + self._epsilon), x.dtype)
         return normalized * self.gamma + self.beta
 

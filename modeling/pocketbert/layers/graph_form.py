@@ -14,10 +14,12 @@ class GraphForm:
     Attributes:
       fused_projections: compute linear maps with the same input as one matrix product.
       first_token_only: compute the last layer for the first token only, so `sequence_output` has length 1.
+      attend_to_inputs: with `first_token_only`: in the last layer, attend to the inputs of keys and values.
       padding_bias: added to the attention logits of padding. NoNorm does not bound logits (thousands were observed), so
         -1e4 would leak.
     """
 
     fused_projections: bool = False
     first_token_only: bool = False
+    attend_to_inputs: bool = False
     padding_bias: float = -1e9
