@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -103,6 +104,11 @@ def check_client(
     if problems:
         problems.append(f"leave {flag} out")
     raise_if_any(problems, flag)
+
+
+def folder_beside(bundle: str | os.PathLike[str]) -> Path:
+    """The folder for the files of a bundle: its path with `-mediapipe` at the end."""
+    return Path(f"{os.path.normpath(bundle)}-mediapipe")
 
 
 def has_pairs(bundle: Bundle) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,10 @@ def test_quickstart_resumes_and_shows_a_search(
     assert scores.keys() == {(role, label) for role in ("teacher", "student") for label in ("model", "dynamic_wi8")}
     task = Bundle.open(tmp_path / "run/bundles/student").task
     assert task is not None and task.embedding is not None and task.embedding.pooling == "mean"
+    for role in ("teacher", "student"):
+        folder = tmp_path / f"run/bundles/{role}-mediapipe"
+        assert f"MediaPipe files of the {role}: {folder}" in shown
+        assert zipfile.ZipFile(folder / "length_23.tflite").namelist() == ["vocab.txt"]
     page = (tmp_path / "run/report/report.html").read_text(encoding="utf-8")
     assert all(query in page for query in module.QUERIES) and "mean cosine" in page
     # A second call trains and measures nothing again.
