@@ -12,7 +12,6 @@ Source: bert_tokenizer.h and bert_preprocessor_calculator.cc of https://github.c
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -29,6 +28,7 @@ from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import raise_if_any
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
+from pocketbert.tokenizers.bert_unicode import normalized
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.vocabulary import UNK
 from pocketbert_export.bundle import LABELS_FILE, VOCAB_FILE, Bundle
@@ -185,18 +185,13 @@ def task_file(bundle: Bundle, length: int) -> bytes:
 def prepare(text: str) -> str:
     """Changes a text so that MediaPipe tokenizes it as the model does; apps do this before they call MediaPipe.
 
-    Lower-cases all letters, drops accents and control characters, and makes each Unicode space a space, as BERT's
-    tokenizer does. Literal special tokens, such as `[SEP]`, remain text.
+    Lower-cases all letters, drops accents and control characters, and makes tabs, line ends and each Unicode space a
+    space, as BERT's tokenizer does. Literal special tokens, such as `[SEP]`, remain text.
 
     Args:
       text: any text.
     """
-    decomposed = unicodedata.normalize("NFD", text.lower())
-    return "".join(
-        " " if character.isspace() else character
-        for character in decomposed
-        if unicodedata.category(character) != "Mn" and (character.isspace() or not _is_control(character))
-    )
+    return normalized(text, lowercase=True)
 
 
 def differing_tokenizations(bundle: Bundle, texts: Sequence[str], *, prepared: bool = False) -> list[bool]:
@@ -250,10 +245,6 @@ def client_output(bundle: Bundle, answers: Mapping[str, np.ndarray]) -> np.ndarr
     if not operator:
         return output
     return (tf.nn.softmax if operator == "SOFTMAX" else tf.math.sigmoid)(output).numpy()
-
-
-def _is_control(character: str) -> bool:
-    return unicodedata.category(character).startswith("C") or character == "\ufffd"
 
 
 def _keep_signature(model: schema.ModelT, name: str) -> schema.SignatureDefT:

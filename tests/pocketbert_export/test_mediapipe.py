@@ -89,6 +89,8 @@ def test_differing_tokenizations_are_counted(bundle: Bundle) -> None:
     assert differing_tokenizations(bundle, TEXTS) == [False, False, True, True, True]
     assert differing_tokenizations(bundle, TEXTS, prepared=True) == [False, False, False, False, True]
     assert prepare("Gööd\u00a0FİLM\u200b") == "good film"
+    # Control characters go, as in BERT, though Python counts them as spaces.
+    assert prepare("a\x0bb\x85c\x1c d\u2028e") == "abc d e"
 
 
 def test_mediapipe_ids_by_hand(bundle: Bundle) -> None:
