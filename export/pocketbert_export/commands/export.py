@@ -90,8 +90,8 @@ class ExportOptions:
       saved_model_inputs: inputs of the SavedModel: ids, for tflite_convert, or text, for TF Serving; its graph then
         has the tokenizer.
       mediapipe: also write one .tflite file per length for MediaPipe Tasks, into a folder beside the output with the
-        name OUTPUT-mediapipe. If MediaPipe has no client for the model, only the bundle is written, and the exit code
-        is 2.
+        name OUTPUT-mediapipe; for questions a file for the TFLite Task Library, with --runtime=tflite-2.16. If there is
+        no client for the model, only the bundle is written, and the exit code is 2.
       overwrite: replace the existing output.
     """
 
@@ -129,7 +129,7 @@ def run(options: Options) -> int:
     from pocketbert_export.convert import write_saved_model
     from pocketbert_export.exporter import as_read, default_examples, export
     from pocketbert_export.graph_optimization import optimize_graph
-    from pocketbert_export.mediapipe_files import KIND, check_client, folder_beside, write_task_files
+    from pocketbert_export.mediapipe_files import KIND, check_files, folder_beside, write_task_files
     from pocketbert_export.serving import check_servable, write_serving_model
     from pocketbert_export.signatures import default_lengths
     from pocketbert_export.verify import GateFailed
@@ -149,7 +149,7 @@ def run(options: Options) -> int:
     if own.mediapipe:
         check_directory(mediapipe, KIND, overwrite=own.overwrite)
         try:
-            check_client(task, found.vocabulary, has_pairs=examples is not None and examples.has_pairs)
+            check_files(task, found.vocabulary, lengths, has_pairs=examples is not None and examples.has_pairs)
         except UserError as error:
             skipped = error
     try:
@@ -193,8 +193,13 @@ def run(options: Options) -> int:
         "activation_range": verification["activation_range"],
     }
     if own.mediapipe and not skipped:
-        texts = as_read(task, examples or default_examples(task)).texts
-        summary["mediapipe"] = write_task_files(bundle, mediapipe, texts, overwrite=own.overwrite)
+        given = examples or default_examples(task)
+        read = as_read(task, given.first_texts(len(given)))
+        texts = list(dict.fromkeys([*read.texts, *(read.pairs or ())]))
+        try:
+            summary["mediapipe"] = write_task_files(bundle, mediapipe, texts, overwrite=own.overwrite)
+        except UserError as error:
+            skipped = error
     print(json.dumps(summary, indent=2))
     if skipped:
         raise UserError(f"{skipped}; wrote the bundle and skipped {mediapipe}")
