@@ -107,7 +107,7 @@ def test_no_registry_host_or_index_address() -> None:
 def test_every_locked_package_is_pinned_with_a_hash() -> None:
     for lock in tracked(".lock"):
         packages = re.split(r"\n(?=[A-Za-z0-9])", lock.read_text(encoding="utf-8"))
-        assert len(packages) > 10
+        assert len(packages) > 5
         for package in packages:
             assert re.match(r"[\w.\[\]-]+==\S+", package), f"{lock.name}: not pinned: {package[:60]}"
             assert "--hash=sha256:" in package, f"{lock.name}: no hash: {package[:60]}"

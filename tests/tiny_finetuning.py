@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -55,3 +56,15 @@ def write_table(path: Path, rows: Examples) -> Path:
         writer.writerow(["text", "label"])
         writer.writerows((text, TASK.labels[label]) for text, label in zip(rows.texts, rows.labels, strict=True))
     return path
+
+
+def write_stsb(folder: Path, split: str, pairs: Sequence[tuple[str, str]], scores: Iterable[float]) -> None:
+    """A split of STS-B in GLUE's form."""
+    columns = "index genre filename year old_index source1 source2 sentence1 sentence2 score".split()
+    rows = [
+        [str(index), "main", "made", "2024", str(index), "none", "none", *pair, f"{score:.3f}"]
+        for index, (pair, score) in enumerate(zip(pairs, scores, strict=True))
+    ]
+    (folder / "STS-B").mkdir(parents=True, exist_ok=True)
+    lines = ["\t".join(row) for row in [columns, *rows]]
+    (folder / "STS-B" / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")

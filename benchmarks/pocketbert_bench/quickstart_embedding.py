@@ -28,6 +28,7 @@ from pocketbert_bench.results import Accuracy, ResultFile
 from pocketbert_bench.searches import Search
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import export
+from pocketbert_export.mediapipe_files import folder_beside, write_task_files
 from pocketbert_export.model_card import CardOptions
 from pocketbert_export.predictors import open_predictor
 
@@ -51,7 +52,9 @@ SHOWN = 3
 
 
 def quickstart_embedding(output: Path, *, glue: str | None = None, full: bool = False, seed: int = 0) -> str:
-    """Turns all-MiniLM-L6-v2 and a student with half its layers into verified int8 bundles, with a report.
+    """Turns all-MiniLM-L6-v2 and a student with half its layers into verified int8 bundles and MediaPipe files.
+
+    It draws a report, too.
 
     Every step saves its result in `output`; call again to resume after the last complete step.
 
@@ -97,6 +100,9 @@ def _quickstart(output: Path, glue: str | None, *, full: bool, seed: int) -> str
     log_info(f"[3/5] export and verify: {RECIPE} of both for {', '.join(map(str, LENGTHS))} tokens")
     judged = scored.select(np.arange(0, len(scored), max(1, len(scored) // GATE_PAIRS)))
     bundles = {role: _bundle(model, judged, output / "bundles" / role) for role, model in models.items()}
+    for path in bundles.values():
+        if not folder_beside(path).exists():
+            write_task_files(Bundle.open(path), folder_beside(path), dev.texts)
 
     log_info("[4/5] score and measure the bundles")
     measured_path = output / "results.json"
@@ -118,7 +124,8 @@ def _quickstart(output: Path, glue: str | None, *, full: bool, seed: int) -> str
         overwrite=True,
     )
     log_info(f"done in {time.monotonic() - started:.0f} s")
-    return f"{report.table(measured)}\n{_shown(searches[0])}\n\nreport: {page}"
+    files = "".join(f"MediaPipe files of the {role}: {folder_beside(path)}\n" for role, path in bundles.items())
+    return f"{report.table(measured)}\n{_shown(searches[0])}\n\n{files}report: {page}"
 
 
 def _counts(full: bool) -> tuple[int | None, int | None]:

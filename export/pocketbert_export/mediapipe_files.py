@@ -1,4 +1,4 @@
-"""Write single-length files that MediaPipe Tasks runs unchanged, from a verified bundle.
+"""Write single-length files that MediaPipe Tasks or the TFLite Task Library runs unchanged, from a verified bundle.
 
 MediaPipe tokenizes, runs and labels by itself, from TFLite Model Metadata in the file. It reads one subgraph, and shows
 the output as a score, so each file has one of the bundle's lengths and its scores are computed in the graph. Weights
@@ -7,13 +7,16 @@ and operators are the bundle's.
 MediaPipe's tokenizer is BERT's for uncased vocabularies, with these differences: it lower-cases ASCII alone, keeps
 accents and control characters, treats special tokens as text, and limits words to 100 bytes.
 Source: bert_tokenizer.h and bert_preprocessor_calculator.cc of https://github.com/google-ai-edge/mediapipe.
+
+MediaPipe has no client that answers questions. The Task Library has one, with the same metadata and tokenizer.
+Source: bert_question_answerer.cc of https://github.com/tensorflow/tflite-support.
 """
 
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,13 +28,15 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.glue import GLUE
 from pocketbert.data.xnli import XNLI
 from pocketbert.encoder import INPUT_NAMES
-from pocketbert.errors import raise_if_any
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
+from pocketbert.tokenizers.bert_unicode import normalized
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.vocabulary import UNK
 from pocketbert_export.bundle import LABELS_FILE, VOCAB_FILE, Bundle
 from pocketbert_export.model_metadata import TensorDescription, add_metadata, append_files
+from pocketbert_export.op_histogram import count_ops
 from pocketbert_export.tflite_graph import GraphEditor, drop_unused, read_model, write_model
 
 KIND = "folder of MediaPipe files"
@@ -59,7 +64,13 @@ CLIENTS = {
     "multi_label": MediaPipeClient("TextClassifier", "scores", "Probability of each label.", "LOGISTIC"),
     "embedding": MediaPipeClient("TextEmbedder", "embedding", "Vector of the text."),
 }
-# MediaPipe finds the inputs by these names.
+# The Task Library's client for questions. It reads inputs of one length, end before start, and old operators.
+QUESTION_CLIENT, QUESTION_LENGTH = "BertQuestionAnswerer", 384
+_QUESTION_OUTPUTS: tuple[TensorDescription, ...] = (
+    TensorDescription("end_logits", "Logit of each token as the answer's last."),
+    TensorDescription("start_logits", "Logit of each token as the answer's first."),
+)
+# Clients find the inputs by these names.
 _INPUTS = {
     "input_word_ids": TensorDescription("ids", "Token ids: [CLS], tokens, [SEP], padding."),
     "input_type_ids": TensorDescription("segment_ids", "0 for each token."),
@@ -87,7 +98,7 @@ def check_client(
     Raises:
       UserError: lists all reasons why MediaPipe cannot run the model as we do.
     """
-    problems = []
+    problems = _tokenizer_problems(vocabulary)
     if task is None or task.kind not in CLIENTS:
         kind = "a bare encoder" if task is None else task.kind
         problems.append(f"MediaPipe must have a client for the task, one of {', '.join(CLIENTS)}; received {kind}")
@@ -96,13 +107,36 @@ def check_client(
     ):
         name = f" ({task.name})" if task.name else ""
         problems.append(f"{CLIENTS[task.kind].name} takes one text; received a task on pairs of texts{name}")
-    if vocabulary is not None and vocabulary.kind != "wordpiece":
-        problems.append(f"MediaPipe needs a WordPiece tokenizer; received {vocabulary.kind} ({vocabulary.path.name})")
-    elif vocabulary is not None and not vocabulary.options.lowercase:
-        problems.append("MediaPipe lower-cases all texts; received a cased model")
-    if problems:
-        problems.append(f"leave {flag} out")
-    raise_if_any(problems, flag)
+    _raise(problems, flag)
+
+
+def check_files(
+    task: TaskConfig | None, vocabulary: Vocabulary | None, lengths: Sequence[int], *, has_pairs: bool
+) -> None:
+    """Checks that files can be written for a model: for MediaPipe, or for the Task Library's client for questions.
+
+    Args:
+      task: as for `check_client`.
+      vocabulary: as for `check_client`.
+      lengths: the bundle's lengths.
+      has_pairs: as for `check_client`.
+    Raises:
+      UserError: lists all reasons why no client can run the model as we do.
+    """
+    if not _asks(task):
+        return check_client(task, vocabulary, has_pairs=has_pairs)
+    problems = _tokenizer_problems(vocabulary)
+    if QUESTION_LENGTH not in lengths:
+        problems.append(
+            f"the Task Library's {QUESTION_CLIENT} reads {QUESTION_LENGTH} tokens; received lengths "
+            f"{', '.join(map(str, lengths))}; add {QUESTION_LENGTH} to --lengths"
+        )
+    return _raise(problems, "--mediapipe")
+
+
+def folder_beside(bundle: str | os.PathLike[str]) -> Path:
+    """The folder for the files of a bundle: its path with `-mediapipe` at the end."""
+    return Path(f"{os.path.normpath(bundle)}-mediapipe")
 
 
 def has_pairs(bundle: Bundle) -> bool:
@@ -113,7 +147,7 @@ def has_pairs(bundle: Bundle) -> bool:
 def write_task_files(
     bundle: Bundle, output: str | os.PathLike[str], texts: Sequence[str], *, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Writes `length_N.tflite` for each length of a bundle, completely or not at all.
+    """Writes `length_N.tflite` for each length of a bundle, completely or not at all; for questions, one file.
 
     Args:
       bundle: the bundle.
@@ -126,10 +160,16 @@ def write_task_files(
     Raises:
       UserError: MediaPipe has no client for the bundle, or `output` exists.
     """
-    check_client(bundle.task, bundle.vocabulary, has_pairs=has_pairs(bundle))
-    assert bundle.task is not None
+    check_files(bundle.task, bundle.vocabulary, bundle.lengths, has_pairs=has_pairs(bundle))
+    lengths = [QUESTION_LENGTH] if _asks(bundle.task) else bundle.lengths
+    if _asks(bundle.task) and (needed := count_ops(bundle.model_path).needed_versions):
+        raise UserError(
+            f"the Task Library's {QUESTION_CLIENT} runs old operators only; received int8 weights that need "
+            + ", ".join(f"{name} version {version}" for name, version in needed.items())
+            + "; pass --runtime=tflite-2.16"
+        )
     with outputs.new_directory(output, KIND, overwrite=overwrite) as folder:
-        for length in bundle.lengths:
+        for length in lengths:
             content = task_file(bundle, length)
             files.write_bytes(folder / f"{bundle.signature(length)}.tflite", content)
             _check_output(bundle, content, length)
@@ -137,12 +177,12 @@ def write_task_files(
     prepared = sum(differing_tokenizations(bundle, texts, prepared=True)) if differing else 0
     if differing:
         log_info(
-            f"warning: MediaPipe tokenizes {differing} of {len(texts)} texts differently than the model, because it "
+            f"warning: the client tokenizes {differing} of {len(texts)} texts differently than the model, because it "
             f"lower-cases ASCII only and keeps accents; {prepared} differ if your app prepares texts as "
             "docs/how-to/mediapipe.md shows"
         )
     return {
-        "files": [os.path.join(output, f"{bundle.signature(length)}.tflite") for length in bundle.lengths],
+        "files": [os.path.join(output, f"{bundle.signature(length)}.tflite") for length in lengths],
         "texts": len(texts),
         "differing": differing,
         "differing_prepared": prepared,
@@ -157,18 +197,25 @@ def task_file(bundle: Bundle, length: int) -> bytes:
       length: one of its lengths.
     """
     assert bundle.task is not None
-    client = CLIENTS[bundle.task.kind]
     model = read_model(bundle.model_path.read_bytes())
     signature = _keep_signature(model, bundle.signature(length))
-    if client.operator:
-        _add_scores(model, signature, client)
+    if _asks(bundle.task):
+        client_name, described = QUESTION_CLIENT, _QUESTION_OUTPUTS
+        indices = {each.name.decode(): each.tensorIndex for each in signature.outputs}
+        model.subgraphs[0].outputs = [indices[output.name] for output in described]
+    else:
+        client = CLIENTS[bundle.task.kind]
+        labels_file = LABELS_FILE if bundle.task.labels else ""
+        client_name, described = client.name, (TensorDescription(client.output, client.description, labels_file),)
+        if client.operator:
+            _add_scores(model, signature, client)
     names = {each.tensorIndex: each.name.decode() for each in signature.inputs}
     add_metadata(
         model,
         name=bundle.task.name or bundle.task.kind,
-        description=f"PocketBERT, {bundle.recipe}, {length} tokens, for MediaPipe's {client.name}.",
+        description=f"PocketBERT, {bundle.recipe}, {length} tokens, for {client_name}.",
         inputs=[_INPUTS[names[index]] for index in model.subgraphs[0].inputs],
-        outputs=[TensorDescription(client.output, client.description, LABELS_FILE if bundle.task.labels else "")],
+        outputs=described,
         vocabulary_file=VOCAB_FILE,
     )
     names_attached = [VOCAB_FILE, *([LABELS_FILE] if bundle.task.labels else [])]
@@ -179,18 +226,13 @@ def task_file(bundle: Bundle, length: int) -> bytes:
 def prepare(text: str) -> str:
     """Changes a text so that MediaPipe tokenizes it as the model does; apps do this before they call MediaPipe.
 
-    Lower-cases all letters, drops accents and control characters, and makes each Unicode space a space, as BERT's
-    tokenizer does. Literal special tokens, such as `[SEP]`, remain text.
+    Lower-cases all letters, drops accents and control characters, and makes tabs, line ends and each Unicode space a
+    space, as BERT's tokenizer does. Literal special tokens, such as `[SEP]`, remain text.
 
     Args:
       text: any text.
     """
-    decomposed = unicodedata.normalize("NFD", text.lower())
-    return "".join(
-        " " if character.isspace() else character
-        for character in decomposed
-        if unicodedata.category(character) != "Mn" and (character.isspace() or not _is_control(character))
-    )
+    return normalized(text, lowercase=True)
 
 
 def differing_tokenizations(bundle: Bundle, texts: Sequence[str], *, prepared: bool = False) -> list[bool]:
@@ -246,10 +288,6 @@ def client_output(bundle: Bundle, answers: Mapping[str, np.ndarray]) -> np.ndarr
     return (tf.nn.softmax if operator == "SOFTMAX" else tf.math.sigmoid)(output).numpy()
 
 
-def _is_control(character: str) -> bool:
-    return unicodedata.category(character).startswith("C") or character == "\ufffd"
-
-
 def _keep_signature(model: schema.ModelT, name: str) -> schema.SignatureDefT:
     """Leaves one signature and its subgraph in the model."""
     signature = next(each for each in model.signatureDefs if each.signatureKey.decode() == name)
@@ -282,7 +320,27 @@ def _check_output(bundle: Bundle, content: bytes, length: int) -> None:
     runner = Interpreter(model_content=content, num_threads=1).get_signature_runner(bundle.signature(length))
     for golden in bundle.goldens:
         if golden.length == length:
-            (received,) = runner(**{name: golden.inputs[name] for name in INPUT_NAMES}).values()
-            worst = float(np.abs(received - client_output(bundle, golden.exported_outputs)).max())
+            answers = runner(**{name: golden.inputs[name] for name in INPUT_NAMES})
+            expected = golden.exported_outputs
+            if not _asks(bundle.task):
+                expected = dict.fromkeys(answers, client_output(bundle, expected))
+            worst = max(float(np.abs(answers[name] - expected[name]).max()) for name in answers)
             if not worst <= _TOLERANCE:
                 raise RuntimeError(f"the file for {length} tokens differs from the bundle by {worst}")
+
+
+def _asks(task: TaskConfig | None) -> bool:
+    """Whether the task is the one of the Task Library's client."""
+    return task is not None and task.kind == "span"
+
+
+def _tokenizer_problems(vocabulary: Vocabulary | None) -> list[str]:
+    if vocabulary is not None and vocabulary.kind != "wordpiece":
+        return [f"the client needs a WordPiece tokenizer; received {vocabulary.kind} ({vocabulary.path.name})"]
+    if vocabulary is not None and not vocabulary.options.lowercase:
+        return ["the client lower-cases all texts; received a cased model"]
+    return []
+
+
+def _raise(problems: list[str], flag: str) -> None:
+    raise_if_any([*problems, f"leave {flag} out"] if problems else [], flag)

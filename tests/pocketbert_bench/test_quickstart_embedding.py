@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import zipfile
 from pathlib import Path
 
 import pytest
 import tiny_finetuning
+from scipy.spatial.distance import cosine
+from scipy.stats import spearmanr
 
+import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data import assets
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
@@ -16,9 +20,9 @@ from pocketbert_bench import results
 from pocketbert_export.bundle import Bundle
 
 
-def test_quickstart_resumes_and_shows_a_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def tiny_quickstart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quickstart of a tiny network on a few sentences."""
     network = tiny_finetuning.write_model(tmp_path / "network", tiny_finetuning.CONFIG.replace(num_layers=2))
     sentences = [dataclasses.replace(tiny_finetuning.examples(count, count), labels=None) for count in (40, 24)]
     monkeypatch.setattr(assets, "fetch_asset", lambda name: network)
@@ -27,6 +31,11 @@ def test_quickstart_resumes_and_shows_a_search(
     monkeypatch.setattr(module, "LENGTHS", (23,))
     method = EmbeddingDistillation(epochs=1, max_length=23, batch_size=10)
     monkeypatch.setattr(module, "PART_DISTILLATION", method)
+
+
+def test_quickstart_resumes_and_shows_a_search(
+    tiny_quickstart: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     flags = ["quickstart", "--task=embedding", f"--output={tmp_path / 'run'}"]
     assert cli.main(flags) == 0
     shown = capsys.readouterr().out
@@ -38,12 +47,36 @@ def test_quickstart_resumes_and_shows_a_search(
     assert scores.keys() == {(role, label) for role in ("teacher", "student") for label in ("model", "dynamic_wi8")}
     task = Bundle.open(tmp_path / "run/bundles/student").task
     assert task is not None and task.embedding is not None and task.embedding.pooling == "mean"
+    for role in ("teacher", "student"):
+        folder = tmp_path / f"run/bundles/{role}-mediapipe"
+        assert f"MediaPipe files of the {role}: {folder}" in shown
+        assert zipfile.ZipFile(folder / "length_23.tflite").namelist() == ["vocab.txt"]
     page = (tmp_path / "run/report/report.html").read_text(encoding="utf-8")
     assert all(query in page for query in module.QUERIES) and "mean cosine" in page
     # A second call trains and measures nothing again.
     monkeypatch.setattr(module, "_latencies", None)
     assert cli.main(flags) == 0
     assert "embedding" in (tmp_path / "run/quickstart.json").read_text()
+
+
+def test_glue_scores_people(tiny_quickstart: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = tiny_finetuning.examples(14, 3).texts
+    pairs = list(zip(texts[0::2], texts[1::2], strict=True))
+    scores = (1.5, 0.2, 4.8, 3.1, 2.2, 5.0, 0.0)
+    tiny_finetuning.write_stsb(tmp_path / "glue", "dev", pairs, scores)
+    flags = ["quickstart", "--task=embedding", f"--glue={tmp_path / 'glue'}", f"--output={tmp_path / 'run'}"]
+    assert cli.main(flags) == 0
+    run = results.read(tmp_path / "run/results.json")
+    found = {(each.model, each.label): each for each in run.accuracies}["teacher", "model"]
+    assert (found.task, found.split, found.examples) == ("stsb", "dev", 7)
+    teacher = pb.from_pretrained(tmp_path / "run/teacher")
+    vectors = [[each["embedding"] for each in teacher.predict(list(side))] for side in zip(*pairs, strict=True)]
+    cosines = [1 - cosine(first, second) for first, second in zip(*vectors, strict=True)]
+    assert found.value == pytest.approx(spearmanr(cosines, scores).statistic, abs=1e-9)
+    assert "7 pairs of STS-B&#39;s dev split" in (tmp_path / "run/report/report.html").read_text(encoding="utf-8")
+    # Another source is another run.
+    assert cli.main(["quickstart", "--task=embedding", f"--output={tmp_path / 'run'}"]) == 2
+    assert "glue" in capsys.readouterr().err
 
 
 def test_glue_is_for_embeddings(capsys: pytest.CaptureFixture[str]) -> None:

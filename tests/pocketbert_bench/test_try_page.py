@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from pocketbert.errors import UserError
 from pocketbert_bench import try_page
 from pocketbert_bench.try_page import tasks_text
 from pocketbert_export.bundle import Bundle
+from pocketbert_export.mediapipe_files import prepare
 
 
 @pytest.fixture(scope="module")
@@ -23,15 +25,22 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return Bundle.open(handmade.write_bundle(tmp_path_factory.mktemp("handmade") / "bundle", handmade.Bag()))
 
 
+def _unavailable(reason: str) -> None:
+    """Skips, or fails where `.ci/run` has installed a browser and npm."""
+    if os.environ.get("POCKETBERT_BROWSER_TEST") == "required":
+        pytest.fail(f"POCKETBERT_BROWSER_TEST=required and {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
 @pytest.fixture(scope="module")
 def browser(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
     """The loaded page. Not every machine can install a browser, or reach npm's packages."""
     if chromium.PROGRAM is None:
-        pytest.skip("Chromium is not installed")
+        _unavailable("Chromium is not installed")
     try:
         tasks_text()
     except UserError as error:
-        pytest.skip(str(error))
+        _unavailable(str(error))
     folder = tmp_path_factory.mktemp("try")
     assert cli.main(["report", f"--try={bundle.directory}", f"--output={folder / 'page'}"]) == 0
     with chromium.served(folder / "page-try") as address:
@@ -89,6 +98,17 @@ def test_page_asks_no_other_host(browser: chromium.Browser) -> None:
     browser.evaluate("fetch('http://127.0.0.2:9/').catch(() => { document.title = 'refused' })")
     browser.wait_for("document.title === 'refused'")
     assert any("Content Security Policy" in each for each in browser.log)
+
+
+def test_page_prepares_texts_as_python_does(browser: chromium.Browser) -> None:
+    # Control characters go, lines end words; not typed, because the keyboard would not send them.
+    text = "\u00c1\x0b1\u2028a\x85\x1f2\ta\u200b\u00ad\ue0005 a6\u0378"
+    browser.evaluate("document.getElementById('time').textContent = ''")
+    browser.evaluate(f"document.getElementById('text').value = {json.dumps(text)}")
+    browser.evaluate("document.getElementById('text').dispatchEvent(new Event('input'))")
+    browser.wait_for("document.getElementById('time').textContent")
+    assert prepare(text) == "a1 a2 a5 a6\u0378"
+    assert browser.evaluate("document.getElementById('tokens').textContent") == "a1 a2 a5 [UNK]"
 
 
 def test_report_needs_results_or_a_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -240,6 +240,31 @@ def test_scores_may_lose_one_examples_worth() -> None:
         assert checks.check_metric("spearman", count, *both, BOUNDS[recipe]).passed is passes
 
 
+@pytest.mark.parametrize(("cosine", "passes"), [(0.9989, False), (0.9991, True)])
+def test_rotated_embeddings_fail(cosine: float, passes: bool) -> None:
+    generator = np.random.default_rng(8)
+    # Orthogonal to the reference; lengths do not matter.
+    reference, other = generator.normal(size=[2, 5, 7])
+    reference /= np.linalg.norm(reference, axis=1, keepdims=True)
+    other -= np.sum(other * reference, axis=1, keepdims=True) * reference
+    other /= np.linalg.norm(other, axis=1, keepdims=True)
+    rotated = cosine * reference + np.sqrt(1 - cosine**2) * other
+    check = checks.check_angles({"embedding": reference}, {"embedding": 3 * rotated}, BOUNDS["dynamic_wi8"])
+    assert check.passed is passes
+    assert check.measured == pytest.approx(cosine, abs=1e-12)
+    assert f"largest angle {np.degrees(np.arccos(cosine)):.2f} degrees" in check.reason
+
+
+def test_angles_are_averaged() -> None:
+    vectors = np.eye(4)
+    half = np.array([*vectors[:2], -vectors[2], vectors[3]])
+    check = checks.check_angles({"embedding": vectors}, {"embedding": half}, BOUNDS["dynamic_wi4"])
+    assert not check.passed and check.measured == 0.5
+    assert not checks.check_angles(
+        {"embedding": vectors}, {"embedding": vectors * np.nan}, BOUNDS["dynamic_wi4"]
+    ).passed
+
+
 def test_padding_must_change_nothing_at_all() -> None:
     assert checks.check_padding({"logits": LOGITS}, {"logits": LOGITS.copy()}).passed
     assert not checks.check_padding({"logits": LOGITS}, {"logits": np.nextafter(LOGITS, np.float32(9))}).passed

@@ -11,6 +11,7 @@ import pytest
 import tiny_finetuning
 import tiny_tasks
 from scipy.spatial.distance import cosine
+from scipy.stats import pearsonr, spearmanr
 
 import pocketbert as pb
 from pocketbert import cli
@@ -98,6 +99,26 @@ def test_recall_counts_found_partners(folder: Path, tmp_path: Path, capsys: pyte
         places.append(sum(nearer))
     assert found == pytest.approx({f"recall_at_{k}": np.mean(np.array(places) < k) for k in (1, 10)})
     assert 0 < found["recall_at_10"] < 1
+
+
+@pytest.mark.parametrize("form", ["model", "bundle"])
+def test_stsb_scores_are_correlations(
+    form: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator = np.random.default_rng(4)
+    pairs = list(zip(TEXTS, TEXTS[1:], strict=False))
+    scores = np.round(generator.uniform(0, 5, len(pairs)), 1)
+    tiny_finetuning.write_stsb(tmp_path / "glue", "dev", pairs, scores)
+    given = [f"--model={folder / form}", "--task=stsb", f"--data={tmp_path / 'glue'}"]
+    assert cli.main(["evaluate", *given]) in (None, 0)
+    (found,) = lines(capsys)
+    model = pb.from_pretrained(folder / "model")
+    vectors = [[each["embedding"] for each in model.predict(list(texts))] for texts in zip(*pairs, strict=True)]
+    cosines = [1 - cosine(first, second) for first, second in zip(*vectors, strict=True)]
+    # Ranks without ties, so the bundle's rounding changes none.
+    expected = {"spearman": spearmanr(cosines, scores).statistic, "pearson": pearsonr(cosines, scores).statistic}
+    assert found["metrics"] == pytest.approx(expected, abs=1e-4)
+    assert found["examples"] == len(pairs)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ from pathlib import Path
 import networks
 import numpy as np
 import pytest
+import tiny_finetuning
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
 from pocketbert import cli
 from pocketbert.configs import TaskConfig, TokenizerConfig
+from pocketbert.data import assets
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert_export.bundle import Bundle
@@ -87,6 +89,8 @@ def test_differing_tokenizations_are_counted(bundle: Bundle) -> None:
     assert differing_tokenizations(bundle, TEXTS) == [False, False, True, True, True]
     assert differing_tokenizations(bundle, TEXTS, prepared=True) == [False, False, False, False, True]
     assert prepare("Gööd\u00a0FİLM\u200b") == "good film"
+    # Control characters go, as in BERT, though Python counts them as spaces.
+    assert prepare("a\x0bb\x85c\x1c d\u2028e") == "abc d e"
 
 
 def test_mediapipe_ids_by_hand(bundle: Bundle) -> None:
@@ -142,7 +146,7 @@ def test_command_writes_beside_the_bundle(
     Path(written["files"][0]).unlink()
 
 
-def test_command_refuses_before_conversion(
+def test_command_skips_files_without_client(
     small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "dev.csv"
@@ -150,12 +154,35 @@ def test_command_refuses_before_conversion(
     arguments = [
         "export",
         f"--model={small_directory}",
+        "--recipe=float32",
+        "--lengths=7",
         f"--output={tmp_path / 'bundle'}",
         f"--file={table}",
         "--pair-column=other",
         "--mediapipe",
     ]
     assert cli.main(arguments) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1 and "received a task on pairs of texts" in message
-    assert not list(tmp_path.glob("bundle*"))
+    captured = capsys.readouterr()
+    assert "mediapipe" not in json.loads(captured.out)
+    (message,) = [line for line in captured.err.splitlines() if line.startswith("pocketbert export:")]
+    assert "TextClassifier takes one text; received a task on pairs of texts (mood)" in message
+    assert f"wrote the bundle and skipped {tmp_path / 'bundle-mediapipe'} (see" in message
+    assert Bundle.open(tmp_path / "bundle").lengths == (7,)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "dev.csv"]
+
+
+def test_command_takes_fetchable_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = tiny_finetuning.write_model(tmp_path / "network", tiny_finetuning.CONFIG.replace(num_layers=1))
+    monkeypatch.setattr(assets, "fetch_asset", lambda name: network)
+    monkeypatch.chdir(tmp_path)
+    flags = ["--recipe=float32", "--lengths=9", "--output=bundle", "--mediapipe"]
+    assert cli.main(["export", "--model=all-minilm", *flags]) == 0
+    assert json.loads(capsys.readouterr().out)["mediapipe"]["files"] == ["bundle-mediapipe/length_9.tflite"]
+    model = schema.ModelT.InitFromPackedBuf(Path("bundle-mediapipe/length_9.tflite").read_bytes(), 0)
+    # The asset's own task: one vector as wide as the encoder.
+    (output,) = model.subgraphs[0].outputs
+    assert model.subgraphs[0].tensors[output].shape.tolist() == [1, tiny_finetuning.CONFIG.hidden_size]
+    assert cli.main(["export", "--model=all-minilmm", *flags]) == 2
+    assert "did you mean 'all-minilm'" in capsys.readouterr().err

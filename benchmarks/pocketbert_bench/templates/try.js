@@ -8,7 +8,8 @@ const WASM = {
 const SPECIAL_TOKENS = 2;
 const MOST_BYTES = 100;
 const WORDS = /[!-/:-@[-`{-~]|\p{P}|[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u{20000}-\u{2a6df}\u{2a700}-\u{2ceaf}\u{2f800}-\u{2fa1f}]/u;
-const SPACE = /[\t\n\r\p{Zs}]/gu;
+const SPACE = /[\t\n\r\p{Z}]/gu;
+const CONTROL = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\ufffd]/gu;
 const element = (id) => document.getElementById(id);
 const show = (id, text) => { element(id).textContent = text; };
 const classifiers = new Map();
@@ -16,7 +17,7 @@ let settings, vocabulary;
 
 // As pocketbert_export.mediapipe_files.prepare.
 function prepare(text) {
-  return text.toLowerCase().normalize("NFD").replace(/\p{Mn}/gu, "").replace(SPACE, " ").replace(/[\p{C}\ufffd]/gu, "");
+  return text.toLowerCase().normalize("NFD").replace(/\p{Mn}/gu, "").replace(SPACE, " ").replace(CONTROL, "");
 }
 
 function wordPieces(word) {

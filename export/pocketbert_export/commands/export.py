@@ -15,14 +15,13 @@ Example:
   pocketbert export --model=runs/topics/model --recipe=static_wi8_ai8 --file=dev.csv --label-column=topics \
     --calibration-file=train.csv --output=static_bundle
   pocketbert export --model=runs/questions/model --lengths=128,384 --file=dev.json --output=answers
-  pocketbert export --model=runs/sst2/model --data=glue --output=bundle --mediapipe
+  pocketbert export --model=all-minilm --output=bundles/minilm --mediapipe
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -84,14 +83,15 @@ class ExportOptions:
     """Input and output of an export.
 
     Attributes:
-      model: model directory with tokenizer files.
+      model: model directory with tokenizer files, or a name that fetch knows.
       output: output folder.
       runtime: oldest runtime to support.
       saved_model: also write a SavedModel to this folder.
       saved_model_inputs: inputs of the SavedModel: ids, for tflite_convert, or text, for TF Serving; its graph then
         has the tokenizer.
       mediapipe: also write one .tflite file per length for MediaPipe Tasks, into a folder beside the output with the
-        name OUTPUT-mediapipe.
+        name OUTPUT-mediapipe; for questions a file for the TFLite Task Library, with --runtime=tflite-2.16. If there is
+        no client for the model, only the bundle is written, and the exit code is 2.
       overwrite: replace the existing output.
     """
 
@@ -123,12 +123,13 @@ def run(options: Options) -> int:
     """Exports; returns 1 if the gate fails."""
     own, made, graph_optimizations = options[ExportOptions], options[ConversionOptions], options[GraphOptimizations]
     from pocketbert.checkpoints.directory import read_directory
+    from pocketbert.data.assets import model_directory, task_of_asset
     from pocketbert.model import from_pretrained
     from pocketbert.outputs import SAVED_MODEL_KIND, check_directory
     from pocketbert_export.convert import write_saved_model
     from pocketbert_export.exporter import as_read, default_examples, export
     from pocketbert_export.graph_optimization import optimize_graph
-    from pocketbert_export.mediapipe_files import KIND, check_client, write_task_files
+    from pocketbert_export.mediapipe_files import KIND, check_files, folder_beside, write_task_files
     from pocketbert_export.serving import check_servable, write_serving_model
     from pocketbert_export.signatures import default_lengths
     from pocketbert_export.verify import GateFailed
@@ -137,16 +138,20 @@ def run(options: Options) -> int:
         raise UserError("--saved-model-inputs=text needs --saved-model, the folder to write; received none")
     if own.saved_model:
         check_directory(own.saved_model, SAVED_MODEL_KIND, overwrite=own.overwrite)
-    found = read_directory(own.model)
-    task = found.tasks[0] if found.tasks else None
+    found = read_directory(model_directory(own.model))
+    task = found.tasks[0] if found.tasks else task_of_asset(own.model)
     lengths = list(made.lengths) or default_lengths(task, found.config.max_position_embeddings)
     if own.saved_model_inputs == "text":
         check_servable(task, found.vocabulary)
     examples = example_options.read(options[ExampleOptions], options[TableOptions], task)
-    mediapipe = f"{os.path.normpath(own.output)}-mediapipe"
+    mediapipe = folder_beside(own.output)
+    skipped = None
     if own.mediapipe:
-        check_client(task, found.vocabulary, has_pairs=examples is not None and examples.has_pairs)
         check_directory(mediapipe, KIND, overwrite=own.overwrite)
+        try:
+            check_files(task, found.vocabulary, lengths, has_pairs=examples is not None and examples.has_pairs)
+        except UserError as error:
+            skipped = error
     try:
         bundle = export(
             own.model,
@@ -187,10 +192,17 @@ def run(options: Options) -> int:
         },
         "activation_range": verification["activation_range"],
     }
-    if own.mediapipe:
-        texts = as_read(task, examples or default_examples(task)).texts
-        summary["mediapipe"] = write_task_files(bundle, mediapipe, texts, overwrite=own.overwrite)
+    if own.mediapipe and not skipped:
+        given = examples or default_examples(task)
+        read = as_read(task, given.first_texts(len(given)))
+        texts = list(dict.fromkeys([*read.texts, *(read.pairs or ())]))
+        try:
+            summary["mediapipe"] = write_task_files(bundle, mediapipe, texts, overwrite=own.overwrite)
+        except UserError as error:
+            skipped = error
     print(json.dumps(summary, indent=2))
+    if skipped:
+        raise UserError(f"{skipped}; wrote the bundle and skipped {mediapipe}")
     return 0
 
 

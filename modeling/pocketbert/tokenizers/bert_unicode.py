@@ -120,6 +120,26 @@ def normalization(
     return _tables(lowercase, lowercase if strip_accents is None else strip_accents, tokenize_chinese_chars)
 
 
+def normalized(text: str, lowercase: bool) -> str:
+    """Normalizes a text without spaces around punctuation and ideographs.
+
+    Args:
+      text: any text.
+      lowercase: lower-case letters, decompose them and drop nonspacing marks, as uncased models do.
+    """
+    tables = normalization(lowercase)
+    found: list[tuple[int, int, int]] = []
+    for code in map(ord, text):
+        for index in range(tables.start[code], tables.start[code] + tables.count[code]):
+            found.append((int(tables.combining[index]), int(tables.code[index]), int(tables.kind[index])))
+            # Marks in canonical order.
+            place = len(found) - 1
+            while place and 0 < found[place][0] < found[place - 1][0]:
+                found[place - 1 : place + 1] = found[place], found[place - 1]
+                place -= 1
+    return "".join(chr(code) for _, code, kind in found if kind != DROPPED)
+
+
 @functools.cache
 def _tables(lowercase: bool, strip_accents: bool, tokenize_chinese_chars: bool) -> Normalization:
     start = np.arange(CODE_POINTS, dtype=np.int32)

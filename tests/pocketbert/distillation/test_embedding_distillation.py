@@ -70,3 +70,23 @@ def test_student_follows_its_teacher(dimensions: int | None, tmp_path: Path) -> 
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     losses = [line["similarities"] for line in lines if "similarities" in line]
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_other_widths_learn_a_map(tmp_path: Path) -> None:
+    config = tiny_finetuning.CONFIG
+    task = TaskConfig(kind="embedding", embedding=EmbeddingConfig(pooling="mean"))
+    start = tiny_finetuning.write_model(tmp_path / "start", config.replace(num_layers=2))
+    teacher = pb.from_pretrained(start, task=task)
+    rows = "".join(f"{text}\t{pair}\n" for text, pair in zip(tiny_tasks.TEXTS, tiny_tasks.TEXTS[5:], strict=False))
+    (tmp_path / "pairs.tsv").write_text(f"text\tpair\n{rows}", encoding="utf-8")
+    narrow = config.replace(hidden_size=18, embedding_size=18, num_attention_heads=2, head_size=9, num_layers=1)
+    student = pb.from_preset(narrow, task, tokenizer=teacher.tokenizer, seed=5)
+    method = EmbeddingDistillation(epochs=12, batch_size=8, learning_rate=2e-3, max_length=19, similarity_weight=0.0)
+    data = pb.data.pairs(tmp_path / "pairs.tsv")
+    found = pb.distill(student, data, tmp_path / "run", teacher=teacher, method=method).model
+    assert len(found.predict(["a film"])[0]["embedding"]) == 18
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    losses = [line["vectors"] for line in lines if "vectors" in line]
+    assert losses[-1] < 0.5 * losses[0]
+    # The map to the teacher's width is not exported.
+    assert found.weights_by_path().keys() == student.weights_by_path().keys()

@@ -1,4 +1,4 @@
-"""Token classification. Oracles: transformers' pipeline rules written out, seqeval, counts by hand."""
+"""Token classification. Oracles: transformers' pipeline rules written out, conlleval's rules, counts by hand."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import oracles.conlleval as conlleval
 import pytest
 import tiny
 import tiny_finetuning
@@ -171,6 +172,25 @@ def test_scores_of_conlleval_by_hand() -> None:
     nothing = [["O"] * len(tags) for tags in gold]
     assert tag_scores(["f1", "accuracy"], gold, nothing) == pytest.approx({"f1": 0, "accuracy": 5 / 9})
     assert tag_scores(["f1"], nothing, nothing) == {"f1": 0} and tag_results(nothing, nothing) == {"by_label": {}}
+
+
+def test_random_tags_score_as_in_conlleval() -> None:
+    generator = np.random.default_rng(6)
+    tags = ["O", *(f"{prefix}-{kind}" for kind in ("A", "B", "C") for prefix in "BI")]
+    for _ in range(60):
+        lengths = generator.integers(1, 13, size=7)
+        # No scheme allows most of them; a third of the tags differs.
+        gold = [[str(tag) for tag in generator.choice(tags, length)] for length in lengths]
+        found = [
+            [tag if generator.random() < 0.67 else str(generator.choice(tags)) for tag in sentence] for sentence in gold
+        ]
+        expected = conlleval.scores(gold, found)
+        everything = expected.pop("")
+        assert tag_scores([*everything], gold, found) == pytest.approx(everything)
+        by_label = tag_results(gold, found)["by_label"]
+        assert by_label.keys() == expected.keys()
+        for kind, values in expected.items():
+            assert {name: by_label[kind][name] for name in values} == pytest.approx(values)
 
 
 def test_two_heads_of_one_name_are_stored(tmp_path: Path) -> None:

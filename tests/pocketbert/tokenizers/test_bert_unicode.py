@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, SPACE, WORD, Normalization, normalization
+from pocketbert.tokenizers.bert_unicode import (
+    CODE_POINTS,
+    DROPPED,
+    ISOLATED,
+    SPACE,
+    WORD,
+    Normalization,
+    normalization,
+    normalized,
+)
 
 SURROGATES = range(0xD800, 0xE000)
 
@@ -99,3 +108,20 @@ def test_known_characters(character: str, uncased: str, cased: str) -> None:
     for lowercase, expected in ((True, uncased), (False, cased)):
         tables = normalization(lowercase)
         assert "".join(chr(code) for code, _ in _entries(tables, ord(character))) == expected
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_texts_are_normalized_like_the_package(lowercase: bool) -> None:
+    from tokenizers import normalizers
+
+    reference = normalizers.BertNormalizer(lowercase=lowercase, handle_chinese_chars=False)
+    texts = [
+        "a\x0bb\x85c\x1fd\td\u2028e\u3000f",
+        "\u00c9COLE\u200b \u0130stanbul \u212bngstr\u00f6m \ufb01n \u6771\u4eac",
+        # Kept marks that change places, with a dropped one between them.
+        "\u302e\u0301\u302a \u1b44\u0327\u0301 \U0001d165\u0327 \u09fe\u0301",
+        "private \ue000, unassigned \u0378",
+        *("".join(map(chr, range(start, start + 256))) for start in range(0, 0x3400, 256)),
+    ]
+    for text in texts:
+        assert normalized(text, lowercase) == reference.normalize_str(text)
