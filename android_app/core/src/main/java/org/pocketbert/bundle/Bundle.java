@@ -256,6 +256,24 @@ public final class Bundle {
     return description.taskKind;
   }
 
+  /** The prompts of an embedding model: name to the text in front of an input; empty for none and for other tasks. */
+  public Map<String, String> prompts() {
+    Map<String, String> none = Collections.emptyMap();
+    return description.embedding == null ? none : Collections.unmodifiableMap(description.embedding.prompts);
+  }
+
+  /** Name of the prompt for texts that select none; null for no prompt. */
+  public String defaultPrompt() {
+    return description.embedding == null ? null : description.embedding.defaultPrompt;
+  }
+
+  /** Maximum sequence length of an input: the longest length, or less if an embedding model was made for less. */
+  public int maxLength() {
+    int longest = description.signatures.lastKey();
+    Integer given = description.embedding == null ? null : description.embedding.maxLength;
+    return given == null ? longest : Math.min(given, longest);
+  }
+
   /** Inputs with the vocabulary's last token only: a model with a shorter embedding table fails on them. */
   public Map<String, int[]> lastPiece(int length) {
     int[] ids = new int[length];

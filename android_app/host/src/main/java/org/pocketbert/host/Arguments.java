@@ -25,6 +25,8 @@ final class Arguments {
         --output=FILE        write a result file for pocketbert report
         --overwrite          replace the result file
         --help               show this text
+
+      java -jar pocketbert-host.jar answer --help: embed texts or find spans with a bundle.
       """;
 
   private static final List<String> WEIGHTS = List.of("trained", "random");
