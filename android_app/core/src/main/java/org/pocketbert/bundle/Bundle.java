@@ -124,13 +124,27 @@ public final class Bundle {
     }
   }
 
+  /** What bundle.json says about a bundle. */
+  public static final class Summary {
+    /** Lengths, ascending. */
+    public final int[] lengths;
+
+    /** See {@link Bundle#taskKind}. */
+    public final String taskKind;
+
+    private Summary(Description description) {
+      lengths = lengths(description);
+      taskKind = description.taskKind;
+    }
+  }
+
   /**
-   * Returns the lengths listed in bundle.json, ascending. It reads no other file, so listing many bundles is fast.
+   * Reads bundle.json and no other file, so listing many bundles is fast.
    *
    * @throws UserError if bundle.json is missing or wrong
    */
-  public static int[] listedLengths(Path path) {
-    return lengths(describe(path));
+  public static Summary summary(Path path) {
+    return new Summary(describe(path));
   }
 
   /**
