@@ -129,6 +129,7 @@ def test_jars_are_mavens() -> None:
         "hamcrest": "org.hamcrest:hamcrest-core:1.3",
         "javacpp": f"org.bytedeco:javacpp:{versions['javacpp']}",
         "javacpp_native": f"org.bytedeco:javacpp:{versions['javacpp']}:{natives[1]}",
+        "jna": f"net.java.dev.jna:jna:{versions['jna']}",
         "junit": f"junit:junit:{versions['junit']}",
         "tflite": f"org.bytedeco:tensorflow-lite:{versions['tflite']}",
         "tflite_native": f"org.bytedeco:tensorflow-lite:{versions['tflite']}:{natives[1]}",

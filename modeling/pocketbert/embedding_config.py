@@ -37,8 +37,12 @@ class EmbeddingConfig:
     default_prompt: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prompts", tuple((str(name), str(text)) for name, text in self.prompts))
         problems = []
+        if isinstance(self.prompts, list | tuple) and all(map(_is_prompt, self.prompts)):
+            object.__setattr__(self, "prompts", tuple((name, text) for name, text in self.prompts))
+        else:
+            problems.append(f"prompts must be pairs of name and text; received {self.prompts!r:.80}")
+            object.__setattr__(self, "prompts", ())
         for name, value, choices in (
             ("pooling", self.pooling, get_args(Pooling)),
             ("dense_activation", self.dense_activation, get_args(DenseActivation)),
@@ -62,6 +66,10 @@ class EmbeddingConfig:
     def prompt(self) -> str:
         """Text of the default prompt; empty for none."""
         return dict(self.prompts).get(self.default_prompt or "", "")
+
+
+def _is_prompt(prompt: object) -> bool:
+    return isinstance(prompt, list | tuple) and len(prompt) == 2 and all(isinstance(part, str) for part in prompt)
 
 
 def embedding_config(given: EmbeddingConfig | Mapping[str, Any] | None) -> EmbeddingConfig:

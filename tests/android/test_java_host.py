@@ -19,16 +19,18 @@ JAR = Path(__file__).parents[2] / "android_app" / "host" / "target" / "pocketber
 RECIPES = ("float32", "float16", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai8_full")
 
 
-def host(*arguments: object) -> subprocess.CompletedProcess[str]:
+def host(*arguments: object, text: str = "") -> subprocess.CompletedProcess[str]:
     if not JAR.is_file():
         pytest.fail("android_app/host/target/pocketbert-host.jar is not there: run make android-test", pytrace=False)
     command = ["java", "-jar", str(JAR), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, input=text, capture_output=True, encoding="utf-8", errors="surrogateescape", timeout=300, check=False
+    )
 
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A tiny network in every recipe, and one that answers questions, a number for each token.
+    """A tiny network in every recipe, and networks with numbers per token and with vectors.
 
     Accents, another script and a cut text are among the golden examples.
     """
@@ -53,10 +55,15 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for recipe in RECIPES:
         given = calibration if recipe.startswith("static") else None
         export(folder / "model", folder / recipe, recipe=recipe, lengths=(9, 17), calibration=given)
-    span = TaskConfig(kind="span", null_threshold=-0.5)
-    pb.from_preset(tiny.BERT, [span], pb.WordPieceTokenizer(vocabulary), seed=6).save_pretrained(folder / "span-model")
-    export(folder / "span-model", folder / "spans", recipe="float32", lengths=(9, 17))
-    return {name: folder / name for name in (*RECIPES, "spans")}
+    others = {
+        "spans": TaskConfig(kind="span", null_threshold=-0.5),
+        "tags": TaskConfig(kind="token_classification", labels=("O", "B-LOC", "I-LOC")),
+        "vectors": TaskConfig(kind="embedding"),
+    }
+    for name, task in others.items():
+        pb.from_preset(tiny.BERT, [task], pb.WordPieceTokenizer(vocabulary), seed=6).save_pretrained(folder / task.kind)
+        export(folder / task.kind, folder / name, recipe="float32", lengths=(9, 17))
+    return {name: folder / name for name in (*RECIPES, *others)}
 
 
 def test_every_recipe_at_every_length(bundles: dict[str, Path], tmp_path: Path) -> None:

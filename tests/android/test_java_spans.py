@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
+from test_java_host import host
 from test_java_tokenizer import awkward  # noqa: F401
 
 import pocketbert as pb
@@ -17,6 +20,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.tagged_texts import split_words
 from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
+from pocketbert.training.config import FinetuneConfig
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import export
 
@@ -91,6 +95,50 @@ def test_spans_equal_those_of_python(scheme: str, java: Any, tmp_path: Path) -> 
     random = np.random.default_rng(3)
     texts = [" ".join(random.choice([*WORDS[:2], *WORDS[4:7], *WORDS[9:]], count)) for count in range(1, 60)]
     assert assert_equal(java, bundle, tmp_path, [*TEXTS, *texts]) > 50
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A bundle of a network that was fine-tuned on a CoNLL file."""
+    folder = tmp_path_factory.mktemp("trained")
+    people, places = ("ada", "grace", "zoë"), ("new york", "zürich", "東 京")
+    random, sentences = np.random.default_rng(3), []
+    for person, place in itertools.product(people, places * 12):
+        town = [f"{word}\t{'I' if index else 'B'}-LOC" for index, word in enumerate(place.split())]
+        start = [f"{person}\tB-PER", "lives\tO", "in\tO"] if random.random() < 0.7 else ["cafe\tO", "of\tO"]
+        # Other words ahead, so that names are learned and not positions.
+        others = [f"{word}\tO" for word in random.choice(["the", "!", ",", ".", "🙂", "in"], 7)]
+        sentences.append("\n".join([*others[: random.integers(6)], *start, *town, others[-1]]))
+    (folder / "train.conll").write_text("\n\n".join(sentences) + "\n", encoding="utf-8")
+    words = "ada grace zoe new york zur ##ich 東 京 lives in the cafe of ! 🙂 , .".split()
+    vocabulary = folder / "vocab.txt"
+    unused = [f"[unused{number}]" for number in range(tiny.BERT.vocab_size - len(words) - len(SPECIAL_TOKENS))]
+    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *words, *unused]) + "\n", encoding="utf-8")
+    bare = pb.from_preset(tiny.BERT.replace(num_layers=1), tokenizer=pb.WordPieceTokenizer(vocabulary), seed=7)
+    data = pb.data.tagged(folder / "train.conll", dev=folder / "train.conll")
+    config = FinetuneConfig(epochs=6, learning_rate=3e-3, batch_size=8, max_length=17)
+    run = pb.finetune(bare, data, folder / "run", config=config)
+    return pb.export(run.model, folder / "bundle", recipe="dynamic_wi8", lengths=(9, 17), examples=data)
+
+
+def test_trained_bundle_finds_the_same_spans(trained: Bundle) -> None:
+    long = " ".join(["Ada lives in New York ,", "the cafe of Zürich !", "🙂 Zoë lives in 東京 ."] * 4)
+    texts = ["🙂🙂 Zoë lives in 東京!", "The  cafe of\u00a0Zürich!", long, "Grace", "...", "🙂"]
+    texts += [unicodedata.normalize("NFD", text) for text in texts]
+    done = host("answer", trained.directory, text="".join(json.dumps({"text": text}) + "\n" for text in texts))
+    assert done.returncode == 0, done.stderr
+    labels = set()
+    for text, line, theirs in zip(texts, done.stdout.splitlines(), trained.predict(texts), strict=True):
+        ours = json.loads(line)
+        assert ours["text"] == text
+        for one, other in zip(ours["spans"], theirs["spans"], strict=True):
+            # int8: two releases of the kernels may round a value to another step.
+            assert one.pop("probability") == pytest.approx(other.pop("probability"), abs=0.02)
+            assert one == other, ascii(text)
+            assert text[one["start"] : one["end"]] == one["text"]
+            labels.add((unicodedata.normalize("NFC", one["text"]), one["label"]))
+    # It has learned its training file: these are right, not only equal.
+    assert {("Zoë", "PER"), ("Ada", "PER"), ("New York", "LOC"), ("Zürich", "LOC"), ("東京", "LOC")} <= labels
 
 
 def test_words_equal_those_of_python(java: Any, tmp_path: Path, awkward: Any) -> None:  # noqa: F811

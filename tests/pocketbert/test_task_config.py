@@ -41,3 +41,9 @@ def test_list_of_labels_becomes_tuple() -> None:
 def test_labels_that_get_mixed_up_are_refused(labels: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         TaskConfig(kind="classification", labels=labels)
+
+
+@pytest.mark.parametrize("prompts", ["query", 1, [["query", "a", "b"]], [["query", 1]], ["ab"]])
+def test_malformed_prompts_are_refused(prompts: Any) -> None:
+    with pytest.raises(UserError, match="prompts must be pairs of name and text; received"):
+        TaskConfig(kind="embedding", embedding={"prompts": prompts})  # type: ignore[arg-type]

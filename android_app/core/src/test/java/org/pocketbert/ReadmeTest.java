@@ -7,13 +7,15 @@ import java.net.URISyntaxException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
-import java.util.HashMap;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import org.junit.Test;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.LabelledSpan;
+import org.pocketbert.bundle.SentenceEmbedder;
 import org.pocketbert.bundle.SpanFinder;
+import org.pocketbert.engine.BundleEngines;
 import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.TfLiteEngine;
 import org.pocketbert.tokenizer.ByteBpeTokenizer;
@@ -78,17 +80,36 @@ public class ReadmeTest {
   }
 
   @Test
-  public void spansNeedTokenClassification() throws Exception {
+  public void vectorsNeedEmbeddings() throws Exception {
     Bundle bundle = Bundle.open(bundleFolder());
-    String text = "Ada met Grace in New York.";
-    Map<Integer, Engine> engines = new HashMap<>();
+    List<String> documents = Arrays.asList("Reset a password", "Find a shop");
     assertThrows(
         UserError.class,
         () -> {
-          SpanFinder finder = new SpanFinder(bundle);
-          List<LabelledSpan> spans =
-              finder.find(text, inputs -> engines.get(inputs.length()).run(inputs.byName()).get(SpanFinder.OUTPUT));
-          spans.clear();
+          try (BundleEngines engines = new BundleEngines(bundle, 2)) {
+            SentenceEmbedder embedder = new SentenceEmbedder(bundle, engines);
+            List<float[]> vectors = new ArrayList<>();
+            for (String document : documents) {
+              vectors.add(embedder.embed(document));
+            }
+            float[] query = embedder.embed("How do I reset my password?");
+            int nearest = SentenceEmbedder.search(query, vectors, 3)[0];
+            double similarity = SentenceEmbedder.cosine(query, vectors.get(nearest));
+            assertEquals(1, similarity, 1);
+          }
+        });
+  }
+
+  @Test
+  public void spansNeedTokenClassification() throws Exception {
+    Bundle bundle = Bundle.open(bundleFolder());
+    assertThrows(
+        UserError.class,
+        () -> {
+          try (BundleEngines engines = new BundleEngines(bundle, 2)) {
+            List<LabelledSpan> spans = new SpanFinder(bundle, engines).find("Ada met Grace in New York.");
+            spans.clear();
+          }
         });
   }
 }

@@ -159,9 +159,25 @@ public final class MainActivity extends Activity {
     runButton.setEnabled(entry.problem == null);
     if (entry.problem == null) {
       lengthSpinner.setSelection(lengthPlace);
-      statusText.setText(failure == null ? getString(R.string.ready) : failure);
+      statusText.setText(task(entry.taskKind) + "\n" + (failure == null ? getString(R.string.ready) : failure));
     } else {
       statusText.setText(getString(R.string.broken_bundle, entry.problem));
+    }
+  }
+
+  /** Names the task, and what one call does where this is not one text. */
+  private String task(String kind) {
+    if (kind == null) {
+      return getString(R.string.no_task);
+    }
+    String name = getString(R.string.task, kind.replace('_', ' '));
+    switch (kind) {
+      case "embedding":
+        return name + " " + getString(R.string.embeds);
+      case "token_classification":
+        return name + " " + getString(R.string.labels_tokens);
+      default:
+        return name;
     }
   }
 

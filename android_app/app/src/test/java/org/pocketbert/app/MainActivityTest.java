@@ -26,6 +26,7 @@ import java.util.Map;
 import org.junit.Test;
 import org.junit.runner.RunWith;
 import org.pocketbert.benchmark.ResultFile;
+import org.pocketbert.json.Json;
 import org.robolectric.Robolectric;
 import org.robolectric.RobolectricTestRunner;
 import org.robolectric.android.controller.ActivityController;
@@ -105,7 +106,7 @@ public class MainActivityTest {
     Phone.push("a");
     Phone.push("tiny");
     Activity activity = open().get();
-    assertEquals(activity.getString(R.string.ready), text(activity, R.id.status));
+    assertEquals("Task: classification.\n" + activity.getString(R.string.ready), text(activity, R.id.status));
     choose(activity, R.id.bundle, "tiny");
     choose(activity, R.id.length, 9);
     choose(activity, R.id.threads, 2);
@@ -117,6 +118,51 @@ public class MainActivityTest {
     assertEquals(9, started.getIntExtra("length", 0));
     assertEquals(2, started.getIntExtra("threads", 0));
     assertEquals(4, started.getExtras().size());
+  }
+
+  @SuppressWarnings("unchecked")
+  private static void pushWithTask(String name, Map<String, Object> task) throws IOException {
+    Path path = Phone.push(name).resolve("bundle.json");
+    String text = new String(Files.readAllBytes(path), StandardCharsets.UTF_8);
+    Map<String, Object> description = new LinkedHashMap<>((Map<String, Object>) Json.parse(text));
+    description.put("task", task);
+    Files.write(path, Json.write(description).getBytes(StandardCharsets.US_ASCII));
+  }
+
+  @Test
+  public void taskOfTheBundleIsShown() throws Exception {
+    Map<String, Object> options = new HashMap<>();
+    options.put("pooling", "mean");
+    options.put("normalize", true);
+    options.put("dimensions", null);
+    options.put("dense_bias", true);
+    options.put("dense_activation", "tanh");
+    options.put("max_length", null);
+    options.put("prompts", new ArrayList<>());
+    options.put("default_prompt", null);
+    Map<String, Object> embedding = new HashMap<>();
+    embedding.put("kind", "embedding");
+    embedding.put("name", "");
+    embedding.put("labels", new ArrayList<>());
+    embedding.put("embedding", options);
+    pushWithTask("a", embedding);
+    Map<String, Object> tags = new HashMap<>();
+    tags.put("kind", "token_classification");
+    tags.put("name", "");
+    tags.put("labels", Arrays.asList("O", "B-LOC"));
+    pushWithTask("b", tags);
+    pushWithTask("c", null);
+    Activity activity = open().get();
+    String ready = "\n" + activity.getString(R.string.ready);
+    assertEquals(
+        "Task: embedding. One call embeds one text. Longer texts are truncated." + ready,
+        text(activity, R.id.status));
+    choose(activity, R.id.bundle, "b");
+    assertEquals(
+        "Task: token classification. One call labels one window. Longer texts need several calls." + ready,
+        text(activity, R.id.status));
+    choose(activity, R.id.bundle, "c");
+    assertEquals("Task: none, a bare encoder." + ready, text(activity, R.id.status));
   }
 
   @Test
@@ -210,10 +256,10 @@ public class MainActivityTest {
     MainActivity activity = controller.get();
     activity.onActivityResult(1, Activity.RESULT_OK, new Intent().putExtra("reason", "It was hot."));
     controller.pause().resume();
-    Phone.await(() -> text(activity, R.id.status).equals("Not measured: It was hot."));
+    Phone.await(() -> text(activity, R.id.status).endsWith("\nNot measured: It was hot."));
     activity.onActivityResult(1, Activity.RESULT_CANCELED, null);
     controller.pause().resume();
-    Phone.await(() -> text(activity, R.id.status).startsWith("The measurement ended without a result"));
+    Phone.await(() -> text(activity, R.id.status).contains("\nThe measurement ended without a result"));
   }
 
   @Test

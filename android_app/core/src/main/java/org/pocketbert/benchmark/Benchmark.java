@@ -100,6 +100,7 @@ public final class Benchmark {
       }
       check.run(engine, goldens);
       result.put("golden", check.toJson());
+      result.put("resident_memory_bytes", ProcessMemory.residentBytes());
       if (check.problem() != null) {
         return check.problem();
       }

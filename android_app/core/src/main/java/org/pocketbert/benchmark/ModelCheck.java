@@ -20,6 +20,9 @@ final class ModelCheck {
   // Largest and root mean square difference; pocketbert_export.bounds derives them.
   private static final Map<String, double[]> BOUNDS = bounds();
 
+  // As in checks.py: the scale of centred scores and vectors is at least a quarter of their size.
+  private static final double LEAST_SCALE = 0.25;
+
   private final List<Golden> goldens;
   private final int labels;
   private double largest;
@@ -51,10 +54,15 @@ final class ModelCheck {
   static String problem(Bundle bundle) {
     double[] most = BOUNDS.get(bundle.recipe());
     ModelCheck check = new ModelCheck(bundle.goldens(), bundle.labels().size());
+    boolean hasVectors = "embedding".equals(bundle.taskKind());
     for (String output : check.goldens.get(0).outputs.keySet()) {
+      if (hasVectors) {
+        check.compareVectors(output, false);
+        check.compareVectors(output, true);
+        continue;
+      }
       check.compare(output, Centre.NONE, 0);
-      // As in checks.py: the scale of scores is at least a quarter of their size.
-      check.compare(output, Centre.of(bundle.taskKind()), "regression".equals(bundle.taskKind()) ? 0.25 : 0);
+      check.compare(output, Centre.of(bundle.taskKind()), "regression".equals(bundle.taskKind()) ? LEAST_SCALE : 0);
     }
     if (check.largest <= most[0] && check.rootMeanSquare <= most[1]) {
       return null;
@@ -108,10 +116,54 @@ final class ModelCheck {
       }
       count += end;
     }
-    double scale = squares == 0 ? 1 : Math.sqrt(squares / count);
-    scale = Math.max(scale, floor * Math.sqrt(squaresAsTheyAre / count));
+    double scale = Math.max(root(squares, count), floor * root(squaresAsTheyAre, count));
     largest = Math.max(largest, most / scale);
     rootMeanSquare = Math.max(rootMeanSquare, Math.sqrt(squaredDifferences / count) / scale);
+  }
+
+  /**
+   * Compares vectors. Each text counts with the root mean square over its features, because one feature has no meaning
+   * alone.
+   *
+   * @param centred whether to subtract the mean over the texts, because only differences between texts matter
+   */
+  private void compareVectors(String output, boolean centred) {
+    int size = goldens.get(0).outputs.get(output).limit();
+    double[] shift = new double[size];
+    double[] answerShift = new double[size];
+    for (int i = 0; centred && i < size; i++) {
+      for (Golden golden : goldens) {
+        shift[i] += golden.outputs.get(output).get(i) / (double) goldens.size();
+        answerShift[i] += golden.exportedOutputs.get(output).get(i) / (double) goldens.size();
+      }
+    }
+    double squares = 0;
+    double squaresAsTheyAre = 0;
+    double squaredDifferences = 0;
+    double most = 0;
+    for (Golden golden : goldens) {
+      FloatBuffer reference = golden.outputs.get(output);
+      FloatBuffer answer = golden.exportedOutputs.get(output);
+      double ofText = 0;
+      for (int i = 0; i < size; i++) {
+        double value = reference.get(i) - shift[i];
+        double difference = answer.get(i) - answerShift[i] - value;
+        squares += value * value;
+        squaresAsTheyAre += (double) reference.get(i) * reference.get(i);
+        ofText += difference * difference;
+      }
+      squaredDifferences += ofText;
+      most = Math.max(most, Math.sqrt(ofText / size));
+    }
+    long count = (long) size * goldens.size();
+    double scale = Math.max(root(squares, count), LEAST_SCALE * root(squaresAsTheyAre, count));
+    largest = Math.max(largest, most / scale);
+    rootMeanSquare = Math.max(rootMeanSquare, Math.sqrt(squaredDifferences / count) / scale);
+  }
+
+  /** Root mean square; 1 if all values are 0. */
+  private static double root(double squares, long count) {
+    return squares == 0 ? 1 : Math.sqrt(squares / count);
   }
 
   /** Returns the means of the float model's and of the file's outputs. */

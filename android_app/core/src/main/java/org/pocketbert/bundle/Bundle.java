@@ -124,13 +124,27 @@ public final class Bundle {
     }
   }
 
+  /** What bundle.json says about a bundle. */
+  public static final class Summary {
+    /** Lengths, ascending. */
+    public final int[] lengths;
+
+    /** See {@link Bundle#taskKind}. */
+    public final String taskKind;
+
+    private Summary(Description description) {
+      lengths = lengths(description);
+      taskKind = description.taskKind;
+    }
+  }
+
   /**
-   * Returns the lengths listed in bundle.json, ascending. It reads no other file, so listing many bundles is fast.
+   * Reads bundle.json and no other file, so listing many bundles is fast.
    *
    * @throws UserError if bundle.json is missing or wrong
    */
-  public static int[] listedLengths(Path path) {
-    return lengths(describe(path));
+  public static Summary summary(Path path) {
+    return new Summary(describe(path));
   }
 
   /**
@@ -254,6 +268,24 @@ public final class Bundle {
   /** The task in bundle.json: classification, …; null for an encoder without a task. */
   public String taskKind() {
     return description.taskKind;
+  }
+
+  /** The prompts of an embedding model: name to the text in front of an input; empty for none and for other tasks. */
+  public Map<String, String> prompts() {
+    Map<String, String> none = Collections.emptyMap();
+    return description.embedding == null ? none : Collections.unmodifiableMap(description.embedding.prompts);
+  }
+
+  /** Name of the prompt for texts that select none; null for no prompt. */
+  public String defaultPrompt() {
+    return description.embedding == null ? null : description.embedding.defaultPrompt;
+  }
+
+  /** Maximum sequence length of an input: the longest length, or less if an embedding model was made for less. */
+  public int maxLength() {
+    int longest = description.signatures.lastKey();
+    Integer given = description.embedding == null ? null : description.embedding.maxLength;
+    return given == null ? longest : Math.min(given, longest);
   }
 
   /** Inputs with the vocabulary's last token only: a model with a shorter embedding table fails on them. */

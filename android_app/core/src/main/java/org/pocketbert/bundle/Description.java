@@ -62,6 +62,9 @@ final class Description {
   /** Null for an encoder without a task. */
   final String taskKind;
 
+  /** Null for other tasks. */
+  final EmbeddingOptions embedding;
+
   final String recipe;
   final TokenizerKind tokenizerKind;
 
@@ -126,8 +129,9 @@ final class Description {
       labels.addAll(task.strings("labels"));
       checkLabels(problems);
       task.numberIfPresent("null_threshold");
-      // Pooling and normalization are in the graph.
-      task.objectIfPresent("embedding");
+    }
+    embedding = SentenceEmbedder.KIND.equals(taskKind) ? new EmbeddingOptions(task.object("embedding"), problems) : null;
+    if (task != null) {
       task.close();
     }
     for (Fields signature : fields.objects("signatures")) {

@@ -119,6 +119,11 @@ final class Fields {
     return Boolean.TRUE.equals(value);
   }
 
+  /** A whole number from 1 to 2^53, or null. */
+  Long countOrNull(String name) {
+    return take(name) == null && members.containsKey(name) ? null : Long.valueOf(count(name));
+  }
+
   /** A whole number from 1 to 2^53. */
   long count(String name) {
     Object value = take(name);

@@ -16,37 +16,26 @@ import org.pocketbert.tokenizer.Tokens;
  * <p>It is thread-safe if the network is.
  */
 public final class SpanFinder {
-  /** The output that {@link Network} returns. */
+  /** The output that the network must return: one number per token and label. */
   public static final String OUTPUT = "token_logits";
 
   private static final String KIND = "token_classification";
   private static final String OUTSIDE = "O";
   private static final int SPECIAL_TOKENS = 2;
 
+  private final TaskNetwork network;
   private final Tokenizer tokenizer;
   private final int[] lengths;
   private final char[] prefixes;
   private final String[] types;
-
-  /** Runs the bundle's model. */
-  public interface Network {
-    /**
-     * Runs the signature of the inputs' length.
-     *
-     * @return {@code token_logits}, one number per token and label
-     */
-    float[] tokenLogits(ModelInputs inputs);
-  }
 
   /**
    * Creates a finder.
    *
    * @throws UserError if the bundle has another task
    */
-  public SpanFinder(Bundle bundle) {
-    if (!KIND.equals(bundle.taskKind())) {
-      throw new UserError("spans need a bundle for " + KIND + "; " + bundle.name() + " is for " + bundle.taskKind());
-    }
+  public SpanFinder(Bundle bundle, Network network) {
+    this.network = new TaskNetwork(bundle, KIND, "spans", network, OUTPUT);
     tokenizer = bundle.tokenizer();
     lengths = bundle.lengths();
     List<String> labels = bundle.labels();
@@ -62,7 +51,7 @@ public final class SpanFinder {
   }
 
   /** Returns the spans of a text, in order. Its windows are as long as the bundle's longest length. */
-  public List<LabelledSpan> find(String text, Network network) {
+  public List<LabelledSpan> find(String text) {
     TextWords words = TextWords.split(text);
     Tokens tokens = tokenizer.tokenize(text);
     int room = lengths[lengths.length - 1] - SPECIAL_TOKENS;
@@ -77,7 +66,7 @@ public final class SpanFinder {
       int begin = window * step;
       int end = Math.min(begin + room, tokens.ids.length);
       ModelInputs inputs = tokenizer.window(tokens, begin, end, lengths);
-      float[] logits = network.tokenLogits(inputs);
+      float[] logits = network.run(inputs);
       if (logits.length != inputs.length() * types.length) {
         throw new UserError(
             "a network must return " + inputs.length() * types.length + " numbers for " + OUTPUT + "; received "

@@ -42,9 +42,13 @@ public final class BundleStore {
     /** Why it is unusable; null if no problem is known. */
     public final String problem;
 
-    private Entry(String name, int[] lengths, String problem) {
+    /** The task in bundle.json; null without a task or with a problem. */
+    public final String taskKind;
+
+    private Entry(String name, int[] lengths, String taskKind, String problem) {
       this.name = name;
       this.lengths = lengths;
+      this.taskKind = taskKind;
       this.problem = problem;
     }
   }
@@ -125,12 +129,13 @@ public final class BundleStore {
 
   private static Entry entry(String name, Path bundle) {
     try {
-      return new Entry(name, Bundle.listedLengths(bundle), null);
+      Bundle.Summary summary = Bundle.summary(bundle);
+      return new Entry(name, summary.lengths, summary.taskKind, null);
     } catch (UserError error) {
-      return new Entry(name, new int[0], plain(error, bundle, name));
+      return new Entry(name, new int[0], null, plain(error, bundle, name));
     } catch (RuntimeException | OutOfMemoryError | StackOverflowError error) {
       // One bad folder must not hide the others.
-      return new Entry(name, new int[0], "bundle " + name + " must be readable; received " + error + "; remove it");
+      return new Entry(name, new int[0], null, "bundle " + name + " must be readable; received " + error + "; remove it");
     }
   }
 

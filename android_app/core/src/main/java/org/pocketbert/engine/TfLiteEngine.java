@@ -16,11 +16,13 @@ import org.bytedeco.javacpp.IntPointer;
 import org.bytedeco.javacpp.Pointer;
 import org.bytedeco.javacpp.PointerPointer;
 import org.bytedeco.tensorflowlite.BuiltinOpResolver;
+import org.bytedeco.tensorflowlite.BuiltinOpResolverWithoutDefaultDelegates;
 import org.bytedeco.tensorflowlite.FlatBufferModel;
 import org.bytedeco.tensorflowlite.Interpreter;
 import org.bytedeco.tensorflowlite.InterpreterBuilder;
 import org.bytedeco.tensorflowlite.SignatureRunner;
 import org.bytedeco.tensorflowlite.Subgraph;
+import org.bytedeco.tensorflowlite.TfLiteDelegate;
 import org.bytedeco.tensorflowlite.TfLiteIntArray;
 import org.bytedeco.tensorflowlite.TfLiteRegistration;
 import org.bytedeco.tensorflowlite.TfLiteTensor;
@@ -37,7 +39,8 @@ public final class TfLiteEngine implements Engine {
 
   private final BytePointer bytes;
   private final FlatBufferModel model;
-  private final BuiltinOpResolver resolver = new BuiltinOpResolver();
+  private final BuiltinOpResolver resolver;
+  private final TfLiteDelegate delegate;
   private final Interpreter interpreter = new Interpreter((Pointer) null);
   private final SignatureRunner runner;
   private final List<String> inputNames;
@@ -53,6 +56,21 @@ public final class TfLiteEngine implements Engine {
    * @throws EngineException if the bytes are not a model, the runtime lacks an operator, or the signature is missing
    */
   public TfLiteEngine(ByteBuffer content, String signature, int threads) {
+    this(content, signature, threads, null);
+  }
+
+  /**
+   * Opens a signature.
+   *
+   * @param content the model's bytes, a direct buffer; it must not change while the engine is open
+   * @param signature its name
+   * @param threads the runtime's threads
+   * @param delegate replaces the runtime's own XNNPACK, and is closed after the engine; null for none
+   * @throws EngineException if the bytes are not a model, the runtime lacks an operator, or the signature is missing
+   */
+  public TfLiteEngine(ByteBuffer content, String signature, int threads, TfLiteDelegate delegate) {
+    this.delegate = delegate;
+    resolver = delegate == null ? new BuiltinOpResolver() : new BuiltinOpResolverWithoutDefaultDelegates();
     if (!content.isDirect()) {
       throw new IllegalArgumentException("the model must be in a direct buffer; the runtime reads it in place");
     }
@@ -64,6 +82,9 @@ public final class TfLiteEngine implements Engine {
       }
       try (InterpreterBuilder builder = new InterpreterBuilder(model, resolver)) {
         check("set the number of threads", builder.SetNumThreads(threads));
+        if (delegate != null) {
+          builder.AddDelegate(delegate);
+        }
         check("build the interpreter", builder.apply(interpreter));
       }
       runner = interpreter.GetSignatureRunner(signature);
@@ -148,6 +169,9 @@ public final class TfLiteEngine implements Engine {
   @Override
   public void close() {
     interpreter.close();
+    if (delegate != null) {
+      delegate.close();
+    }
     resolver.close();
     if (model != null) {
       model.close();

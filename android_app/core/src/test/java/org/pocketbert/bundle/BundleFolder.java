@@ -89,6 +89,24 @@ public final class BundleFolder {
     }
   }
 
+  /** Turns it into a bundle for embeddings; call {@link #write} afterwards. */
+  public void embed(float[]... vectors) {
+    description.put("outputs", Arrays.asList(object("name", "embedding", "dtype", "float32")));
+    Map<String, Object> options =
+        object(
+            "pooling", "mean", "normalize", true, "dimensions", null, "dense_bias", true, "dense_activation", "tanh",
+            "max_length", null, "prompts", new ArrayList<>(), "default_prompt", null);
+    description.put("task", object("kind", "embedding", "name", "", "labels", new ArrayList<>(), "embedding", options));
+    part("files").remove("labels.txt");
+    description.put("goldens", new ArrayList<>(Collections.nCopies(vectors.length, golden())));
+    answers.clear();
+    for (int i = 0; i < vectors.length; i++) {
+      for (String kind : new String[] {"outputs", "exported_outputs"}) {
+        answers.put(i + "/" + kind + "/embedding", new Answer(new int[] {1, vectors[i].length}, vectors[i].clone()));
+      }
+    }
+  }
+
   /** Keeps length 7 only, for the GPU. */
   public void keepOneLength() throws IOException {
     description.put("signatures", Arrays.asList(object("name", "length_7", "length", 7)));

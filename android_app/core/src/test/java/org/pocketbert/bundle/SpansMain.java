@@ -5,6 +5,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -21,26 +22,25 @@ public final class SpansMain {
   private SpansMain() {}
 
   public static void main(String[] arguments) throws IOException {
-    SpanFinder finder = new SpanFinder(Bundle.open(Paths.get(arguments[0])));
+    Bundle bundle = Bundle.open(Paths.get(arguments[0]));
     List<String> answers = new ArrayList<>();
     for (String line : Files.readAllLines(Paths.get(arguments[1]), StandardCharsets.UTF_8)) {
       Map<?, ?> row = (Map<?, ?>) Json.parse(line);
       Iterator<?> windows = ((List<?>) row.get("windows")).iterator();
       List<Object> spans = new ArrayList<>();
-      for (LabelledSpan span :
-          finder.find(
-              (String) row.get("text"),
-              inputs -> {
-                Map<?, ?> window = (Map<?, ?>) windows.next();
-                List<Long> ids = new ArrayList<>();
-                for (int id : inputs.wordIds) {
-                  ids.add((long) id);
-                }
-                if (!ids.equals(window.get("ids"))) {
-                  throw new AssertionError("the ids are " + ids + " instead of " + window.get("ids"));
-                }
-                return floats((List<?>) window.get("logits"));
-              })) {
+      Network network =
+          inputs -> {
+            Map<?, ?> window = (Map<?, ?>) windows.next();
+            List<Long> ids = new ArrayList<>();
+            for (int id : inputs.wordIds) {
+              ids.add((long) id);
+            }
+            if (!ids.equals(window.get("ids"))) {
+              throw new AssertionError("the ids are " + ids + " instead of " + window.get("ids"));
+            }
+            return Collections.singletonMap(SpanFinder.OUTPUT, floats((List<?>) window.get("logits")));
+          };
+      for (LabelledSpan span : new SpanFinder(bundle, network).find((String) row.get("text"))) {
         Map<String, Object> found = new LinkedHashMap<>();
         found.put("text", span.text);
         found.put("label", span.label);

@@ -58,6 +58,7 @@ public class BundleStoreTest {
     assertEquals("a", entries.get(0).name);
     assertEquals("bundle a: bundle.json must be there; it is missing; export it again", entries.get(0).problem);
     assertArrayEquals(new int[] {4, 7}, entries.get(1).lengths);
+    assertEquals("classification", entries.get(1).taskKind);
     assertNull(entries.get(1).problem);
   }
 

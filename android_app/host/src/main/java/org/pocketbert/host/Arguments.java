@@ -22,9 +22,12 @@ final class Arguments {
         --threads=1,2        thread counts (default: 1)
         --name=NAME          the network's name (default: the bundle folder's name)
         --weights=random     whether the weights are trained or random (default: unknown)
+        --weight-cache=DIR   folder of XNNPACK's weight caches, kept for later runs (default: pack weights again)
         --output=FILE        write a result file for pocketbert report
         --overwrite          replace the result file
         --help               show this text
+
+      java -jar pocketbert-host.jar answer --help: embed texts or find spans with a bundle.
       """;
 
   private static final List<String> WEIGHTS = List.of("trained", "random");
@@ -33,6 +36,8 @@ final class Arguments {
   final boolean help;
   final boolean overwrite;
   final Path output;
+  /** Null if not given. */
+  final Path weightCache;
   /** Null if not given. */
   final String name;
   /** Null if not given. */
@@ -52,6 +57,7 @@ final class Arguments {
     boolean needsHelp = false;
     boolean mayReplace = false;
     Path file = null;
+    Path caches = null;
     String network = null;
     String origin = null;
     List<Integer> tokens = List.of();
@@ -64,6 +70,8 @@ final class Arguments {
         mayReplace = true;
       } else if (word.startsWith("--output=") && !value.isEmpty()) {
         file = Path.of(value);
+      } else if (word.startsWith("--weight-cache=") && !value.isEmpty()) {
+        caches = Path.of(value);
       } else if (word.startsWith("--name=") && !value.isEmpty()) {
         network = value;
       } else if (word.startsWith("--weights=")) {
@@ -74,8 +82,8 @@ final class Arguments {
         numbers = numbers("--threads", value, problems);
       } else if (word.startsWith("-")) {
         problems.add(
-            "a flag must be one of --lengths=, --threads=, --name=, --weights=, --output=, --overwrite, --help; received "
-                + word);
+            "a flag must be one of --lengths=, --threads=, --name=, --weights=, --weight-cache=, --output=, --overwrite, "
+                + "--help; received " + word);
       } else {
         bundles.add(Path.of(word));
       }
@@ -83,6 +91,7 @@ final class Arguments {
     help = needsHelp;
     overwrite = mayReplace;
     output = file;
+    weightCache = caches;
     name = network;
     weights = origin;
     lengths = tokens;

@@ -26,6 +26,7 @@ import org.pocketbert.json.Json;
  */
 public final class Main {
   private static final long SECONDS_TO_ANSWER = 300;
+  private static final int BUNDLE_ARGUMENT = 1;
 
   private record Job(int place, Configuration configuration, List<String> arguments) {}
 
@@ -34,6 +35,10 @@ public final class Main {
   /** Exit codes: 0, 1 if a configuration failed, 2 for bad input. */
   public static void main(String[] words) throws IOException, InterruptedException {
     try {
+      if (words.length > 0 && words[0].equals(Answers.COMMAND)) {
+        Answers.run(List.of(words).subList(1, words.length), System.in, System.out);
+        System.exit(0);
+      }
       System.exit(run(new Arguments(words)));
     } catch (UserError error) {
       System.err.println(error.getMessage());
@@ -49,12 +54,13 @@ public final class Main {
     long started = System.currentTimeMillis();
     Map<String, Object> machine = HostMachine.describe();
     List<Job> jobs = jobs(arguments);
+    Map<Configuration, Path> caches = caches(arguments.weightCache, jobs);
     List<Map<String, Object>> measurements = new ArrayList<>(Collections.nCopies(jobs.size(), null));
     List<Job> order = new ArrayList<>(jobs);
     Collections.shuffle(order, new Random(0));
     for (Job job : order) {
       System.err.println("measuring " + String.join(" ", job.arguments.subList(1, job.arguments.size())));
-      measurements.set(job.place, measure(job));
+      measurements.set(job.place, measure(job, caches.get(job.configuration)));
     }
     for (Map<String, Object> measurement : measurements) {
       if (arguments.name != null) {
@@ -115,28 +121,67 @@ public final class Main {
     return new HashSet<>(names.values()).size() < names.size() ? paths : names;
   }
 
-  private static Map<String, Object> measure(Job job) throws IOException, InterruptedException {
+  /**
+   * Returns the verified weight cache of each job's bundle; none without a folder.
+   *
+   * @throws UserError if the folder cannot be written to, or a cache cannot be built
+   */
+  private static Map<Configuration, Path> caches(Path folder, List<Job> jobs) throws IOException, InterruptedException {
+    Map<Configuration, Path> caches = new HashMap<>();
+    Map<String, Path> prepared = new HashMap<>();
+    for (Job job : jobs) {
+      String path = job.arguments.get(BUNDLE_ARGUMENT);
+      if (folder != null && !prepared.containsKey(path)) {
+        String model = Bundle.open(Path.of(path)).modelSha256();
+        prepared.put(path, WeightCache.prepare(folder, model, made -> write(path, made)));
+      }
+      caches.put(job.configuration, prepared.get(path));
+    }
+    return caches;
+  }
+
+  private static void write(String bundle, Path made) throws IOException, InterruptedException {
+    String problem = run(CacheWriter.class, List.of(bundle, made.toString()));
+    if (problem != null) {
+      throw new UserError("bundle " + bundle + ": its weight cache cannot be built: " + problem);
+    }
+  }
+
+  private static Map<String, Object> measure(Job job, Path cache) throws IOException, InterruptedException {
     Path answer = Files.createTempFile("measurement", ".json");
-    Path errors = Files.createTempFile("measurement", ".txt");
+    try {
+      List<String> arguments = new ArrayList<>(job.arguments);
+      arguments.add(answer.toString());
+      if (cache != null) {
+        arguments.add(cache.toString());
+      }
+      String problem = run(Worker.class, arguments);
+      return problem == null
+          ? members(Json.parse(Files.readString(answer)))
+          : Benchmark.failed(job.configuration, problem);
+    } finally {
+      Files.deleteIfExists(answer);
+    }
+  }
+
+  /** Runs a class in its own process. Returns a reason if it fails, otherwise null. */
+  private static String run(Class<?> main, List<String> arguments) throws IOException, InterruptedException {
+    Path errors = Files.createTempFile("process", ".txt");
     try {
       List<String> command = new ArrayList<>();
       command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-      command.addAll(List.of("-cp", System.getProperty("java.class.path"), Worker.class.getName()));
-      command.addAll(job.arguments);
-      command.add(answer.toString());
+      command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
+      command.addAll(arguments);
       Process process =
           new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(errors.toFile()).start();
       if (!process.waitFor(SECONDS_TO_ANSWER, TimeUnit.SECONDS)) {
         process.destroyForcibly();
-        return Benchmark.failed(job.configuration, "the process gave no result within " + SECONDS_TO_ANSWER + " s");
+        return "the process gave no result within " + SECONDS_TO_ANSWER + " s";
       }
-      if (process.exitValue() != 0) {
-        return Benchmark.failed(
-            job.configuration, "the process ended with exit code " + process.exitValue() + lastWords(errors));
-      }
-      return members(Json.parse(Files.readString(answer)));
+      return process.exitValue() == 0
+          ? null
+          : "the process ended with exit code " + process.exitValue() + lastWords(errors);
     } finally {
-      Files.deleteIfExists(answer);
       Files.deleteIfExists(errors);
     }
   }

@@ -25,13 +25,15 @@ public class ArgumentsTest {
     assertNull(plain.output);
     assertNull(plain.name);
     assertNull(plain.weights);
+    assertNull(plain.weightCache);
     assertFalse(plain.overwrite);
     String output = temporary.newFile("result.json").toString();
     Arguments full = new Arguments("--lengths=32,128", bundle, "--threads=4,1", "--output=" + output, "--overwrite");
     assertEquals(List.of(32, 128), full.lengths);
     assertEquals(List.of(4, 1), full.threads);
     assertEquals(output, full.output.toString());
-    Arguments network = new Arguments(bundle, "--name=net=1", "--weights=random");
+    Arguments network = new Arguments(bundle, "--name=net=1", "--weights=random", "--weight-cache=caches");
+    assertEquals("caches", network.weightCache.toString());
     assertEquals("net=1", network.name);
     assertEquals("random", network.weights);
     assertTrue(new Arguments("--help").help);

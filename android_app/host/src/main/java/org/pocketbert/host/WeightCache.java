@@ -1,0 +1,143 @@
+package org.pocketbert.host;
+
+import static org.bytedeco.tensorflowlite.global.tensorflowlite.TfLiteVersion;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.HexFormat;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.pocketbert.UserError;
+import org.pocketbert.benchmark.LinuxFacts;
+import org.pocketbert.json.Json;
+import org.pocketbert.json.JsonError;
+
+/**
+ * Weight caches in a folder, as in {@code pocketbert_bench.weight_cache}.
+ *
+ * <p>XNNPACK checks a cache's structure, not its content: changed bytes give wrong outputs, and another model's cache can
+ * end the process. Therefore a record beside the cache has its SHA-256 and its model, runtime and processor. A cache is
+ * opened only if all of them match.
+ */
+final class WeightCache {
+  /** Opens the model with a cache at a path without a file. */
+  interface Builder {
+    void build(Path cache) throws IOException, InterruptedException;
+  }
+
+  private static final int KEY_DIGITS = 32;
+  // The same as in pocketbert_bench.machine.
+  private static final List<String> FEATURES =
+      List.of("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU implementer", "CPU part");
+
+  private final Path folder;
+  private final Path cache;
+  private final Path record;
+  private final Map<String, Object> dependsOn = new LinkedHashMap<>();
+
+  private WeightCache(Path folder, String modelSha256) {
+    this.folder = folder;
+    dependsOn.put("model_sha256", modelSha256);
+    dependsOn.put("runtime", "tflite " + TfLiteVersion().getString());
+    // XNNPACK packs weights for the processor's model and instruction sets.
+    StringBuilder features = new StringBuilder();
+    for (String name : FEATURES) {
+      features.append(name).append(": ").append(LinuxFacts.entry("/proc/cpuinfo", name, "")).append('\n');
+    }
+    String processor = LinuxFacts.entry("/proc/cpuinfo", "model name", "unknown");
+    dependsOn.put("cpu", processor + " " + System.getProperty("os.arch"));
+    dependsOn.put("cpu_sha256", sha256(features.toString().getBytes(StandardCharsets.UTF_8)));
+    String key = sha256(Json.write(dependsOn).getBytes(StandardCharsets.US_ASCII)).substring(0, KEY_DIGITS);
+    cache = folder.resolve(key + ".xnnpack");
+    record = folder.resolve(key + ".json");
+  }
+
+  /**
+   * Returns the verified weight cache of a model, and builds it if the folder has none. A cache that does not match its
+   * record is built again, with a message.
+   *
+   * @param folder created if missing
+   * @throws UserError if nothing can be written to the folder, or the runtime wrote no cache
+   */
+  static Path prepare(Path folder, String modelSha256, Builder builder) throws InterruptedException {
+    WeightCache own = new WeightCache(folder, modelSha256);
+    try {
+      Files.createDirectories(folder);
+      Files.delete(Files.createTempFile(folder, "writable", ""));
+    } catch (IOException error) {
+      throw new UserError(
+          "a weight cache needs a folder that you can write to; received " + folder + "; choose another folder");
+    }
+    try {
+      String problem = own.problem();
+      if (problem != null) {
+        if (Files.exists(own.cache) || Files.exists(own.record)) {
+          System.err.println("weight cache " + own.cache + ": " + problem + "; it is built again");
+        }
+        own.build(builder);
+      }
+      return own.cache;
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  private void build(Builder builder) throws IOException, InterruptedException {
+    Path aside = Files.createTempDirectory(folder, "new");
+    Path made = aside.resolve(cache.getFileName());
+    try {
+      builder.build(made);
+      if (!Files.isRegularFile(made)) {
+        throw new UserError(
+            "TensorFlow Lite must write a weight cache to " + folder + "; it wrote none; check the free space");
+      }
+      byte[] content = Files.readAllBytes(made);
+      Map<String, Object> written = new LinkedHashMap<>(dependsOn);
+      written.put("sha256", sha256(content));
+      written.put("size_bytes", content.length);
+      Path madeRecord = aside.resolve(record.getFileName());
+      Files.writeString(madeRecord, Json.write(written) + "\n");
+      // Between the two moves the record does not match, so a process that ends there leaves a cache to be rebuilt.
+      Files.move(made, cache, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+      Files.move(madeRecord, record, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+    } finally {
+      Files.deleteIfExists(made);
+      Files.deleteIfExists(aside.resolve(record.getFileName()));
+      Files.delete(aside);
+    }
+  }
+
+  /** Returns a reason if the cache cannot be used, otherwise null. */
+  private String problem() throws IOException {
+    if (!Files.isRegularFile(cache) || !Files.isRegularFile(record)) {
+      return "the cache or its record is missing";
+    }
+    Object content;
+    try {
+      content = Json.parse(Files.readString(record, StandardCharsets.ISO_8859_1));
+    } catch (JsonError error) {
+      return "its record cannot be read";
+    }
+    if (!(content instanceof Map) || !((Map<?, ?>) content).entrySet().containsAll(dependsOn.entrySet())) {
+      return "its record names another model, runtime or processor";
+    }
+    return sha256(Files.readAllBytes(cache)).equals(((Map<?, ?>) content).get("sha256"))
+        ? null
+        : "its content is not what TensorFlow Lite wrote";
+  }
+
+  private static String sha256(byte[] content) {
+    try {
+      return HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(content));
+    } catch (NoSuchAlgorithmException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+}
