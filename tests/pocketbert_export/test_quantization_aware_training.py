@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tiny_finetuning
 from ai_edge_litert.interpreter import Interpreter
+from safetensors.numpy import load_file
 
 from pocketbert import cli
 from pocketbert.layers.core import Dense
@@ -129,6 +130,22 @@ def test_finetuning_rounds_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
         assert cli.main([*flags, f"--output={tmp_path / name}", *extra]) == 0
         found[name] = (tmp_path / name / "model" / "model.safetensors").read_bytes()
     assert found["int4"] == found["again"] != found["plain"]
+
+
+def test_trained_head_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tiny_finetuning.write_model(tmp_path / "start")
+    train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(90, seed=1))
+    flags = ["finetune", f"--train-file={train}", f"--dev-file={train}", "--epochs=1", "--max-length=24"]
+    assert cli.main([*flags, f"--model={model}", "--learning-rate=3e-3", f"--output={tmp_path / 'plain'}"]) == 0
+    again = [*flags, f"--model={tmp_path / 'plain' / 'model'}", "--learning-rate=1e-9", "--qat=dynamic_wi8"]
+    assert cli.main([*again, f"--output={tmp_path / 'rounded'}"]) == 0
+    kept = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("plain", "rounded")]
+    for name in kept[0]:
+        # Six steps of 1e-9.
+        np.testing.assert_allclose(kept[1][name], kept[0][name], atol=1e-7)
+    assert "the head is new" not in capsys.readouterr().err
+    assert cli.main([*flags, f"--model={model}", "--qat=dynamic_wi8", f"--output={tmp_path / 'new'}"]) == 0
+    assert f"the head is new, because {model} has none with this task's labels" in capsys.readouterr().err
 
 
 def test_recipes_without_quantized_arithmetic_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

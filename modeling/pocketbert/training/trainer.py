@@ -16,6 +16,8 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
+from pocketbert.layers.core import round_layers
+from pocketbert.layers.fake_quantization import FORMATS
 from pocketbert.model import Model
 from pocketbert.progress import log_info
 from pocketbert.training.callbacks import MetricsLog, NoLog
@@ -77,9 +79,10 @@ class Trainer:
         return None
 
     def make_model(self) -> Model:
-        """Makes the model with its initial weights."""
+        """Makes the model with its initial weights; quantization-aware training continues with a trained head."""
         plan = self.plan
-        return make_model(plan.start, plan.tasks, plan.tokenizer, plan.run.seed)
+        keep_heads = plan.run.qat != "none"
+        return make_model(plan.start, plan.tasks, plan.tokenizer, plan.run.seed, keep_heads=keep_heads)
 
     def make_step(self, stage: Stage) -> TrainingModel:
         """Makes the model with its loss for a stage."""
@@ -100,9 +103,12 @@ class Trainer:
         with MetricsLog(self.folder, state.log_bytes) if self.distribution.is_chief else NoLog() as log:
             clock = Clock(state.seconds)
             while True:
+                is_last = self.state.stage + 1 == len(stages)
+                if is_last:
+                    self._round()
                 if not self.state.finished:
                     self._train_stage(log, clock)
-                if self.state.stage + 1 == len(stages):
+                if is_last:
                     break
                 self.state = self.state.next_stage()
         return self.result()
@@ -165,6 +171,15 @@ class Trainer:
         if index + 1 == len(self.plan.stages):
             return self.folder
         return self.folder / STAGES_FOLDER / self.plan.stages[index].name
+
+    def _round(self) -> None:
+        """With quantization-aware training, makes the model round."""
+        if self.plan.run.qat == "none":
+            return
+        round_layers(self.model, FORMATS[self.plan.run.qat])
+        # Their graphs of earlier stages do not round.
+        self._evaluators.clear()
+        self.__dict__.pop("activation_watch", None)
 
     def _train_stage(self, log: MetricsLog, clock: Clock) -> None:
         plan, index = self.plan, self.state.stage

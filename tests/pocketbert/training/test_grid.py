@@ -57,7 +57,7 @@ def test_point_names_fit_folder_names() -> None:
             "a grid is option=value,value or one of bert, mobilebert, tinybert, minilmv2, minilmv2-xnli, "
             "minilmv2-squad2, minilmv2-mlqa, hsk; received 'large'",
         ),
-        (["rate=1"], "a grid may vary learning_rate, schedule,.*, patience; received rate"),
+        (["rate=1"], "a grid may vary learning_rate, schedule,.*, patience, qat; received rate"),
         (["seed=1,2"], "received seed"),
         (["checkpoint_seconds=1"], "received checkpoint_seconds"),
         (["epochs=1.5"], "epochs takes whole numbers; received '1.5'"),
