@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pocketbert.model import Model
 
 # Fields of `RunConfig` that a grid can vary.
-_VARIED_OF_A_RUN = ("precision", "evaluation_steps", "patience", "qat")
+_VARIED_OF_A_RUN = ("precision", "evaluation_steps", "patience")
 # Options for questions on paragraphs only.
 WINDOW_OPTIONS = ("stride", "max_question_tokens")
 
@@ -58,7 +58,7 @@ class RunConfig:
     evaluation_batches: int = 100
     whole_words: bool = False
     patience: int | None = None
-    qat: Literal["none", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8"] = "none"
+    qat: Literal["none", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai8_full"] = "none"
     checkpoint_seconds: float = 60.0
     distribution: Literal["one", "mirrored", "multi-worker", "tpu"] = "one"
     tpu: str | None = None

@@ -16,8 +16,6 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
-from pocketbert.layers.core import round_layers
-from pocketbert.layers.fake_quantization import FORMATS
 from pocketbert.model import Model
 from pocketbert.progress import log_info
 from pocketbert.training.callbacks import MetricsLog, NoLog
@@ -25,6 +23,7 @@ from pocketbert.training.distribution import Distribution, open_distribution, pr
 from pocketbert.training.initialization import make_model
 from pocketbert.training.objective import Adapters
 from pocketbert.training.plan import TrainingPlan
+from pocketbert.training.rounding import round_model
 from pocketbert.training.run_data import StageEvaluator
 from pocketbert.training.run_folder import CHECKPOINT_FILE, RESULT_FILE, STAGES_FOLDER, begin_run, open_run, read_result
 from pocketbert.training.stage import Stage
@@ -176,7 +175,8 @@ class Trainer:
         """With quantization-aware training, makes the model round."""
         if self.plan.run.qat == "none":
             return
-        round_layers(self.model, FORMATS[self.plan.run.qat])
+        features = self.plan.stages[-1].student_features
+        round_model(self.model, self.plan.run.qat, logits_only=set(features) == {"logits"})
         # Their graphs of earlier stages do not round.
         self._evaluators.clear()
         self.__dict__.pop("activation_watch", None)

@@ -28,11 +28,10 @@ from pocketbert.distillation.method import DistillationSpec
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.layers.core import round_layers
-from pocketbert.layers.fake_quantization import FORMATS
 from pocketbert.tasks.texts import TextEvaluator
 from pocketbert.training import stage_run, trainer
 from pocketbert.training.config import DistillResult, RunConfig
+from pocketbert.training.rounding import round_model
 from pocketbert.training.stage import Epochs, OptimizerConfig
 from pocketbert.training.stage_run import StageRun
 from pocketbert.training.state import write_checkpoint
@@ -176,7 +175,7 @@ def test_qat_rounds_the_last_stage_and_resumes_exactly(
     losses = {}
     for name in runs:
         if name == "int4":
-            round_layers(model, FORMATS["dynamic_wi4"])
+            round_model(model, "dynamic_wi4")
         logits = model(model.tokenizer(task_data.dev.texts, max_length=23))["logits"].numpy()
         losses[name] = logits
         accuracy = (logits.argmax(-1) == task_data.dev.labels).mean()
