@@ -175,8 +175,9 @@ class Trainer:
         """With quantization-aware training, makes the model round."""
         if self.plan.run.qat == "none":
             return
-        features = self.plan.stages[-1].student_features
-        round_model(self.model, self.plan.run.qat, logits_only=set(features) == {"logits"})
+        recipe, features = self.plan.run.qat, self.plan.stages[-1].student_features
+        log_info(f"rounding like {recipe}; export the model with --recipe={recipe}")
+        round_model(self.model, recipe, logits_only=set(features) == {"logits"})
         # Their graphs of earlier stages do not round.
         self._evaluators.clear()
         self.__dict__.pop("activation_watch", None)
