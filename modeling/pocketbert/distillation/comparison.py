@@ -306,6 +306,11 @@ def _check(plan: DistillationPlan) -> None:
             )
         if not any(stage.teacher_features for stage in plan.stages):
             problems.append(f"a comparison needs a stage that reads the teacher; {method} has none in {names}")
+        if plan.run.qat != "none":
+            problems.append(
+                f"a comparison needs qat=none, because the baseline does not round; received {plan.run.qat}; compare "
+                "without qat first"
+            )
     raise_if_any(problems, "compare")
 
 

@@ -130,6 +130,11 @@ def plan_distillation(
         if all(stage.data in opened.served for stage in stages):
             vocabularies = {"the teacher": spec.teacher_vocabulary, "the student": spec.student_vocabulary}
             problems += opened.model_problems(stages, "student", spec.student, vocabularies)
+    if run.qat != "none" and len(stages) == 1 and spec.start == "random":
+        problems.append(
+            f"qat needs a trained student, because {method.name} has only one stage; received random weights; distil "
+            "without qat first, and give that student"
+        )
     vocabulary = described.vocabulary or planned.vocabulary or opened.vocabulary
     if vocabulary is None:
         problems.append(

@@ -7,9 +7,8 @@ from collections.abc import Collection
 import numpy as np
 import tensorflow as tf
 
-from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
-from pocketbert.layers.core import Dense, affine, make_norm
+from pocketbert.layers.core import Dense, RoundingLayer, affine, make_norm
 from pocketbert.layers.dropout import Dropout
 from pocketbert.layers.graph_form import GraphForm
 
@@ -17,7 +16,7 @@ ATTENTION_VECTORS = ("queries", "keys", "values")
 ATTENTION_FEATURES = ("attention_logits", "attention_probs", *ATTENTION_VECTORS)
 
 
-class Attention(tf_keras.layers.Layer):
+class Attention(RoundingLayer):
     """Multi-head scaled dot-product attention (Vaswani et al. 2017), output map, residual and norm.
 
     The caller (`Block`) applies the projections, since some of them share an input.
@@ -66,7 +65,8 @@ class Attention(tf_keras.layers.Layer):
         """
         heads = [self._split_heads(x) for x in (queries * self._config.head_size**-0.5, keys, values)]
         logits = tf.matmul(heads[0], heads[1], transpose_b=True)
-        probs = tf.cast(tf.nn.softmax(tf.cast(logits + mask_bias, tf.float32)), logits.dtype)
+        masked = self._rounding.masked(logits, mask_bias)
+        probs = self._rounding.probabilities(tf.cast(tf.nn.softmax(tf.cast(masked, tf.float32)), logits.dtype))
         available = dict(zip(ATTENTION_FEATURES, (logits, probs, queries, keys, values), strict=True))
         context = tf.matmul(self.probs_dropout(probs, training=training), heads[2])
         context = tf.transpose(context, [0, 2, 1, 3])
@@ -116,7 +116,8 @@ class Attention(tf_keras.layers.Layer):
 
     def call(self, context: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps the context [B, T, A] and adds `residual` [B, T, block_size], normalized."""
-        return self.norm(self.output_dropout(self.output_projection(context), training=training) + residual)
+        result = self.output_dropout(self.output_projection(context), training=training)
+        return self.norm(self._rounding.sums(result + residual))
 
     def _split_heads(self, x: tf.Tensor) -> tf.Tensor:
         """[B, S, A] → [B, N, S, A/N]."""

@@ -10,7 +10,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
 from pocketbert.feedforward import evaluate
 from pocketbert.layers.attention import ATTENTION_VECTORS, Attention
-from pocketbert.layers.core import Dense, activate, feedforward_operations, make_norm, project
+from pocketbert.layers.core import Dense, RoundingLayer, activate, feedforward_operations, make_norm, project
 from pocketbert.layers.dropout import Dropout
 
 
@@ -82,6 +82,10 @@ class Block(tf_keras.layers.Layer):
             inner = self.bottleneck(inner, self._read(x, positions), training=training)
         return inner, features
 
+    def compute_first_token_only(self) -> None:
+        """Computes the output for the first token only from now on."""
+        self._first_token_only = True
+
     def _read(self, x: tf.Tensor, positions: tf.Tensor | None) -> tf.Tensor:
         """The rows to compute the output for."""
         if positions is not None:
@@ -121,7 +125,7 @@ class Block(tf_keras.layers.Layer):
         return inner_rows, q, k, v
 
 
-class FeedForward(tf_keras.layers.Layer):
+class FeedForward(RoundingLayer):
     """Two linear maps with an activation between them, or an expression of two linear maps, residual and norm.
 
     Args:
@@ -154,10 +158,10 @@ class FeedForward(tf_keras.layers.Layer):
             result = output_projection(activate(intermediate(x), self._activation))
         else:
             result = evaluate(self._tree, x, (intermediate, output_projection), self._operations)
-        return self.norm(self.dropout(result, training=training) + x)
+        return self.norm(self._rounding.sums(self.dropout(result, training=training) + x))
 
 
-class Bottleneck(tf_keras.layers.Layer):
+class Bottleneck(RoundingLayer):
     """Linear maps into and out of a block (MobileBERT, section 3.1).
 
     The block applies the input maps itself, to fuse them with others.
@@ -181,4 +185,5 @@ class Bottleneck(tf_keras.layers.Layer):
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps [B, S, size] to [B, S, hidden_size] and adds the residual [B, S, hidden_size], normalized."""
-        return self.output_norm(self.dropout(self.output_projection(x), training=training) + residual)
+        result = self.dropout(self.output_projection(x), training=training)
+        return self.output_norm(self._rounding.sums(result + residual))

@@ -12,10 +12,20 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.configs import Activation, Norm
 from pocketbert.feedforward import WidthMismatch, aggregate
-from pocketbert.layers.fake_quantization import FEWEST_ROUNDED, FakeQuantization
+from pocketbert.layers.fake_quantization import EXACT, FakeQuantization, Reader
 
 
-class Dense(tf_keras.layers.Layer):
+class RoundingLayer(tf_keras.layers.Layer):
+    """A layer that can round for quantization-aware training."""
+
+    _rounding: FakeQuantization = EXACT
+
+    def round_like(self, rounding: FakeQuantization) -> None:
+        """Rounds from now on; see `fake_quantization`."""
+        self._rounding = rounding
+
+
+class Dense(RoundingLayer):
     """y = x·kernel + bias on the last axis.
 
     Args:
@@ -28,19 +38,41 @@ class Dense(tf_keras.layers.Layer):
         super().__init__()
         self.kernel = self.add_weight("kernel", [inputs, outputs], initializer="zeros")
         self.bias: Any = self.add_weight("bias", [outputs], initializer="zeros") if bias else None
-        self._rounding: FakeQuantization | None = None
+        self._norm: Callable[[], tuple[tf.Tensor, tf.Tensor]] | None = None
+        self._reader: Reader = "float"
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Maps [..., inputs] to [..., outputs]."""
-        if self._rounding is None:
-            return affine(x, self.kernel, self.bias)
-        rounding = self._rounding
-        return rounding.outputs(affine(rounding.inputs(x), rounding.kernel(self.kernel), self.bias))
+        rounding, kernel, bias = self._rounding, self.kernel, self.bias
+        if rounding is EXACT:
+            return affine(x, kernel, bias)
+        if self._norm is not None:
+            gamma, beta = self._norm()
+            moved = tf.linalg.matvec(kernel, beta, transpose_a=True)
+            bias = moved if bias is None else bias + moved
+            # A channel without gamma has no values.
+            x = tf.math.divide_no_nan(x - beta, gamma)
+            kernel = kernel * gamma[:, tf.newaxis]
+        y = affine(rounding.inputs(x), rounding.kernel(kernel), bias)
+        return rounding.outputs(y, self._reader)
 
     def round_like(self, rounding: FakeQuantization) -> None:
-        """Rounds from now on; see `fake_quantization`."""
-        if self.kernel.shape.num_elements() >= FEWEST_ROUNDED:
-            self._rounding = rounding
+        """See `RoundingLayer`."""
+        if self.kernel.shape.num_elements() >= rounding.fewest:
+            super().round_like(rounding)
+
+    def reads(self, norm: LayerNorm | NoNorm) -> None:
+        """Tells the layer that its input is the output of a norm.
+
+        The converter moves gamma and beta into the layers that read them, so the file rounds the values before gamma,
+        and the weights with it.
+        """
+        # A function, because Keras tracks every layer that is an attribute.
+        self._norm = lambda: (norm.gamma, norm.beta)
+
+    def is_read_by(self, reader: Reader) -> None:
+        """Sets what reads the outputs; float operators by default."""
+        self._reader = reader
 
 
 def project(pairs: Sequence[tuple[tf.Tensor, Dense | None]], *, fused: bool) -> list[tf.Tensor]:
@@ -111,7 +143,7 @@ def affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor
     return tf.reshape(rows, tf.concat([tf.shape(x)[:-1], [kernel.shape[1]]], axis=0))
 
 
-class Embedding(tf_keras.layers.Layer):
+class Embedding(RoundingLayer):
     """A table of vectors.
 
     Args:
@@ -122,17 +154,15 @@ class Embedding(tf_keras.layers.Layer):
     def __init__(self, rows: int, width: int) -> None:
         super().__init__()
         self.table = self.add_weight("table", [rows, width], initializer="zeros")
-        self._rounding: FakeQuantization | None = None
 
     def call(self, ids: tf.Tensor) -> tf.Tensor:
         """Maps int32 [...] to [..., width]."""
-        rows = tf.gather(self.table, ids)
-        return rows if self._rounding is None else self._rounding.rows(self.table, rows)
+        return self._rounding.rows(self.table, tf.gather(self.table, ids))
 
     def round_like(self, rounding: FakeQuantization) -> None:
-        """Rounds from now on; see `fake_quantization`."""
-        if self.table.shape.num_elements() >= FEWEST_ROUNDED:
-            self._rounding = rounding
+        """See `RoundingLayer`."""
+        if self.table.shape.num_elements() >= rounding.fewest:
+            super().round_like(rounding)
 
 
 class LayerNorm(tf_keras.layers.Layer):
@@ -189,13 +219,6 @@ def make_norm(norm: Norm, size: int, epsilon: float) -> tf_keras.layers.Layer:
     if norm == "layer_norm":
         return LayerNorm(size, epsilon)
     return NoNorm(size) if norm == "no_norm" else Identity()
-
-
-def round_layers(layer: tf_keras.layers.Layer, rounding: FakeQuantization) -> None:
-    """Makes all dense layers and embeddings below a layer round, for quantization-aware training."""
-    for each in layer.submodules:
-        if isinstance(each, Dense | Embedding):
-            each.round_like(rounding)
 
 
 def weights_by_path(layer: tf_keras.layers.Layer) -> dict[str, tf.Variable]:

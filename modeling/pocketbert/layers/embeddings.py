@@ -6,13 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
-from pocketbert.layers.core import Dense, Embedding, make_norm
+from pocketbert.layers.core import Dense, Embedding, RoundingLayer, make_norm
 from pocketbert.layers.dropout import Dropout
 
 
-class Embeddings(tf_keras.layers.Layer):
+class Embeddings(RoundingLayer):
     """The normalized sum of word, position and segment embeddings.
 
     MobileBERT (section 3.4) concatenates each word embedding with its neighbours' before a linear map. Positions after
@@ -51,9 +50,10 @@ class Embeddings(tf_keras.layers.Layer):
         if config.projects_words:
             x = self.projection(x)
         first = config.position_offset
-        x += self.position.table[first : first + tf.shape(ids)[1]]
+        x = self._rounding.sums(x + self.position.table[first : first + tf.shape(ids)[1]])
         if config.type_vocab_size:
             x += self.token_type.table[0] if config.type_vocab_size == 1 else self.token_type(inputs["input_type_ids"])
+            x = self._rounding.sums(x)
         x = self.dropout(self.norm(x), training=training)
         return self.projection(x) if config.embedding_projection == "output" else x
 

@@ -3,48 +3,75 @@
 After Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
 section 3. Departures:
 
-- Ranges of activations come from each batch instead of moving averages, so a run has no state beyond its weights.
+- Ranges of static activations come from each batch instead of moving averages, so a run has no state beyond its
+  weights. They include padding. Export calibrates.
 - Biases are not rounded.
-- The converter may move the gamma of a LayerNorm into the layers that read it, and export folds NoNorm. The weights of
-  these layers are then rounded in other steps than here.
+- NoNorm: export folds it. The file's sums then have other scales per channel than here, and dense layers that export
+  fuses share a range.
 
-Only matrices from `FEWEST_ROUNDED` elements on are rounded, like in the exported file.
+The layers that read a norm's output round as in the file, which moves the norm's gamma and beta into them; see
+`Dense.reads`. `pocketbert.training.rounding` connects the layers.
 """
 
 from __future__ import annotations
 
-import abc
 from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 
-FakeFormat = Literal["dynamic_wi8", "dynamic_wi4", "static_wi8_ai8"]
-FEWEST_ROUNDED = 1024
+FakeFormat = Literal["dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai8_full"]
+# What reads the outputs of a dense layer in `static_wi8_ai8_full`: an operator in float or int8, or a matrix product as
+# its second factor. A relu is fused with the layer.
+Reader = Literal["float", "int8", "second factor", "relu"]
 # As in pocketbert_export.block_rounding: block size, and scales to try relative to the one that reaches the maximum.
 INT4_BLOCK = 32
 INT4_SHARES = np.linspace(0.7, 1.1, 17)
+# As in pocketbert_export.equalization and static_operators.
+_UNEQUAL = 4.0
+_PADDING_MARGIN = 12.0
 _SMALLEST = 1e-7
 
 
-class FakeQuantization(abc.ABC):
-    """Rounds the weights and activations of a layer."""
+class FakeQuantization:
+    """Rounds the weights and activations of layers; this base class rounds nothing.
 
-    @abc.abstractmethod
+    Attributes:
+      fewest: smaller matrices stay exact, as in the exported file.
+    """
+
+    fewest = 1024
+
     def kernel(self, kernel: tf.Tensor) -> tf.Tensor:
         """Rounds a dense layer's weights [inputs, outputs]."""
+        return kernel
 
-    @abc.abstractmethod
     def rows(self, table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """Rounds rows [..., width] of an embedding table [vocabulary, width]."""
+        return rows
 
-    @abc.abstractmethod
     def inputs(self, x: tf.Tensor) -> tf.Tensor:
         """Rounds a dense layer's inputs [..., width]."""
+        return x
 
-    def outputs(self, y: tf.Tensor) -> tf.Tensor:
+    def outputs(self, y: tf.Tensor, reader: Reader) -> tf.Tensor:
         """Rounds a dense layer's outputs [..., width]."""
         return y
+
+    def masked(self, logits: tf.Tensor, mask_bias: tf.Tensor) -> tf.Tensor:
+        """Adds the mask [B, 1, 1, S] to attention logits [B, N, T, S] and rounds both."""
+        return logits + mask_bias
+
+    def probabilities(self, probs: tf.Tensor) -> tf.Tensor:
+        """Rounds attention probabilities [B, N, T, S]."""
+        return probs
+
+    def sums(self, x: tf.Tensor) -> tf.Tensor:
+        """Rounds the sum of a residual connection or of embeddings [..., width]."""
+        return x
+
+
+EXACT = FakeQuantization()
 
 
 class DynamicInt8(FakeQuantization):
@@ -76,22 +103,83 @@ class DynamicInt4(DynamicInt8):
 
 
 class StaticInt8(DynamicInt8):
-    """`static_wi8_ai8`: weights per output channel, activations per tensor."""
+    """`static_wi8_ai8`: weights per output channel, activations per tensor, unequal outputs equalized."""
+
+    def rows(self, table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """See `FakeQuantization`; a looked-up row has the range of its table."""
+        return _between(rows, tf.minimum(tf.reduce_min(table), 0), tf.maximum(tf.reduce_max(table), 0))
 
     def inputs(self, x: tf.Tensor) -> tf.Tensor:
         """See `FakeQuantization`."""
-        return _asymmetric(x, axes=None)
+        return _asymmetric(x)
 
-    def outputs(self, y: tf.Tensor) -> tf.Tensor:
+    def outputs(self, y: tf.Tensor, reader: Reader) -> tf.Tensor:
         """See `FakeQuantization`."""
-        return _asymmetric(y, axes=None)
+        # A second relu changes nothing.
+        y = tf.nn.relu(y) if reader == "relu" else y
+        factors, _ = equalization(y)
+        return _asymmetric(y / factors) * factors
 
 
-FORMATS: dict[FakeFormat, FakeQuantization] = {
-    "dynamic_wi8": DynamicInt8(),
-    "dynamic_wi4": DynamicInt4(),
-    "static_wi8_ai8": StaticInt8(),
-}
+class FullInt8(StaticInt8):
+    """`static_wi8_ai8_full`: like `static_wi8_ai8`, with every operator and matrices of any size in int8.
+
+    Args:
+      rounds_sums: round sums too, which networks with LayerNorm keep in float.
+    """
+
+    fewest = 0
+
+    def __init__(self, *, rounds_sums: bool) -> None:
+        self._rounds_sums = rounds_sums
+
+    def outputs(self, y: tf.Tensor, reader: Reader) -> tf.Tensor:
+        """See `FakeQuantization`."""
+        if reader == "relu" or (reader == "float" and not self._rounds_sums):
+            return super().outputs(y, reader)
+        # The multiplication behind an equalized layer has outputs with one range.
+        factors, is_unequal = equalization(y)
+        equalized = _asymmetric(y / factors) * factors
+        if reader == "second factor":
+            return _centred(tf.where(is_unequal, equalized, y))
+        return tf.where(is_unequal, _asymmetric(equalized), equalized)
+
+    def masked(self, logits: tf.Tensor, mask_bias: tf.Tensor) -> tf.Tensor:
+        """See `FakeQuantization`."""
+        is_token = mask_bias >= 0
+        known = tf.stop_gradient(tf.where(is_token, logits, 0))
+        low, high = tf.minimum(tf.reduce_min(known), 0), tf.maximum(tf.reduce_max(known), 0)
+        rounded = _between(logits, low, high)
+        lowest = low - _PADDING_MARGIN
+        return _between(tf.where(is_token, rounded, lowest), lowest, high)
+
+    def probabilities(self, probs: tf.Tensor) -> tf.Tensor:
+        """See `FakeQuantization`."""
+        return _straight_through(probs, tf.minimum(tf.round(probs * 256), 255) / 256)
+
+    def sums(self, x: tf.Tensor) -> tf.Tensor:
+        """See `FakeQuantization`."""
+        return _asymmetric(x) if self._rounds_sums else x
+
+
+def fake_quantization(recipe: FakeFormat, *, has_layer_norm: bool = True) -> FakeQuantization:
+    """Returns the rounding of a recipe; networks without LayerNorm round more in `static_wi8_ai8_full`."""
+    if recipe == "static_wi8_ai8_full":
+        return FullInt8(rounds_sums=not has_layer_norm)
+    formats = {"dynamic_wi8": DynamicInt8, "dynamic_wi4": DynamicInt4, "static_wi8_ai8": StaticInt8}
+    return formats[recipe]()
+
+
+def equalization(y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Power of two for each channel of `y` [..., channels] that export moves into the weights, and whether it does."""
+    sizes = tf.stop_gradient(tf.reduce_max(tf.abs(y), axis=list(range(y.shape.rank - 1))))
+    ordered = tf.sort(sizes, direction="DESCENDING")
+    count = tf.maximum(tf.math.count_nonzero(sizes, dtype=tf.int32), 1)
+    median = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    is_unequal = ordered[0] > _UNEQUAL * median
+    shares = tf.where(sizes > 0, sizes / tf.maximum(ordered[0], _SMALLEST), 1.0)
+    factors = tf.pow(2.0, tf.math.ceil(tf.math.log(shares) / np.log(2.0)))
+    return tf.where(is_unequal, factors, 1.0), is_unequal
 
 
 def _straight_through(x: tf.Tensor, rounded: tf.Tensor) -> tf.Tensor:
@@ -104,10 +192,20 @@ def _symmetric(x: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
     return _straight_through(x, tf.round(x / scale) * scale)
 
 
-def _asymmetric(x: tf.Tensor, axes: list[int] | None) -> tf.Tensor:
+def _asymmetric(x: tf.Tensor, axes: list[int] | None = None) -> tf.Tensor:
     """Rounds to 256 values between minimum and maximum over `axes`; 0 is one of them."""
     low = tf.minimum(tf.reduce_min(x, axis=axes, keepdims=True), 0)
     high = tf.maximum(tf.reduce_max(x, axis=axes, keepdims=True), 0)
+    return _between(x, low, high)
+
+
+def _centred(x: tf.Tensor) -> tf.Tensor:
+    """Rounds to 255 values around 0, as XNNPACK needs them for the second factor of a matrix product."""
+    return _symmetric(x, tf.reduce_max(tf.abs(x)))
+
+
+def _between(x: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
+    """Rounds to 256 values between limits that include 0."""
     scale = tf.maximum(high - low, _SMALLEST) / 255
     zero = tf.round(-low / scale)
     return _straight_through(x, (tf.clip_by_value(tf.round(x / scale) + zero, 0, 255) - zero) * scale)

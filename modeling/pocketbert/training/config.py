@@ -38,6 +38,8 @@ class RunConfig:
         about 50,000 masked tokens.
       whole_words: mask whole words in pretraining examples; the dev split keeps its masks.
       patience: evaluations without improvement before a stage stops.
+      qat: quantization-aware training: in the last stage, round weights and activations as this recipe does, in
+        training and evaluation. Start from a trained model, and export with the same recipe.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
       distribution: devices that share each batch. `one`: TensorFlow's default, one GPU or the processors. `mirrored`:
         all GPUs of this machine. `multi-worker`: several machines; run the command on each, with its own TF_CONFIG and
@@ -47,7 +49,7 @@ class RunConfig:
     """
 
     GROUP: ClassVar = "Run"
-    COMMON: ClassVar = ("precision", "patience")
+    COMMON: ClassVar = ("precision", "patience", "qat")
 
     precision: Literal["float32", "bfloat16"] = "float32"
     teacher_precision: Literal["float32", "bfloat16"] | None = None
@@ -56,6 +58,7 @@ class RunConfig:
     evaluation_batches: int = 100
     whole_words: bool = False
     patience: int | None = None
+    qat: Literal["none", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai8_full"] = "none"
     checkpoint_seconds: float = 60.0
     distribution: Literal["one", "mirrored", "multi-worker", "tpu"] = "one"
     tpu: str | None = None
@@ -65,6 +68,8 @@ class RunConfig:
         problems = option_problems(self, may_be_zero=("seed", "checkpoint_seconds"))
         if self.tpu and self.distribution != "tpu":
             problems.append(f"tpu needs distribution=tpu; received {self.tpu!r} with {self.distribution!r}")
+        if self.qat != "none" and self.precision != "float32":
+            problems.append(f"qat needs precision=float32; received qat={self.qat} with precision={self.precision}")
         raise_if_any(problems, "run options")
 
     def recorded(self) -> dict[str, Any]:
@@ -72,6 +77,8 @@ class RunConfig:
         recorded = dataclasses.asdict(self)
         for name in ("checkpoint_seconds", "tpu", "overwrite"):
             del recorded[name]
+        if self.qat == "none":
+            del recorded["qat"]
         return recorded
 
 
@@ -92,8 +99,6 @@ class FinetuneConfig:
       weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: maximum global gradient norm; 0 or off for no clipping.
       class_weights: class weights in the loss: `none`, `balanced` or `label=weight,…`.
-      qat: quantization-aware training: round weights and activations as this recipe does, in training and evaluation.
-        Start from a fine-tuned model, and export with the same recipe.
     """
 
     GROUP: ClassVar = "Training"
@@ -110,7 +115,6 @@ class FinetuneConfig:
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
     class_weights: str = "none"
-    qat: Literal["none", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8"] = "none"
 
     def __post_init__(self) -> None:
         problems = option_problems(self, may_be_zero=("warmup_ratio", "weight_decay", "clip_norm"))

@@ -112,7 +112,8 @@ def plan_finetuning(
         )
     return TrainingPlan(
         objective=Finetuning(class_weights=_class_weights(config, data)),
-        options=dataclasses.asdict(config),
+        # Records of fine-tunings always have this field.
+        options={**dataclasses.asdict(config), "qat": run.qat},
         stages=(finetuning_stage(config, data.task),),
         run=run,
         start=start,
@@ -203,8 +204,6 @@ def _check_configs(configs: Iterable[FinetuneConfig], data: TaskData, model: Enc
     problems = []
     for config in configs:
         length = config.max_length
-        if config.qat != "none" and run.precision != "float32":
-            problems.append(f"qat needs precision=float32; received qat={config.qat} with precision={run.precision}")
         if length > model.max_position_embeddings:
             problems.append(
                 f"max_length must be at most the model's {model.max_position_embeddings} positions; received {length}"

@@ -25,6 +25,7 @@ from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.json_reading import read_json_object
 from pocketbert.model import Model, from_preset
 from pocketbert.presets import preset, presets
+from pocketbert.progress import log_info
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.training.state import digest_directory
 
@@ -117,12 +118,19 @@ def plan_slices(supernet: str | os.PathLike[str], student: str | os.PathLike[str
     return dataclasses.replace(found, start="supernet", config=planned.config)
 
 
-def make_model(plan: ModelInit, tasks: Sequence[TaskConfig], tokenizer: Tokenizer | None, seed: int = 0) -> Model:
+def make_model(
+    plan: ModelInit,
+    tasks: Sequence[TaskConfig],
+    tokenizer: Tokenizer | None,
+    seed: int = 0,
+    *,
+    keep_heads: bool = False,
+) -> Model:
     """Makes a planned model.
 
     A model directory gives the encoder's weights. It also gives the heads' weights, so that training continues, if the
-    tasks are those of pretraining, or if the task is the embedding of the directory. A supernet gives slices of its
-    encoder, and of its head for the same task and labels.
+    tasks are those of pretraining, if the task is the embedding of the directory, or with `keep_heads`. A supernet
+    gives slices of its encoder, and of its head for the same task and labels.
     Other weights are new.
 
     Args:
@@ -130,6 +138,7 @@ def make_model(plan: ModelInit, tasks: Sequence[TaskConfig], tokenizer: Tokenize
       tasks: one task per head.
       tokenizer: tokenizer that the model keeps.
       seed: seed of new weights and of dropout.
+      keep_heads: keep the heads of a model directory if they have the same kinds and labels as the tasks.
 
     Raises:
       UserError: the directory cannot be read.
@@ -142,6 +151,11 @@ def make_model(plan: ModelInit, tasks: Sequence[TaskConfig], tokenizer: Tokenize
         if any(task.embedding is not None for task in tasks):
             own = read_modules(plan.directory)
             continues = own is not None and [task.embedding for task in tasks] == [own.task.embedding]
+        elif keep_heads and not continues:
+            theirs = read_directory(plan.directory).tasks
+            continues = [(task.kind, task.labels) for task in theirs] == [(task.kind, task.labels) for task in tasks]
+            if tasks and not continues:
+                log_info(f"the head is new, because {plan.directory} has none with this task's labels")
         assign_weights(model, read_directory(plan.directory, headless=not continues).tensors)
     return model
 

@@ -23,6 +23,7 @@ from pocketbert.training.distribution import Distribution, open_distribution, pr
 from pocketbert.training.initialization import make_model
 from pocketbert.training.objective import Adapters
 from pocketbert.training.plan import TrainingPlan
+from pocketbert.training.rounding import round_model
 from pocketbert.training.run_data import StageEvaluator
 from pocketbert.training.run_folder import CHECKPOINT_FILE, RESULT_FILE, STAGES_FOLDER, begin_run, open_run, read_result
 from pocketbert.training.stage import Stage
@@ -77,9 +78,10 @@ class Trainer:
         return None
 
     def make_model(self) -> Model:
-        """Makes the model with its initial weights."""
+        """Makes the model with its initial weights; quantization-aware training continues with a trained head."""
         plan = self.plan
-        return make_model(plan.start, plan.tasks, plan.tokenizer, plan.run.seed)
+        keep_heads = plan.run.qat != "none"
+        return make_model(plan.start, plan.tasks, plan.tokenizer, plan.run.seed, keep_heads=keep_heads)
 
     def make_step(self, stage: Stage) -> TrainingModel:
         """Makes the model with its loss for a stage."""
@@ -100,9 +102,12 @@ class Trainer:
         with MetricsLog(self.folder, state.log_bytes) if self.distribution.is_chief else NoLog() as log:
             clock = Clock(state.seconds)
             while True:
+                is_last = self.state.stage + 1 == len(stages)
+                if is_last:
+                    self._round()
                 if not self.state.finished:
                     self._train_stage(log, clock)
-                if self.state.stage + 1 == len(stages):
+                if is_last:
                     break
                 self.state = self.state.next_stage()
         return self.result()
@@ -165,6 +170,17 @@ class Trainer:
         if index + 1 == len(self.plan.stages):
             return self.folder
         return self.folder / STAGES_FOLDER / self.plan.stages[index].name
+
+    def _round(self) -> None:
+        """With quantization-aware training, makes the model round."""
+        if self.plan.run.qat == "none":
+            return
+        recipe, features = self.plan.run.qat, self.plan.stages[-1].student_features
+        log_info(f"rounding like {recipe}; export the model with --recipe={recipe}")
+        round_model(self.model, recipe, logits_only=set(features) == {"logits"})
+        # Their graphs of earlier stages do not round.
+        self._evaluators.clear()
+        self.__dict__.pop("activation_watch", None)
 
     def _train_stage(self, log: MetricsLog, clock: Clock) -> None:
         plan, index = self.plan, self.state.stage

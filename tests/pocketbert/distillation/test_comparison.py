@@ -101,6 +101,12 @@ def test_baseline_matches_finetune(
     assert dev == [line["accuracy"] for line in lines_of(tmp_path / "run", "dev")[1::2]]
 
 
+def test_rounding_is_refused(arguments: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="qat=none, because the baseline does not round; received dynamic_wi4"):
+        distill_and_compare((5,), output=tmp_path / "run", run=RunConfig(qat="dynamic_wi4"), **arguments)
+    assert not (tmp_path / "run").exists()
+
+
 def test_interrupted_fine_tuning_resumes_bit_exactly(
     compared_run: tuple[Path, dict[str, Any]],
     arguments: dict[str, Any],

@@ -31,6 +31,7 @@ from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.tasks.texts import TextEvaluator
 from pocketbert.training import stage_run, trainer
 from pocketbert.training.config import DistillResult, RunConfig
+from pocketbert.training.rounding import round_model
 from pocketbert.training.stage import Epochs, OptimizerConfig
 from pocketbert.training.stage_run import StageRun
 from pocketbert.training.state import write_checkpoint
@@ -157,6 +158,55 @@ def test_interrupted_run_resumes_exactly(
     distill(tmp_path / "run", run=dataclasses.replace(RUN, checkpoint_seconds=1e9))
     assert "resuming after step 15, in stage labels" in capsys.readouterr().err
     assert_same_run(tmp_path / "run", finished)
+
+
+def test_qat_rounds_the_last_stage_and_resumes_exactly(
+    finished: Path, distill: Any, task_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Smaller matrices stay exact.
+    wide = tiny_distillation.STUDENT.replace(intermediate_size=70)
+    runs = {"none": RUN, "int4": dataclasses.replace(RUN, qat="dynamic_wi4")}
+    results = {name: distill(tmp_path / name, student=wide, run=run) for name, run in runs.items()}
+    for place, is_equal in {"stages/hidden/model": True, "model": False}.items():
+        kept = [(tmp_path / name / place / "model.safetensors").read_bytes() for name in runs]
+        assert (kept[0] == kept[1]) == is_equal
+    model = pb.from_pretrained(tmp_path / "int4" / "model")
+    assert model.tokenizer is not None
+    losses = {}
+    for name in runs:
+        if name == "int4":
+            round_model(model, "dynamic_wi4")
+        logits = model(model.tokenizer(task_data.dev.texts, max_length=23))["logits"].numpy()
+        losses[name] = logits
+        accuracy = (logits.argmax(-1) == task_data.dev.labels).mean()
+    assert accuracy == results["int4"].metrics["accuracy"]
+    assert np.abs(losses["int4"] - losses["none"]).max() > 1e-3
+
+    # In the first stage, at its end, and in the second.
+    for count in (7, 5, 3):
+        calls = []
+
+        def interrupting(*arguments: Any, count: int = count, calls: list[Any] = calls) -> None:
+            write_checkpoint(*arguments)
+            calls.append(arguments)
+            if len(calls) == count:
+                raise Interrupted
+
+        with monkeypatch.context() as patch:
+            patch.setattr(stage_run, "write_checkpoint", interrupting)
+            with pytest.raises(Interrupted):
+                distill(tmp_path / "again", student=wide, run=runs["int4"])
+    distill(tmp_path / "again", student=wide, run=runs["int4"])
+    assert_same_run(tmp_path / "again", tmp_path / "int4")
+
+
+def test_qat_of_one_stage_needs_a_trained_student(distill: Any, finished: Path, tmp_path: Path) -> None:
+    arguments = {"method": toy_method.toy(only="labels"), "run": dataclasses.replace(RUN, qat="dynamic_wi8")}
+    with pytest.raises(UserError, match="qat needs a trained student, because toy has only one stage; received random"):
+        distill(tmp_path / "run", **arguments)
+    assert not (tmp_path / "run").exists()
+    continued = distill(tmp_path / "run", student=finished / "model", **arguments)
+    assert continued.steps == 8
 
 
 def assert_same_run(actual: Path, expected: Path) -> None:

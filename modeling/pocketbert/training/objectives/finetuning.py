@@ -11,9 +11,6 @@ import tensorflow as tf
 
 from pocketbert.configs import TaskConfig
 from pocketbert.files import write_text
-from pocketbert.layers.core import round_layers
-from pocketbert.layers.fake_quantization import FORMATS
-from pocketbert.model import Model
 from pocketbert.tasks.metrics import Scores
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.label_losses import labels_loss
@@ -70,14 +67,6 @@ def finetuning_stage(config: FinetuneConfig, task: TaskConfig) -> Stage:
 
 class Finetuner(Trainer):
     """Trainer of a fine-tuning. It adds scores per class to the result and writes a report."""
-
-    def make_model(self) -> Model:
-        """See `Trainer`; with quantization-aware training, the model rounds."""
-        model = super().make_model()
-        recipe = self.plan.options["qat"]
-        if recipe != "none":
-            round_layers(model, FORMATS[recipe])
-        return model
 
     def scores(self) -> dict[str, Any]:
         """See `Trainer`; adds scores per class and writes `report.html`."""
