@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 import tiny
 import tiny_distillation
-import tiny_finetuning
 
 import pocketbert as pb
-from pocketbert.cli import main
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.errors import TrainingFailed, UserError
@@ -242,29 +240,6 @@ def test_damaged_files_are_named(teacher: Path, tmp_path: Path, trainings: Train
     (tmp_path / "out" / "seconds.json").write_text("{}", encoding="utf-8")
     with pytest.raises(UserError, match=r"seconds.json is damaged"):
         start(teacher, tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("flag", "rule"),
-    [
-        ("--max-parameters=0", "--max-parameters must be positive; received 0"),
-        ("--recipe=float32", "--recipe must be used with --max-latency-ms"),
-        ("--device=PIXEL1", "--device must be used with --max-latency-ms"),
-        ("--candidates=3", "candidates must be one number per stage, 2; received 1"),
-        ("--score-share=1", "score_share must lie between 0 and 1"),
-        ("--stages=2,1", "stages must be ascending numbers"),
-        ("--parallel=0", "--parallel must be positive; received 0"),
-        ("--supernet-tasks=cola", "--supernet-teachers needs one model directory for each"),
-    ],
-)
-def test_bad_flags_give_one_line(
-    flag: str, rule: str, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(29, seed=3))
-    given = [f"--teacher={teacher}", "--student=efficientbert_tiny", f"--train-file={tmp_path / 'train.csv'}"]
-    assert main(["search", *given, f"--output={tmp_path / 'out'}", flag]) == 2
-    captured = capsys.readouterr()
-    assert rule in captured.err and captured.err.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
 def test_stage_three_decides(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
