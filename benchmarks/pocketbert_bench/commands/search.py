@@ -7,7 +7,7 @@ result.json, which is also printed. Rerun the same command to resume; the journa
 
 Limits: --max-parameters, --max-flops, or --max-latency-ms, which predicts the latency of an exported bundle from
 measurements of its parts on this machine and of ten networks on --device. The report shows score against the limited
-quantity.
+quantities and the number of weights.
 
 Distil the best architecture next, with its supernet:
   pocketbert distill --method=efficientbert --student=SEARCH/student/config.json --supernet=SEARCH/supernet/model …

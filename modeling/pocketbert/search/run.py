@@ -50,6 +50,9 @@ from pocketbert.training.run_folder import (
 from pocketbert.training.state import digest_directory
 from pocketbert.training.trainer import run_once
 
+# The cost of every search.
+_SIZE = ParameterConstraint(limit=math.inf)
+
 
 def search(
     student: str | os.PathLike[str] | EncoderConfig,
@@ -80,7 +83,8 @@ def search(
       text: plain text that warms up the supernet; None to warm it up on the task's examples.
       config: options.
       strategy: how candidates are chosen. At most a third of a stage's candidates are chosen without scores.
-      constraints: limits of candidates; the first one is the cost of the front (default: parameters).
+      constraints: limits of candidates; the first one is the cost of the front (default: parameters). The journal and
+        the report contain the parameters in any case.
       workers: where candidates train; None for one after another in this process.
       tasks: other tasks that train the supernet of stage 3, with their teachers; the paper takes all of GLUE's.
       overwrite: discard a finished search in the output folder, or a search with other options.
@@ -135,7 +139,9 @@ class _Search:
             )
         self._output, self._workers, self._strategy = output, workers, strategy
         self._constraints = tuple(constraints)
-        self._costs = self._constraints or (ParameterConstraint(limit=math.inf),)
+        # The report shows the size of every candidate.
+        sizes = () if any(each.name == ParameterConstraint.name for each in constraints) else (_SIZE,)
+        self._costs = (*self._constraints, *sizes)
         supernet = supernet_config(self._base)
         self._given = self._base.feedforward.expressions if self._base.feedforward else ()
         self._first_space = self._space(config.stages[0], self._given)
@@ -234,7 +240,7 @@ class _Search:
                 rounds.run(training, stage, number)
             found = []
             if count := self._config.retrained:
-                found = rounds.retrain(self._again(supernets, training), _comparable(journal), count)
+                found = rounds.retrain(self._again(supernets, training), journal.comparable, count)
         finally:
             self._workers.close()
         shutil.rmtree(folder / CANDIDATES_FOLDER, ignore_errors=True)
@@ -267,12 +273,12 @@ class _Search:
     def _write_result(
         self, folder: Path, journal: Journal, retrained: Sequence[Retrained], seconds: float, supernet: str
     ) -> dict[str, Any]:
-        cost, winner = self._costs[0].name, best(_comparable(journal))
+        cost, winner = self._costs[0].name, best(journal.comparable)
         result = {
             "main_metric": self._main_metric,
             "metrics": winner.metrics,
             "best": _summary(winner),
-            "front": [_summary(each) for each in front(_comparable(journal), cost)],
+            "front": [_summary(each) for each in front(journal.comparable, cost)],
             "supernet": supernet,
             "cost": cost,
             "candidates": [sum(each.score is not None for each in journal.of_stage(s)) for s in self._config.stages],
@@ -286,11 +292,6 @@ class _Search:
         write_json(folder / STUDENT_FOLDER / "config.json", write_config(encoder, ()))
         write_text(folder / REPORT_FILE, page(journal, result, self._config.stages, self._strategy.strategy))
         return result
-
-
-def _comparable(journal: Journal) -> list[Candidate]:
-    """All candidates; those of stage 3 after it, since they are scored without training."""
-    return journal.of_stage(3) or journal.candidates
 
 
 def _summary(candidate: Candidate) -> dict[str, Any]:

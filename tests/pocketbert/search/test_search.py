@@ -203,6 +203,44 @@ def test_constraints_hold_for_all_candidates(teacher: Path, tmp_path: Path, trai
     assert len(costs) == 14 and all(12_000 <= cost <= 13_000 for cost in costs)
 
 
+@dataclasses.dataclass(frozen=True)
+class Milliseconds:
+    """A cost that falls with the number of weights."""
+
+    limit: float = 9.0
+    minimum: float = 0.0
+    name = "latency_ms"
+
+    def cost(self, config: EncoderConfig) -> float:
+        return 1e5 / ParameterConstraint(limit=math.inf).cost(config)
+
+    def describe(self, cost: float) -> str:
+        return f"{cost} ms"
+
+    def prepare(self, folder: Path, space: Any) -> None: ...
+
+
+def test_page_shows_latency_and_size(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    found = start(teacher, tmp_path / "out", constraints=[Milliseconds()])
+    lines = [line for line in journal(tmp_path / "out") if "costs" in line]
+    assert {tuple(line["costs"]) for line in lines} == {("latency_ms", "parameters")} and found.cost == "latency_ms"
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    charts = {
+        re.search(r'aria-label="([^"]*)"', chart)[1]: chart
+        for chart in re.findall(r"<figure.*?</figure>", page, re.DOTALL)[:3]
+    }
+    assert len(charts) == 3 and all(chart.count("<circle") == len(lines) for chart in charts.values())
+    for name in ("latency_ms", "parameters"):
+        costs = [line["costs"][name] for line in lines]
+        (chart,) = (chart for label, chart in charts.items() if name.replace("_ms", " in ms") in label)
+        # Lines are listed like the journal; the plot is 292 wide from 56 on.
+        xs = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', chart)]
+        expected = [56 + 292 * (cost - min(costs)) / (max(costs) - min(costs)) for cost in costs]
+        assert xs == pytest.approx(expected, abs=0.06)
+        # The front begins at the cheapest candidate.
+        assert float(re.search(r'<path d="M([\d.]+)', chart)[1]) == pytest.approx(min(expected), abs=0.06)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
