@@ -47,6 +47,8 @@ class SearchModelOptions:
       teacher: model directory of the teacher, fine-tuned on the task.
       student: base architecture: a preset or config.json.
       text: plain text that warms up the supernet: a file or folder.
+      supernet: supernet/model of an earlier search with the same student, data, seed and score share, instead of a new
+        one.
     """
 
     GROUP: ClassVar = "Model"
@@ -54,6 +56,7 @@ class SearchModelOptions:
     teacher: DirectoryPath
     student: PresetOrPath
     text: AnyPath | None = None
+    supernet: DirectoryPath | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,6 +169,7 @@ def run(options: Options) -> int | None:
             constraints=_constraints(options, task.task),
             workers=workers,
             tasks=_others(options),
+            supernet=models.supernet,
             overwrite=place.overwrite,
         )
         return dataclasses.asdict(result)

@@ -32,7 +32,7 @@ from pocketbert.search.rounds import Retrained, Rounds, kendall_tau
 from pocketbert.search.space import SearchSpace
 from pocketbert.search.strategies import StrategyOptions
 from pocketbert.search.supernet_tasks import SupernetTask, plan_tasks
-from pocketbert.search.supernets import Supernets
+from pocketbert.search.supernets import Supernets, check_supernet
 from pocketbert.training.config import RunConfig
 from pocketbert.training.grid_workers import InTurn, Workers
 from pocketbert.training.initialization import plan_model, saved_models
@@ -66,6 +66,7 @@ def search(
     constraints: Sequence[Constraint] = (),
     workers: Workers | None = None,
     tasks: Sequence[SupernetTask] = (),
+    supernet: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> SearchResult:
     """Searches the feed-forward networks of a student (EfficientBERT, section 3.2).
@@ -87,6 +88,8 @@ def search(
         the report contain the parameters in any case.
       workers: where candidates train; None for one after another in this process.
       tasks: other tasks that train the supernet of stage 3, with their teachers; the paper takes all of GLUE's.
+      supernet: model directory of a warmed-up supernet, `supernet/model` of another search; None to train one. Give it
+        the same data, seed and `score_share`: otherwise it may have learned from the examples for scores.
       overwrite: discard a finished search in the output folder, or a search with other options.
 
     Returns:
@@ -101,8 +104,10 @@ def search(
         check_inputs(output, (directory, data.train.source, data.dev.source, text))
         for task in tasks:
             check_inputs(output, (task.teacher, task.data.train.source, task.data.dev.source))
+        if supernet is not None:
+            check_inputs(output, (supernet,))
         made = _Search(
-            student, data, output, directory, text, config, strategy, constraints, workers or InTurn(), tasks
+            student, data, output, directory, text, config, strategy, constraints, workers or InTurn(), tasks, supernet
         )
         return made.run(overwrite)
 
@@ -122,6 +127,7 @@ class _Search:
         constraints: Sequence[Constraint],
         workers: Workers,
         tasks: Sequence[SupernetTask],
+        given_supernet: str | os.PathLike[str] | None,
     ) -> None:
         self._config = config = config.resolved()
         planned = plan_model(student)
@@ -143,6 +149,9 @@ class _Search:
         sizes = () if any(each.name == ParameterConstraint.name for each in constraints) else (_SIZE,)
         self._costs = (*self._constraints, *sizes)
         supernet = supernet_config(self._base)
+        self._supernet = None if given_supernet is None else Path(given_supernet).absolute()
+        if self._supernet is not None:
+            check_supernet(self._supernet, supernet)
         self._given = self._base.feedforward.expressions if self._base.feedforward else ()
         self._first_space = self._space(config.stages[0], self._given)
         # Both parts are fixed for all candidates, and the supernet never trains on the examples for scores.
@@ -182,6 +191,7 @@ class _Search:
                 [each.name, each.describe(each.minimum), each.describe(each.limit)] for each in self._constraints
             ],
             "parallel": workers.parallel,
+            **({"supernet_sha256": digest_directory(self._supernet)} if self._supernet else {}),
             "supernet_tasks": [task.data.task.name for task in tasks],
         }
         for task in tasks:
@@ -216,6 +226,7 @@ class _Search:
             teacher=str(Path(self._teacher).absolute()),
             config=self._config,
             tasks=self._tasks,
+            given=self._supernet,
         )
         supernet = supernets.frozen()
         journal = Journal(folder / JOURNAL_FILE)
@@ -244,7 +255,7 @@ class _Search:
         finally:
             self._workers.close()
         shutil.rmtree(folder / CANDIDATES_FOLDER, ignore_errors=True)
-        return self._write_result(folder, journal, found, rounds.seconds, str(supernet.relative_to(folder)))
+        return self._write_result(folder, journal, found, rounds.seconds, supernet)
 
     def _space(self, stage: int, winner: tuple[str, ...]) -> SearchSpace:
         return SearchSpace(
@@ -271,7 +282,7 @@ class _Search:
         return dataclasses.replace(training, data=data, method=supernets.method(data), trains=True)
 
     def _write_result(
-        self, folder: Path, journal: Journal, retrained: Sequence[Retrained], seconds: float, supernet: str
+        self, folder: Path, journal: Journal, retrained: Sequence[Retrained], seconds: float, supernet: Path
     ) -> dict[str, Any]:
         cost, winner = self._costs[0].name, best(journal.comparable)
         result = {
@@ -279,7 +290,7 @@ class _Search:
             "metrics": winner.metrics,
             "best": _summary(winner),
             "front": [_summary(each) for each in front(journal.comparable, cost)],
-            "supernet": supernet,
+            "supernet": str(supernet.relative_to(folder) if supernet.is_relative_to(folder) else supernet),
             "cost": cost,
             "candidates": [sum(each.score is not None for each in journal.of_stage(s)) for s in self._config.stages],
             "failed": sum(each.score is None for each in journal.candidates),

@@ -16,6 +16,7 @@ import tiny
 import tiny_distillation
 
 import pocketbert as pb
+from pocketbert.checkpoints.supernet import supernet_config
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.errors import TrainingFailed, UserError
@@ -325,6 +326,30 @@ def test_other_tasks_reach_the_learning_supernet(
     with pytest.raises(UserError, match="other tasks train the supernet of stage 3"):
         start(teacher, tmp_path / "refused", tasks=[other])
     assert not (tmp_path / "refused").exists()
+
+
+def test_given_supernet_is_not_trained(
+    teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = pb.from_preset(
+        supernet_config(BASE), task=[tiny_distillation.TASK], tokenizer=pb.from_pretrained(teacher).tokenizer
+    )
+    model.save_pretrained(tmp_path / "supernet")
+    used: set[str] = set()
+
+    def train(training: Any, *arguments: Any) -> None:
+        used.add(training.supernet)
+        trainings(training, *arguments)
+
+    monkeypatch.setattr(rounds, "train_candidate", train)
+    monkeypatch.delattr(supernets, "distill")
+    found = start(teacher, tmp_path / "out", supernet=tmp_path / "supernet")
+    assert used == {found.supernet} == {str(tmp_path / "supernet")}
+    with pytest.raises(UserError, match="other options: supernet_sha256='.*', received None"):
+        start(teacher, tmp_path / "out")
+    with pytest.raises(UserError, match=r"the supernet must have .*; .*supernet differs in intermediate_size; give"):
+        start(teacher, tmp_path / "other", BASE.replace(intermediate_size=12), supernet=tmp_path / "supernet")
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.slow
