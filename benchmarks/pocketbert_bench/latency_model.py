@@ -16,6 +16,7 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.errors import UserError
 from pocketbert.feedforward import ACTIVATIONS, DIVISORS, INPUT, LINEAR, Node, WidthMismatch
 from pocketbert.files import write_bytes, write_json
+from pocketbert.processes import stderr_on_failure
 from pocketbert.progress import bar, log_info
 from pocketbert.search.space import SearchSpace
 from pocketbert.tasks.registry import get_task
@@ -306,7 +307,9 @@ class _Parts:
             tf.saved_model.save(module, folder, signatures=functions)
             converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(functions))
             configure(converter, get_recipe(recipe))
-            content: bytes = converter.convert()
+            # The converter writes C++ warnings about options that it ignores.
+            with stderr_on_failure():
+                content: bytes = converter.convert()
         return content
 
 

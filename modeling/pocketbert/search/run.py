@@ -16,7 +16,6 @@ from pocketbert.checkpoints.huggingface import write_config
 from pocketbert.checkpoints.supernet import supernet_config
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData, TextData
-from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.distillation.plan import plan_distillation
 from pocketbert.errors import UserError
@@ -27,6 +26,7 @@ from pocketbert.search.candidates import CandidateTraining
 from pocketbert.search.config import SearchConfig, SearchResult
 from pocketbert.search.constraints import Constraint, ParameterConstraint
 from pocketbert.search.journal import Candidate, Journal, best, front
+from pocketbert.search.parts import divide, draw_text, leave_out
 from pocketbert.search.report import page
 from pocketbert.search.rounds import Retrained, Rounds, kendall_tau
 from pocketbert.search.space import SearchSpace
@@ -38,6 +38,7 @@ from pocketbert.training.grid_workers import InTurn, Workers
 from pocketbert.training.initialization import plan_model, saved_models
 from pocketbert.training.plan import open_data
 from pocketbert.training.run_folder import (
+    CANDIDATE_TEXT_FILE,
     CANDIDATES_FOLDER,
     JOURNAL_FILE,
     LATENCY_FOLDER,
@@ -154,29 +155,24 @@ class _Search:
             check_supernet(self._supernet, supernet)
         self._given = self._base.feedforward.expressions if self._base.feedforward else ()
         self._first_space = self._space(config.stages[0], self._given)
-        # Both parts are fixed for all candidates, and the supernet never trains on the examples for scores.
-        part, score_part = config.resolved_shares
-        rest, scored = train_dev_split(data.train, score_part, config.seed, stratify=True)
-        share = part / (1 - score_part)
-        trained = rest if share >= 1 else train_dev_split(rest, share, config.seed, stratify=True)[1]
-        self._candidate_data = dataclasses.replace(data, train=trained, dev=scored, augmented=None)
-        self._supernet_data = dataclasses.replace(data, train=rest, augmented=None)
+        self._parts = divide(data, config)
         # Checks teacher, student and data before anything is written.
-        for given in (TextData(text), self._candidate_data) if text else (self._candidate_data,):
-            plan_distillation(
-                supernet, given, teacher=teacher, method=EfficientBERT(max_length=config.max_length), run=RunConfig()
-            )
+        for given in (TextData(text), self._parts.candidates) if text else (self._parts.candidates,):
+            rate = config.text_learning_rate if isinstance(given, TextData) else config.learning_rate
+            method = EfficientBERT(max_length=config.max_length, learning_rate=rate)
+            plan_distillation(supernet, given, teacher=teacher, method=method, run=RunConfig())
         if tasks and 3 not in config.stages:
             raise UserError(
                 f"search: other tasks train the supernet of stage 3; received {len(tasks)} with stages "
                 f"{', '.join(map(str, config.stages))}; add stage 3, or leave the tasks out"
             )
-        self._tasks = [dataclasses.replace(task, teacher=Path(task.teacher).absolute()) for task in tasks]
+        self._tasks = [
+            SupernetTask(data=leave_out(task.data, config), teacher=Path(task.teacher).absolute()) for task in tasks
+        ]
         if tasks:
-            together = [SupernetTask(data=self._supernet_data, teacher=teacher), *tasks]
-            plan_tasks(
-                supernet, together, method=EfficientBERT(max_length=config.max_length, epochs=1), run=RunConfig()
-            )
+            together = [SupernetTask(data=self._parts.supernets, teacher=teacher), *self._tasks]
+            method = EfficientBERT(max_length=config.max_length, learning_rate=config.learning_rate, epochs=1)
+            plan_tasks(supernet, together, method=method, run=RunConfig())
         opened = open_data(data)
         self._main_metric = opened.main_metric
         self._recorded: dict[str, Any] = {
@@ -221,7 +217,7 @@ class _Search:
         supernets = Supernets(
             folder=folder,
             base=self._base,
-            data=self._supernet_data,
+            data=self._parts.supernets,
             text=None if self._text is None else str(Path(self._text).absolute()),
             teacher=str(Path(self._teacher).absolute()),
             config=self._config,
@@ -229,6 +225,11 @@ class _Search:
             given=self._supernet,
         )
         supernet = supernets.frozen()
+        self._candidate_text: str | None = None
+        if self._text is not None and (share := self._config.candidate_text_share):
+            drawn = folder.absolute() / CANDIDATE_TEXT_FILE
+            draw_text(Path(self._text), share, self._config.seed, drawn)
+            self._candidate_text = str(drawn)
         journal = Journal(folder / JOURNAL_FILE)
         rounds = Rounds(
             folder,
@@ -263,22 +264,21 @@ class _Search:
         )
 
     def _training(self, supernets: Supernets, supernet: Path, space: SearchSpace, stage: int) -> CandidateTraining:
-        steps = self._config.candidate_text_steps
+        data = self._parts.stage_3 if stage == 3 else self._parts.candidates
         return CandidateTraining(
             space=space,
             supernet=str(supernet.absolute()),
-            data=self._candidate_data,
-            text=supernets.text,
-            text_method=supernets.method(TextData(""), steps=steps or 1),
-            text_steps=steps,
+            data=data,
+            text=self._candidate_text,
+            text_method=supernets.method(TextData(""), epochs=1),
             teacher=supernets.teacher,
-            method=supernets.method(self._candidate_data, epochs=self._config.candidate_epochs),
+            method=supernets.method(data, epochs=self._config.candidate_epochs),
             trains=stage != 3,
         )
 
     def _again(self, supernets: Supernets, training: CandidateTraining) -> CandidateTraining:
         """The second training: on all examples but those for scores, as long as that of a supernet."""
-        data = dataclasses.replace(self._candidate_data, train=self._supernet_data.train)
+        data = dataclasses.replace(training.data, train=self._parts.supernets.train)
         return dataclasses.replace(training, data=data, method=supernets.method(data), trains=True)
 
     def _write_result(

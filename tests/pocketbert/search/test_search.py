@@ -14,15 +14,18 @@ from typing import Any
 import pytest
 import tiny
 import tiny_distillation
+import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert.checkpoints.supernet import supernet_config
 from pocketbert.configs import EncoderConfig
+from pocketbert.data.text import read_documents
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.search import rounds, supernets
 from pocketbert.search.config import SearchConfig, SearchResult
 from pocketbert.search.constraints import ParameterConstraint
+from pocketbert.search.parts import divide, leave_out
 from pocketbert.search.run import search
 from pocketbert.search.strategies import StrategyOptions
 from pocketbert.search.supernet_tasks import SupernetTask
@@ -79,8 +82,12 @@ def journal(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (output / "journal.jsonl").read_text("utf-8").splitlines()]
 
 
-def test_best_and_front_come_from_the_journal(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+def test_best_and_front_come_from_the_journal(
+    teacher: Path, tmp_path: Path, trainings: Trainings, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = start(teacher, tmp_path / "out")
+    # The supernet starts from random weights, with the search's own rate.
+    assert "raise learning_rate" not in capsys.readouterr().err
     lines = [line for line in journal(tmp_path / "out") if "score" in line]
     assert [(line["stage"], line["index"]) for line in lines] == [(1, n) for n in range(9)] + [(2, n) for n in range(5)]
     assert all(line["score"] == score(";".join(line["genotype"])) for line in lines)
@@ -350,6 +357,60 @@ def test_given_supernet_is_not_trained(
     with pytest.raises(UserError, match=r"the supernet must have .*; .*supernet differs in intermediate_size; give"):
         start(teacher, tmp_path / "other", BASE.replace(intermediate_size=12), supernet=tmp_path / "supernet")
     assert not (tmp_path / "other").exists()
+
+
+def test_paper_shares_divide_the_examples(teacher: Path) -> None:
+    data = tiny_distillation.task_data(teacher)
+    data = dataclasses.replace(data, train=tiny_finetuning.examples(1000, seed=4))
+    config = SearchConfig(preset="paper").resolved()
+    parts = divide(data, config)
+    sizes = [
+        len(each) for each in (parts.candidates.train, parts.candidates.dev, parts.stage_3.dev, parts.supernets.train)
+    ]
+    # Section 4.3: 10 % and 1 % in stages 1 and 2; 90 % and 10 % in stage 3. Equal sentences stay together.
+    assert sizes == pytest.approx([100, 10, 100, 900], abs=4)
+    learned, scored = set(parts.supernets.train.texts), set(parts.stage_3.dev.texts)
+    assert set(parts.candidates.dev.texts) <= scored and not learned & scored
+    assert set(parts.candidates.train.texts) <= learned and parts.supernets.dev is data.dev
+    assert len(leave_out(data, config).train) == pytest.approx(900, abs=4)
+    assert config.candidate_text_share == 0.02 and leave_out(data, SearchConfig().resolved()) is data
+
+
+def test_stage_three_has_its_own_scores(
+    teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored: dict[bool, int] = {}
+
+    def train(training: Any, *arguments: Any) -> None:
+        scored[training.trains] = len(training.data.dev)
+        trainings(training, *arguments)
+
+    monkeypatch.setattr(rounds, "train_candidate", train)
+    config = dataclasses.replace(CONFIG, stages=(1, 3), candidates=(2, 2), score_share=0.1, stage3_score_share=0.3)
+    start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
+    assert scored[True] == pytest.approx(9, abs=1) and scored[False] == pytest.approx(27, abs=1)
+
+
+def test_candidates_read_a_share_of_the_text(
+    teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tiny_distillation.write_text(tmp_path / "text.txt", sentences=3000)
+    given: set[Any] = set()
+
+    def train(training: Any, *arguments: Any) -> None:
+        given.add((training.text, training.text_method.epochs, training.text_method.steps))
+        trainings(training, *arguments)
+
+    monkeypatch.setattr(rounds, "train_candidate", train)
+    start(teacher, tmp_path / "out", text=text, config=dataclasses.replace(CONFIG, candidate_text_share=0.1))
+    assert given == {(str(tmp_path / "out" / "candidate_text.jsonl"), 1, None)}
+    every = list(read_documents(text))
+    drawn = list(read_documents(tmp_path / "out" / "candidate_text.jsonl"))
+    # A standard deviation is 3 % of these 1,000 documents' 10 %.
+    assert len(drawn) == pytest.approx(len(every) / 10, rel=0.4) and set(drawn) <= set(every)
+    given.clear()
+    start(teacher, tmp_path / "none", text=text)
+    assert {each[0] for each in given} == {None}
 
 
 @pytest.mark.slow
