@@ -125,6 +125,18 @@ RATIOS = {
         "MiniLMv2 step speed, 8 x 512 tokens",
         "PyTorch, eager",
     ),
+    ("efficientbert/supernet_step", "supernet step, 32 x 128"): (
+        "EfficientBERT supernet step, time, 32 x 128 tokens",
+        "the candidate alone",
+    ),
+    ("efficientbert/supernet_step", "supernet step, 16 x 64"): (
+        "EfficientBERT supernet step, time, 16 x 64 tokens",
+        "the candidate alone",
+    ),
+    ("efficientbert/supernet_step", "new candidates per hour"): (
+        "EfficientBERT, new candidates per hour in stage 3",
+        "each one built and traced alone",
+    ),
 }
 
 
