@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from pocketbert.configs import EncoderConfig
+from pocketbert.errors import UserError
 from pocketbert.feedforward import ACTIVATIONS, DIVISORS, INPUT, LINEAR, Node, WidthMismatch
 from pocketbert.files import write_bytes, write_json
+from pocketbert.processes import stderr_on_failure
 from pocketbert.progress import bar, log_info
 from pocketbert.search.space import SearchSpace
 from pocketbert.tasks.registry import get_task
@@ -106,6 +108,18 @@ def part_names(tree: Node, size: int, inner_size: int, mismatch: WidthMismatch) 
     return names
 
 
+def check_recipe(name: str) -> None:
+    """Raises a `UserError` if networks with a recipe cannot be measured before they are trained."""
+    from pocketbert_export.recipes import RECIPES, get_recipe
+
+    if get_recipe(name).calibration != "none":
+        known = ", ".join(each for each, recipe in RECIPES.items() if recipe.calibration == "none")
+        raise UserError(
+            f"a latency limit needs a recipe without calibration, {known}, since untrained networks are measured; "
+            f"received {name}; search with dynamic_wi8 and export with your recipe"
+        )
+
+
 @dataclasses.dataclass(kw_only=True)
 class LatencyConstraint:
     """A largest latency on a device, with one thread.
@@ -115,6 +129,9 @@ class LatencyConstraint:
       setting: task, recipe and length of the exported network.
       device: the device.
       model: the fitted model, made by `prepare`.
+
+    Raises:
+      UserError: files with the recipe need calibration.
     """
 
     limit: float
@@ -123,6 +140,9 @@ class LatencyConstraint:
     model: LatencyModel | None = None
     name = "latency_ms"
     minimum = 0.0
+
+    def __post_init__(self) -> None:
+        check_recipe(self.setting.recipe)
 
     def cost(self, config: EncoderConfig) -> float:
         """Predicted milliseconds."""
@@ -287,7 +307,9 @@ class _Parts:
             tf.saved_model.save(module, folder, signatures=functions)
             converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(functions))
             configure(converter, get_recipe(recipe))
-            content: bytes = converter.convert()
+            # The converter writes C++ warnings about options that it ignores.
+            with stderr_on_failure():
+                content: bytes = converter.convert()
         return content
 
 

@@ -137,6 +137,18 @@ RATIOS = {
         "MiniLMv2 teacher's time, BERT-large, layer 21",
         "all of the teacher",
     ),
+    ("efficientbert/supernet_step", "supernet step, 32 x 128"): (
+        "EfficientBERT supernet step, time, 32 x 128 tokens",
+        "the candidate alone",
+    ),
+    ("efficientbert/supernet_step", "supernet step, 16 x 64"): (
+        "EfficientBERT supernet step, time, 16 x 64 tokens",
+        "the candidate alone",
+    ),
+    ("efficientbert/supernet_step", "new candidates per hour"): (
+        "EfficientBERT, new candidates per hour in stage 3",
+        "each one built and traced alone",
+    ),
 }
 
 

@@ -28,7 +28,7 @@ DEVELOPMENT_SPLIT, APART_SPLIT = "development set", f"{APART} training sentences
 def task_examples(task: str, sst2_examples: int = SST2_EXAMPLES) -> tuple[Examples, Examples]:
     """Training examples (for SST-2 a sample of `sst2_examples` sentences) and the development set."""
     train, dev = (read_glue(task, shared_data("glue"), split) for split in ("train", "dev"))
-    return (_sst2_draw(train, 0, sst2_examples) if task == "sst2" else train), dev
+    return (draw(train, 0, sst2_examples) if task == "sst2" else train), dev
 
 
 def task_data(task: str, sst2_examples: int = SST2_EXAMPLES) -> TaskData:
@@ -69,8 +69,8 @@ def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:
     if task != "sst2":
         return *train_dev_split(train), scored
     every = read_glue(task, shared_data("glue"), "train")
-    choosing = _sst2_draw(every, SST2_EXAMPLES, CHOOSING)
-    return train, choosing, scored | {APART_SPLIT: _sst2_draw(every, SST2_EXAMPLES + CHOOSING, APART)}
+    choosing = draw(every, SST2_EXAMPLES, CHOOSING)
+    return train, choosing, scored | {APART_SPLIT: draw(every, SST2_EXAMPLES + CHOOSING, APART)}
 
 
 def score_majority_label(task: str, sst2_examples: int = SST2_EXAMPLES) -> dict[str, Any]:
@@ -88,6 +88,7 @@ def majority_label_metrics(names: Iterable[str], train: Examples, scored: Exampl
     return compute(names, scored.labels, np.full(len(scored), majority))
 
 
-def _sst2_draw(train: Examples, start: int, count: int) -> Examples:
+def draw(train: Examples, start: int, count: int) -> Examples:
+    """At most `count` examples from `start` on, of a fixed random order."""
     drawn = np.random.default_rng(0).permutation(len(train))[start : start + count]
     return train.select(np.sort(drawn))

@@ -41,6 +41,25 @@ def test_presets_have_the_published_parameter_counts(name: str) -> None:
     assert sum(int(np.prod(spec.shape)) for spec in specs.values()) == PRESETS[name].parameters
 
 
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        # Table 5 of EfficientBERT prints 15.3M, 15.4M, 15.4M and 15.7M, tables 2 and 4 9.4M and 16.0M.
+        ("efficientbert_base", 15_338_844),
+        ("efficientbert_stage1", 15_400_449),
+        ("efficientbert_stage2", 15_400_449),
+        ("efficientbert", 15_737_724),
+        ("efficientbert_tiny", 9_375_144),
+        ("efficientbert_plusplus", 15_972_264),
+        ("efficientbert_plusplus_released", 14_241_864),
+    ],
+)
+def test_efficientbert_counts_as_in_the_paper(name: str, published: int) -> None:
+    width = PRESETS[name].config.hidden_size
+    pooler, projection = width**2 + width, width * 768 + 768
+    assert PRESETS[name].parameters - pooler + projection == published
+
+
 @families
 def test_weights_are_those_that_the_names_map_lists(config: EncoderConfig) -> None:
     from pocketbert.checkpoints.name_maps import tensor_specs

@@ -12,7 +12,7 @@ from pocketbert.distillation.methods.hsk_knowledge import Knowledge
 from pocketbert_bench import accuracy as bench_accuracy
 from pocketbert_bench import results
 from studies.hsk import accuracy, tables, variants
-from studies.hsk.curves import Panel, Point, drawing
+from studies.line_charts import Panel, Point, drawing
 
 
 @pytest.mark.parametrize(("amount", "chosen"), variants.JOINT.items())

@@ -7,7 +7,7 @@ result.json, which is also printed. Rerun the same command to resume; the journa
 
 Limits: --max-parameters, --max-flops, or --max-latency-ms, which predicts the latency of an exported bundle from
 measurements of its parts on this machine and of ten networks on --device. The report shows score against the limited
-quantity.
+quantities and the number of weights.
 
 Distil the best architecture next, with its supernet:
   pocketbert distill --method=efficientbert --student=SEARCH/student/config.json --supernet=SEARCH/supernet/model …
@@ -47,6 +47,8 @@ class SearchModelOptions:
       teacher: model directory of the teacher, fine-tuned on the task.
       student: base architecture: a preset or config.json.
       text: plain text that warms up the supernet: a file or folder.
+      supernet: supernet/model of an earlier search with the same student, data, seed and score share, instead of a new
+        one.
     """
 
     GROUP: ClassVar = "Model"
@@ -54,6 +56,7 @@ class SearchModelOptions:
     teacher: DirectoryPath
     student: PresetOrPath
     text: AnyPath | None = None
+    supernet: DirectoryPath | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +84,7 @@ class LimitOptions:
       max_parameters: maximum number of weights of the encoder, including a pooler.
       max_flops: maximum number of floating-point operations for a text with --max-length tokens.
       max_latency_ms: maximum latency in milliseconds, with one thread.
-      recipe: recipe of the exported file, for --max-latency-ms.
+      recipe: recipe of the exported file, for --max-latency-ms: float32, float16 or dynamic_wi8.
       length: tokens of the text, for --max-latency-ms (default: --max-length).
       device: where to measure, for --max-latency-ms: host, or a phone's serial number as listed by adb devices.
       apk: benchmark app, for a phone without it; built by make android.
@@ -104,7 +107,8 @@ class ParallelOptions:
     """Workers.
 
     Attributes:
-      parallel: number of candidates that train at the same time; they share the cores.
+      parallel: number of candidates that train at the same time; they share the cores. A search with more than 20
+        candidates trains them in another process, which returns its memory after 20.
       ray: address of a Ray cluster, for example auto; its machines must share the storage of all files.
     """
 
@@ -146,7 +150,10 @@ def run(options: Options) -> int | None:
     raise_if_any(problems, "search")
 
     from pocketbert.search.run import search
+    from pocketbert_bench.latency_model import check_recipe
 
+    check_recipe(limits.recipe)
+    workers = _workers(options[ParallelOptions], sum(options[SearchConfig].resolved().candidates))
     task = task_options.read(options[TaskOptions], options[TableOptions])
 
     def make() -> dict[str, Any]:
@@ -160,8 +167,9 @@ def run(options: Options) -> int | None:
             config=options[SearchConfig],
             strategy=options[StrategyOptions],
             constraints=_constraints(options, task.task),
-            workers=_workers(options[ParallelOptions]),
+            workers=workers,
             tasks=_others(options),
+            supernet=models.supernet,
             overwrite=place.overwrite,
         )
         return dataclasses.asdict(result)
@@ -206,11 +214,10 @@ def _constraints(options: Options, task: Any) -> list[Any]:
     if limits.max_latency_ms is not None:
         from pocketbert_bench.latency_model import LatencyConstraint
         from pocketbert_bench.network_latency import Host, PhoneDevice, Setting
-        from pocketbert_export.recipes import get_recipe
 
         setting = Setting(
             task=task,
-            recipe=get_recipe(limits.recipe).name,
+            recipe=limits.recipe,
             length=limits.length or options[SearchConfig].max_length,
         )
         phone = PhoneDevice(
@@ -228,9 +235,11 @@ def _constraints(options: Options, task: Any) -> list[Any]:
     return found
 
 
-def _workers(options: ParallelOptions) -> Any:
+def _workers(options: ParallelOptions, candidates: int) -> Any:
     from pocketbert.training.grid_workers import InTurn, Processes, Ray
 
     if options.ray:
         return Ray(options.parallel, options.ray)
-    return InTurn() if options.parallel == 1 else Processes(options.parallel, _CANDIDATES_A_PROCESS)
+    if options.parallel == 1 and candidates <= _CANDIDATES_A_PROCESS:
+        return InTurn()
+    return Processes(options.parallel, _CANDIDATES_A_PROCESS)

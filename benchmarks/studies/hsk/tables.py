@@ -12,7 +12,6 @@ from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.experiment import MAJORITY, NOBODY
 from studies.hsk.accuracy import separators
-from studies.hsk.curves import Panel, Point, drawing
 from studies.hsk.store_table import PAGE
 from studies.hsk.variants import (
     ALL,
@@ -30,6 +29,7 @@ from studies.hsk.variants import (
     HSKVariant,
     tasks_of,
 )
+from studies.line_charts import Panel, Point, drawing
 from studies.marked_block import MarkedBlock
 from studies.score_cells import NOTHING, Key, cell, difference, scores
 

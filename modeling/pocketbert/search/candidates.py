@@ -34,7 +34,6 @@ class CandidateTraining:
       data: examples for training, and examples for scores as dev split.
       text: plain text for training before that, or None.
       text_method: method on plain text.
-      text_steps: number of steps on plain text; 0 for none.
       teacher: model directory of the teacher.
       method: method on the examples.
       trains: whether candidates train; in stage 3 they are scored with the supernet's weights.
@@ -45,7 +44,6 @@ class CandidateTraining:
     data: TaskData
     text: str | None
     text_method: EfficientBERT
-    text_steps: int
     teacher: str
     method: EfficientBERT
     trains: bool
@@ -73,7 +71,7 @@ def train_candidate(training: CandidateTraining, point: Point, seed: int, folder
         _score(training, encoder, folder)
         return
     student: SupernetSlices | str = SupernetSlices(training.supernet, encoder)
-    if training.text is not None and training.text_steps:
+    if training.text is not None:
         text_folder = folder.with_name(f"{folder.name}-text")
         _train(student, TextData(training.text), text_folder, training, training.text_method, seed)
         student = str(text_folder / MODEL_FOLDER)

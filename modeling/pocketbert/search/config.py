@@ -20,6 +20,9 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
         "candidate_epochs": 1,
         "candidate_share": 0.5,
         "score_share": 0.2,
+        "stage3_score_share": 0.2,
+        "left_out_share": 0.0,
+        "candidate_text_share": 0.0,
         "batch_size": 32,
         "text_batch_size": 32,
         "retrained": 0,
@@ -31,6 +34,9 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
         "candidate_epochs": 3,
         "candidate_share": 0.1,
         "score_share": 0.01,
+        "stage3_score_share": 0.1,
+        "left_out_share": 0.1,
+        "candidate_text_share": 0.02,
         "batch_size": 256,
         "text_batch_size": 256,
         "retrained": 8,
@@ -52,8 +58,8 @@ class SearchConfig:
     Departures: the parts are drawn with the seed; the authors take the first 10 % and the last 1 %, and in stage 3 the
     last 10 %. Without plain text, supernets are warmed up on the task's examples, and candidates train on these only.
     The supernet of stage 3 trains on the searched task and on the other tasks that you give; the paper combines all
-    tasks of GLUE. Each task has its own teacher; the paper has one teacher for all. The paper leaves 10 % of every
-    task's examples out; here, only the searched task gives examples for scores.
+    tasks of GLUE. Each task has its own teacher; the paper has one teacher for all. Examples for the scores of stages 1
+    and 2 are among those for stage 3, so that no supernet learns from any of them.
 
     Attributes:
       method: search method: `efficientbert`.
@@ -66,8 +72,11 @@ class SearchConfig:
       candidate_epochs: passes of each candidate over its examples (default: quick 1, paper 3).
       candidate_share: share of the training examples on which candidates train (default: quick 0.5, paper 0.1).
       score_share: share of the training examples on which candidates are scored (default: quick 0.2, paper 0.01).
-      candidate_text_steps: steps of each candidate on plain text, before its examples; the paper's is one pass over 2 %
-        of Wikipedia.
+      stage3_score_share: the same for the candidates of stage 3 (default: quick 0.2, paper 0.1).
+      left_out_share: share of the other tasks' training examples that the supernet of stage 3 does not learn (default:
+        quick 0, paper 0.1).
+      candidate_text_share: share of the plain text on which candidates train for one pass, before their examples
+        (default: quick 0, paper 0.02).
       retrained: candidates of the last stage that are trained again for `supernet_epochs`, evenly from the best score
         to the worst. The report shows Kendall's rank correlation of both scores, as in figure 3 (default: quick 0,
         paper 8).
@@ -91,7 +100,9 @@ class SearchConfig:
     candidate_epochs: int | None = None
     candidate_share: float | None = None
     score_share: float | None = None
-    candidate_text_steps: int = 0
+    stage3_score_share: float | None = None
+    left_out_share: float | None = None
+    candidate_text_share: float | None = None
     retrained: int | None = None
     batch_size: int | None = None
     text_batch_size: int | None = None
@@ -101,7 +112,7 @@ class SearchConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        problems = option_problems(self, may_be_zero=("seed", "candidate_text_steps", "retrained"))
+        problems = option_problems(self, may_be_zero=("seed", "left_out_share", "candidate_text_share", "retrained"))
         known, stages = tuple(STAGES), self.stages or _PRESETS[self.preset]["stages"]
         if tuple(sorted(set(stages))) != stages or not set(stages) <= set(known):
             problems.append(f"stages must be ascending numbers from {known}; received {stages}")
@@ -109,22 +120,25 @@ class SearchConfig:
             problems.append(f"candidates must be one number per stage, {len(stages)}; received {len(self.candidates)}")
         if any(count < 1 for count in self.candidates):
             problems.append(f"candidates must be positive; received {self.candidates}")
-        shares = self.resolved_shares
-        if not problems and not (0 < shares[0] < 1 and 0 < shares[1] < 1 and sum(shares) <= 1):
+        part, *scores = self.resolved_shares
+        if not problems and not (0 < part < 1 and all(0 < score < 1 for score in scores) and part + max(scores) <= 1):
             problems.append(
-                "candidate_share and score_share must lie between 0 and 1 and add up to at most 1; received "
-                f"{shares[0]} and {shares[1]}"
+                "candidate_share, score_share and stage3_score_share must lie between 0 and 1, and the first one and "
+                f"the larger of the others add up to at most 1; received {part}, {scores[0]} and {scores[1]}"
             )
+        for name in ("left_out_share", "candidate_text_share"):
+            if (share := getattr(self, name)) is not None and share >= 1:
+                problems.append(f"{name} must lie in [0, 1); received {share}")
         raise_if_any(problems, "search options")
 
     @property
-    def resolved_shares(self) -> tuple[float, float]:
-        """Shares of the training examples for training and for scores."""
-        values = _PRESETS[self.preset]
-        return (
-            values["candidate_share"] if self.candidate_share is None else self.candidate_share,
-            values["score_share"] if self.score_share is None else self.score_share,
+    def resolved_shares(self) -> tuple[float, float, float]:
+        """Shares of the training examples for candidates, for scores, and for the scores of stage 3."""
+        part, score, stage_3 = (
+            _PRESETS[self.preset][name] if getattr(self, name) is None else getattr(self, name)
+            for name in ("candidate_share", "score_share", "stage3_score_share")
         )
+        return part, score, stage_3
 
     def resolved(self) -> SearchConfig:
         """Returns a copy with the preset's values for options that are not given."""

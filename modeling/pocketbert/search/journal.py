@@ -64,6 +64,11 @@ class Journal:
         """The candidates of a stage in order."""
         return [candidate for candidate in self.candidates if candidate.stage == stage]
 
+    @property
+    def comparable(self) -> list[Candidate]:
+        """All candidates; those of stage 3 after it, since they are scored without training."""
+        return self.of_stage(3) or self.candidates
+
     def add(self, candidates: Sequence[Candidate]) -> None:
         """Appends candidates."""
         self.candidates += candidates

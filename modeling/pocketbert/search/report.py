@@ -8,7 +8,7 @@ from typing import Any
 from pocketbert.feedforward import INPUT, Node, parse
 from pocketbert.report import render
 from pocketbert.search.config import STAGES
-from pocketbert.search.journal import Candidate, Journal
+from pocketbert.search.journal import Candidate, Journal, front
 
 # The plot area is 292 x 176, with its upper left corner at (56, 16).
 _LEFT, _TOP, _WIDTH, _HEIGHT = 56, 16, 292, 176
@@ -44,7 +44,13 @@ def page(journal: Journal, result: Mapping[str, Any], stages: Sequence[int], str
             for stage in stages
         ],
         names=[(f"stage {stage}", _COLOURS[stage]) for stage in stages],
-        costs=_scatter(scored, [candidate.costs[cost] for candidate in scored], result["front"], cost),
+        costs=[
+            {
+                "title": _title(name),
+                "plot": _scatter(scored, [each.costs[name] for each in scored], front(journal.comparable, name), name),
+            }
+            for name in best["costs"]
+        ],
         order=_scatter(scored, [float(number) for number in range(1, len(scored) + 1)], [], cost),
         graphs=[_graph(number, text) for number, text in enumerate(best["genotype"], 1)],
         front=[
@@ -78,7 +84,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else f"{value:.3g}"
 
 
-def _scatter(scored: list[Candidate], xs: list[float], front: list[Mapping[str, Any]], cost: str) -> dict[str, Any]:
+def _scatter(scored: list[Candidate], xs: list[float], best_ones: Sequence[Candidate], cost: str) -> dict[str, Any]:
     """Coordinates of one point per candidate, and of the front as steps."""
     scores = [candidate.score or 0.0 for candidate in scored]
     left, right = min(xs), max(xs)
@@ -91,8 +97,8 @@ def _scatter(scored: list[Candidate], xs: list[float], front: list[Mapping[str, 
         return round(_TOP + _HEIGHT * (1 - ((value - bottom) / (top - bottom) if top > bottom else 0.5)), 1)
 
     line = ""
-    for each in front:
-        x, y = x_of(each["costs"][cost]), y_of(each["score"])
+    for each in best_ones:
+        x, y = x_of(each.costs[cost]), y_of(each.score or 0.0)
         line += f" H{x} V{y}" if line else f"M{x} {y}"
     return {
         "points": [

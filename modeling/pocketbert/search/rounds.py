@@ -104,7 +104,7 @@ class Rounds:
                 if len(found) >= most:
                     journal.end(stage, "candidates")
                 # A search without time still scores the first candidates.
-                elif journal.candidates and self._is_late(number):
+                elif journal.candidates and self._seconds_left(number) <= 0:
                     journal.end(stage, "minutes")
                 else:
                     count = min(self._workers.parallel, most - len(found))
@@ -115,14 +115,15 @@ class Rounds:
                     journal.add(self._train(training, stage, round_))
                     self._clock.save()
                     done = len(journal.of_stage(stage))
-                    self._log_progress(stage, most, (self._clock.seconds - seconds) / (done - before))
+                    each = (self._clock.seconds - seconds) / (done - before)
+                    self._log_progress(stage, most, min(each * (most - done), max(self._seconds_left(number), 0)))
 
-    def _is_late(self, number: int) -> bool:
-        """Whether a stage's time is over; the stages share it in proportion to their candidates."""
+    def _seconds_left(self, number: int) -> float:
+        """Time until a stage must end; the stages share it in proportion to their candidates."""
         if self._config.minutes is None:
-            return False
+            return math.inf
         counts = self._config.candidates
-        return self._clock.seconds >= 60 * self._config.minutes * sum(counts[: number + 1]) / sum(counts)
+        return 60 * self._config.minutes * sum(counts[: number + 1]) / sum(counts) - self._clock.seconds
 
     def _strategy_options(self, most: int) -> StrategyOptions:
         """Options for a stage of `most` candidates: at least two thirds of them are chosen by their scores."""
@@ -215,13 +216,13 @@ class Rounds:
         return {outcome.job.folder: outcome.failure for outcome in outcomes if outcome.failure is not None}
 
     def _log_progress(self, stage: int, most: int, seconds: float) -> None:
-        """Logs the best score; `seconds` is the time of one candidate."""
+        """Logs the best score; `seconds` is the time left."""
         done = self._journal.of_stage(stage)
         line = f"stage {stage}: {len(done)} of {most} candidates"
         if any(candidate.score is not None for candidate in done):
             top = best(done)
             line += f", best {self._main_metric} {top.score:.4f} (candidate {top.index})"
-        left = tqdm.format_interval(seconds * (most - len(done)))
+        left = tqdm.format_interval(seconds)
         log_info(f"{line}, at most about {left} left in this stage")
 
 

@@ -16,7 +16,6 @@ from pocketbert.checkpoints.huggingface import write_config
 from pocketbert.checkpoints.supernet import supernet_config
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData, TextData
-from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.distillation.plan import plan_distillation
 from pocketbert.errors import UserError
@@ -27,17 +26,19 @@ from pocketbert.search.candidates import CandidateTraining
 from pocketbert.search.config import SearchConfig, SearchResult
 from pocketbert.search.constraints import Constraint, ParameterConstraint
 from pocketbert.search.journal import Candidate, Journal, best, front
+from pocketbert.search.parts import divide, draw_text, leave_out
 from pocketbert.search.report import page
 from pocketbert.search.rounds import Retrained, Rounds, kendall_tau
 from pocketbert.search.space import SearchSpace
 from pocketbert.search.strategies import StrategyOptions
 from pocketbert.search.supernet_tasks import SupernetTask, plan_tasks
-from pocketbert.search.supernets import Supernets
+from pocketbert.search.supernets import Supernets, check_supernet
 from pocketbert.training.config import RunConfig
 from pocketbert.training.grid_workers import InTurn, Workers
 from pocketbert.training.initialization import plan_model, saved_models
 from pocketbert.training.plan import open_data
 from pocketbert.training.run_folder import (
+    CANDIDATE_TEXT_FILE,
     CANDIDATES_FOLDER,
     JOURNAL_FILE,
     LATENCY_FOLDER,
@@ -49,6 +50,9 @@ from pocketbert.training.run_folder import (
 )
 from pocketbert.training.state import digest_directory
 from pocketbert.training.trainer import run_once
+
+# The cost of every search.
+_SIZE = ParameterConstraint(limit=math.inf)
 
 
 def search(
@@ -63,6 +67,7 @@ def search(
     constraints: Sequence[Constraint] = (),
     workers: Workers | None = None,
     tasks: Sequence[SupernetTask] = (),
+    supernet: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> SearchResult:
     """Searches the feed-forward networks of a student (EfficientBERT, section 3.2).
@@ -80,9 +85,12 @@ def search(
       text: plain text that warms up the supernet; None to warm it up on the task's examples.
       config: options.
       strategy: how candidates are chosen. At most a third of a stage's candidates are chosen without scores.
-      constraints: limits of candidates; the first one is the cost of the front (default: parameters).
+      constraints: limits of candidates; the first one is the cost of the front (default: parameters). The journal and
+        the report contain the parameters in any case.
       workers: where candidates train; None for one after another in this process.
       tasks: other tasks that train the supernet of stage 3, with their teachers; the paper takes all of GLUE's.
+      supernet: model directory of a warmed-up supernet, `supernet/model` of another search; None to train one. Give it
+        the same data, seed and `score_share`: otherwise it may have learned from the examples for scores.
       overwrite: discard a finished search in the output folder, or a search with other options.
 
     Returns:
@@ -97,8 +105,10 @@ def search(
         check_inputs(output, (directory, data.train.source, data.dev.source, text))
         for task in tasks:
             check_inputs(output, (task.teacher, task.data.train.source, task.data.dev.source))
+        if supernet is not None:
+            check_inputs(output, (supernet,))
         made = _Search(
-            student, data, output, directory, text, config, strategy, constraints, workers or InTurn(), tasks
+            student, data, output, directory, text, config, strategy, constraints, workers or InTurn(), tasks, supernet
         )
         return made.run(overwrite)
 
@@ -118,6 +128,7 @@ class _Search:
         constraints: Sequence[Constraint],
         workers: Workers,
         tasks: Sequence[SupernetTask],
+        given_supernet: str | os.PathLike[str] | None,
     ) -> None:
         self._config = config = config.resolved()
         planned = plan_model(student)
@@ -135,33 +146,33 @@ class _Search:
             )
         self._output, self._workers, self._strategy = output, workers, strategy
         self._constraints = tuple(constraints)
-        self._costs = self._constraints or (ParameterConstraint(limit=math.inf),)
+        # The report shows the size of every candidate.
+        sizes = () if any(each.name == ParameterConstraint.name for each in constraints) else (_SIZE,)
+        self._costs = (*self._constraints, *sizes)
         supernet = supernet_config(self._base)
+        self._supernet = None if given_supernet is None else Path(given_supernet).absolute()
+        if self._supernet is not None:
+            check_supernet(self._supernet, supernet)
         self._given = self._base.feedforward.expressions if self._base.feedforward else ()
         self._first_space = self._space(config.stages[0], self._given)
-        # Both parts are fixed for all candidates, and the supernet never trains on the examples for scores.
-        part, score_part = config.resolved_shares
-        rest, scored = train_dev_split(data.train, score_part, config.seed, stratify=True)
-        share = part / (1 - score_part)
-        trained = rest if share >= 1 else train_dev_split(rest, share, config.seed, stratify=True)[1]
-        self._candidate_data = dataclasses.replace(data, train=trained, dev=scored, augmented=None)
-        self._supernet_data = dataclasses.replace(data, train=rest, augmented=None)
+        self._parts = divide(data, config)
         # Checks teacher, student and data before anything is written.
-        for given in (TextData(text), self._candidate_data) if text else (self._candidate_data,):
-            plan_distillation(
-                supernet, given, teacher=teacher, method=EfficientBERT(max_length=config.max_length), run=RunConfig()
-            )
+        for given in (TextData(text), self._parts.candidates) if text else (self._parts.candidates,):
+            rate = config.text_learning_rate if isinstance(given, TextData) else config.learning_rate
+            method = EfficientBERT(max_length=config.max_length, learning_rate=rate)
+            plan_distillation(supernet, given, teacher=teacher, method=method, run=RunConfig())
         if tasks and 3 not in config.stages:
             raise UserError(
                 f"search: other tasks train the supernet of stage 3; received {len(tasks)} with stages "
                 f"{', '.join(map(str, config.stages))}; add stage 3, or leave the tasks out"
             )
-        self._tasks = [dataclasses.replace(task, teacher=Path(task.teacher).absolute()) for task in tasks]
+        self._tasks = [
+            SupernetTask(data=leave_out(task.data, config), teacher=Path(task.teacher).absolute()) for task in tasks
+        ]
         if tasks:
-            together = [SupernetTask(data=self._supernet_data, teacher=teacher), *tasks]
-            plan_tasks(
-                supernet, together, method=EfficientBERT(max_length=config.max_length, epochs=1), run=RunConfig()
-            )
+            together = [SupernetTask(data=self._parts.supernets, teacher=teacher), *self._tasks]
+            method = EfficientBERT(max_length=config.max_length, learning_rate=config.learning_rate, epochs=1)
+            plan_tasks(supernet, together, method=method, run=RunConfig())
         opened = open_data(data)
         self._main_metric = opened.main_metric
         self._recorded: dict[str, Any] = {
@@ -176,6 +187,7 @@ class _Search:
                 [each.name, each.describe(each.minimum), each.describe(each.limit)] for each in self._constraints
             ],
             "parallel": workers.parallel,
+            **({"supernet_sha256": digest_directory(self._supernet)} if self._supernet else {}),
             "supernet_tasks": [task.data.task.name for task in tasks],
         }
         for task in tasks:
@@ -205,13 +217,19 @@ class _Search:
         supernets = Supernets(
             folder=folder,
             base=self._base,
-            data=self._supernet_data,
+            data=self._parts.supernets,
             text=None if self._text is None else str(Path(self._text).absolute()),
             teacher=str(Path(self._teacher).absolute()),
             config=self._config,
             tasks=self._tasks,
+            given=self._supernet,
         )
         supernet = supernets.frozen()
+        self._candidate_text: str | None = None
+        if self._text is not None and (share := self._config.candidate_text_share):
+            drawn = folder.absolute() / CANDIDATE_TEXT_FILE
+            draw_text(Path(self._text), share, self._config.seed, drawn)
+            self._candidate_text = str(drawn)
         journal = Journal(folder / JOURNAL_FILE)
         rounds = Rounds(
             folder,
@@ -234,11 +252,11 @@ class _Search:
                 rounds.run(training, stage, number)
             found = []
             if count := self._config.retrained:
-                found = rounds.retrain(self._again(supernets, training), _comparable(journal), count)
+                found = rounds.retrain(self._again(supernets, training), journal.comparable, count)
         finally:
             self._workers.close()
         shutil.rmtree(folder / CANDIDATES_FOLDER, ignore_errors=True)
-        return self._write_result(folder, journal, found, rounds.seconds, str(supernet.relative_to(folder)))
+        return self._write_result(folder, journal, found, rounds.seconds, supernet)
 
     def _space(self, stage: int, winner: tuple[str, ...]) -> SearchSpace:
         return SearchSpace(
@@ -246,34 +264,33 @@ class _Search:
         )
 
     def _training(self, supernets: Supernets, supernet: Path, space: SearchSpace, stage: int) -> CandidateTraining:
-        steps = self._config.candidate_text_steps
+        data = self._parts.stage_3 if stage == 3 else self._parts.candidates
         return CandidateTraining(
             space=space,
             supernet=str(supernet.absolute()),
-            data=self._candidate_data,
-            text=supernets.text,
-            text_method=supernets.method(TextData(""), steps=steps or 1),
-            text_steps=steps,
+            data=data,
+            text=self._candidate_text,
+            text_method=supernets.method(TextData(""), epochs=1),
             teacher=supernets.teacher,
-            method=supernets.method(self._candidate_data, epochs=self._config.candidate_epochs),
+            method=supernets.method(data, epochs=self._config.candidate_epochs),
             trains=stage != 3,
         )
 
     def _again(self, supernets: Supernets, training: CandidateTraining) -> CandidateTraining:
         """The second training: on all examples but those for scores, as long as that of a supernet."""
-        data = dataclasses.replace(self._candidate_data, train=self._supernet_data.train)
+        data = dataclasses.replace(training.data, train=self._parts.supernets.train)
         return dataclasses.replace(training, data=data, method=supernets.method(data), trains=True)
 
     def _write_result(
-        self, folder: Path, journal: Journal, retrained: Sequence[Retrained], seconds: float, supernet: str
+        self, folder: Path, journal: Journal, retrained: Sequence[Retrained], seconds: float, supernet: Path
     ) -> dict[str, Any]:
-        cost, winner = self._costs[0].name, best(_comparable(journal))
+        cost, winner = self._costs[0].name, best(journal.comparable)
         result = {
             "main_metric": self._main_metric,
             "metrics": winner.metrics,
             "best": _summary(winner),
-            "front": [_summary(each) for each in front(_comparable(journal), cost)],
-            "supernet": supernet,
+            "front": [_summary(each) for each in front(journal.comparable, cost)],
+            "supernet": str(supernet.relative_to(folder) if supernet.is_relative_to(folder) else supernet),
             "cost": cost,
             "candidates": [sum(each.score is not None for each in journal.of_stage(s)) for s in self._config.stages],
             "failed": sum(each.score is None for each in journal.candidates),
@@ -286,11 +303,6 @@ class _Search:
         write_json(folder / STUDENT_FOLDER / "config.json", write_config(encoder, ()))
         write_text(folder / REPORT_FILE, page(journal, result, self._config.stages, self._strategy.strategy))
         return result
-
-
-def _comparable(journal: Journal) -> list[Candidate]:
-    """All candidates; those of stage 3 after it, since they are scored without training."""
-    return journal.of_stage(3) or journal.candidates
 
 
 def _summary(candidate: Candidate) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.initialization import SupernetSlices
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.distillation.run import distill
+from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 from pocketbert.search.config import SearchConfig
 from pocketbert.search.supernet_tasks import SupernetTask
 from pocketbert.search.supernet_training import train_supernet
 from pocketbert.training.config import RunConfig
+from pocketbert.training.initialization import plan_model
 from pocketbert.training.run_folder import LEARNING_SUPERNET_FOLDER, MODEL_FOLDER, SUPERNET_FOLDER
 
 
@@ -33,6 +35,7 @@ class Supernets:
       teacher: model directory of the teacher.
       config: options of the search, resolved.
       tasks: other tasks for the supernet of stage 3.
+      given: model directory of a warmed-up supernet, or None.
     """
 
     folder: Path
@@ -42,9 +45,12 @@ class Supernets:
     teacher: str
     config: SearchConfig
     tasks: Sequence[SupernetTask] = ()
+    given: Path | None = None
 
     def frozen(self) -> Path:
-        """Warms up the complete supernet of stages 1 and 2; returns its model directory."""
+        """Warms up the complete supernet of stages 1 and 2, unless one is given; returns its model directory."""
+        if self.given:
+            return self.given
         log_info("warming up the supernet")
         return self._distill(supernet_config(self.base), self._first_data, self.folder / SUPERNET_FOLDER)
 
@@ -60,7 +66,7 @@ class Supernets:
         log_info("warming up the supernet of stage 3")
         root = self.folder / LEARNING_SUPERNET_FOLDER
         start = SupernetSlices(
-            self.folder / SUPERNET_FOLDER / MODEL_FOLDER, supernet_config(winner, keep_operations=True)
+            self.given or self.folder / SUPERNET_FOLDER / MODEL_FOLDER, supernet_config(winner, keep_operations=True)
         )
         found = self._distill(start, self._first_data, root / "warmed_up")
         log_info("training the supernet of stage 3 with one candidate per step")
@@ -101,3 +107,19 @@ class Supernets:
     def _distill(self, student: EncoderConfig | SupernetSlices, data: TaskData | TextData, folder: Path) -> Path:
         distill(student, data, folder, teacher=self.teacher, method=self.method(data), run=self._run)
         return folder / MODEL_FOLDER
+
+
+def check_supernet(directory: Path, config: EncoderConfig) -> None:
+    """Raises a `UserError` if a model directory is not the supernet of a search.
+
+    Args:
+      directory: the model directory.
+      config: architecture of the supernet.
+    """
+    theirs = dataclasses.asdict(plan_model(directory).config)
+    differ = [name for name, ours in dataclasses.asdict(config).items() if theirs[name] != ours]
+    if differ:
+        raise UserError(
+            f"search: the supernet must have the architecture of this search's own; {directory} differs in "
+            f"{', '.join(differ)}; give supernet/model of a search with the same student, or leave it out"
+        )

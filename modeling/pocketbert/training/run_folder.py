@@ -39,6 +39,7 @@ FINE_TUNED_FOLDER = "fine_tuned"
 COMPARISON_FILE = "comparison.json"
 IMPORTANCE_FILE = "importance.safetensors"
 JOURNAL_FILE = "journal.jsonl"
+CANDIDATE_TEXT_FILE = "candidate_text.jsonl"
 TIME_FILE = "seconds.json"
 SUPERNET_FOLDER = "supernet"
 LEARNING_SUPERNET_FOLDER = "learning_supernet"
@@ -66,6 +67,7 @@ RUN_FILES = (
     COMPARISON_FILE,
     IMPORTANCE_FILE,
     JOURNAL_FILE,
+    CANDIDATE_TEXT_FILE,
     TIME_FILE,
     SUPERNET_FOLDER,
     LEARNING_SUPERNET_FOLDER,

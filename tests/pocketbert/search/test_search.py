@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 import tiny
 import tiny_distillation
-import tiny_finetuning
 
 import pocketbert as pb
-from pocketbert.cli import main
+from pocketbert.checkpoints.supernet import supernet_config
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.errors import TrainingFailed, UserError
@@ -80,8 +79,12 @@ def journal(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (output / "journal.jsonl").read_text("utf-8").splitlines()]
 
 
-def test_best_and_front_come_from_the_journal(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+def test_best_and_front_come_from_the_journal(
+    teacher: Path, tmp_path: Path, trainings: Trainings, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = start(teacher, tmp_path / "out")
+    # The supernet starts from random weights, with the search's own rate.
+    assert "raise learning_rate" not in capsys.readouterr().err
     lines = [line for line in journal(tmp_path / "out") if "score" in line]
     assert [(line["stage"], line["index"]) for line in lines] == [(1, n) for n in range(9)] + [(2, n) for n in range(5)]
     assert all(line["score"] == score(";".join(line["genotype"])) for line in lines)
@@ -183,6 +186,28 @@ def test_time_limit_ends_the_stages(teacher: Path, tmp_path: Path, trainings: Tr
     assert found.candidates == [1, 0]
 
 
+def test_time_left_ends_with_the_minutes(
+    teacher: Path,
+    tmp_path: Path,
+    trainings: Trainings,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = [0.0]
+
+    def minute(training: Any, *arguments: Any) -> None:
+        now[0] += 60
+        trainings(training, *arguments)
+
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(rounds, "train_candidate", minute)
+    # Stage 1 has 9 of the 14 candidates, so 4.5 of the 7 minutes; without a limit, 8 minutes would be left.
+    start(teacher, tmp_path / "out", config=dataclasses.replace(CONFIG, minutes=7))
+    said = [line for line in capsys.readouterr().err.splitlines() if "left in this stage" in line]
+    assert said[0].startswith("stage 1: 1 of 9") and said[0].endswith("at most about 03:30 left in this stage")
+    assert "at most about 00:00 left" in said[4] and "stage 1: 5 of 9" in said[4]
+
+
 def test_supernets_do_not_use_the_time(
     teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +228,44 @@ def test_constraints_hold_for_all_candidates(teacher: Path, tmp_path: Path, trai
     start(teacher, tmp_path / "out", constraints=[limits])
     costs = [line["costs"]["parameters"] for line in journal(tmp_path / "out") if "costs" in line]
     assert len(costs) == 14 and all(12_000 <= cost <= 13_000 for cost in costs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Milliseconds:
+    """A cost that falls with the number of weights."""
+
+    limit: float = 9.0
+    minimum: float = 0.0
+    name = "latency_ms"
+
+    def cost(self, config: EncoderConfig) -> float:
+        return 1e5 / ParameterConstraint(limit=math.inf).cost(config)
+
+    def describe(self, cost: float) -> str:
+        return f"{cost} ms"
+
+    def prepare(self, folder: Path, space: Any) -> None: ...
+
+
+def test_page_shows_latency_and_size(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    found = start(teacher, tmp_path / "out", constraints=[Milliseconds()])
+    lines = [line for line in journal(tmp_path / "out") if "costs" in line]
+    assert {tuple(line["costs"]) for line in lines} == {("latency_ms", "parameters")} and found.cost == "latency_ms"
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    charts = {
+        re.search(r'aria-label="([^"]*)"', chart)[1]: chart
+        for chart in re.findall(r"<figure.*?</figure>", page, re.DOTALL)[:3]
+    }
+    assert len(charts) == 3 and all(chart.count("<circle") == len(lines) for chart in charts.values())
+    for name in ("latency_ms", "parameters"):
+        costs = [line["costs"][name] for line in lines]
+        (chart,) = (chart for label, chart in charts.items() if name.replace("_ms", " in ms") in label)
+        # Lines are listed like the journal; the plot is 292 wide from 56 on.
+        xs = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', chart)]
+        expected = [56 + 292 * (cost - min(costs)) / (max(costs) - min(costs)) for cost in costs]
+        assert xs == pytest.approx(expected, abs=0.06)
+        # The front begins at the cheapest candidate.
+        assert float(re.search(r'<path d="M([\d.]+)', chart)[1]) == pytest.approx(min(expected), abs=0.06)
 
 
 @pytest.mark.parametrize(
@@ -242,29 +305,6 @@ def test_damaged_files_are_named(teacher: Path, tmp_path: Path, trainings: Train
     (tmp_path / "out" / "seconds.json").write_text("{}", encoding="utf-8")
     with pytest.raises(UserError, match=r"seconds.json is damaged"):
         start(teacher, tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("flag", "rule"),
-    [
-        ("--max-parameters=0", "--max-parameters must be positive; received 0"),
-        ("--recipe=float32", "--recipe must be used with --max-latency-ms"),
-        ("--device=PIXEL1", "--device must be used with --max-latency-ms"),
-        ("--candidates=3", "candidates must be one number per stage, 2; received 1"),
-        ("--score-share=1", "score_share must lie between 0 and 1"),
-        ("--stages=2,1", "stages must be ascending numbers"),
-        ("--parallel=0", "--parallel must be positive; received 0"),
-        ("--supernet-tasks=cola", "--supernet-teachers needs one model directory for each"),
-    ],
-)
-def test_bad_flags_give_one_line(
-    flag: str, rule: str, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(29, seed=3))
-    given = [f"--teacher={teacher}", "--student=efficientbert_tiny", f"--train-file={tmp_path / 'train.csv'}"]
-    assert main(["search", *given, f"--output={tmp_path / 'out'}", flag]) == 2
-    captured = capsys.readouterr()
-    assert rule in captured.err and captured.err.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
 def test_stage_three_decides(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
@@ -312,6 +352,64 @@ def test_other_tasks_reach_the_learning_supernet(
     with pytest.raises(UserError, match="other tasks train the supernet of stage 3"):
         start(teacher, tmp_path / "refused", tasks=[other])
     assert not (tmp_path / "refused").exists()
+
+
+def test_given_supernet_is_not_trained(
+    teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = pb.from_preset(
+        supernet_config(BASE), task=[tiny_distillation.TASK], tokenizer=pb.from_pretrained(teacher).tokenizer
+    )
+    model.save_pretrained(tmp_path / "supernet")
+    used: set[str] = set()
+
+    def train(training: Any, *arguments: Any) -> None:
+        used.add(training.supernet)
+        trainings(training, *arguments)
+
+    monkeypatch.setattr(rounds, "train_candidate", train)
+    monkeypatch.delattr(supernets, "distill")
+    found = start(teacher, tmp_path / "out", supernet=tmp_path / "supernet")
+    assert used == {found.supernet} == {str(tmp_path / "supernet")}
+    with pytest.raises(UserError, match="other options: supernet_sha256='.*', received None"):
+        start(teacher, tmp_path / "out")
+    with pytest.raises(UserError, match=r"the supernet must have .*; .*supernet differs in intermediate_size; give"):
+        start(teacher, tmp_path / "other", BASE.replace(intermediate_size=12), supernet=tmp_path / "supernet")
+    assert not (tmp_path / "other").exists()
+
+
+def test_stage_three_has_its_own_scores(
+    teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored: dict[bool, int] = {}
+
+    def train(training: Any, *arguments: Any) -> None:
+        scored[training.trains] = len(training.data.dev)
+        trainings(training, *arguments)
+
+    monkeypatch.setattr(rounds, "train_candidate", train)
+    config = dataclasses.replace(CONFIG, stages=(1, 3), candidates=(2, 2), score_share=0.1, stage3_score_share=0.3)
+    start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
+    assert scored[True] == pytest.approx(9, abs=1) and scored[False] == pytest.approx(27, abs=1)
+
+
+def test_candidates_read_a_share_of_the_text(
+    teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tiny_distillation.write_text(tmp_path / "text.txt")
+    given: set[Any] = set()
+
+    def train(training: Any, *arguments: Any) -> None:
+        given.add((training.text, training.text_method.epochs, training.text_method.steps))
+        trainings(training, *arguments)
+
+    monkeypatch.setattr(rounds, "train_candidate", train)
+    start(teacher, tmp_path / "out", text=text, config=dataclasses.replace(CONFIG, candidate_text_share=0.1))
+    drawn = tmp_path / "out" / "candidate_text.jsonl"
+    assert given == {(str(drawn), 1, None)} and drawn.exists()
+    given.clear()
+    start(teacher, tmp_path / "none", text=text)
+    assert {each[0] for each in given} == {None}
 
 
 @pytest.mark.slow

@@ -206,7 +206,7 @@ class EfficientBERT(Method):
         (stage,) = self.stages(spec)
         mapped = ", ".join(map(str, stage.teacher_features["attention_logits"]))
         lines = [f"efficientbert: layers 1 to {spec.student.num_layers} learn from the teacher's layers {mapped}"]
-        if spec.task is not None and spec.start == "random":
+        if spec.task is not None and spec.start == "random" and self.learning_rate is None:
             lines.append(
                 "efficientbert: the student's weights are random, and the paper's rate is for a pretrained student; "
                 "distil on plain text first, or raise learning_rate, for example to 4e-4"

@@ -1,0 +1,87 @@
+"""Parts of a search's examples and text: for supernets, for candidates, and for scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+
+from pocketbert.data.task_data import TaskData
+from pocketbert.data.text import Document, read_documents
+from pocketbert.data.train_dev_split import train_dev_split
+from pocketbert.files import write_text
+from pocketbert.search.config import SearchConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Parts of the searched task's examples.
+
+    Attributes:
+      supernets: for supernets and second trainings; the dev split is the task's.
+      candidates: for candidates of stages 1 and 2; its dev split is for their scores.
+      stage_3: the same with the dev split for the scores of stage 3.
+    """
+
+    supernets: TaskData
+    candidates: TaskData
+    stage_3: TaskData
+
+
+def divide(data: TaskData, config: SearchConfig) -> Parts:
+    """Divides the training examples with the seed. Supernets and candidates never learn from those for scores.
+
+    Args:
+      data: the searched task.
+      config: options of the search, resolved.
+    """
+    part, *score_parts = config.resolved_shares
+    most = max(score_parts)
+    rest, left_out = train_dev_split(data.train, most, config.seed, stratify=True)
+    scored = [
+        left_out if share == most else train_dev_split(left_out, share / most, config.seed, stratify=True)[1]
+        for share in score_parts
+    ]
+    share = part / (1 - most)
+    trained = rest if share >= 1 else train_dev_split(rest, share, config.seed, stratify=True)[1]
+    candidates, stage_3 = (dataclasses.replace(data, train=trained, dev=dev, augmented=None) for dev in scored)
+    return Parts(
+        supernets=dataclasses.replace(data, train=rest, augmented=None), candidates=candidates, stage_3=stage_3
+    )
+
+
+def leave_out(data: TaskData, config: SearchConfig) -> TaskData:
+    """Another task without the examples that the supernet of stage 3 must not learn.
+
+    Args:
+      data: the task.
+      config: options of the search, resolved.
+    """
+    if not config.left_out_share:
+        return data
+    kept, _ = train_dev_split(data.train, config.left_out_share, config.seed, stratify=True)
+    return dataclasses.replace(data, train=kept)
+
+
+def draw_text(source: Path, share: float, seed: int, path: Path) -> None:
+    """Writes a share of the documents of a text, each drawn with this probability, as JSONL; at least one.
+
+    Args:
+      source: the text, see `read_documents`.
+      share: between 0 and 1.
+      seed: selects the documents.
+      path: the file; an existing one is kept.
+    """
+    if path.exists():
+        return
+    random = np.random.default_rng(seed)
+    drawn: list[Document] = []
+    for document in read_documents(source):
+        if random.random() < share:
+            drawn.append(document)
+    rows = (
+        {"title": each.title, "text": "\n".join(each.paragraphs)} for each in drawn or [next(read_documents(source))]
+    )
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
