@@ -43,6 +43,11 @@ def operator_name(model: schema.ModelT, operator: schema.OperatorT) -> str:
     return code_name(model.operatorCodes[operator.opcodeIndex])
 
 
+def tensor_name(tensor: schema.TensorT) -> str:
+    """Name of a tensor; of an operator that the converter fused from several, the first one's."""
+    return bytes(tensor.name).decode("utf-8", "replace").partition(";")[0]
+
+
 AttentionProduct = Literal["logits", "context"]
 
 

@@ -187,6 +187,9 @@ def run(options: Options) -> int:
         },
         "activation_range": verification["activation_range"],
     }
+    if verification["activation_range"]:
+        # Hundreds of values.
+        del verification["activation_range"]["maxima"]
     if own.mediapipe:
         texts = as_read(task, examples or default_examples(task)).texts
         summary["mediapipe"] = write_task_files(bundle, mediapipe, texts, overwrite=own.overwrite)
