@@ -103,7 +103,7 @@ def check_constants(histogram: OpHistogram) -> Check:
         measured=largest if finite else None,
         bound=LARGEST_FLOAT16,
         reason=f"largest absolute floating-point constant, read by {histogram.largest_constant_reader}; the bound is "
-        f"the float16 range{'' if finite else ', and this constant does not fit or is not a number'}",
+        f"the float16 range{'' if finite else ', and this constant is not a number'}",
     )
 
 

@@ -15,22 +15,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert.activation_stats import FLOAT16_MARGIN, FLOAT16_MAX, float16_warnings
+from pocketbert.progress import log_info
+from pocketbert_export.blockwise import FEWEST_QUANTIZED
 from pocketbert_export.calibration import largest_per_channel
+from pocketbert_export.channel_scales import ChannelGroups, scale_channels
 from pocketbert_export.checks import Check
 from pocketbert_export.length_buckets import LengthBucket, first_rows
 from pocketbert_export.tflite_graph import (
+    GraphEditor,
     attention_products,
+    drop_unused,
     operator_name,
     producer_positions,
     read_model,
     tensor_name,
+    write_model,
 )
 
 # The largest activations depend on the network more than on the text.
 _MOST_TEXTS = 64
+_FLOAT16_DEQUANTIZE_VERSION = 3
 # Outputs are values of their inputs or constants, or at most 1.
 _NO_ARITHMETIC = frozenset(
     "CAST CONCATENATION DEQUANTIZE GATHER EMBEDDING_LOOKUP PAD RESHAPE SOFTMAX SPLIT SPLIT_V STRIDED_SLICE TRANSPOSE "
@@ -107,6 +115,67 @@ def float16_range(content: bytes, buckets: Sequence[LengthBucket]) -> Float16Ran
         maxima=maxima,
         num_texts=sum(len(bucket.indices) for bucket in chosen),
     )
+
+
+def round_weights(content: bytes) -> bytes:
+    """Stores the large matrices of a float32 file in float16. Operators read them as float32, through DEQUANTIZE.
+
+    The converter would round the weights before `fit_float16` could scale them.
+    """
+    model = read_model(content)
+    editor = GraphEditor(model)
+    for graph in model.subgraphs:
+        rounded, conversions = {}, []
+        for index, tensor in enumerate(list(graph.tensors)):
+            if tensor.type == schema.TensorType.FLOAT32 and np.prod(tensor.shape) >= FEWEST_QUANTIZED:
+                values = editor.values(graph, index)
+                # The gate names a weight that does not fit, if it stays float32.
+                if values is not None and values.ndim > 1 and np.abs(values).max() <= FLOAT16_MAX:
+                    constant = editor.constant(graph, tensor.name, values.astype(np.float16))
+                    name = bytes(tensor.name) + b"/float32"
+                    rounded[index] = editor.tensor(graph, name, tensor.type, tensor.shape)
+                    inputs, outputs, options = [constant], [rounded[index]], schema.DequantizeOptionsT()
+                    conversions.append(
+                        editor.operator("DEQUANTIZE", inputs, outputs, options, _FLOAT16_DEQUANTIZE_VERSION)
+                    )
+        for operator in graph.operators:
+            operator.inputs = [rounded.get(int(index), int(index)) for index in operator.inputs]
+        graph.operators = [*conversions, *graph.operators]
+    drop_unused(model)
+    return write_model(model)
+
+
+def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:
+    """Scales channels of activations by powers of two, so that they stay below the float16 range with a margin.
+
+    Only channels that exceed the margin are scaled: small weights lose bits in float16. Attention logits, outputs and
+    the inputs of most activation functions keep their values; see `channel_scales`.
+
+    Args:
+      content: content of a float32 `.tflite` file.
+      buckets: texts, as in `float16_range`.
+    Returns:
+      Content of a file with the same outputs.
+    """
+    model = read_model(content)
+    outputs = {int(index) for index in model.subgraphs[0].outputs}
+    inner = [
+        position
+        for position in arithmetic_operators(model)
+        if int(model.subgraphs[0].operators[position].outputs[0]) not in outputs
+    ]
+    groups, limit = ChannelGroups(model), FLOAT16_MAX / FLOAT16_MARGIN
+    sizes = np.zeros(groups.count)
+    found = largest_per_channel(content, first_rows(buckets, _MOST_TEXTS), inner, padding=True)
+    for position, largest in found.items():
+        labels = groups.of(position)
+        if len(labels) == len(largest):
+            np.maximum.at(sizes, labels, largest)
+    exceeds = groups.movable & np.isfinite(sizes) & (sizes > limit)
+    if not exceeds.any():
+        return content
+    log_info(f"export: scaled {int(exceeds.sum()):,} channels with activations up to {sizes[exceeds].max():,.0f}")
+    return scale_channels(content, groups, np.exp2(-np.ceil(np.log2(np.where(exceeds, sizes / limit, 1.0)))))
 
 
 def arithmetic_operators(model: schema.ModelT) -> dict[int, str]:

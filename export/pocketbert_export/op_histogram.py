@@ -66,8 +66,7 @@ class OpHistogram:
         from version 12 of the operator on.
       int4_operators: names of operators with int4 weights.
       dynamic: names of tensors with dynamic dimensions.
-      largest_constant: largest magnitude of the floating-point constants; infinite if one is NaN, or was limited
-        to the largest float16.
+      largest_constant: largest magnitude of the floating-point constants; infinite if one is NaN.
       largest_constant_reader: name of an output of the operator that reads this constant.
       tables: input → embedding tables that it indexes, one per graph with such a table.
     """
@@ -209,9 +208,7 @@ def _largest_constant(model: schema.ModelT) -> tuple[float, str]:
                 continue
             read.add(tensor.buffer)
             magnitude = float(np.max(np.abs(np.asarray(data, np.uint8).view(dtype)), initial=0.0))
-            # The converter limits larger constants to the largest float16.
-            is_limited = dtype is np.float16 and magnitude >= LARGEST_FLOAT16
-            magnitude = np.inf if is_limited or np.isnan(magnitude) else magnitude
+            magnitude = np.inf if np.isnan(magnitude) else magnitude
             if magnitude > largest:
                 largest, reader = magnitude, _reader(model, graph, index)
     return largest, reader
