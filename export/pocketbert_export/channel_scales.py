@@ -35,7 +35,7 @@ _Link = tuple[int, int, int, int, int]
 
 
 class ChannelGroups:
-    """Groups of channels with one scale; channels count along the last axis of a tensor.
+    """Groups of channels that share a scale; channels count along the last axis of a tensor.
 
     Args:
       model: a file with the same operators in every signature.

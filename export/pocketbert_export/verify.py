@@ -76,6 +76,7 @@ class Verification:
       labelled: whether the task's metric was computed.
       metric: name of that metric; None if the task has none.
       weights_need: operator → version required by its weights, whatever version the file records.
+      graph_optimizations: those of the bundle (`Bundle.graph_optimizations`).
       operators: builtin operator → number of uses in all signatures.
       delegates: operators that delegates take: XNNPACK as each runtime counts them, GPU and NPU by documented rules.
       activation_range: largest activations of the file, for float16 recipes; None for other recipes, or if no runtime
@@ -90,6 +91,7 @@ class Verification:
     labelled: bool
     metric: str | None
     weights_need: Mapping[str, int]
+    graph_optimizations: Mapping[str, str]
     operators: Mapping[str, int]
     delegates: tuple[DelegateShare, ...]
     activation_range: Float16Range | None = None
@@ -128,6 +130,7 @@ class Verification:
             "examples": {"count": self.num_examples, "source": self.source, "labelled": self.labelled},
             "metric": self.metric,
             "weights_need": dict(self.weights_need),
+            "graph_optimizations": dict(self.graph_optimizations),
             "operators": dict(self.operators),
             "delegates": [dataclasses.asdict(share) for share in self.delegates],
             "checks": [check.to_json() for check in self.checks],
@@ -235,6 +238,7 @@ def verify_bundle(
         labelled=asked.labelled,
         metric=metric,
         weights_need=histogram.needed_versions,
+        graph_optimizations=bundle.graph_optimizations,
         operators=histogram.operators,
         delegates=(*shares, *documented_shares(bundle.model_path)),
         activation_range=maxima,

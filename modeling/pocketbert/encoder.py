@@ -59,6 +59,11 @@ class Encoder(tf_keras.Model):
                 index,
                 fused=graph.fused_projections,
                 first_token_only=graph.first_token_only and index == config.num_layers - 1,
+                scaled_residuals=[
+                    path.removeprefix(f"layers.{index}.")
+                    for path in graph.scaled_residuals
+                    if path.startswith(f"layers.{index}.")
+                ],
             )
             for index in range(config.num_layers)
         ]

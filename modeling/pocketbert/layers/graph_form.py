@@ -16,8 +16,11 @@ class GraphForm:
       first_token_only: compute the last layer for the first token only, so `sequence_output` has length 1.
       padding_bias: added to the attention logits of padding. NoNorm does not bound logits (thousands were observed), so
         -1e4 would leak.
+      scaled_residuals: sub-layers that multiply their residual by a factor per feature, such as `layers.0.attention`,
+        `layers.0.feed_forwards.1` or `layers.0.bottleneck`.
     """
 
     fused_projections: bool = False
     first_token_only: bool = False
     padding_bias: float = -1e9
+    scaled_residuals: tuple[str, ...] = ()
