@@ -56,7 +56,8 @@ class Bundle:
       recipe: name of the recipe.
       lengths: sequence lengths in tokens, ascending.
       runtimes: names of the supported runtimes.
-      graph_optimizations: name → `applied`, `off`, or the reason why it does not suit the model.
+      graph_optimizations: name → `applied` (with a count of folded norms), `off`, or the reason why it does not suit
+        the model.
       output_names: outputs of every signature.
       num_parameters: number of weights in the file.
       source: weight file of the exported model → SHA-256.

@@ -114,7 +114,7 @@ def choose_texts(
 
 
 def largest_per_channel(
-    content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]
+    content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int], *, padding: bool = False
 ) -> dict[int, np.ndarray]:
     """Largest absolute output of operators per channel.
 
@@ -122,13 +122,16 @@ def largest_per_channel(
       content: content of a float file.
       buckets: texts to run.
       positions: positions of operators.
+      padding: whether padding counts too.
     Returns:
-      Position → float32 `[channels]`.
+      Position → float32 `[channels]`, NaN if a value is NaN; `[1]` if the last axis counts tokens.
     """
     found: dict[int, np.ndarray] = {}
-    for position, values in _activations(content, buckets, positions):
-        largest = np.abs(values).max(axis=0)
-        found[position] = np.maximum(found.get(position, 0.0), largest)
+    for position, values in _activations(content, buckets, positions, padding=padding):
+        largest, before = np.abs(values).max(axis=0), found.get(position)
+        if before is not None and before.shape != largest.shape:
+            largest, before = largest.max(keepdims=True), before.max(keepdims=True)
+        found[position] = largest if before is None else np.maximum(before, largest)
     return found
 
 
@@ -224,9 +227,9 @@ def _texts(data: LabelledData) -> list[tuple[str, str | None]]:
 
 
 def _activations(
-    content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]
+    content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int], *, padding: bool = False
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Runs the texts one by one; yields operators' first outputs at real tokens, `[values, channels]`."""
+    """Runs the texts one by one; yields operators' first outputs at real tokens or everywhere, `[values, channels]`."""
     from ai_edge_litert.interpreter import Interpreter
 
     model = read_model(content)
@@ -243,7 +246,7 @@ def _activations(
         for row in range(len(bucket.indices)):
             inputs = {name: rows[row : row + 1] for name, rows in bucket.inputs.items()}
             runner(**inputs)
-            count = int(inputs["input_mask"].sum())
+            count = bucket.length if padding else int(inputs["input_mask"].sum())
             for position in positions:
                 values = interpreter.get_tensor(int(operators[position].outputs[0]), graph)
                 if position in products:

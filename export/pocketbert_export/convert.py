@@ -17,6 +17,7 @@ from pocketbert.model import Model
 from pocketbert.processes import stderr_on_failure
 from pocketbert_export.calibration import CalibrationTexts, root_mean_squares
 from pocketbert_export.calibration_options import CalibrationOptions
+from pocketbert_export.float16_range import fit_float16, round_weights
 from pocketbert_export.int4_quantization import quantize_int4
 from pocketbert_export.length_buckets import LengthBucket
 from pocketbert_export.mixed_precision import FrontPoint, quantize_mixed
@@ -57,7 +58,7 @@ def to_tflite(
     recipe: Recipe,
     *,
     channelwise: bool = True,
-    smoothing: Sequence[LengthBucket] = (),
+    texts: Sequence[LengthBucket] = (),
 ) -> bytes:
     """Converts a model to a `.tflite` file with one signature per length and shared weights.
 
@@ -67,7 +68,8 @@ def to_tflite(
       recipe: number formats.
       channelwise: whether int8 layers may be quantized per channel, which requires a runtime with version 12 of
         FULLY_CONNECTED; if False, `per_tensor` moves the scales out of the layer.
-      smoothing: for dynamic int8: a few texts in these lengths, to smooth the file (`smoothing`); none to leave it out.
+      texts: a few texts in these lengths. They smooth dynamic int8 files (`smoothing`), and fit the range of float16
+        files (`float16_range`); none to leave it out.
     Returns:
       Content of the file.
     Raises:
@@ -86,9 +88,11 @@ def to_tflite(
             content = split_evenly(converter.convert())
     if recipe.weights == "int4":
         content = quantize_int4(content)
-    if smoothing:
+    if recipe.weights == "float16":
+        content = round_weights(fit_float16(content, texts) if texts else content)
+    elif texts:
         floats = to_tflite(model, lengths, get_recipe("float32"))
-        content = smooth(content, floats, root_mean_squares(floats, smoothing, dense_layers(floats)))
+        content = smooth(content, floats, root_mean_squares(floats, texts, dense_layers(floats)))
     return share_quantization(content if channelwise else per_channel_to_per_tensor(content))
 
 

@@ -36,7 +36,7 @@ from pocketbert_export.goldens import Golden, answers_file, entries
 from pocketbert_export.graph_optimization import decide, optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.label_order import examples_for, named
-from pocketbert_export.length_buckets import LengthBucket, bucket_by_length
+from pocketbert_export.length_buckets import LengthBucket, bucket_texts
 from pocketbert_export.mixed_precision import FrontPoint, check_limits
 from pocketbert_export.model_card import CardOptions, card_facts, write_card
 from pocketbert_export.recipes import Recipe, get_recipe
@@ -47,7 +47,7 @@ from pocketbert_export.validation_set import gate_metric
 from pocketbert_export.verify import verify_bundle
 
 # Enough to find a full text for every usual length without encoding a whole data set.
-_MOST_GOLDEN_CANDIDATES = 512
+_MOST_CANDIDATES = 512
 # In front of tokens of byte-level BPE and unigram that follow a space.
 _SPACE_MARKS = "\u0120\u2581"
 
@@ -158,14 +158,15 @@ def export(
             as_read(model.task, calibration), as_read(model.task, examples), model.tokenizer, lengths, most=most
         )
     graph_optimizations = graph_optimizations.for_activations(chosen.activations)
+    candidates = as_read(model.task, examples.first_texts(_MOST_CANDIDATES))
     decided = decide(model, graph_optimizations)
     log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
     optimized = optimize_graph(model, graph_optimizations)
     record: dict[str, Any] = {}
     front: Sequence[FrontPoint] = ()
     if texts is None:
-        smoothing = _smoothing_texts(model, chosen, lengths)
-        content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16, smoothing=smoothing)
+        few = _few_texts(model, chosen, lengths, candidates)
+        content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16, texts=few)
     else:
         made = to_calibrated_tflite(optimized, lengths, chosen, texts, calibration_options)
         content, record, front = made.content, {"calibration": texts.record(made.method)}, made.front
@@ -183,7 +184,6 @@ def export(
             "model_card": card_facts(card, directory),
             "source": _saved_digests(model) if directory is None else _digests(directory),
         }
-        candidates = as_read(model.task, examples.first_texts(_MOST_GOLDEN_CANDIDATES))
         goldens = _goldens(model, Bundle(folder, description), candidates, lengths)
         files.write_bytes(folder / layout.GOLDENS_FILE, answers_file(goldens))
         description |= {"files": _files(folder), "goldens": entries(goldens)}
@@ -241,18 +241,17 @@ def _calibration_data(
     return given.train if isinstance(given, TaskData) else examples_for(task, given)
 
 
-def _smoothing_texts(model: Model, recipe: Recipe, lengths: Sequence[int]) -> list[LengthBucket]:
-    """Texts for `smoothing`; none except for embeddings in dynamic int8, whose angles nothing else rounds off."""
+def _few_texts(model: Model, recipe: Recipe, lengths: Sequence[int], candidates: Examples) -> list[LengthBucket]:
+    """Texts for `to_tflite`, if the recipe needs some."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
-    if (
-        model.task is None
-        or not get_task(model.task).has_vectors
-        or (recipe.weights, recipe.activations) != ("int8", "dynamic")
-    ):
+    if recipe.weights == "float16":
+        return bucket_texts(tokenizer, candidates.texts, candidates.pairs, lengths)
+    # Nothing else rounds off the angles of embeddings.
+    has_vectors = model.task is not None and get_task(model.task).has_vectors
+    if not has_vectors or (recipe.weights, recipe.activations) != ("int8", "dynamic"):
         return []
-    inputs = tokenizer(list(DEFAULT_TEXTS), max_length=max(lengths))
-    return bucket_by_length({name: np.asarray(inputs[name]) for name in INPUT_NAMES}, lengths, tokenizer.pad_token_id)
+    return bucket_texts(tokenizer, DEFAULT_TEXTS, None, lengths)
 
 
 def _check_exportable(model: Model, source: str | os.PathLike[str]) -> None:

@@ -102,8 +102,8 @@ def check_constants(histogram: OpHistogram) -> Check:
         passed=largest <= LARGEST_FLOAT16,
         measured=largest if finite else None,
         bound=LARGEST_FLOAT16,
-        reason="largest absolute floating-point constant; the bound is the float16 range"
-        + ("" if finite else ": not a number"),
+        reason=f"largest absolute floating-point constant, read by {histogram.largest_constant_reader}; the bound is "
+        f"the float16 range{'' if finite else ', and this constant is not a number'}",
     )
 
 

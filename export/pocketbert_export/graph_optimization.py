@@ -6,6 +6,8 @@ Each graph optimization has a switch and skips models that it does not suit; `de
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +27,9 @@ _MAX_SCALE = 1024.0
 # token's 0 is NaN. This value is far enough below logits of thousands; the gate's padding check detects a leak.
 _PADDING_BIAS = -6e4
 
+# End of the path of a residual's factors.
+_FACTOR = ".residual_scale.factor"
+
 Tensors = dict[str, np.ndarray]
 
 
@@ -32,7 +37,7 @@ GRAPH_OPTIMIZATIONS: tuple[str, ...] = tuple(field.name for field in dataclasses
 
 
 def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, str]:
-    """Decides on each graph optimization: `APPLIED`, `OFF`, or the reason why it does not suit the model."""
+    """Decides on each optimization: applied (`is_applied`), `OFF`, or the reason why it does not suit the model."""
     unsuited = {
         "fold_no_norm": _why_not_fold(model),
         "fuse_projections": _why_not_fuse(model, graph_optimizations),
@@ -40,10 +45,18 @@ def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, s
         "attend_to_inputs": _why_not_attend(model, graph_optimizations),
         "fold_beta": _why_not_fold_beta(model.config),
     }
-    return {
+    decided = {
         name: OFF if getattr(graph_optimizations, name) is False else unsuited[name] or APPLIED
         for name in GRAPH_OPTIMIZATIONS
     }
+    if decided["fold_no_norm"] == APPLIED:
+        decided["fold_no_norm"] += _count_folded(model)
+    return decided
+
+
+def is_applied(decision: str) -> bool:
+    """Whether a decision of `decide` means that the graph optimization was applied."""
+    return decision.startswith(APPLIED)
 
 
 def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Model:
@@ -59,16 +72,20 @@ def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Mod
     decided = decide(model, graph_optimizations)
     config = model.config
     tensors = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
-    if decided["fold_no_norm"] == APPLIED:
+    scaled_residuals: tuple[str, ...] = ()
+    if is_applied(decided["fold_no_norm"]):
         tensors = fold_no_norm(config, tensors)
         config = config.replace(norm="identity")
-    if decided["fold_beta"] == APPLIED:
+        paths = (path.removeprefix("encoder.") for path in tensors if path.endswith(_FACTOR))
+        scaled_residuals = tuple(path.removesuffix(_FACTOR) for path in paths)
+    if is_applied(decided["fold_beta"]):
         tensors = fold_beta(config, tensors)
     graph = GraphForm(
-        fused_projections=decided["fuse_projections"] == APPLIED,
-        first_token_only=decided["first_token_only"] == APPLIED,
-        attend_to_inputs=decided["attend_to_inputs"] == APPLIED,
+        fused_projections=is_applied(decided["fuse_projections"]),
+        first_token_only=is_applied(decided["first_token_only"]),
+        attend_to_inputs=is_applied(decided["attend_to_inputs"]),
         padding_bias=_PADDING_BIAS,
+        scaled_residuals=scaled_residuals,
     )
     optimized = Model(config, model.tasks, model.tokenizer, graph, initialize=False)
     for path, variable in optimized.weights_by_path().items():
@@ -85,17 +102,25 @@ def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
     is 1 after the last one and s[l-1] = gamma[l] · s[l]. The same holds inside a block, where the last s is free and
     chosen to keep the scales near 1.
 
+    If a product of gammas leaves 1/1024 to 1024, or is zero, s starts anew before that norm, and one multiplication of
+    the residual makes up for it. Norms without a residual, and the first residual of a block, which nothing else reads
+    unless queries and keys do, fold with any gamma.
+
     Args:
       config: an architecture with `no_norm` and bottlenecks.
       tensors: canonical path → array.
     Returns:
-      The weights of the same architecture with `identity` norms, float32.
+      The weights of the same architecture with `identity` norms, float32. Those of `GraphForm.scaled_residuals` have
+      the path `encoder.SUB-LAYER.residual_scale.factor`.
     """
     wide = {path: array.astype(np.float64) for path, array in tensors.items()}
-    outer = _outer_scales(config, wide)
-    _fold_embeddings(wide, outer[0])
+    outer = _outer_stream(config, wide)
+    _fold_embeddings(wide, outer.scales[0])
     for layer in range(config.num_layers):
-        _fold_block(config, wide, f"encoder.layers.{layer}.", outer[layer], outer[layer + 1])
+        block = f"encoder.layers.{layer}."
+        _fold_block(config, wide, block, outer.scales[layer], outer.scales[layer + 1])
+        if layer in outer.factors:
+            wide[f"{block}bottleneck{_FACTOR}"] = outer.factors[layer]
     return {path: array.astype(np.float32) for path, array in wide.items() if not _is_no_norm(path)}
 
 
@@ -165,18 +190,18 @@ def _why_not_fold(model: Model) -> str:
         return f"does not suit norm={config.norm!r}"
     if config.bottleneck is None or config.embedding_projection != "word":
         return "does not suit no_norm without bottleneck and word projection"
-    tensors = {path: v.numpy().astype(np.float64) for path, v in model.weights_by_path().items() if _is_no_norm(path)}
-    scales = [np.concatenate(_outer_scales(config, tensors))]
-    scales += [
-        np.concatenate(_inner_scales(config, tensors, f"encoder.layers.{layer}.")) for layer in range(config.num_layers)
-    ]
-    sizes = np.abs(np.concatenate(scales))
-    if np.all(sizes <= _MAX_SCALE) and np.all(sizes >= 1 / _MAX_SCALE):
-        return ""
-    return (
-        f"does not suit these weights: products of gammas must lie in 1/{_MAX_SCALE:.0f} to {_MAX_SCALE:.0f}, "
-        f"but range from {sizes.min():.2g} to {sizes.max():.2g}"
-    )
+    return ""
+
+
+def _count_folded(model: Model) -> str:
+    """How many norms fold, such as `, 15 of 17 norms`."""
+    config = model.config
+    gammas = {path: v.numpy().astype(np.float64) for path, v in model.weights_by_path().items() if _is_no_norm(path)}
+    streams = [_outer_stream(config, gammas)]
+    streams += [_inner_stream(config, gammas, f"encoder.layers.{layer}.") for layer in range(config.num_layers)]
+    total, partly = len(gammas) // 2, sum(len(stream.factors) for stream in streams)
+    rest = f"; {partly} keep a product on their residual" if partly else ""
+    return f", {total - partly} of {total} norms{rest}"
 
 
 def _is_no_norm(path: str) -> bool:
@@ -184,24 +209,69 @@ def _is_no_norm(path: str) -> bool:
     return path.startswith("encoder.") and path.endswith((".gamma", ".beta"))
 
 
-def _outer_scales(config: EncoderConfig, tensors: Tensors) -> list[np.ndarray]:
-    """Scale of the feature map before each layer, and 1 after the last; `[hidden_size]` each."""
-    scales = [np.ones(config.hidden_size)]
-    for layer in reversed(range(config.num_layers)):
-        scales.insert(0, scales[0] * tensors[f"encoder.layers.{layer}.bottleneck.output_norm.gamma"])
-    return scales
+class _Stream(NamedTuple):
+    """A residual stream.
+
+    Attributes:
+      scales: scale at the start, and after each norm, `[features]` each.
+      factors: number of a norm → factor of its residual, where the scales start anew.
+    """
+
+    scales: list[np.ndarray]
+    factors: dict[int, np.ndarray]
 
 
-def _inner_scales(config: EncoderConfig, tensors: Tensors, block: str) -> list[np.ndarray]:
-    """Scale of the stream in a block: at its start, after attention, and after each feed-forward network."""
-    gammas = [tensors[f"{block}attention.norm.gamma"]]
-    gammas += [tensors[f"{block}feed_forwards.{j}.norm.gamma"] for j in range(config.num_feedforward_networks)]
-    scales = [np.ones(config.block_size)]
-    for gamma in reversed(gammas):
-        scales.insert(0, scales[0] * gamma)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        middle = np.exp(np.mean([np.log(np.abs(scale)) for scale in scales], axis=0))
-        return [scale / middle for scale in scales]
+def _outer_stream(config: EncoderConfig, tensors: Tensors) -> _Stream:
+    """The feature map; its scale is 1 after the last layer."""
+    names = [f"encoder.layers.{layer}.bottleneck.output_norm.gamma" for layer in range(config.num_layers)]
+    return _stream([tensors[name] for name in names], is_free=False)
+
+
+def _inner_stream(config: EncoderConfig, tensors: Tensors, block: str) -> _Stream:
+    """The stream in a block: at its start, after attention, and after each feed-forward network."""
+    assert config.bottleneck is not None
+    attention = tensors[f"{block}attention.norm.gamma"]
+    gammas = [tensors[f"{block}feed_forwards.{j}.norm.gamma"] for j in range(config.num_feedforward_networks)]
+    if config.bottleneck.query_key == "bottleneck":
+        return _stream([attention, *gammas], is_free=True)
+    # Only the first residual reads the start, so any scale suits it.
+    scales, factors = _stream(gammas, is_free=True)
+    return _Stream([scales[0] * attention, *scales], {number + 1: factor for number, factor in factors.items()})
+
+
+def _stream(gammas: Sequence[np.ndarray], *, is_free: bool) -> _Stream:
+    """Scales that make the factors of residuals 1, in parts that stay within 1/1024 to 1024.
+
+    Args:
+      gammas: gammas of the norms in order.
+      is_free: whether the last scale can be chosen; otherwise it is 1.
+    """
+    parts = [[np.ones_like(gammas[-1])]]
+    restarts = []
+    for number in reversed(range(len(gammas))):
+        part = parts[-1]
+        grown = [part[0] * gammas[number], *part]
+        if _is_in_range(grown, is_free or len(parts) > 1):
+            parts[-1] = grown
+        else:
+            restarts.append(number)
+            parts.append([np.ones_like(gammas[number])])
+    centred = [_centred(part) if is_free or number else part for number, part in enumerate(parts)]
+    scales = [scale for part in reversed(centred) for scale in part]
+    return _Stream(scales, {number: scales[number + 1] * gammas[number] / scales[number] for number in restarts})
+
+
+def _is_in_range(scales: Sequence[np.ndarray], is_free: bool) -> bool:
+    low, high = np.abs(scales).min(axis=0), np.abs(scales).max(axis=0)
+    if is_free:
+        return bool(np.all(low > 0) and np.all(high <= low * _MAX_SCALE**2))
+    return bool(np.all(low >= 1 / _MAX_SCALE) and np.all(high <= _MAX_SCALE))
+
+
+def _centred(scales: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Divides scales by the middle of the range of each feature."""
+    middle = np.sqrt(np.abs(scales).min(axis=0) * np.abs(scales).max(axis=0))
+    return [scale / middle for scale in scales]
 
 
 def _fold_embeddings(tensors: Tensors, scale: np.ndarray) -> None:
@@ -216,7 +286,10 @@ def _fold_block(
 ) -> None:
     assert config.bottleneck is not None
     source = config.bottleneck.query_key
-    inner = _inner_scales(config, tensors, block)
+    inner, factors = _inner_stream(config, tensors, block)
+    sub_layers = ["attention", *(f"feed_forwards.{j}" for j in range(config.num_feedforward_networks))]
+    for number, factor in factors.items():
+        tensors[f"{block}{sub_layers[number]}{_FACTOR}"] = factor
 
     def norm(name: str) -> tuple[np.ndarray, np.ndarray]:
         return tensors[f"{block}{name}.gamma"], tensors[f"{block}{name}.beta"]

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.tokenizers.base import Tokenizer
+
 Inputs = dict[str, np.ndarray]
 
 
@@ -51,6 +54,14 @@ def first_rows(buckets: Sequence[LengthBucket], most: int) -> list[LengthBucket]
         LengthBucket(bucket.length, bucket.indices[:each], {name: rows[:each] for name, rows in bucket.inputs.items()})
         for bucket in buckets
     ]
+
+
+def bucket_texts(
+    tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None, lengths: Sequence[int]
+) -> list[LengthBucket]:
+    """Tokenizes texts and sorts them into the lengths of a bundle; longer ones are truncated to the longest."""
+    encoded = tokenizer(list(texts), None if pairs is None else list(pairs), max_length=max(lengths))
+    return bucket_by_length({name: np.asarray(encoded[name]) for name in INPUT_NAMES}, lengths, tokenizer.pad_token_id)
 
 
 def bucket_by_length(inputs: Mapping[str, np.ndarray], lengths: Sequence[int], pad_token_id: int) -> list[LengthBucket]:

@@ -13,7 +13,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert.errors import UserError
-from pocketbert_export.tflite_graph import FILE_IDENTIFIER, operator_name
+from pocketbert_export.tflite_graph import FILE_IDENTIFIER, operator_name, tensor_name
 
 LARGEST_FLOAT16 = 65_504.0
 # Operators between an input and the embedding that it indexes.
@@ -67,6 +67,7 @@ class OpHistogram:
       int4_operators: names of operators with int4 weights.
       dynamic: names of tensors with dynamic dimensions.
       largest_constant: largest magnitude of the floating-point constants; infinite if one is NaN.
+      largest_constant_reader: name of an output of the operator that reads this constant.
       tables: input → embedding tables that it indexes, one per graph with such a table.
     """
 
@@ -81,6 +82,7 @@ class OpHistogram:
     int4_operators: frozenset[str]
     dynamic: tuple[str, ...]
     largest_constant: float
+    largest_constant_reader: str
     tables: Mapping[str, tuple[TableInfo, ...]]
 
     @property
@@ -148,6 +150,7 @@ def _count(model: schema.ModelT, file_bytes: int) -> OpHistogram:
     by_type: Counter[str] = Counter()
     for index, kind in type_of_buffer.items():
         by_type[kind] += sizes[index]
+    largest, reader = _largest_constant(model)
     return OpHistogram(
         operators=dict(sorted(operators.items())),
         custom=tuple(sorted(custom.elements())),
@@ -165,7 +168,8 @@ def _count(model: schema.ModelT, file_bytes: int) -> OpHistogram:
         channelwise_fully_connected=channelwise,
         int4_operators=frozenset(int4_operators),
         dynamic=_dynamic(model),
-        largest_constant=_largest_constant(model),
+        largest_constant=largest,
+        largest_constant_reader=reader,
         tables=_tables(model),
     )
 
@@ -193,18 +197,31 @@ def _numbers(vector: Any) -> list[int]:
     return [] if vector is None else [int(number) for number in vector]
 
 
-def _largest_constant(model: schema.ModelT) -> float:
-    largest = 0.0
+def _largest_constant(model: schema.ModelT) -> tuple[float, str]:
+    """The largest magnitude, and the name of an output of the operator that reads it."""
+    largest, reader = 0.0, ""
     read = set()
     for graph in model.subgraphs:
-        for tensor in graph.tensors:
+        for index, tensor in enumerate(graph.tensors):
             dtype, data = _FLOATS.get(TYPE_NAMES[tensor.type]), model.buffers[tensor.buffer].data
             if dtype is None or data is None or tensor.buffer in read:
                 continue
             read.add(tensor.buffer)
             magnitude = float(np.max(np.abs(np.asarray(data, np.uint8).view(dtype)), initial=0.0))
-            largest = max(largest, np.inf if np.isnan(magnitude) else magnitude)
-    return largest
+            magnitude = np.inf if np.isnan(magnitude) else magnitude
+            if magnitude > largest:
+                largest, reader = magnitude, _reader(model, graph, index)
+    return largest, reader
+
+
+def _reader(model: schema.ModelT, graph: schema.SubGraphT, constant: int) -> str:
+    """Constants have no telling names: returns that of the first operator that computes with one."""
+    for operator in graph.operators or ():
+        if constant in _numbers(operator.inputs):
+            if operator_name(model, operator) != "DEQUANTIZE":
+                return tensor_name(graph.tensors[operator.outputs[0]])
+            constant = int(operator.outputs[0])
+    return tensor_name(graph.tensors[constant])
 
 
 def _tables(model: schema.ModelT) -> dict[str, tuple[TableInfo, ...]]:

@@ -140,8 +140,6 @@ def configure(converter: tf.lite.TFLiteConverter, recipe: Recipe) -> None:
       recipe: number formats.
     """
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    if recipe.weights in ("float32", "int4") or recipe.activations == "static":
-        return
-    converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if recipe.weights == "float16":
-        converter.target_spec.supported_types = [tf.float16]
+    # Others are made of a float32 file.
+    if recipe.weights == "int8" and recipe.activations == "dynamic":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]

@@ -11,7 +11,11 @@ from ai_edge_litert import schema_py_generated as schema
 
 FILE_IDENTIFIER = b"TFL3"
 BUILTIN_NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
-_TYPES = {np.dtype(np.float32): schema.TensorType.FLOAT32, np.dtype(np.int32): schema.TensorType.INT32}
+_TYPES = {
+    np.dtype(np.float16): schema.TensorType.FLOAT16,
+    np.dtype(np.float32): schema.TensorType.FLOAT32,
+    np.dtype(np.int32): schema.TensorType.INT32,
+}
 
 
 def read_model(content: bytes) -> schema.ModelT:
@@ -41,6 +45,11 @@ def code_name(code: schema.OperatorCodeT) -> str:
 def operator_name(model: schema.ModelT, operator: schema.OperatorT) -> str:
     """Name of an operator, such as `FULLY_CONNECTED`."""
     return code_name(model.operatorCodes[operator.opcodeIndex])
+
+
+def tensor_name(tensor: schema.TensorT) -> str:
+    """Name of a tensor; of an operator that the converter fused from several, the first one's."""
+    return bytes(tensor.name).decode("utf-8", "replace").partition(";")[0]
 
 
 AttentionProduct = Literal["logits", "context"]
@@ -104,7 +113,7 @@ class GraphEditor:
         return np.frombuffer(bytes(data), np.float32).reshape([int(size) for size in found.shape])
 
     def constant(self, graph: schema.SubGraphT, name: bytes, values: np.ndarray) -> int:
-        """Index of a new float32 or int32 constant."""
+        """Index of a new float32, float16 or int32 constant."""
         content = values.dtype.str.encode() + values.tobytes()
         if content not in self._buffers:
             buffer = schema.BufferT()

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.activation_stats import ActivationRange, activation_range
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
@@ -24,13 +23,11 @@ from pocketbert_export import file_checks
 from pocketbert_export.bounds import BOUNDS, Bounds
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import Check
-from pocketbert_export.comparisons import batches_of, check_segments_are_read, compare, judge, reference_outputs
+from pocketbert_export.comparisons import check_segments_are_read, compare, judge, reference_outputs
 from pocketbert_export.delegates import DelegateShare, documented_shares
+from pocketbert_export.float16_range import Float16Range, float16_range
 from pocketbert_export.goldens import tokenization_problems
-from pocketbert_export.graph_optimization import APPLIED, GRAPH_OPTIMIZATIONS, optimize_graph
-from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.label_order import named
-from pocketbert_export.length_buckets import LengthBucket
 from pocketbert_export.op_histogram import OpHistogram, count_ops
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.runtimes import RuntimeRefused
@@ -50,8 +47,6 @@ _WIDER = {
     "float16": "float32",
 }
 _ROUNDING = ("logits", "goldens", "labels", "metric", "lengths")
-# A quarter of the texts is enough: the largest activations depend on the network, not on the text.
-_MOST_HEALTH_BATCHES = 8
 _MOST_TOKENIZED = 512
 
 
@@ -81,10 +76,11 @@ class Verification:
       labelled: whether the task's metric was computed.
       metric: name of that metric; None if the task has none.
       weights_need: operator → version required by its weights, whatever version the file records.
+      graph_optimizations: those of the bundle (`Bundle.graph_optimizations`).
       operators: builtin operator → number of uses in all signatures.
       delegates: operators that delegates take: XNNPACK as each runtime counts them, GPU and NPU by documented rules.
-      activation_range: activation statistics of the network in the file, for float16 recipes; None for other recipes,
-        or without the float model.
+      activation_range: largest activations of the file, for float16 recipes; None for other recipes, or if no runtime
+        ran the file.
     """
 
     recipe: str
@@ -95,9 +91,10 @@ class Verification:
     labelled: bool
     metric: str | None
     weights_need: Mapping[str, int]
+    graph_optimizations: Mapping[str, str]
     operators: Mapping[str, int]
     delegates: tuple[DelegateShare, ...]
-    activation_range: ActivationRange | None = None
+    activation_range: Float16Range | None = None
 
     @property
     def failures(self) -> tuple[Check, ...]:
@@ -116,11 +113,11 @@ class Verification:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings of a bundle that passes: layers that overflow in float16, or nearly."""
+        """Activations that overflow in float16, or nearly: other texts may have larger ones."""
         if self.activation_range is None:
             return ()
         where = "the CPU computes this file in float32; a GPU that computes in float16 may give wrong outputs"
-        return tuple(f"{warning}; {where}" for warning in self.activation_range.float16_warnings())
+        return tuple(f"{warning}; {where}" for warning in self.activation_range.warnings)
 
     def to_json(self) -> dict[str, Any]:
         """The content of `verification.json`."""
@@ -133,6 +130,7 @@ class Verification:
             "examples": {"count": self.num_examples, "source": self.source, "labelled": self.labelled},
             "metric": self.metric,
             "weights_need": dict(self.weights_need),
+            "graph_optimizations": dict(self.graph_optimizations),
             "operators": dict(self.operators),
             "delegates": [dataclasses.asdict(share) for share in self.delegates],
             "checks": [check.to_json() for check in self.checks],
@@ -208,8 +206,6 @@ def verify_bundle(
     maxima = None
     if callable_by_name:
         validation_inputs = _probes(bundle, asked, histogram)
-        if reference is not None and get_recipe(bundle.recipe).weights == "float16":
-            maxima = _activation_maxima(bundle, reference, validation_inputs.examples)
         expected = None if reference is None else reference_outputs(reference, validation_inputs)
         for runtime in runtimes or bundle.runtimes:
             try:
@@ -229,6 +225,10 @@ def verify_bundle(
             elif any(table.first_two_differ for table in histogram.tables.get("input_type_ids", ())):
                 made.append(check_segments_are_read(validation_inputs, answers))
             found += [dataclasses.replace(check, runtime=runtime) for check in made]
+        # A file that crashes a runtime would crash this process too.
+        if versions and get_recipe(bundle.recipe).weights == "float16":
+            maxima = float16_range(bundle.model_path.read_bytes(), validation_inputs.examples)
+            found.append(maxima.check())
     return Verification(
         recipe=bundle.recipe,
         checks=tuple(found),
@@ -238,6 +238,7 @@ def verify_bundle(
         labelled=asked.labelled,
         metric=metric,
         weights_need=histogram.needed_versions,
+        graph_optimizations=bundle.graph_optimizations,
         operators=histogram.operators,
         delegates=(*shares, *documented_shares(bundle.model_path)),
         activation_range=maxima,
@@ -297,17 +298,6 @@ def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> 
         type_vocab_size=min(types, default=1),
         goldens=[golden.inputs for golden in bundle.goldens],
     )
-
-
-def _activation_maxima(bundle: Bundle, model: Model, examples: Sequence[LengthBucket]) -> ActivationRange:
-    # Folding NoNorm rescales the residual stream, so measure the network in the form of the file.
-    applied = GraphOptimizations(
-        **{name: bundle.graph_optimizations.get(name) == APPLIED for name in GRAPH_OPTIMIZATIONS}
-    )
-    batches = batches_of(examples)
-    # Evenly over all lengths.
-    chosen = batches[:: -(-len(batches) // _MOST_HEALTH_BATCHES)]
-    return activation_range(optimize_graph(model, applied), chosen)
 
 
 def _remedy(verification: Verification) -> str:

@@ -58,19 +58,8 @@ class ActivationRange:
         return text
 
     def float16_warnings(self) -> list[str]:
-        """One warning for each maximum above the float16 range, or within a factor of `FLOAT16_MARGIN` of its end."""
-        warnings = []
-        for name, value in self.named().items():
-            if not math.isfinite(value):
-                warnings.append(f"{name}: not finite, in float32 already")
-            elif value > FLOAT16_MAX:
-                warnings.append(f"{name}: {value:,.0f}, which overflows in float16 (its largest is {FLOAT16_MAX:,.0f})")
-            elif value * FLOAT16_MARGIN > FLOAT16_MAX:
-                warnings.append(
-                    f"{name}: {value:,.0f}, within a factor of {FLOAT16_MARGIN:.0f} of float16's largest, "
-                    f"{FLOAT16_MAX:,.0f}"
-                )
-        return warnings
+        """See `float16_warnings`."""
+        return float16_warnings(self.named())
 
     def to_json(self) -> dict[str, Any]:
         """Both lists, with null for values that are not finite, and the limits and warnings for float16."""
@@ -83,6 +72,24 @@ class ActivationRange:
                 "warnings": self.float16_warnings(),
             },
         }
+
+
+def float16_warnings(maxima: Mapping[str, float]) -> list[str]:
+    """One warning for each maximum above the float16 range, or within a factor of `FLOAT16_MARGIN` of its end.
+
+    Args:
+      maxima: description of a tensor → its largest absolute value.
+    """
+    warnings = []
+    for name, value in maxima.items():
+        if not math.isfinite(value):
+            warnings.append(f"{name}: not finite, in float32 already")
+        elif value > FLOAT16_MAX:
+            warnings.append(f"{name}: {value:,.0f}, which overflows in float16 (its largest is {FLOAT16_MAX:,.0f})")
+        elif value * FLOAT16_MARGIN > FLOAT16_MAX:
+            near = f"within a factor of {FLOAT16_MARGIN:.0f} of float16's largest, {FLOAT16_MAX:,.0f}"
+            warnings.append(f"{name}: {value:,.0f}, {near}")
+    return warnings
 
 
 class ActivationWatch:

@@ -60,6 +60,11 @@ class Encoder(tf_keras.Model):
                 fused=graph.fused_projections,
                 first_token_only=graph.first_token_only and index == config.num_layers - 1,
                 attend_to_inputs=graph.attend_to_inputs and index == config.num_layers - 1,
+                scaled_residuals=[
+                    path.removeprefix(f"layers.{index}.")
+                    for path in graph.scaled_residuals
+                    if path.startswith(f"layers.{index}.")
+                ],
             )
             for index in range(config.num_layers)
         ]

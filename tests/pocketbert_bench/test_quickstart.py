@@ -33,6 +33,7 @@ REFUSED = Verification(
     labelled=False,
     metric=None,
     weights_need={},
+    graph_optimizations={},
     operators={},
     delegates=(),
 )

@@ -22,7 +22,7 @@ from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bounds import BOUNDS
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import export
-from pocketbert_export.graph_optimization import APPLIED
+from pocketbert_export.graph_optimization import APPLIED, is_applied
 from pocketbert_export.verify import GateFailed
 
 LENGTHS = (7, 19)
@@ -189,7 +189,7 @@ def test_fully_optimized_mobilebert_passes_its_gate(tmp_path: Path) -> None:
     model = networks.network(config, [TaskConfig(kind="regression", name="stars")], tokenizer)
     model.save_pretrained(tmp_path / "model")
     bundle = export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(11,), examples=examples())
-    assert set(bundle.graph_optimizations.values()) == {APPLIED}
+    assert all(map(is_applied, bundle.graph_optimizations.values()))
     assert not (bundle.directory / "labels.txt").exists()
     expected = model(tokenizer(TEXTS, max_length=11))["logits"].numpy()
     assert networks.relative(expected, bundle.predictor().logits(TEXTS)) < 2e-4

@@ -59,7 +59,7 @@ def error_of(model: pb.Model, content: bytes) -> float:
 def test_smoothing_shrinks_the_rounding(model: pb.Model) -> None:
     recipe = get_recipe("dynamic_wi8")
     texts = bucket_by_length(inputs_of(model), LENGTHS, model.tokenizer.pad_token_id)
-    plain, smoothed = to_tflite(model, LENGTHS, recipe), to_tflite(model, LENGTHS, recipe, smoothing=texts[:1])
+    plain, smoothed = to_tflite(model, LENGTHS, recipe), to_tflite(model, LENGTHS, recipe, texts=texts[:1])
     errors = [error_of(model, content) for content in (plain, smoothed)]
     assert 0 < errors[1] < 0.5 * errors[0]
     # A vector for each layer's input, no second copy of a matrix.
@@ -69,5 +69,5 @@ def test_smoothing_shrinks_the_rounding(model: pb.Model) -> None:
 def test_smoothed_layers_run_per_tensor(model: pb.Model) -> None:
     recipe = get_recipe("dynamic_wi8")
     texts = bucket_by_length(inputs_of(model), LENGTHS, model.tokenizer.pad_token_id)
-    content = to_tflite(model, LENGTHS, recipe, channelwise=False, smoothing=texts)
+    content = to_tflite(model, LENGTHS, recipe, channelwise=False, texts=texts)
     assert error_of(model, content) < 0.5 * error_of(model, to_tflite(model, LENGTHS, recipe))

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.configs import EncoderConfig
-from pocketbert.layers.core import Dense, RoundingLayer, affine, make_norm
+from pocketbert.layers.core import Dense, ResidualScale, RoundingLayer, add_residual, affine, make_norm
 from pocketbert.layers.dropout import Dropout
 from pocketbert.layers.graph_form import GraphForm
 
@@ -27,15 +27,19 @@ class Attention(RoundingLayer):
       config: architecture of the encoder.
       query_size: input width of queries and keys.
       value_size: input width of values.
+      scale_residual: multiply the residual by a factor per feature.
     """
 
-    def __init__(self, config: EncoderConfig, query_size: int, value_size: int) -> None:
+    def __init__(
+        self, config: EncoderConfig, query_size: int, value_size: int, *, scale_residual: bool = False
+    ) -> None:
         super().__init__()
         self.query = Dense(query_size, config.attention_size)
         self.key = Dense(query_size, config.attention_size)
         self.value = Dense(value_size, config.attention_size)
         self.output_projection = Dense(config.attention_size, config.block_size)
         self.norm = make_norm(config.norm, config.block_size, config.layer_norm_eps)
+        self.residual_scale = ResidualScale(config.block_size) if scale_residual else None
         self.probs_dropout = Dropout(config.attention_dropout)
         # The authors apply no dropout to sub-layers inside a bottleneck.
         self.output_dropout = Dropout(0.0 if config.bottleneck else config.hidden_dropout)
@@ -117,7 +121,7 @@ class Attention(RoundingLayer):
     def call(self, context: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps the context [B, T, A] and adds `residual` [B, T, block_size], normalized."""
         result = self.output_dropout(self.output_projection(context), training=training)
-        return self.norm(self._rounding.sums(result + residual))
+        return self.norm(self._rounding.sums(add_residual(result, residual, self.residual_scale)))
 
     def _split_heads(self, x: tf.Tensor) -> tf.Tensor:
         """[B, S, A] → [B, N, S, A/N]."""

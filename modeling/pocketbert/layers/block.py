@@ -10,7 +10,16 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
 from pocketbert.feedforward import evaluate
 from pocketbert.layers.attention import ATTENTION_VECTORS, Attention
-from pocketbert.layers.core import Dense, RoundingLayer, activate, feedforward_operations, make_norm, project
+from pocketbert.layers.core import (
+    Dense,
+    ResidualScale,
+    RoundingLayer,
+    activate,
+    add_residual,
+    feedforward_operations,
+    make_norm,
+    project,
+)
 from pocketbert.layers.dropout import Dropout
 
 
@@ -26,19 +35,30 @@ class Block(tf_keras.layers.Layer):
       fused: compute linear maps with the same input as one matrix product.
       first_token_only: compute the output for the first token only (T = 1).
       attend_to_inputs: attend to the inputs of keys and values (`Attention.attend_to_inputs`); for T = 1.
+      scaled_residuals: names of sub-layers in `GraphForm.scaled_residuals`, without the layer's.
     """
 
     def __init__(
-        self, config: EncoderConfig, index: int, *, fused: bool, first_token_only: bool, attend_to_inputs: bool
+        self,
+        config: EncoderConfig,
+        index: int,
+        *,
+        fused: bool,
+        first_token_only: bool,
+        attend_to_inputs: bool = False,
+        scaled_residuals: Collection[str] = (),
     ) -> None:
         super().__init__()
         source = config.bottleneck.query_key if config.bottleneck else "raw"
         query_size = config.hidden_size if source == "raw" else config.block_size
         value_size = config.block_size if source == "bottleneck" else config.hidden_size
         if config.bottleneck:
-            self.bottleneck = Bottleneck(config)
-        self.attention = Attention(config, query_size, value_size)
-        self.feed_forwards = [FeedForward(config, index) for _ in range(config.feedforward_networks(index)[0])]
+            self.bottleneck = Bottleneck(config, scale_residual="bottleneck" in scaled_residuals)
+        self.attention = Attention(config, query_size, value_size, scale_residual="attention" in scaled_residuals)
+        self.feed_forwards = [
+            FeedForward(config, index, scale_residual=f"feed_forwards.{number}" in scaled_residuals)
+            for number in range(config.feedforward_networks(index)[0])
+        ]
         self._config = config
         self._fused = fused
         self._first_token_only = first_token_only
@@ -131,14 +151,16 @@ class FeedForward(RoundingLayer):
     Args:
       config: architecture of the encoder.
       index: number of the layer, counted from 0.
+      scale_residual: multiply the residual by a factor per feature.
     """
 
-    def __init__(self, config: EncoderConfig, index: int) -> None:
+    def __init__(self, config: EncoderConfig, index: int, *, scale_residual: bool = False) -> None:
         super().__init__()
         _, inner_size = config.feedforward_networks(index)
         self.intermediate = Dense(config.block_size, inner_size)
         self.output_projection = Dense(inner_size, config.block_size)
         self.norm = make_norm(config.norm, config.block_size, config.layer_norm_eps)
+        self.residual_scale = ResidualScale(config.block_size) if scale_residual else None
         # The authors apply no dropout to sub-layers inside a bottleneck.
         self.dropout = Dropout(0.0 if config.bottleneck else config.hidden_dropout)
         self._activation, self._tree = config.activation, None
@@ -158,7 +180,9 @@ class FeedForward(RoundingLayer):
             result = output_projection(activate(intermediate(x), self._activation))
         else:
             result = evaluate(self._tree, x, (intermediate, output_projection), self._operations)
-        return self.norm(self._rounding.sums(self.dropout(result, training=training) + x))
+        return self.norm(
+            self._rounding.sums(add_residual(self.dropout(result, training=training), x, self.residual_scale))
+        )
 
 
 class Bottleneck(RoundingLayer):
@@ -168,9 +192,10 @@ class Bottleneck(RoundingLayer):
 
     Args:
       config: architecture of an encoder with a bottleneck.
+      scale_residual: multiply the residual by a factor per feature.
     """
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, *, scale_residual: bool = False) -> None:
         super().__init__()
         assert config.bottleneck is not None
         size = config.bottleneck.size
@@ -181,9 +206,10 @@ class Bottleneck(RoundingLayer):
             self.query_key_norm = make_norm(config.norm, size, config.layer_norm_eps)
         self.output_projection = Dense(size, config.hidden_size)
         self.output_norm = make_norm(config.norm, config.hidden_size, config.layer_norm_eps)
+        self.residual_scale = ResidualScale(config.hidden_size) if scale_residual else None
         self.dropout = Dropout(config.hidden_dropout)
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps [B, S, size] to [B, S, hidden_size] and adds the residual [B, S, hidden_size], normalized."""
         result = self.dropout(self.output_projection(x), training=training)
-        return self.output_norm(self._rounding.sums(result + residual))
+        return self.output_norm(self._rounding.sums(add_residual(result, residual, self.residual_scale)))

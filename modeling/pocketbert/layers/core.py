@@ -214,6 +214,27 @@ class Identity(tf_keras.layers.Layer):
         return x
 
 
+class ResidualScale(tf_keras.layers.Layer):
+    """Multiplies a residual by a factor per feature, where a NoNorm could not be folded completely.
+
+    Args:
+      size: number of features.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.factor = self.add_weight("factor", [size], initializer="ones")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Maps [..., size] to the same shape."""
+        return x * self.factor
+
+
+def add_residual(x: tf.Tensor, residual: tf.Tensor, scale: ResidualScale | None) -> tf.Tensor:
+    """Returns x + residual, or x + factor ∘ residual."""
+    return x + (residual if scale is None else scale(residual))
+
+
 def make_norm(norm: Norm, size: int, epsilon: float) -> tf_keras.layers.Layer:
     """Creates the norm layer of a configuration."""
     if norm == "layer_norm":

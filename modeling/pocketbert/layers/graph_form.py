@@ -17,9 +17,12 @@ class GraphForm:
       attend_to_inputs: with `first_token_only`: in the last layer, attend to the inputs of keys and values.
       padding_bias: added to the attention logits of padding. NoNorm does not bound logits (thousands were observed), so
         -1e4 would leak.
+      scaled_residuals: sub-layers that multiply their residual by a factor per feature, such as `layers.0.attention`,
+        `layers.0.feed_forwards.1` or `layers.0.bottleneck`.
     """
 
     fused_projections: bool = False
     first_token_only: bool = False
     attend_to_inputs: bool = False
     padding_bias: float = -1e9
+    scaled_residuals: tuple[str, ...] = ()
