@@ -63,8 +63,8 @@ class PruneConfig:
         if teacher.bottleneck or teacher.feedforward or teacher.num_feedforward_networks > 1:
             kind = "an EfficientBERT" if teacher.feedforward else f"a {teacher.model_type}"
             problems.append(
-                "the teacher must be a BERT, RoBERTa, XLM-R or DistilBERT, without bottlenecks and stacked feed-forward "
-                f"networks; received {kind}"
+                "the teacher must be a BERT, RoBERTa, XLM-R or DistilBERT, without bottlenecks and stacked "
+                f"feed-forward networks; received {kind}"
             )
         limits = {
             "layers": teacher.num_layers,
