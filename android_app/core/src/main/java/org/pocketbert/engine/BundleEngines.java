@@ -1,16 +1,21 @@
 package org.pocketbert.engine;
 
-import java.util.LinkedHashMap;
+import java.util.HashMap;
 import java.util.Map;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.Network;
 import org.pocketbert.tokenizer.ModelInputs;
 
-/** A bundle's network on TensorFlow Lite. It opens a length at its first use. It is not thread-safe. */
+/**
+ * A bundle's network on TensorFlow Lite. It opens the model at its first use. All lengths share the weights in memory. It
+ * is not thread-safe.
+ */
 public final class BundleEngines implements Network, AutoCloseable {
   private final Bundle bundle;
   private final int threads;
-  private final Map<Integer, Engine> engines = new LinkedHashMap<>();
+  private final Map<Integer, TfLiteEngine> engines = new HashMap<>();
+  // Its weights serve the others.
+  private TfLiteEngine first;
 
   /**
    * Creates the network.
@@ -29,9 +34,15 @@ public final class BundleEngines implements Network, AutoCloseable {
    */
   @Override
   public Map<String, float[]> run(ModelInputs inputs) {
-    Engine engine = engines.get(inputs.length());
+    TfLiteEngine engine = engines.get(inputs.length());
     if (engine == null) {
-      engine = new TfLiteEngine(bundle.model(), bundle.signature(inputs.length()), threads);
+      String signature = bundle.signature(inputs.length());
+      if (first == null) {
+        first = new TfLiteEngine(bundle.model(), signature, threads);
+        engine = first;
+      } else {
+        engine = new TfLiteEngine(first, signature);
+      }
       engines.put(inputs.length(), engine);
     }
     return engine.run(inputs.byName());
@@ -39,9 +50,10 @@ public final class BundleEngines implements Network, AutoCloseable {
 
   @Override
   public void close() {
-    for (Engine engine : engines.values()) {
-      engine.close();
-    }
     engines.clear();
+    if (first != null) {
+      first.close();
+      first = null;
+    }
   }
 }

@@ -41,7 +41,8 @@ public final class TfLiteEngine implements Engine {
   private final FlatBufferModel model;
   private final BuiltinOpResolver resolver;
   private final TfLiteDelegate delegate;
-  private final Interpreter interpreter = new Interpreter((Pointer) null);
+  private final Interpreter interpreter;
+  private final boolean isShared;
   private final SignatureRunner runner;
   private final List<String> inputNames;
   private final List<String> outputNames;
@@ -70,6 +71,8 @@ public final class TfLiteEngine implements Engine {
    */
   public TfLiteEngine(ByteBuffer content, String signature, int threads, TfLiteDelegate delegate) {
     this.delegate = delegate;
+    isShared = false;
+    interpreter = new Interpreter((Pointer) null);
     resolver = delegate == null ? new BuiltinOpResolver() : new BuiltinOpResolverWithoutDefaultDelegates();
     if (!content.isDirect()) {
       throw new IllegalArgumentException("the model must be in a direct buffer; the runtime reads it in place");
@@ -87,16 +90,40 @@ public final class TfLiteEngine implements Engine {
         }
         check("build the interpreter", builder.apply(interpreter));
       }
-      runner = interpreter.GetSignatureRunner(signature);
-      if (runner == null || runner.isNull()) {
-        throw new EngineException("the model must have the signature " + signature + "; it is missing");
-      }
+      runner = runner(signature);
       inputNames = names(runner.input_names(), runner.input_size());
       outputNames = names(runner.output_names(), runner.output_size());
     } catch (EngineException error) {
       close();
       throw error;
     }
+  }
+
+  /**
+   * Opens another signature of an engine's model. The runtime packs the weights once for all signatures, so this needs
+   * memory for activations only.
+   *
+   * @param opened an open engine; close it after this one
+   * @throws EngineException if the signature is missing
+   */
+  TfLiteEngine(TfLiteEngine opened, String signature) {
+    bytes = opened.bytes;
+    model = opened.model;
+    resolver = opened.resolver;
+    delegate = opened.delegate;
+    interpreter = opened.interpreter;
+    isShared = true;
+    runner = runner(signature);
+    inputNames = names(runner.input_names(), runner.input_size());
+    outputNames = names(runner.output_names(), runner.output_size());
+  }
+
+  private SignatureRunner runner(String signature) {
+    SignatureRunner found = interpreter.GetSignatureRunner(signature);
+    if (found == null || found.isNull()) {
+      throw new EngineException("the model must have the signature " + signature + "; it is missing");
+    }
+    return found;
   }
 
   @Override
@@ -168,6 +195,9 @@ public final class TfLiteEngine implements Engine {
 
   @Override
   public void close() {
+    if (isShared) {
+      return;
+    }
     interpreter.close();
     if (delegate != null) {
       delegate.close();
