@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pocketbert_bench import results
-from studies import comparisons_table, readme_table
+from studies import comparisons_table, readme_table, sentence_embeddings_table
 from studies.ablations import tables as lengths
 from studies.efficientbert import operations
 from studies.efficientbert import tables as efficientbert
@@ -25,6 +25,7 @@ from studies.trimming import tables as trimming
 
 NOT_RUN = "Not measured yet.\n"
 Table = Callable[[results.ResultFile], str]
+_EMBEDDINGS = RESULTS / "sentence_embeddings.json"
 # Block of a page, result file, and function that writes the text from it.
 PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (readme_table.BLOCK, RESULTS / "quickstart.json", readme_table.table),
@@ -44,6 +45,8 @@ PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (trimming.ACCURACY_BLOCK, RESULTS / "trimming" / "accuracy.json", trimming.accuracy_table),
     (tasks.BLOCK, RESULTS / "tasks" / "accuracy.json", tasks.table),
     (recipe_tables.BLOCK, RESULTS / "tasks" / "recipes.json", recipe_tables.table),
+    (sentence_embeddings_table.SCORES_BLOCK, _EMBEDDINGS, sentence_embeddings_table.scores_table),
+    (sentence_embeddings_table.SEARCH_BLOCK, _EMBEDDINGS, sentence_embeddings_table.search_table),
 )
 
 

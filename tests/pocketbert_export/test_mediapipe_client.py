@@ -195,7 +195,10 @@ def test_embedder_finds_the_float_models_neighbour(shared: Path, minilm_director
     expected = model(model.tokenizer(sentences, max_length=64, pad_to=64))["embedding"].numpy()
     # Each sentence searches among the others.
     apart = np.eye(len(sentences)) * 9
-    nearest = (expected @ expected.T - apart).argmax(axis=1)
-    found = np.argsort(-(received @ received.T - apart), axis=1)[:, :10]
-    recall = (found == nearest[:, np.newaxis]).any(axis=1).mean()
+    wanted, found = (np.argsort(apart - each @ each.T, axis=1)[:, :10] for each in (expected, received))
+    recall = (found == wanted[:, :1]).any(axis=1).mean()
+    overlap = np.mean([len(set(right) & set(own)) / 10 for right, own in zip(wanted, found, strict=True)])
     assert len(sentences) == 1000 and recall >= 0.99
+    # Stricter: int8 reorders neighbours whose cosines differ by less than its rounding. The study `sentence_embeddings`
+    # found 0.958 for such a file, and 1 for float32.
+    assert overlap >= 0.95
