@@ -262,9 +262,10 @@ def _at_tokens(values: np.ndarray, length: int, count: int) -> np.ndarray:
 
 
 def _of_heads(values: np.ndarray, length: int, count: int, product: AttentionProduct) -> np.ndarray:
-    """Logits `[1, heads, queries, keys]` or contexts `[1, heads, queries, head size]`, without padding."""
+    """Logits `[1, heads, queries, keys]` or contexts `[1, heads, queries, size]`, without padding."""
     queries = values[:, :, :count] if values.shape[2] == length else values
-    return (queries[..., :count] if product == "logits" else queries).reshape(-1, 1)
+    # A dense layer may read a context, with channels.
+    return queries[..., :count].reshape(-1, 1) if product == "logits" else queries.reshape(-1, values.shape[-1])
 
 
 def percentile_range(counts: np.ndarray, low: float, high: float, levels: int = 256) -> tuple[float, float]:

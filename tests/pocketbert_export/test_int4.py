@@ -9,17 +9,20 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
+from static_texts import examples, sentences
 
 from pocketbert import cli
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert_export.blockwise import prepare_for_blocks
+from pocketbert_export.calibration import choose_texts, second_moments
 from pocketbert_export.convert import to_tflite
 from pocketbert_export.exporter import export
 from pocketbert_export.graph_optimization import optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.op_histogram import TYPE_NAMES, count_ops
 from pocketbert_export.recipes import get_recipe
+from pocketbert_export.smoothing import dense_layers
 from pocketbert_export.tflite_graph import operator_name, read_model, write_model
 
 LENGTHS = (5, 13)
@@ -169,3 +172,17 @@ def test_old_runtime_is_refused_before_conversion(
     assert error.count("\n") == 1
     assert "FULLY_CONNECTED" in error
     assert not output.exists()
+
+
+def test_calibration_sees_every_channel_of_dense_inputs(small_model: Model) -> None:
+    # Rows of whole blocks get no padding, so dense layers read the context of the last layer's attention.
+    model = networks.network(NETWORKS["whole blocks"], tokenizer=small_model.tokenizer)
+    assert model.tokenizer is not None
+    content = to_tflite(optimize_graph(model, GraphOptimizations()), LENGTHS, get_recipe("float32"))
+    texts = choose_texts(examples(sentences(48, seed=1)), None, model.tokenizer, LENGTHS)
+    graph = read_model(content).subgraphs[0]
+    moments = second_moments(content, texts.measured, dense_layers(content))
+    assert moments
+    for position, found in moments.items():
+        inputs = int(graph.tensors[graph.operators[position].inputs[1]].shape[1])
+        assert found.shape == (inputs, inputs)
