@@ -24,6 +24,7 @@ from pocketbert_export.blockwise import FEWEST_QUANTIZED
 from pocketbert_export.calibration import largest_per_channel
 from pocketbert_export.channel_scales import ChannelGroups, scale_channels
 from pocketbert_export.checks import Check
+from pocketbert_export.layer_norm_scales import SQUARE, scale_layer_norms
 from pocketbert_export.length_buckets import LengthBucket, first_rows
 from pocketbert_export.tflite_graph import (
     GraphEditor,
@@ -149,7 +150,8 @@ def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:
     """Scales channels of activations by powers of two, so that they stay below the float16 range with a margin.
 
     Only channels that exceed the margin are scaled: small weights lose bits in float16. Attention logits, outputs and
-    the inputs of most activation functions keep their values; see `channel_scales`.
+    the inputs of most activation functions keep their values; see `channel_scales`. Squares in layer norms are scaled,
+    too (`layer_norm_scales`).
 
     Args:
       content: content of a float32 `.tflite` file.
@@ -172,10 +174,17 @@ def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:
         if len(labels) == len(largest):
             np.maximum.at(sizes, labels, largest)
     exceeds = groups.movable & np.isfinite(sizes) & (sizes > limit)
-    if not exceeds.any():
-        return content
-    log_info(f"export: scaled {int(exceeds.sum()):,} channels with activations up to {sizes[exceeds].max():,.0f}")
-    return scale_channels(content, groups, np.exp2(-np.ceil(np.log2(np.where(exceeds, sizes / limit, 1.0)))))
+    if exceeds.any():
+        log_info(f"export: scaled {int(exceeds.sum()):,} channels with activations up to {sizes[exceeds].max():,.0f}")
+        scales = np.exp2(-np.ceil(np.log2(np.where(exceeds, sizes / limit, 1.0))))
+        content = scale_channels(content, groups, scales)
+    operators = model.subgraphs[0].operators
+    squares = {
+        position: float(largest.max())
+        for position, largest in found.items()
+        if operator_name(model, operators[position]) == SQUARE and limit < largest.max() < math.inf
+    }
+    return scale_layer_norms(content, squares, limit) if squares else content
 
 
 def arithmetic_operators(model: schema.ModelT) -> dict[int, str]:

@@ -17,9 +17,14 @@ from pocketbert.configs import TaskConfig
 from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundle import Bundle
+from pocketbert_export.calibration import outputs_of
+from pocketbert_export.convert import to_tflite
 from pocketbert_export.exporter import DEFAULT_TEXTS
+from pocketbert_export.float16_range import fit_float16, float16_range
 from pocketbert_export.graph_optimization import optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.length_buckets import bucket_texts
+from pocketbert_export.recipes import get_recipe
 
 LENGTH = 19
 # Large enough for some matrices to become float16.
@@ -123,6 +128,30 @@ def test_overflowing_hidden_state_is_scaled(fold: bool, tmp_path: Path, capsys: 
     for golden in bundle.goldens:
         for name, expected in golden.outputs.items():
             assert networks.relative(expected, bundle.run(golden.inputs)[name]) < 3e-3
+
+
+def test_squares_of_layer_norm_are_scaled(tmp_path: Path) -> None:
+    # One feature of the feed-forward output is 3,000 times as large as the others; its square is 9e6 times.
+    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
+    task = TaskConfig(kind="multi_label", name="mood", labels=networks.SENTIMENT.labels)
+    model = networks.network(networks.bert_config(num_layers=2), tasks=[task], tokenizer=tokenizer)
+    kernel = model.weights_by_path()["encoder.layers.0.feed_forwards.0.output.kernel"]
+    kernel.assign(kernel * np.where(np.arange(40) == 7, 3_000, 1).astype(np.float32))
+    model.save_pretrained(tmp_path / "model")
+    assert export(tmp_path) == 0
+    found = verification(tmp_path)
+    assert found["activation_range"]["float16"]["warnings"] == []
+    # One of four norms; the embedding's is the fifth.
+    assert found["operators"]["SQUARED_DIFFERENCE"] == 4
+
+    plain = to_tflite(optimize_graph(model, GraphOptimizations()), (LENGTH,), get_recipe("float32"))
+    texts = bucket_texts(tokenizer, DEFAULT_TEXTS, None, (LENGTH,))
+    before = float16_range(plain, texts)
+    # The square, its mean, and the mean with epsilon.
+    assert len(before.warnings) == 3 and before.warnings[0].startswith("layer 1's SQUARED_DIFFERENCE")
+    # Powers of two: the same bits.
+    for expected, received in zip(outputs_of(plain, texts), outputs_of(fit_float16(plain, texts), texts), strict=True):
+        assert np.array_equal(expected["logits"], received["logits"])
 
 
 def test_bare_encoder_keeps_its_outputs(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ NETWORKS = {
     "mobilebert": networks.mobilebert_config(hidden_size=36, intermediate_size=70),
     "efficientbert": networks.efficientbert_config("tanh(linear2_1(gelu(linear2_1(x))))"),
 }
+# Float operators of any file: the mask, and what converts to and from int8.
+MASK = {"CAST", "RESHAPE", "STRIDED_SLICE", "MUL", "DEQUANTIZE"}
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +60,25 @@ def test_every_operator_but_norms_computes_in_int8(family: str, small_model: Mod
     made = quantize_static(content, texts, recipe="static_wi8_ai8_full")
     found = output_types(made.content)
     floats = {name for name, dtype in found if dtype == "float32"}
-    mask = {"CAST", "RESHAPE", "STRIDED_SLICE", "MUL", "DEQUANTIZE"}
     if family == "mobilebert":
-        assert floats <= mask
+        assert floats <= MASK
         assert found["ADD", "int8"] > 10
     else:
-        assert floats <= mask | {"MEAN", "SUB", "SQUARED_DIFFERENCE", "RSQRT", "ADD"}
+        assert floats <= MASK | {"MEAN", "SUB", "SQUARED_DIFFERENCE", "RSQRT", "ADD"}
     for name in ("FULLY_CONNECTED", "BATCH_MATMUL", "SOFTMAX", "GATHER"):
         assert found[name, "int8"] == sum(count for (each, _), count in output_types(content).items() if each == name)
+    assert made.dev_error < 0.2
+
+
+def test_partly_folded_norms_compute_in_int8(small_model: Model, texts: CalibrationTexts) -> None:
+    network = networks.network(NETWORKS["mobilebert"], tokenizer=small_model.tokenizer)
+    gamma = network.weights_by_path()["encoder.layers.0.feed_forwards.0.norm.gamma"]
+    gamma.assign(np.where(np.arange(16) == 5, 0.0, gamma.numpy()))
+    content = to_tflite(optimize_graph(network, GraphOptimizations()), LENGTHS, get_recipe("float32"))
+    made = quantize_static(content, texts, recipe="static_wi8_ai8_full")
+    # The product on the residual, among others.
+    assert output_types(made.content)["MUL", "int8"] > output_types(content)["MUL", "int8"]
+    assert {name for name, dtype in output_types(made.content) if dtype == "float32"} <= MASK
     assert made.dev_error < 0.2
 
 
