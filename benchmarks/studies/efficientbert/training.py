@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pocketbert.data.task_data import TaskData
 
 # Inner widths of the base that are timed, and steps and reach of the second search around the nearest one.
-INNER_SIZES, INNER_STEP, INNER_REACH = range(60, 961, 60), 12, 48
+INNER_SIZES, INNER_STEP, INNER_REACH = range(120, 601, 60), 12, 48
 SURFACE_POINTS = 21
 
 
