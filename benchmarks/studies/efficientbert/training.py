@@ -93,6 +93,7 @@ def run_search(variant: SearchVariant, output: Path) -> dict[str, Any]:
             candidate_epochs=1,
             candidate_share=networks.CANDIDATE_SHARE,
             score_share=networks.SCORE_SHARE,
+            stage3_score_share=networks.SCORE_SHARE,
             retrained=networks.RETRAINED if first else 0,
             max_length=networks.LENGTH,
         ),
