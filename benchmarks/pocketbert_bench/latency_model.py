@@ -175,7 +175,8 @@ class LatencyConstraint:
         self.model = LatencyModel(**read_record(path, names))
         log_info(
             f"latency {self._where}: median error "
-            f"{100 * statistics.median(self.model.errors):.1f} % on {len(self.model.errors)} networks outside the fit"
+            f"{100 * statistics.median(self.model.errors):.1f} %, largest {100 * max(self.model.errors):.1f} %, on "
+            f"{len(self.model.errors)} networks outside the fit"
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import statistics
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import tiny
 from pocketbert.configs import TaskConfig
 from pocketbert.feedforward import FeedForwardConfig, parse
 from pocketbert.search.space import SearchSpace
-from pocketbert_bench.latency_model import LatencyModel, fit, part_names, parts_us
+from pocketbert_bench.latency_model import LatencyConstraint, LatencyModel, fit, part_names, parts_us
 from pocketbert_bench.network_latency import Host, Setting
 
 
@@ -46,6 +48,23 @@ def test_last_layer_counts_its_share() -> None:
     assert parts_us(parts, config, 1 / 16) == pytest.approx(expected)
     model = LatencyModel(parts, base=100.0, factor=2.0, errors=(), last_layer_share=1 / 16)
     assert model.predict(config) == pytest.approx((100 + 2 * expected) / 1e3)
+
+
+class NoDevice(Host):
+    def check(self) -> None:
+        raise AssertionError("an earlier attempt has measured")
+
+
+def test_kept_measurements_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = LatencyModel({"norm": 5.0}, base=100.0, factor=2.0, errors=(0.03, 0.01, 0.062, 0.02), last_layer_share=1.0)
+    (tmp_path / "latency.json").write_text(json.dumps(dataclasses.asdict(kept)), encoding="utf-8")
+    setting = Setting(task=TaskConfig(kind="regression", name="stars"), recipe="float32", length=32)
+    constraint = LatencyConstraint(limit=2.0, setting=setting, device=NoDevice())
+    constraint.prepare(tmp_path, SearchSpace(encoder=tiny.FACTORIZED_WORD, stage=1))
+    assert constraint.model is not None and constraint.model.base == 100 and constraint.model.parts == {"norm": 5.0}
+    assert capsys.readouterr().err == (
+        "latency with float32 at 32 tokens: median error 2.5 %, largest 6.2 %, on 4 networks outside the fit\n"
+    )
 
 
 @pytest.mark.slow

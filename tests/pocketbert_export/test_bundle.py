@@ -18,6 +18,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.model import Model
+from pocketbert.presets import PRESETS
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bounds import BOUNDS
 from pocketbert_export.bundle import Bundle
@@ -210,6 +211,18 @@ def test_expressions_pass_their_gate(tmp_path: Path, recipe: str) -> None:
     expected = model(tokenizer(TEXTS, max_length=11))["logits"].numpy()
     bound = {"float32": 2e-4, "dynamic_wi8": BOUNDS["dynamic_wi8"].largest_difference}[recipe]
     assert networks.relative(expected, bundle.predictor().logits(TEXTS)) < bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8"])
+@pytest.mark.parametrize("name", [name for name in PRESETS if name.startswith("efficientbert")])
+def test_efficientbert_presets_pass_their_gate(tmp_path: Path, name: str, recipe: str) -> None:
+    # The embedding table of a full vocabulary would be most of the weights, and tests nothing more.
+    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
+    config = PRESETS[name].config.replace(vocab_size=tokenizer.vocab_size)
+    model = networks.network(config, tokenizer=tokenizer)
+    bundle = export(model, tmp_path / "bundle", recipe=recipe, lengths=(11,), examples=examples())
+    assert bundle.recipe == recipe and bundle.predictor().logits(TEXTS).shape == (len(TEXTS), 3)
 
 
 def test_source_is_recorded_by_checksum(bundle: Bundle, directory: Path) -> None:

@@ -50,7 +50,7 @@ BLOCK = MarkedBlock(
 )
 ONCE = ((NOBODY, MAJORITY), (NETWORK, "teacher"))
 MAIN_METRICS = {task: GLUE[task].main_metric for task in TASKS} | {QUESTIONS: "f1"}
-# The paper's findings; the first network must be better to confirm.
+# The paper's findings and ours; the first network must be better to confirm.
 FINDINGS: dict[str, tuple[Network, Network]] = {
     "stage 1 beats the base (table 5)": (WINNERS[1], HAND_DESIGNED),
     "stage 2 beats stage 1 (table 5)": (WINNERS[2], WINNERS[1]),
@@ -186,7 +186,7 @@ def _surfaces(kept: Mapping[str, Any]) -> list[str]:
 
 
 def _findings(found: Mapping[Key, Mapping[str, float]]) -> list[str]:
-    lines = ["", "| Finding of the paper | Difference |", "|---|---|"]
+    lines = ["", "| Finding | Difference |", "|---|---|"]
     for finding, networks in FINDINGS.items():
         differences = []
         for task in STUDENT_TASKS:

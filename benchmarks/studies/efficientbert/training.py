@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pocketbert.data.task_data import TaskData
 
 # Inner widths of the base that are timed, and steps and reach of the second search around the nearest one.
-INNER_SIZES, INNER_STEP, INNER_REACH = range(60, 961, 60), 12, 48
+INNER_SIZES, INNER_STEP, INNER_REACH = range(120, 601, 60), 12, 48
 SURFACE_POINTS = 21
 
 
@@ -93,6 +93,7 @@ def run_search(variant: SearchVariant, output: Path) -> dict[str, Any]:
             candidate_epochs=1,
             candidate_share=networks.CANDIDATE_SHARE,
             score_share=networks.SCORE_SHARE,
+            stage3_score_share=networks.SCORE_SHARE,
             retrained=networks.RETRAINED if first else 0,
             max_length=networks.LENGTH,
         ),
