@@ -15,8 +15,8 @@ from studies.hsk import store_table as hsk_store
 from studies.hsk import tables as hsk
 from studies.marked_block import MarkedBlock
 from studies.minilmv2 import tables as minilmv2
+from studies.mobilebert import recipes_table, variants_table
 from studies.mobilebert import tables as mobilebert
-from studies.mobilebert import variants_table
 from studies.runner import RESULTS
 from studies.tasks import recipe_tables
 from studies.tasks import tables as tasks
@@ -37,6 +37,7 @@ PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (operations.BLOCK, RESULTS / "efficientbert" / "operations.json", operations.table),
     (efficientbert.BLOCK, RESULTS / "efficientbert" / "accuracy.json", efficientbert.table),
     (mobilebert.BLOCK, RESULTS / "mobilebert" / "accuracy.json", mobilebert.table),
+    (recipes_table.BLOCK, RESULTS / "mobilebert" / "recipes.json", recipes_table.table),
     (variants_table.BLOCK, RESULTS / "mobilebert" / "variants.json", variants_table.table),
     (lengths.MEMORY_BLOCK, RESULTS / "ablations" / "weight_cache.json", lengths.memory_table),
     (lengths.SPEED_BLOCK, RESULTS / "ablations" / "shared_lengths.json", lengths.speed_table),
