@@ -18,7 +18,7 @@ from studies.minilmv2 import tables as minilmv2
 from studies.mobilebert import recipes_table, variants_table
 from studies.mobilebert import tables as mobilebert
 from studies.runner import RESULTS
-from studies.tasks import recipe_tables
+from studies.tasks import qat_tables, recipe_tables
 from studies.tasks import tables as tasks
 from studies.tinybert import tables as tinybert
 from studies.trimming import tables as trimming
@@ -45,6 +45,7 @@ PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (trimming.MULTILINGUAL_BLOCK, RESULTS / "trimming" / "multilingual.json", trimming.multilingual_table),
     (trimming.ACCURACY_BLOCK, RESULTS / "trimming" / "accuracy.json", trimming.accuracy_table),
     (tasks.BLOCK, RESULTS / "tasks" / "accuracy.json", tasks.table),
+    (qat_tables.BLOCK, RESULTS / "tasks" / "qat.json", qat_tables.table),
     (recipe_tables.BLOCK, RESULTS / "tasks" / "recipes.json", recipe_tables.table),
     (sentence_embeddings_table.SCORES_BLOCK, _EMBEDDINGS, sentence_embeddings_table.scores_table),
     (sentence_embeddings_table.SEARCH_BLOCK, _EMBEDDINGS, sentence_embeddings_table.search_table),

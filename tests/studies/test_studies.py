@@ -14,7 +14,9 @@ from pocketbert_bench import results
 from studies import __main__ as program
 from studies import runner, tables
 
-EXPERIMENTS = ("minilmv2/accuracy", "mobilebert/accuracy", "tasks/accuracy", "tinybert/accuracy", "trimming/accuracy")
+EXPERIMENTS = (
+    "minilmv2/accuracy", "mobilebert/accuracy", "tasks/accuracy", "tasks/qat", "tinybert/accuracy", "trimming/accuracy",
+)  # fmt: skip
 
 
 @pytest.fixture
