@@ -26,7 +26,7 @@ CANDIDATES = 2
 # Batch size, length → target.
 TARGETS = {(32, 128): 1.2, (16, 64): 1.4}
 # Candidates that mix the layers of the others.
-NEW_CANDIDATES, NEW_TARGET = 5, 5.0
+NEW_CANDIDATES, NEW_TARGET = 15, 5.0
 PAIRS, QUICK_PAIRS = 8, 4
 SUPERNET, STANDALONE = "supernet step", "standalone step"
 
