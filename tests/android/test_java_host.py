@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import bundle_folders
+import numpy as np
 import pytest
 
 from pocketbert_bench import configurations, results
@@ -16,7 +17,16 @@ from pocketbert_bench import configurations, results
 pytestmark = pytest.mark.java
 
 JAR = Path(__file__).parents[2] / "android_app" / "host" / "target" / "pocketbert-host.jar"
-RECIPES = ("float32", "float16", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai8_full")
+RECIPES = (
+    "float32",
+    "float16",
+    "dynamic_wi8",
+    "dynamic_wi4",
+    "static_wi8_ai8",
+    "static_wi8_ai8_full",
+    "static_wi8_ai16",
+    "mixed",
+)
 
 
 def host(*arguments: object, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -40,7 +50,9 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from pocketbert.configs import TaskConfig
     from pocketbert.data.examples import Examples
     from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
+    from pocketbert_export.calibration_options import CalibrationOptions
     from pocketbert_export.exporter import export
+    from pocketbert_export.recipes import RECIPES as RECIPES_BY_NAME
 
     folder = tmp_path_factory.mktemp("bundles")
     words = "a quiet honest film not bad , . ! cafe in zurich the good room 東 京 ##s".split()
@@ -48,13 +60,30 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     vocabulary = folder / "vocab.txt"
     vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *words, *unused]), encoding="utf-8")
     mood = TaskConfig(kind="classification", name="mood", labels=("bad", "fair", "good"))
-    pb.from_preset(tiny.BERT, [mood], pb.WordPieceTokenizer(vocabulary), seed=5).save_pretrained(folder / "model")
+    model = pb.from_preset(tiny.BERT, [mood], pb.WordPieceTokenizer(vocabulary), seed=5)
+    model.save_pretrained(folder / "model")
+    # One channel is so large that int8 loses the others, so int16 has layers to serve.
+    kernel = model.weights_by_path()["encoder.layers.1.feed_forwards.0.output.kernel"]
+    kernel.assign(kernel * np.where(np.arange(tiny.BERT.hidden_size) == 3, 30, 1))
+    model.save_pretrained(folder / "unequal-model")
     texts = [f"{first} {second} film" for first in words[:6] for second in words[6:12]]
     ids = [str(index) for index in range(len(texts))]
     calibration = Examples(texts=texts, pairs=None, labels=None, ids=ids, source="calibration texts")
     for recipe in RECIPES:
-        given = calibration if recipe.startswith("static") else None
-        export(folder / "model", folder / recipe, recipe=recipe, lengths=(9, 17), calibration=given)
+        is_int16 = recipe == "static_wi8_ai16"
+        given = calibration if RECIPES_BY_NAME[recipe].calibration == "required" else None
+        # float32 comes first. Blocks of 32 pad the small matrices, so int4 saves little.
+        most = (folder / "float32" / "model.tflite").stat().st_size / 1.2e6 if recipe == "mixed" else None
+        options = CalibrationOptions(equalize=not is_int16, max_mb=most)
+        export(
+            folder / ("unequal-model" if is_int16 else "model"),
+            folder / recipe,
+            recipe=recipe,
+            lengths=(9, 17),
+            calibration=given,
+            calibration_options=options,
+        )
+    assert "int16" in dense_output_types(folder / "static_wi8_ai16")
     others = {
         "spans": TaskConfig(kind="span", null_threshold=-0.5),
         "tags": TaskConfig(kind="token_classification", labels=("O", "B-LOC", "I-LOC")),
@@ -64,6 +93,17 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         pb.from_preset(tiny.BERT, [task], pb.WordPieceTokenizer(vocabulary), seed=6).save_pretrained(folder / task.kind)
         export(folder / task.kind, folder / name, recipe="float32", lengths=(9, 17))
     return {name: folder / name for name in (*RECIPES, *others)}
+
+
+def dense_output_types(bundle: Path) -> set[str]:
+    """Types of the outputs of the dense layers."""
+    from pocketbert_export.op_histogram import TYPE_NAMES
+    from pocketbert_export.tflite_graph import operator_name, read_model
+
+    model = read_model((bundle / "model.tflite").read_bytes())
+    graph = model.subgraphs[0]
+    dense = [each for each in graph.operators if operator_name(model, each) == "FULLY_CONNECTED"]
+    return {TYPE_NAMES[graph.tensors[each.outputs[0]].type] for each in dense}
 
 
 def test_every_recipe_at_every_length(bundles: dict[str, Path], tmp_path: Path) -> None:
