@@ -44,6 +44,8 @@ RATIOS = {
         "Tokenizer speed, Wikipedia",
         "transformers' fast tokenizer",
     ),
+    ("java_tokenizers", "tokenizing, byte_bpe"): ("Java byte-level BPE, time for 2,000 characters", "Python"),
+    ("java_tokenizers", "tokenizing, unigram"): ("Java unigram, time for 2,000 characters", "Python"),
     ("against_transformers/distillation", "distillation step, live against PyTorch eager"): (
         "Distillation step speed",
         "PyTorch, eager",
