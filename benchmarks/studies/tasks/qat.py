@@ -157,9 +157,8 @@ def _with_mean_ranges(content: bytes, texts: Any) -> bytes:
     from pocketbert_export.equalization import equalize_outputs, unequal_layers
     from pocketbert_export.length_buckets import LengthBucket
     from pocketbert_export.quantize import layers, quantize
-    from pocketbert_export.static_operators import every_operator, integer_operators, split_evenly
+    from pocketbert_export.static_operators import every_operator, integer_operators
 
-    content = split_evenly(content)
     dense = [position for position, name in layers(content).items() if name == "FULLY_CONNECTED"]
     content = equalize_outputs(content, unequal_layers(largest_per_channel(content, texts.measured, dense)))
     chosen = integer_operators(content, dict.fromkeys(every_operator(content), "static_wi8_ai8"))
