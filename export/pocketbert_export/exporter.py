@@ -157,7 +157,7 @@ def export(
         texts = choose_texts(
             as_read(model.task, calibration), as_read(model.task, examples), model.tokenizer, lengths, most=most
         )
-    graph_optimizations = graph_optimizations.for_activations(chosen.activations)
+    graph_optimizations = graph_optimizations.for_recipe(chosen)
     candidates = as_read(model.task, examples.first_texts(_MOST_CANDIDATES))
     decided = decide(model, graph_optimizations)
     log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")

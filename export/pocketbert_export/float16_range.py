@@ -24,7 +24,7 @@ from pocketbert_export.blockwise import FEWEST_QUANTIZED
 from pocketbert_export.calibration import largest_per_channel
 from pocketbert_export.channel_scales import ChannelGroups, scale_channels
 from pocketbert_export.checks import Check
-from pocketbert_export.layer_norm_scales import SQUARE, scale_layer_norms
+from pocketbert_export.layer_norm_scales import is_square, scale_layer_norms
 from pocketbert_export.length_buckets import LengthBucket, first_rows
 from pocketbert_export.tflite_graph import (
     GraphEditor,
@@ -182,7 +182,7 @@ def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:
     squares = {
         position: float(largest.max())
         for position, largest in found.items()
-        if operator_name(model, operators[position]) == SQUARE and limit < largest.max() < math.inf
+        if is_square(model, operators[position]) and limit < largest.max() < math.inf
     }
     return scale_layer_norms(content, squares, limit) if squares else content
 

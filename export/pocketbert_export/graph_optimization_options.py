@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from pocketbert_export.recipes import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +20,7 @@ class GraphOptimizations:
         blocks it cost time).
       first_token_only: compute the last layer for the first token only, if the task reads no other.
       attend_to_inputs: with first_token_only, map the last layer's query and context instead of every token's key and
-        value (default: in recipes without fixed ranges; NPUs take the usual form).
+        value (default: in recipes for CPUs; NPUs and GPUs take the usual form, whose ranges export can scale).
       fold_beta: fold the beta of LayerNorm into the dense layers behind it.
     """
 
@@ -30,8 +33,9 @@ class GraphOptimizations:
     attend_to_inputs: bool | None = None
     fold_beta: bool = True
 
-    def for_activations(self, activations: str) -> GraphOptimizations:
-        """Resolves the defaults that depend on a recipe's `activations`."""
+    def for_recipe(self, recipe: Recipe) -> GraphOptimizations:
+        """Resolves the defaults that depend on a recipe."""
         if self.attend_to_inputs is not None:
             return self
-        return dataclasses.replace(self, attend_to_inputs=activations != "static")
+        for_cpus = recipe.activations != "static" and recipe.weights != "float16"
+        return dataclasses.replace(self, attend_to_inputs=for_cpus)

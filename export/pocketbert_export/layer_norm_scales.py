@@ -13,7 +13,10 @@ from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert_export.tflite_graph import GraphEditor, drop_unused, operator_name, read_model, write_model
 
-SQUARE = "SQUARED_DIFFERENCE"
+
+def is_square(model: schema.ModelT, operator: schema.OperatorT) -> bool:
+    """Whether an operator multiplies a tensor by itself."""
+    return operator_name(model, operator) == "MUL" and operator.inputs[0] == operator.inputs[1]
 
 
 def scale_layer_norms(content: bytes, largest: Mapping[int, float], limit: float) -> bytes:
@@ -21,7 +24,7 @@ def scale_layer_norms(content: bytes, largest: Mapping[int, float], limit: float
 
     Args:
       content: content of a float32 file with the same operators in every signature.
-      largest: position of a SQUARED_DIFFERENCE → its largest output.
+      largest: position of a square → its largest output.
       limit: largest output allowed.
     Returns:
       Content of a file with the same outputs. Squares outside a layer norm stay as they are.
@@ -47,12 +50,12 @@ def scale_layer_norms(content: bytes, largest: Mapping[int, float], limit: float
 def _layer_norm(
     model: schema.ModelT, graph: schema.SubGraphT, position: int
 ) -> tuple[schema.OperatorT, schema.OperatorT, schema.OperatorT] | None:
-    """Difference, sum with epsilon and last product of the layer norm around a SQUARED_DIFFERENCE."""
+    """Difference, sum with epsilon and last product of the layer norm around a square."""
     square = graph.operators[position]
     differences = [
         each
         for each in graph.operators[:position]
-        if operator_name(model, each) == "SUB" and list(each.inputs) == list(square.inputs)
+        if operator_name(model, each) == "SUB" and each.outputs[0] == square.inputs[0]
     ]
     found, tensor = [], int(square.outputs[0])
     for name in ("MEAN", "ADD", "RSQRT", "MUL"):
@@ -61,7 +64,7 @@ def _layer_norm(
             return None
         found.append(readers[0])
         tensor = int(readers[0].outputs[0])
-    if not differences or int(differences[0].outputs[0]) not in [int(index) for index in found[-1].inputs]:
+    if not differences or int(square.inputs[0]) not in [int(index) for index in found[-1].inputs]:
         return None
     return differences[0], found[1], found[3]
 
@@ -84,8 +87,6 @@ def _scale(
         index if values is None else editor.constant(graph, b"epsilon", np.array(values * scale**2, np.float32))
         for index, values in constants.items()
     ]
-    squared = editor.operator("MUL", [scaled, scaled], square.outputs, schema.MulOptionsT())
-    square.opcodeIndex, square.inputs = squared.opcodeIndex, squared.inputs
-    square.builtinOptionsType, square.builtinOptions = squared.builtinOptionsType, squared.builtinOptions
+    square.inputs = [scaled, scaled]
     product.inputs = [scaled if int(index) == plain else index for index in product.inputs]
     return editor.operator("MUL", [plain, factor], [scaled], schema.MulOptionsT())

@@ -190,7 +190,9 @@ def test_fully_optimized_mobilebert_passes_its_gate(tmp_path: Path) -> None:
     model = networks.network(config, [TaskConfig(kind="regression", name="stars")], tokenizer)
     model.save_pretrained(tmp_path / "model")
     bundle = export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(11,), examples=examples())
-    assert all(map(is_applied, bundle.graph_optimizations.values()))
+    unsuited = {name for name, decided in bundle.graph_optimizations.items() if not is_applied(decided)}
+    # MobileBERT has no LayerNorm.
+    assert unsuited == {"fold_beta"}
     assert not (bundle.directory / "labels.txt").exists()
     expected = model(tokenizer(TEXTS, max_length=11))["logits"].numpy()
     assert networks.relative(expected, bundle.predictor().logits(TEXTS)) < 2e-4

@@ -22,7 +22,11 @@ MOBILEBERT = networks.mobilebert_config()
 
 
 def float_file(model: Model, **optimizations: bool) -> bytes:
-    return to_tflite(optimize_graph(model, GraphOptimizations(**optimizations)), LENGTHS, get_recipe("float32"))
+    return to_tflite(
+        optimize_graph(model, GraphOptimizations(**optimizations).for_recipe(get_recipe("float16"))),
+        LENGTHS,
+        get_recipe("float32"),
+    )
 
 
 def outputs(content: bytes, config: EncoderConfig) -> list[np.ndarray]:

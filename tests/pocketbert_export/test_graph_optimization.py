@@ -24,7 +24,7 @@ from pocketbert_export.graph_optimization import (
     is_applied,
     optimize_graph,
 )
-from pocketbert_export.recipes import get_recipe
+from pocketbert_export.recipes import RECIPES, get_recipe
 
 NONE = GraphOptimizations(**dict.fromkeys(GRAPH_OPTIMIZATIONS, False))
 ALL = GraphOptimizations(**dict.fromkeys(GRAPH_OPTIMIZATIONS, True))
@@ -294,8 +294,9 @@ def test_keys_and_values_need_other_tokens_outputs() -> None:
     assert difference(model, optimize_graph(model, ALL)) < TOLERANCE
 
 
-def test_static_recipes_keep_keys_and_values() -> None:
+def test_npu_and_gpu_recipes_keep_keys() -> None:
     default = GraphOptimizations()
-    chosen = {each: default.for_activations(each).attend_to_inputs for each in ("float", "dynamic", "static")}
-    assert chosen == {"float": True, "dynamic": True, "static": False}
-    assert only("attend_to_inputs").for_activations("static").attend_to_inputs is True
+    chosen = {name: default.for_recipe(recipe).attend_to_inputs for name, recipe in RECIPES.items()}
+    npu_and_gpu = {name for name in RECIPES if name.startswith("static")} | {"float16"}
+    assert chosen == {name: name not in npu_and_gpu for name in RECIPES}
+    assert only("attend_to_inputs").for_recipe(RECIPES["float16"]).attend_to_inputs is True
