@@ -1,0 +1,54 @@
+"""The page of recipes: each recipe is compared with the float model on the same sentences."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from pocketbert_bench import accuracy, results
+from studies.runner import RESULTS
+from studies.tasks.draw_recipes import draw, points
+from studies.tasks.recipe_tables import table
+from studies.tasks.recipes import INT16, NAIVE, STATIC
+
+
+@pytest.fixture
+def content() -> results.ResultFile:
+    """The committed latencies of dynamic_wi8 and one more recipe, and made-up scores."""
+    read = results.read(RESULTS / "tasks" / "recipes.json")
+    scores = [("model", "trained", 0.9, 800), ("dynamic_wi8", "dynamic_wi8", 0.89, 800)]
+    scores += [("model", "trained", 0.8, 100), (INT16, INT16, 0.81, 100)]
+    made = [
+        accuracy.record(
+            label=label, model="m", recipe=recipe, task="sst2", split="dev", metric="accuracy", value=value, examples=n
+        )
+        for label, recipe, value, n in scores
+    ]
+    (first, second, *_) = (each for each in read.measurements if each.model == "minilmv2_6l_384d")
+    both = [dataclasses.replace(each, recipe=name) for each, name in ((first, "dynamic_wi8"), (second, INT16))]
+    ratio = read.ratios[0]
+    ratios = [
+        dataclasses.replace(ratio, name=f"minilmv2_6l_384d {INT16}", target=None),
+        dataclasses.replace(ratio, name=f"minilmv2_6l_384d {STATIC} to {NAIVE}", target=0.1),
+    ]
+    return dataclasses.replace(read, accuracies=tuple(made), measurements=tuple(both), ratios=tuple(ratios))
+
+
+def test_points_lost_count_the_same_sentences(content: results.ResultFile) -> None:
+    lines = table(content).splitlines()
+    assert "| `dynamic_wi8` | 800 | 89.00 | +1.00 |" in lines
+    assert f"| `{INT16}` | 100 | 81.00 | -1.00 |" in lines
+    # Three times as slow as allowed.
+    assert any(line.startswith("| `minilmv2_6l_384d` | ") and line.endswith("| ≤ 0.1 | no |") for line in lines)
+
+
+def test_drawing_names_each_recipe(content: results.ResultFile, tmp_path: Path) -> None:
+    found = {point.recipe: point for point in points(content)}
+    assert list(found) == ["dynamic_wi8", INT16]
+    assert found["dynamic_wi8"].ratio == 1
+    assert found[INT16].points == pytest.approx(-1)
+    draw(list(found.values()), tmp_path / "recipes.svg")
+    drawn = (tmp_path / "recipes.svg").read_text(encoding="utf-8")
+    assert all(recipe in drawn for recipe in found)
