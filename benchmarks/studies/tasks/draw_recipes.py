@@ -19,7 +19,7 @@ DRAWING = Path(__file__).resolve().parents[3] / "docs" / "results" / "recipes.sv
 _AREA = 8.0
 
 
-class Point(NamedTuple):
+class RecipePoint(NamedTuple):
     """A recipe: latency ÷ that of `dynamic_wi8`, points lost and MB."""
 
     recipe: str
@@ -28,7 +28,7 @@ class Point(NamedTuple):
     size_mb: float
 
 
-def points(content: results.ResultFile) -> list[Point]:
+def points(content: results.ResultFile) -> list[RecipePoint]:
     """Recipes with a latency and a score."""
     network = NETWORKS[0]
     ratios = {each.name: each.value for each in content.ratios} | {f"{network} {BASELINE}": 1.0}
@@ -39,11 +39,11 @@ def points(content: results.ResultFile) -> list[Point]:
         ratio, size = ratios.get(f"{network} {score.recipe}"), sizes.get(score.recipe)
         if ratio is not None and size is not None:
             lost = 100 * (float_scores[score.examples] - score.value)
-            found.append(Point(score.recipe, ratio, lost, size / 1e6))
+            found.append(RecipePoint(score.recipe, ratio, lost, size / 1e6))
     return found
 
 
-def draw(found: list[Point], path: Path) -> None:
+def draw(found: list[RecipePoint], path: Path) -> None:
     """Writes the drawing."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg

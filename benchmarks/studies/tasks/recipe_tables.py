@@ -36,8 +36,9 @@ def table(content: results.ResultFile) -> str:
             f"| {each.summary.median_us / 1000:.2f} | {_value(ratio) if ratio else '1'} | {memory} |"
         )
     naive = [each for name, each in ratios.items() if name.endswith(f" to {NAIVE}")]
-    lines += ["", f"`{STATIC}` against TensorFlow's converter with every operator in int8:", ""]
-    lines += ["| Network | Ours ÷ baseline (95 % CI) | Target | Met |", "|---|---:|---|---|"]
+    if naive:
+        lines += ["", f"`{STATIC}` against TensorFlow's converter with every operator in int8:", ""]
+        lines += ["| Network | Ours ÷ baseline (95 % CI) | Target | Met |", "|---|---:|---|---|"]
     for found in naive:
         lines.append(f"| `{found.name.split()[0]}` | {_value(found)} | {' | '.join(target_cells(found))} |")
     float_scores = {each.examples: each.value for each in content.accuracies if each.label == "model"}

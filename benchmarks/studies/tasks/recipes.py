@@ -130,7 +130,7 @@ def _random_files(name: str, examples: Examples, folder: Path) -> list[Configura
             content = _naive(model, inputs)
         else:
             each = RECIPES[recipe]
-            optimized = optimize_graph(model, GraphOptimizations().for_activations(each.activations))
+            optimized = optimize_graph(model, GraphOptimizations().for_recipe(each))
             content = (
                 to_tflite(optimized, [LENGTH], each)
                 if each.calibration != "required"
