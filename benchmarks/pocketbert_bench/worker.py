@@ -77,6 +77,8 @@ def _open_litert(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
     import ai_edge_litert
     from ai_edge_litert.interpreter import Interpreter
 
+    from pocketbert_export.interpreter_process import real_outputs
+
     began = time.perf_counter_ns()
     interpreter = Interpreter(model_path=job["model_path"], num_threads=job["threads"])
     signatures = sorted({entry["signature"] for entry in job["calls"]})
@@ -85,7 +87,7 @@ def _open_litert(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
 
     def make_call(signature: str, inputs: dict[str, np.ndarray]) -> Call:
         runner = runners[signature]
-        return lambda: runner(**inputs)
+        return lambda: real_outputs(runner, runner(**inputs))
 
     def describe() -> dict[str, Any]:
         from pocketbert_export.interpreter_process import delegate
@@ -116,7 +118,13 @@ def _open_compiled_model(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
 
     def make_call(signature: str, inputs: dict[str, np.ndarray]) -> Call:
         sources, targets = buffers[signature]
-        shapes = {name: each["shape"] for name, each in model.get_output_tensor_details(signature).items()}
+        details = model.get_output_tensor_details(signature)
+        for name, each in details.items():
+            if each["dtype"] != "float32":
+                raise ValueError(
+                    f"CompiledModel tells no scale of {each['dtype']} outputs ({name}); use --runtime=litert"
+                )
+        shapes = {name: each["shape"] for name, each in details.items()}
 
         def call() -> dict[str, np.ndarray]:
             for name, array in inputs.items():

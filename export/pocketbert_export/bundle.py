@@ -22,6 +22,7 @@ from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
 from pocketbert_export.bundle_forward import BundleForward
 from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION, SCHEMAS
 from pocketbert_export.goldens import Golden, read_goldens
+from pocketbert_export.interpreter_process import real_outputs
 from pocketbert_export.recipes import RECIPES
 from pocketbert_export.signatures import signature_name
 
@@ -59,6 +60,7 @@ class Bundle:
       graph_optimizations: name → `applied` (with a count of folded norms), `off`, or the reason why it does not suit
         the model.
       output_names: outputs of every signature.
+      output_type: type of the outputs in the file; `run` returns float32.
       num_parameters: number of weights in the file.
       source: weight file of the exported model → SHA-256.
       vocab_size: number of tokens in the vocabulary, from `bundle.json`.
@@ -76,6 +78,7 @@ class Bundle:
         self.runtimes: tuple[str, ...] = tuple(description["runtimes"])
         self.graph_optimizations: dict[str, str] = description["graph_optimizations"]
         self.output_names: tuple[str, ...] = tuple(output["name"] for output in description["outputs"])
+        self.output_type: str = description["outputs"][0]["dtype"]
         self.num_parameters: int = description["num_parameters"]
         self.source: dict[str, str] = description["source"]
         self.vocab_size: int = description["tokenizer"]["vocab_size"]
@@ -129,7 +132,12 @@ class Bundle:
         try:
             runner = self._runner(signature)
             answers = [
-                runner(**{name: np.ascontiguousarray(inputs[name][row : row + 1], np.int32) for name in INPUT_NAMES})
+                real_outputs(
+                    runner,
+                    runner(
+                        **{name: np.ascontiguousarray(inputs[name][row : row + 1], np.int32) for name in INPUT_NAMES}
+                    ),
+                )
                 for row in range(rows)
             ]
             return {name: np.concatenate([answer[name] for answer in answers]) for name in self.output_names}

@@ -33,8 +33,8 @@ def _list(items: Any, least: int = 1) -> dict[str, Any]:
     return {"type": "array", "items": items, "minItems": least}
 
 
-def _tensors(dtype: str) -> dict[str, Any]:
-    return _list(_object(name=_TEXT, dtype={"const": dtype}))
+def _tensors(*dtypes: str) -> dict[str, Any]:
+    return _list(_object(name=_TEXT, dtype={"enum": list(dtypes)}))
 
 
 def _by_name(values: Any) -> dict[str, Any]:
@@ -87,7 +87,7 @@ SCHEMA: dict[str, Any] = {
         },
         signatures=_list(_object(name=_TEXT, length=_COUNT)),
         inputs=_tensors("int32"),
-        outputs=_tensors("float32"),
+        outputs=_tensors("float32", "int8"),
         tokenizer=_object(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_chars=_FLAG, vocab_size=_COUNT),
         recipe=_TEXT,
         runtimes=_list(_TEXT),

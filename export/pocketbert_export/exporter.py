@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import platform
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from pocketbert import __version__, files, outputs
-from pocketbert._keras import fresh_layer_names, tf_keras
+from pocketbert import files, outputs
+from pocketbert._keras import fresh_layer_names
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import model_directory
 from pocketbert.data.examples import Examples, LabelledData
@@ -28,20 +25,21 @@ from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export import bundle as layout
 from pocketbert_export.bounds import Bounds
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.bundle_schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
+from pocketbert_export.bundle_description import describe, file_entries, saved_weight_digests, weight_digests
 from pocketbert_export.calibration import choose_texts
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.convert import to_calibrated_tflite, to_tflite
 from pocketbert_export.goldens import Golden, answers_file, entries
 from pocketbert_export.graph_optimization import decide, optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.integer_outputs import check_output_type, with_int8_outputs
 from pocketbert_export.label_order import examples_for, named
 from pocketbert_export.length_buckets import LengthBucket, bucket_texts
 from pocketbert_export.mixed_precision import FrontPoint, check_limits
 from pocketbert_export.model_card import CardOptions, card_facts, write_card
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
-from pocketbert_export.signatures import check_lengths, default_lengths, signature_name
+from pocketbert_export.signatures import check_lengths, default_lengths
 from pocketbert_export.static_quantization import check_options
 from pocketbert_export.validation_set import gate_metric
 from pocketbert_export.verify import verify_bundle
@@ -91,6 +89,7 @@ def export(
     examples: LabelledData | TaskData | str | os.PathLike[str] | None = None,
     graph_optimizations: GraphOptimizations = GraphOptimizations(),  # noqa: B008
     runtime: str = LITERT,
+    output_type: Literal["float32", "int8"] = "float32",
     overwrite: bool = False,
     bounds: Bounds | None = None,
     metric: str | None = None,
@@ -117,6 +116,8 @@ def export(
         of a table with the columns text and label; or None to use `DEFAULT_TEXTS`.
       graph_optimizations: optimizations to apply if they suit the model.
       runtime: oldest runtime to support, a name in `runtimes.RUNTIMES`.
+      output_type: type of the file's outputs; int8, with a scale and a zero point, for static_wi8_ai8_full.
+        `Bundle.run` returns float32 in both cases.
       overwrite: replace an existing folder.
       bounds: limits of the gate; None uses the recipe's.
       metric: metric of the gate; see `pocketbert_export.verify.verify_bundle`.
@@ -135,6 +136,7 @@ def export(
     if runtime not in RUNTIMES:
         raise UserError(f"a runtime must be one of {', '.join(RUNTIMES)}; received {runtime!r}")
     chosen = get_recipe(recipe, runtime)
+    check_output_type(output_type, recipe)
     directory = None if isinstance(model, Model) else model_directory(model)
     outputs.check_inputs(output, (directory, examples if isinstance(examples, str | os.PathLike) else None))
     outputs.check_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite)
@@ -170,6 +172,8 @@ def export(
     else:
         made = to_calibrated_tflite(optimized, lengths, chosen, texts, calibration_options)
         content, record, front = made.content, {"calibration": texts.record(made.method)}, made.front
+        if output_type == "int8":
+            content = with_int8_outputs(content)
     with outputs.new_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite) as folder:
         files.write_bytes(folder / layout.MODEL_FILE, content)
         if front:
@@ -179,14 +183,14 @@ def export(
         if model.task and model.task.labels:
             files.write_text(folder / layout.LABELS_FILE, "".join(f"{label}\n" for label in model.task.labels))
         description = {
-            **_description(model, optimized, chosen, lengths, runtime, decided),
+            **describe(model, optimized, chosen, lengths, runtime, decided, output_type),
             **record,
             "model_card": card_facts(card, directory),
-            "source": _saved_digests(model) if directory is None else _digests(directory),
+            "source": saved_weight_digests(model) if directory is None else weight_digests(directory),
         }
         goldens = _goldens(model, Bundle(folder, description), candidates, lengths)
         files.write_bytes(folder / layout.GOLDENS_FILE, answers_file(goldens))
-        description |= {"files": _files(folder), "goldens": entries(goldens)}
+        description |= {"files": file_entries(folder), "goldens": entries(goldens)}
         files.write_json(folder / layout.BUNDLE_FILE, description)
         log_info(f"export {recipe}: verifying")
         verification = verify_bundle(
@@ -202,7 +206,7 @@ def export(
         for warning in verification.warnings:
             log_info(f"export {recipe}: warning: {warning}")
         files.write_json(folder / layout.VERIFICATION_FILE, verification.to_json())
-        description["files"] = _files(folder)
+        description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
         write_card(folder, Path(output).resolve().name)
     return Bundle.open(output)
@@ -265,87 +269,6 @@ def _check_exportable(model: Model, source: str | os.PathLike[str]) -> None:
             "export takes an encoder with one head or none, and no masked-LM head, which scores the whole vocabulary "
             f"at every token; {source} has {', '.join(kinds)}; finetune it on a task first"
         )
-
-
-def _description(
-    model: Model,
-    optimized: Model,
-    recipe: Recipe,
-    lengths: Sequence[int],
-    runtime: str,
-    decided: Mapping[str, str],
-) -> dict[str, Any]:
-    tokenizer = model.tokenizer
-    assert tokenizer is not None
-    kind = tokenizer.vocabulary.kind
-    is_wordpiece = kind == "wordpiece"
-    outputs = model({name: np.zeros([1, lengths[0]], np.int32) for name in INPUT_NAMES}, training=False)
-    return {
-        "schema_version": SCHEMA_VERSION if is_wordpiece else OTHER_TOKENIZERS_VERSION,
-        "task": _task(model.task),
-        "signatures": [{"name": signature_name(length), "length": length} for length in lengths],
-        "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],
-        "outputs": [{"name": name, "dtype": "float32"} for name in outputs],
-        "tokenizer": {
-            **(dataclasses.asdict(tokenizer.vocabulary.options) if is_wordpiece else {"kind": kind}),
-            "vocab_size": int(tokenizer.vocab_size),
-        },
-        "recipe": recipe.name,
-        "runtimes": [LITERT] if runtime == LITERT else [LITERT, runtime],
-        "graph_optimizations": dict(decided),
-        "num_parameters": _num_parameters(optimized, lengths),
-        "tools": _tool_versions(),
-    }
-
-
-def _tool_versions() -> dict[str, str]:
-    # From the modules: a checkout on PYTHONPATH, Bazel's runfiles and zipped applications have no package metadata.
-    import ai_edge_litert
-    import tensorflow as tf
-
-    return {
-        "python": platform.python_version(),
-        "pocketbert": __version__,
-        "tensorflow": tf.__version__,
-        "tf_keras": tf_keras.__version__,
-        "ai-edge-litert": ai_edge_litert.__version__,
-    }
-
-
-def _task(task: TaskConfig | None) -> dict[str, Any] | None:
-    if task is None:
-        return None
-    threshold = {} if task.null_threshold is None else {"null_threshold": task.null_threshold}
-    embedding = {} if task.embedding is None else {"embedding": dataclasses.asdict(task.embedding)}
-    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold, **embedding}
-
-
-def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:
-    """Number of weights in the file: position embeddings count once per signature, with the rows that it reads."""
-    counts = {path: int(np.prod(variable.shape)) for path, variable in optimized.weights_by_path().items()}
-    counts["encoder.embeddings.position.table"] = sum(lengths) * int(
-        optimized.encoder.embeddings.position.table.shape[1]
-    )
-    return sum(counts.values())
-
-
-def _files(folder: Path) -> dict[str, dict[str, Any]]:
-    return {
-        path.name: {"sha256": files.sha256(path), "size_bytes": path.stat().st_size}
-        for path in sorted(folder.iterdir())
-        if path.name != layout.BUNDLE_FILE
-    }
-
-
-def _digests(model_directory: Path) -> dict[str, str]:
-    return {path.name: files.sha256(path) for path in sorted(model_directory.glob("*.safetensors"))}
-
-
-def _saved_digests(model: Model) -> dict[str, str]:
-    """Digests of the weights as `save_pretrained` writes them."""
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(Path(folder) / "model")
-        return _digests(Path(folder) / "model")
 
 
 def _tokenizer_text(tokenizer: Tokenizer) -> str:

@@ -20,13 +20,16 @@ def check_operators(histogram: OpHistogram) -> Check:
     return Check(name="operators", passed=not foreign, measured=float(len(foreign)), bound=0.0, reason=what)
 
 
-def check_signatures(histogram: OpHistogram, names: Mapping[str, int], inputs: Sequence[str]) -> Check:
-    """Checks one signature per length with int32 `[1, length]` inputs and float32 outputs, all bound by name.
+def check_signatures(
+    histogram: OpHistogram, names: Mapping[str, int], inputs: Sequence[str], output_type: str = "float32"
+) -> Check:
+    """Checks one signature per length with int32 `[1, length]` inputs and outputs of one type, all bound by name.
 
     Args:
       histogram: contents of the file.
       names: signature → length.
       inputs: names of the inputs.
+      output_type: type of the outputs in bundle.json.
     """
     problems = []
     missing, extra = set(names) - set(histogram.signatures), set(histogram.signatures) - set(names)
@@ -41,14 +44,14 @@ def check_signatures(histogram: OpHistogram, names: Mapping[str, int], inputs: S
             if (tensor.dtype, tensor.shape) != wanted:
                 problems.append(f"{name}'s {input_name} is {tensor.dtype} {tensor.shape}, not int32 {wanted[1]}")
         for output_name, tensor in signature.outputs.items():
-            if tensor.dtype != "float32":
-                problems.append(f"{name}'s {output_name} is {tensor.dtype}, not float32")
+            if tensor.dtype != output_type:
+                problems.append(f"{name}'s {output_name} is {tensor.dtype}, not {output_type}")
     outputs = {tuple(sorted(signature.outputs)) for signature in histogram.signatures.values()}
     if len(outputs) > 1:
         problems.append("the signatures' outputs have different names")
     reason = (
         "; ".join(problems)
-        or f"{len(names)} signatures with int32 inputs, float32 outputs and the names in bundle.json"
+        or f"{len(names)} signatures with int32 inputs, {output_type} outputs and the names in bundle.json"
     )
     return Check(name="signatures", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
 

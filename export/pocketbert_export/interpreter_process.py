@@ -30,11 +30,26 @@ def main(package: str, model: str, inputs_path: str, outputs_path: str, threads:
     for signature, batch in batches.items():
         runner = interpreter.get_signature_runner(signature)
         rows = len(next(iter(batch.values())))
-        answers = [runner(**{name: array[row : row + 1] for name, array in batch.items()}) for row in range(rows)]
+        answers = [
+            real_outputs(runner, runner(**{name: array[row : row + 1] for name, array in batch.items()}))
+            for row in range(rows)
+        ]
         for name in answers[0]:
             outputs[f"{signature}/{name}"] = np.concatenate([answer[name] for answer in answers])
     outputs["delegate"] = np.array(json.dumps(delegate(interpreter)))
     np.savez(outputs_path, **outputs)  # type: ignore[arg-type]
+
+
+def real_outputs(runner: Any, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns a signature's outputs in float32: int8 outputs stand for (value - zero point) * scale."""
+    if all(values.dtype == np.float32 for values in outputs.values()):
+        return outputs
+    details = runner.get_output_details()
+    found = {}
+    for name, values in outputs.items():
+        scale, zero_point = details[name]["quantization"]
+        found[name] = np.float32(scale) * (values.astype(np.float32) - np.float32(zero_point))
+    return found
 
 
 def delegate(interpreter: Any) -> dict[str, Any] | None:

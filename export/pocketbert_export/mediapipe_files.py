@@ -161,6 +161,8 @@ def write_task_files(
       UserError: MediaPipe has no client for the bundle, or `output` exists.
     """
     check_files(bundle.task, bundle.vocabulary, bundle.lengths, has_pairs=has_pairs(bundle))
+    if bundle.output_type != "float32":
+        raise UserError(f"MediaPipe's clients need --output-type=float32; received {bundle.output_type}")
     lengths = [QUESTION_LENGTH] if _asks(bundle.task) else bundle.lengths
     if _asks(bundle.task) and (needed := count_ops(bundle.model_path).needed_versions):
         raise UserError(

@@ -183,7 +183,7 @@ def verify_bundle(
     names = {bundle.signature(length): length for length in bundle.lengths}
     found = [
         file_checks.check_operators(histogram),
-        file_checks.check_signatures(histogram, names, INPUT_NAMES),
+        file_checks.check_signatures(histogram, names, INPUT_NAMES, bundle.output_type),
         file_checks.check_outputs(histogram, bundle.output_names, bundle.task),
     ]
     # A file with foreign operators or other inputs cannot be called: more reasons would hide the first.

@@ -84,6 +84,14 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             calibration_options=options,
         )
     assert "int16" in dense_output_types(folder / "static_wi8_ai16")
+    export(
+        folder / "model",
+        folder / "int8_outputs",
+        recipe="static_wi8_ai8_full",
+        output_type="int8",
+        lengths=(9, 17),
+        calibration=calibration,
+    )
     others = {
         "spans": TaskConfig(kind="span", null_threshold=-0.5),
         "tags": TaskConfig(kind="token_classification", labels=("O", "B-LOC", "I-LOC")),
@@ -92,7 +100,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, task in others.items():
         pb.from_preset(tiny.BERT, [task], pb.WordPieceTokenizer(vocabulary), seed=6).save_pretrained(folder / task.kind)
         export(folder / task.kind, folder / name, recipe="float32", lengths=(9, 17))
-    return {name: folder / name for name in (*RECIPES, *others)}
+    return {name: folder / name for name in (*RECIPES, "int8_outputs", *others)}
 
 
 def dense_output_types(bundle: Path) -> set[str]:

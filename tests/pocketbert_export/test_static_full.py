@@ -13,6 +13,7 @@ from static_texts import LENGTHS, examples, sentences, table, with_unequal_chann
 
 from pocketbert import cli
 from pocketbert.model import Model
+from pocketbert_export.bundle import Bundle
 from pocketbert_export.calibration import CalibrationTexts, choose_texts
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.convert import to_tflite
@@ -143,3 +144,52 @@ def test_bundle_passes_its_gate(recipe: str, small_directory: Path, tmp_path: Pa
     flags = [f"--model={small_directory}", f"--output={tmp_path / 'bundle'}", f"--recipe={recipe}", "--lengths=7,19"]
     flags += [f"--file={gate}", "--label-column=", f"--calibration-file={own}", "--calibration-examples=64"]
     assert cli.main(["export", *flags]) == 0
+
+
+def test_int8_outputs_have_the_values_of_float_outputs(
+    small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate, own = table(tmp_path / "gate.csv", sentences(40, 6)), table(tmp_path / "train.csv", sentences(70, 7))
+    flags = [f"--model={small_directory}", "--recipe=static_wi8_ai8_full", "--lengths=7,19", f"--file={gate}"]
+    flags += ["--label-column=", f"--calibration-file={own}", "--calibration-examples=64"]
+    for output_type in ("float32", "int8"):
+        assert cli.main(["export", *flags, f"--output={tmp_path / output_type}", f"--output-type={output_type}"]) == 0
+    bundles = [Bundle.open(tmp_path / output_type) for output_type in ("float32", "int8")]
+    assert [bundle.output_type for bundle in bundles] == ["float32", "int8"]
+    # In the file itself.
+    model = read_model(bundles[1].model_path.read_bytes())
+    for graph in model.subgraphs:
+        assert [TYPE_NAMES[graph.tensors[index].type] for index in graph.outputs] == ["int8"]
+        assert "DEQUANTIZE" != operator_name(model, graph.operators[-1])
+    texts = sentences(20, 8)
+    expected, received = (bundle.predictor().logits(texts) for bundle in bundles)
+    np.testing.assert_array_equal(expected, received)
+    assert len(np.unique(expected)) > 10
+    assert cli.main(["bench", str(tmp_path / "int8"), "--quick"]) == 0
+    assert cli.main(["bench", str(tmp_path / "int8"), "--quick", "--runtime=litert-compiled"]) == 1
+    assert "use --runtime=litert" in capsys.readouterr().err
+    assert cli.main(["verify", str(tmp_path / "int8"), f"--model={small_directory}"]) == 0
+
+
+@pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8", "static_wi8_ai8"])
+def test_int8_outputs_need_a_recipe_with_int8_operators(
+    recipe: str, small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [f"--model={small_directory}", f"--output={tmp_path / 'bundle'}", f"--recipe={recipe}"]
+    assert cli.main(["export", *flags, "--output-type=int8"]) == 2
+    assert f"needs --recipe=static_wi8_ai8_full; received {recipe}" in capsys.readouterr().err
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_int8_outputs_need_an_int8_operator_at_the_end(
+    tmp_path: Path, small_model: Model, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert small_model.tokenizer is not None
+    encoder = Model(small_model.config, (), small_model.tokenizer)
+    encoder.save_pretrained(tmp_path / "encoder")
+    gate, own = table(tmp_path / "gate.csv", sentences(40, 6)), table(tmp_path / "train.csv", sentences(70, 7))
+    flags = [f"--model={tmp_path / 'encoder'}", f"--output={tmp_path / 'bundle'}", "--recipe=static_wi8_ai8_full"]
+    flags += [f"--file={gate}", "--label-column=", f"--calibration-file={own}", "--output-type=int8", "--lengths=7"]
+    assert cli.main(["export", *flags]) == 2
+    assert "last operator that computes in int8; received MUL" in capsys.readouterr().err
+    assert not (tmp_path / "bundle").exists()

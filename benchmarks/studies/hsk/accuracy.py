@@ -62,7 +62,7 @@ PRUNED_SIZES: dict[str, Any] = {"layers": 3, "heads": 2, "intermediate_size": 38
 
 
 def jobs(output: Path) -> list[StudyJob]:
-    """All jobs: preparations, table 2 and joint compression, the sweeps, then the other seeds."""
+    """All jobs: preparations, table 2 of the larger student, all of the pruned one, then the rest of the larger one."""
     found = [StudyJob(name=f"constant/{task}", call=score_majority_label, arguments=(task,)) for task in TASKS]
     for task in TASKS:
         teacher = StudyJob(name=_teacher_name(task), call=train_teacher, arguments=(task, output))
@@ -79,11 +79,17 @@ def jobs(output: Path) -> list[StudyJob]:
             StudyJob(name=_separators_name(task), call=count_separators, arguments=(task, output), needs=needs),
         ]
     found.append(StudyJob(name=f"text/{GENERAL}", call=distil_on_text, arguments=(output,)))
-    for seed, variants in [(SEEDS[0], MAIN), (SEEDS[0], SWEEPS), *((seed, TABLE_2) for seed in SEEDS[1:])]:
+    others = tuple(variant for variant in (*MAIN, *SWEEPS) if variant not in TABLE_2)
+    order = [
+        *((GENERAL, seed, TABLE_2) for seed in SEEDS),
+        *((PRUNED, seed, TABLE_2) for seed in SEEDS),
+        (PRUNED, SEEDS[0], others),
+        (GENERAL, SEEDS[0], others),
+    ]
+    for student, seed, variants in order:
         for variant in variants:
-            for student in STUDENTS:
-                for task in tasks_of(student, variant):
-                    found.append(_student(student, variant, task, seed, output))
+            for task in tasks_of(student, variant):
+                found.append(_student(student, variant, task, seed, output))
     return found
 
 
@@ -166,14 +172,14 @@ def train_student(student: str, variant: HSKVariant, task: str, seed: int, outpu
     from pocketbert.training.config import RunConfig
 
     folder = output / _job_name(student, variant.label, task, seed)
-    start, data, size = _start(student, task, output), task_data(task), 0
-    teacher: Any = _teacher(task, output)
-    if variant.knowledge is not None:
-        cache = folder / "cache"
+    start, data, cache = _start(student, task, output), task_data(task), folder / "cache"
+    if variant.knowledge is None:
+        _cache(student, variant, task, "prediction", cache, output)
+        size = 0
+    else:
         size = _cache(student, variant, task, "hidden", cache, output)
         shutil.copytree(output / _predictions_name(task), cache, dirs_exist_ok=True)
-        teacher = CachedTeacher(cache, teacher)
-    run = folder / "run"
+    teacher, run = CachedTeacher(cache, _teacher(task, output)), folder / "run"
     found = distill(start, data, run, teacher=teacher, method=method(variant), run=RunConfig(seed=seed))
     metrics = last_metrics(run, data.metrics)
     shutil.rmtree(folder)

@@ -86,6 +86,8 @@ class ExportOptions:
       model: model directory with tokenizer files, or a name that fetch knows.
       output: output folder.
       runtime: oldest runtime to support.
+      output_type: type of the outputs; int8 for NPUs that cannot convert to float32, with --recipe=static_wi8_ai8_full.
+        Inputs are token ids, int32, in every file.
       saved_model: also write a SavedModel to this folder.
       saved_model_inputs: inputs of the SavedModel: ids, for tflite_convert, or text, for TF Serving; its graph then
         has the tokenizer.
@@ -101,6 +103,7 @@ class ExportOptions:
     model: DirectoryPath
     output: DirectoryPath
     runtime: Literal["litert", "tflite-2.16"] = "litert"
+    output_type: Literal["float32", "int8"] = "float32"
     saved_model: DirectoryPath | None = None
     saved_model_inputs: Literal["ids", "text"] = "ids"
     mediapipe: bool = False
@@ -161,6 +164,7 @@ def run(options: Options) -> int:
             examples=examples,
             graph_optimizations=graph_optimizations,
             runtime=own.runtime,
+            output_type=own.output_type,
             overwrite=own.overwrite,
             metric=options[GateOptions].metric,
             data_task=options[ExampleOptions].task,

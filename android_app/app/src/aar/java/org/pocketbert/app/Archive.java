@@ -7,6 +7,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import org.pocketbert.engine.ArchiveRuntime;
 import org.pocketbert.engine.Delegate;
+import org.pocketbert.engine.OutputFormat;
 import org.tensorflow.lite.DataType;
 import org.tensorflow.lite.ExecutionPlan;
 import org.tensorflow.lite.Interpreter;
@@ -74,12 +75,20 @@ final class Archive implements ArchiveRuntime {
     }
 
     @Override
-    public Map<String, Integer> outputBytes() {
-      Map<String, Integer> bytes = new LinkedHashMap<>();
+    public Map<String, OutputFormat> outputs() {
+      Map<String, OutputFormat> formats = new LinkedHashMap<>();
       for (String name : interpreter.getSignatureOutputs(signature)) {
-        bytes.put(name, bytes(interpreter.getOutputTensorFromSignature(name, signature), DataType.FLOAT32));
+        formats.put(name, format(interpreter.getOutputTensorFromSignature(name, signature)));
       }
-      return bytes;
+      return formats;
+    }
+
+    private static OutputFormat format(Tensor tensor) {
+      if (tensor.dataType() != DataType.INT8) {
+        return OutputFormat.float32(bytes(tensor, DataType.FLOAT32));
+      }
+      Tensor.QuantizationParams quantization = tensor.quantizationParams();
+      return OutputFormat.int8(bytes(tensor, DataType.INT8), quantization.getScale(), quantization.getZeroPoint());
     }
 
     private static int bytes(Tensor tensor, DataType type) {

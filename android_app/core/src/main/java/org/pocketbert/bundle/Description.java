@@ -45,6 +45,7 @@ final class Description {
           "static_wi8_ai8_full",
           "static_wi8_ai16",
           "mixed");
+  private static final List<String> OUTPUT_TYPES = Arrays.asList("float32", "int8");
   private static final List<String> INPUTS = Arrays.asList(Bundle.WORD_IDS, Bundle.MASK, Bundle.TYPE_IDS);
   // Control characters, line breaks, surrogates; white space at the start or end.
   private static final Pattern BROKEN = Pattern.compile("[\\p{Cc}\\p{Cs}\\p{Zl}\\p{Zp}]|^\\p{Z}|\\p{Z}$");
@@ -145,11 +146,11 @@ final class Description {
       }
       signature.close();
     }
-    List<String> inputs = tensors(fields, "inputs", "int32", problems);
+    List<String> inputs = tensors(fields, "inputs", Arrays.asList("int32"), problems);
     if (inputs.size() != INPUTS.size() || !inputs.containsAll(INPUTS)) {
       problems.add("$.inputs must be " + String.join(", ", INPUTS));
     }
-    outputs = tensors(fields, "outputs", "float32", problems);
+    outputs = tensors(fields, "outputs", OUTPUT_TYPES, problems);
     Fields cleaning = fields.object("tokenizer");
     tokenizerKind = namesTokenizer ? kind(cleaning, problems) : TokenizerKind.WORDPIECE;
     tokenizer =
@@ -221,15 +222,15 @@ final class Description {
     return null;
   }
 
-  private static List<String> tensors(Fields fields, String name, String type, List<String> problems) {
+  private static List<String> tensors(Fields fields, String name, List<String> types, List<String> problems) {
     List<String> names = new ArrayList<>();
     for (Fields tensor : fields.objects(name)) {
       if (names.contains(tensor.string("name"))) {
         problems.add(tensor.path("name") + " must be unique");
       }
       names.add(tensor.string("name"));
-      if (!tensor.string("dtype").equals(type)) {
-        problems.add(tensor.path("dtype") + " must be " + type);
+      if (!types.contains(tensor.string("dtype"))) {
+        problems.add(tensor.path("dtype") + " must be " + String.join(" or ", types));
       }
       tensor.close();
     }

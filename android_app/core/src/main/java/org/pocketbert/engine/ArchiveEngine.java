@@ -17,7 +17,8 @@ public final class ArchiveEngine implements Engine {
   private final int operators;
   private final ArchiveRuntime.OpenModel opened;
   private final Map<String, ByteBuffer> inputBuffers;
-  private final Map<String, ByteBuffer> outputBuffers;
+  private final Map<String, OutputFormat> outputFormats;
+  private final Map<String, ByteBuffer> outputBuffers = new LinkedHashMap<>();
 
   /**
    * Opens a signature.
@@ -37,11 +38,14 @@ public final class ArchiveEngine implements Engine {
     try {
       String tensors = "list the tensors of " + signature;
       inputBuffers = buffers(tried(tensors, opened::inputBytes));
-      outputBuffers = buffers(tried(tensors, opened::outputBytes));
+      outputFormats = tried(tensors, opened::outputs);
     } catch (EngineException error) {
       // No caller can close it: the constructor fails.
       opened.close();
       throw error;
+    }
+    for (Map.Entry<String, OutputFormat> output : outputFormats.entrySet()) {
+      outputBuffers.put(output.getKey(), buffer(output.getValue().bytes));
     }
   }
 
@@ -77,9 +81,7 @@ public final class ArchiveEngine implements Engine {
         });
     Map<String, float[]> outputs = new LinkedHashMap<>();
     for (Map.Entry<String, ByteBuffer> output : outputBuffers.entrySet()) {
-      float[] values = new float[output.getValue().capacity() / Float.BYTES];
-      output.getValue().asFloatBuffer().get(values);
-      outputs.put(output.getKey(), values);
+      outputs.put(output.getKey(), outputFormats.get(output.getKey()).values(output.getValue()));
     }
     return outputs;
   }
@@ -113,8 +115,12 @@ public final class ArchiveEngine implements Engine {
   private static Map<String, ByteBuffer> buffers(Map<String, Integer> bytes) {
     Map<String, ByteBuffer> buffers = new LinkedHashMap<>();
     for (Map.Entry<String, Integer> tensor : bytes.entrySet()) {
-      buffers.put(tensor.getKey(), ByteBuffer.allocateDirect(tensor.getValue()).order(ByteOrder.nativeOrder()));
+      buffers.put(tensor.getKey(), buffer(tensor.getValue()));
     }
     return buffers;
+  }
+
+  private static ByteBuffer buffer(int bytes) {
+    return ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
   }
 }

@@ -30,11 +30,11 @@ public interface ArchiveRuntime {
     Map<String, Integer> inputBytes();
 
     /**
-     * Output name to size in bytes; all are float32.
+     * Output name to format; all are float32 or int8.
      *
      * @throws RuntimeException from the archive, or if a tensor has another type
      */
-    Map<String, Integer> outputBytes();
+    Map<String, OutputFormat> outputs();
 
     /**
      * Runs the network once.

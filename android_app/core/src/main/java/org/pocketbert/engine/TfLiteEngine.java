@@ -3,15 +3,16 @@ package org.pocketbert.engine;
 import static org.bytedeco.tensorflowlite.global.tensorflowlite.TfLiteVersion;
 import static org.bytedeco.tensorflowlite.global.tensorflowlite.kTfLiteFloat32;
 import static org.bytedeco.tensorflowlite.global.tensorflowlite.kTfLiteInt32;
+import static org.bytedeco.tensorflowlite.global.tensorflowlite.kTfLiteInt8;
 import static org.bytedeco.tensorflowlite.global.tensorflowlite.kTfLiteOk;
 
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.bytedeco.javacpp.BytePointer;
-import org.bytedeco.javacpp.FloatPointer;
 import org.bytedeco.javacpp.IntPointer;
 import org.bytedeco.javacpp.Pointer;
 import org.bytedeco.javacpp.PointerPointer;
@@ -161,12 +162,8 @@ public final class TfLiteEngine implements Engine {
     Map<String, float[]> outputs = new LinkedHashMap<>();
     for (String name : outputNames) {
       TfLiteTensor tensor = runner.output_tensor(name);
-      if (tensor.type() != kTfLiteFloat32) {
-        throw new EngineException(name + " must be float32; it has TFLite's type number " + tensor.type());
-      }
-      float[] values = new float[(int) (tensor.bytes() / Float.BYTES)];
-      new FloatPointer(tensor.data().data()).get(values, 0, values.length);
-      outputs.put(name, values);
+      BytePointer content = new BytePointer(tensor.data().data()).capacity(tensor.bytes());
+      outputs.put(name, format(name, tensor).values(content.asByteBuffer().order(ByteOrder.nativeOrder())));
     }
     return outputs;
   }
@@ -207,6 +204,17 @@ public final class TfLiteEngine implements Engine {
       model.close();
     }
     bytes.close();
+  }
+
+  private static OutputFormat format(String name, TfLiteTensor tensor) {
+    int bytes = (int) tensor.bytes();
+    if (tensor.type() == kTfLiteFloat32) {
+      return OutputFormat.float32(bytes);
+    }
+    if (tensor.type() == kTfLiteInt8) {
+      return OutputFormat.int8(bytes, tensor.params().scale(), tensor.params().zero_point());
+    }
+    throw new EngineException(name + " must be float32 or int8; it has TFLite's type number " + tensor.type());
   }
 
   /** Refuses open dimensions: every call would allocate, and GPUs do not support them. */

@@ -23,6 +23,7 @@ public class ArchiveEngineTest {
   /** Adds its three int32 inputs of 3 numbers; returns two outputs: the first two sums, and the third. */
   private static final class StandIn implements ArchiveRuntime, ArchiveRuntime.OpenModel {
     int planLength;
+    boolean isLastInt8;
     RuntimeException failure;
     RuntimeException callFailure;
     RuntimeException tensorFailure;
@@ -59,11 +60,11 @@ public class ArchiveEngineTest {
     }
 
     @Override
-    public Map<String, Integer> outputBytes() {
-      Map<String, Integer> bytes = new LinkedHashMap<>();
-      bytes.put("first", 8);
-      bytes.put("last", 4);
-      return bytes;
+    public Map<String, OutputFormat> outputs() {
+      Map<String, OutputFormat> formats = new LinkedHashMap<>();
+      formats.put("first", OutputFormat.float32(8));
+      formats.put("last", isLastInt8 ? OutputFormat.int8(3, 0.5f, -7) : OutputFormat.float32(4));
+      return formats;
     }
 
     @Override
@@ -80,7 +81,11 @@ public class ArchiveEngineTest {
         }
       }
       outputs.get("first").putFloat(0, sums[0]).putFloat(4, sums[1]);
-      outputs.get("last").putFloat(0, sums[2]);
+      if (isLastInt8) {
+        outputs.get("last").put(0, (byte) -128).put(1, (byte) -7).put(2, (byte) 127);
+      } else {
+        outputs.get("last").putFloat(0, sums[2]);
+      }
     }
 
     @Override
@@ -135,6 +140,16 @@ public class ArchiveEngineTest {
       assertArrayEquals(new float[] {336}, two.get("last"), 0);
     }
     assertTrue(runtime.closed);
+  }
+
+  @Test
+  public void int8OutputsHaveAScaleAndAZeroPoint() {
+    runtime.isLastInt8 = true;
+    try (ArchiveEngine engine = open(Delegate.CPU)) {
+      Map<String, float[]> outputs = engine.run(inputs(1, 2, 3));
+      assertArrayEquals(new float[] {111, 222}, outputs.get("first"), 0);
+      assertArrayEquals(new float[] {-60.5f, 0, 67}, outputs.get("last"), 0);
+    }
   }
 
   @Test

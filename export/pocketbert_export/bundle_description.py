@@ -1,0 +1,118 @@
+"""Describe an exported model in `bundle.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert import __version__, files
+from pocketbert._keras import tf_keras
+from pocketbert.configs import TaskConfig
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.model import Model
+from pocketbert_export.bundle import BUNDLE_FILE
+from pocketbert_export.bundle_schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
+from pocketbert_export.recipes import Recipe
+from pocketbert_export.runtimes import LITERT
+from pocketbert_export.signatures import signature_name
+
+
+def describe(
+    model: Model,
+    optimized: Model,
+    recipe: Recipe,
+    lengths: Sequence[int],
+    runtime: str,
+    decided: Mapping[str, str],
+    output_type: str,
+) -> dict[str, Any]:
+    """The entries that model and options determine.
+
+    Args:
+      model: the model.
+      optimized: the model with optimized graph.
+      recipe: number formats of the file.
+      lengths: its sequence lengths.
+      runtime: oldest supported runtime.
+      decided: what each graph optimization did.
+      output_type: type of the outputs.
+    """
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
+    kind = tokenizer.vocabulary.kind
+    is_wordpiece = kind == "wordpiece"
+    outputs = model({name: np.zeros([1, lengths[0]], np.int32) for name in INPUT_NAMES}, training=False)
+    return {
+        "schema_version": SCHEMA_VERSION if is_wordpiece else OTHER_TOKENIZERS_VERSION,
+        "task": _task(model.task),
+        "signatures": [{"name": signature_name(length), "length": length} for length in lengths],
+        "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],
+        "outputs": [{"name": name, "dtype": output_type} for name in outputs],
+        "tokenizer": {
+            **(dataclasses.asdict(tokenizer.vocabulary.options) if is_wordpiece else {"kind": kind}),
+            "vocab_size": int(tokenizer.vocab_size),
+        },
+        "recipe": recipe.name,
+        "runtimes": [LITERT] if runtime == LITERT else [LITERT, runtime],
+        "graph_optimizations": dict(decided),
+        "num_parameters": _num_parameters(optimized, lengths),
+        "tools": _tool_versions(),
+    }
+
+
+def _tool_versions() -> dict[str, str]:
+    # From the modules: a checkout on PYTHONPATH, Bazel's runfiles and zipped applications have no package metadata.
+    import ai_edge_litert
+    import tensorflow as tf
+
+    return {
+        "python": platform.python_version(),
+        "pocketbert": __version__,
+        "tensorflow": tf.__version__,
+        "tf_keras": tf_keras.__version__,
+        "ai-edge-litert": ai_edge_litert.__version__,
+    }
+
+
+def _task(task: TaskConfig | None) -> dict[str, Any] | None:
+    if task is None:
+        return None
+    threshold = {} if task.null_threshold is None else {"null_threshold": task.null_threshold}
+    embedding = {} if task.embedding is None else {"embedding": dataclasses.asdict(task.embedding)}
+    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold, **embedding}
+
+
+def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:
+    """Number of weights in the file: position embeddings count once per signature, with the rows that it reads."""
+    counts = {path: int(np.prod(variable.shape)) for path, variable in optimized.weights_by_path().items()}
+    counts["encoder.embeddings.position.table"] = sum(lengths) * int(
+        optimized.encoder.embeddings.position.table.shape[1]
+    )
+    return sum(counts.values())
+
+
+def file_entries(folder: Path) -> dict[str, dict[str, Any]]:
+    """Name → SHA-256 and size of all files but `bundle.json`."""
+    return {
+        path.name: {"sha256": files.sha256(path), "size_bytes": path.stat().st_size}
+        for path in sorted(folder.iterdir())
+        if path.name != BUNDLE_FILE
+    }
+
+
+def weight_digests(model_directory: Path) -> dict[str, str]:
+    """Name → SHA-256 of the weight files in a model directory."""
+    return {path.name: files.sha256(path) for path in sorted(model_directory.glob("*.safetensors"))}
+
+
+def saved_weight_digests(model: Model) -> dict[str, str]:
+    """Digests of the weights as `save_pretrained` writes them."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(Path(folder) / "model")
+        return weight_digests(Path(folder) / "model")
