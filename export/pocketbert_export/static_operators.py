@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert_export.calibration import Ranges
+from pocketbert_export.calibration_options import PADDING_MARGIN
 from pocketbert_export.quantize import LayerFormat
 from pocketbert_export.tflite_graph import (
     GraphEditor,
@@ -25,9 +26,6 @@ _ARITHMETIC = frozenset(
 _SUMS = frozenset({"ADD", "MUL", "SUB"})
 # A probability of int8 has 256 steps.
 _PROBABILITIES = (0.0, 255 / 256)
-# Padding's logits end this far below all others: 1,000 positions of padding then add at most 0.6 % to the sum of a
-# softmax whose logits are all the lowest. A larger margin makes the steps of real logits coarser.
-_PADDING_MARGIN = 12.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +49,13 @@ class IntegerOperators:
     masked: dict[int, tuple[int, int]] = field(default_factory=dict)
     centred: frozenset[int] = frozenset()
 
-    def ranges(self, measured: Ranges) -> Ranges:
-        """Returns all ranges, given those of `measured`."""
+    def ranges(self, measured: Ranges, padding_margin: float = PADDING_MARGIN) -> Ranges:
+        """Returns all ranges.
+
+        Args:
+          measured: those of `measured`.
+          padding_margin: how far the attention logits of padding end below all others.
+        """
         found = measured | self.fixed
         for position in self.centred:
             largest = max(-found[position][0], found[position][1])
@@ -60,9 +63,9 @@ class IntegerOperators:
             found[position] = -largest * 128 / 127, largest
         for position, (logits, mask) in self.masked.items():
             low, high = found[logits]
-            found[position] = low - _PADDING_MARGIN, high
+            found[position] = low - padding_margin, high
             # Any logit of padding ends at or below the lower limit.
-            found[mask] = low - high - _PADDING_MARGIN, 0.0
+            found[mask] = low - high - padding_margin, 0.0
         for position, source in self.sources.items():
             found[position] = found[source]
         return found

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -55,8 +56,10 @@ def check_options(options: CalibrationOptions) -> None:
     """Checks the options.
 
     Raises:
-      UserError: too few calibration texts.
+      UserError: too few calibration texts, or a margin that is not positive.
     """
+    if not 0 < options.padding_margin < math.inf:
+        raise UserError(f"--padding-margin must be positive; received {options.padding_margin}; the default is 12")
     if options.calibration_examples < FEWEST_TEXTS:
         raise UserError(
             f"--calibration-examples must be at least {FEWEST_TEXTS}; received {options.calibration_examples}; the "
@@ -96,7 +99,7 @@ def quantize_static(
         formats, ranges = chosen.formats, histograms.ranges(method)
         if recipe == "static_wi8_ai16":
             formats, ranges = _with_int16(content, formats, histograms, ranges)
-        made = quantize(content, formats, chosen.ranges(ranges))
+        made = quantize(content, formats, chosen.ranges(ranges, options.padding_margin))
         error = relative_error(expected, outputs_of(made, texts.dev))
         log_info(f"calibration: {method} ranges give a relative error of {error:.3f} on the dev split")
         tried.append(CalibratedFile(content=made, method=method, dev_error=error))

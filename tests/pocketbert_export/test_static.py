@@ -232,6 +232,11 @@ def test_bad_calibration_is_refused_in_one_line(
             f"--calibration-file={good}",
             "--calibration-examples=31",
         ],
+        "--padding-margin must be positive; received 0.0": [
+            "--recipe=static_wi8_ai8_full",
+            f"--calibration-file={good}",
+            "--padding-margin=0",
+        ],
         "leave --calibration-file out": ["--recipe=float32", f"--calibration-file={good}"],
     }
     for message, flags in cases.items():

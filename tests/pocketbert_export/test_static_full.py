@@ -84,9 +84,12 @@ def test_partly_folded_norms_compute_in_int8(small_model: Model, texts: Calibrat
     assert made.dev_error < 0.2
 
 
-@pytest.mark.parametrize("family", ["bert", "mobilebert"])
-def test_padding_has_no_int8_probability(family: str, small_model: Model, texts: CalibrationTexts) -> None:
-    made = quantize_static(float_file(family, small_model), texts, recipe="static_wi8_ai8_full")
+@pytest.mark.parametrize(("family", "margin"), [("bert", 12.0), ("mobilebert", 12.0), ("bert", 30.0), ("bert", 0.5)])
+def test_padding_has_no_int8_probability(
+    family: str, margin: float, small_model: Model, texts: CalibrationTexts
+) -> None:
+    options = CalibrationOptions(padding_margin=margin)
+    made = quantize_static(float_file(family, small_model), texts, options, recipe="static_wi8_ai8_full")
     model = read_model(made.content)
     interpreter = Interpreter(model_content=made.content, experimental_preserve_all_tensors=True)
     generator = np.random.default_rng(3)
@@ -106,7 +109,8 @@ def test_padding_has_no_int8_probability(family: str, small_model: Model, texts:
     for operator in softmaxes:
         probabilities = interpreter.get_tensor(int(operator.outputs[0]), number)
         zero = int(graph.tensors[operator.outputs[0]].quantization.zeroPoint[0])
-        assert np.all(probabilities[..., count:] == zero)
+        # e^-0.5 of the smallest real one.
+        assert np.all(probabilities[..., count:] == zero) == (margin > 1)
         assert np.any(probabilities[..., :count] > zero + 64)
 
 

@@ -209,7 +209,8 @@ def run(options: Options) -> int:
             skipped = error
     print(json.dumps(summary, indent=2))
     if skipped:
-        raise UserError(f"{skipped}; wrote the bundle and skipped {mediapipe}")
+        older = ", which holds an earlier export; delete it" if mediapipe.exists() else ""
+        raise UserError(f"{skipped}; wrote the bundle and skipped {mediapipe}{older}")
     return 0
 
 

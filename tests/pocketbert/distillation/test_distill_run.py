@@ -139,18 +139,7 @@ def test_interrupted_run_resumes_exactly(
 ) -> None:
     # Checkpoints, one a step: 7 in the first stage; 5 more to its end; 3 in the second, whose moments are carried on.
     for count in (7, 5, 3):
-        calls = []
-
-        def interrupting(*arguments: Any, count: int = count, calls: list[Any] = calls) -> None:
-            write_checkpoint(*arguments)
-            calls.append(arguments)
-            if len(calls) == count:
-                raise Interrupted
-
-        with monkeypatch.context() as patch:
-            patch.setattr(stage_run, "write_checkpoint", interrupting)
-            with pytest.raises(Interrupted):
-                distill(tmp_path / "run")
+        interrupt_after(count, monkeypatch, lambda: distill(tmp_path / "run"))
     with open(tmp_path / "run" / "metrics.jsonl", "ab") as stream:
         stream.write(b'{"step": 17, "split": "tr')
     said = capsys.readouterr().err
@@ -172,30 +161,18 @@ def test_qat_rounds_the_last_stage_and_resumes_exactly(
         assert (kept[0] == kept[1]) == is_equal
     model = pb.from_pretrained(tmp_path / "int4" / "model")
     assert model.tokenizer is not None
-    losses = {}
+    logits = {}
     for name in runs:
         if name == "int4":
             round_model(model, "dynamic_wi4")
-        logits = model(model.tokenizer(task_data.dev.texts, max_length=23))["logits"].numpy()
-        losses[name] = logits
-        accuracy = (logits.argmax(-1) == task_data.dev.labels).mean()
+        logits[name] = model(model.tokenizer(task_data.dev.texts, max_length=23))["logits"].numpy()
+    accuracy = (logits["int4"].argmax(-1) == task_data.dev.labels).mean()
     assert accuracy == results["int4"].metrics["accuracy"]
-    assert np.abs(losses["int4"] - losses["none"]).max() > 1e-3
+    assert np.abs(logits["int4"] - logits["none"]).max() > 1e-3
 
     # In the first stage, at its end, and in the second.
     for count in (7, 5, 3):
-        calls = []
-
-        def interrupting(*arguments: Any, count: int = count, calls: list[Any] = calls) -> None:
-            write_checkpoint(*arguments)
-            calls.append(arguments)
-            if len(calls) == count:
-                raise Interrupted
-
-        with monkeypatch.context() as patch:
-            patch.setattr(stage_run, "write_checkpoint", interrupting)
-            with pytest.raises(Interrupted):
-                distill(tmp_path / "again", student=wide, run=runs["int4"])
+        interrupt_after(count, monkeypatch, lambda: distill(tmp_path / "again", student=wide, run=runs["int4"]))
     distill(tmp_path / "again", student=wide, run=runs["int4"])
     assert_same_run(tmp_path / "again", tmp_path / "int4")
 
@@ -207,6 +184,22 @@ def test_qat_of_one_stage_needs_a_trained_student(distill: Any, finished: Path, 
     assert not (tmp_path / "run").exists()
     continued = distill(tmp_path / "run", student=finished / "model", **arguments)
     assert continued.steps == 8
+
+
+def interrupt_after(checkpoints: int, monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> None:
+    """Runs until so many checkpoints are written."""
+    calls = []
+
+    def interrupting(*arguments: Any) -> None:
+        write_checkpoint(*arguments)
+        calls.append(arguments)
+        if len(calls) == checkpoints:
+            raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage_run, "write_checkpoint", interrupting)
+        with pytest.raises(Interrupted):
+            run()
 
 
 def assert_same_run(actual: Path, expected: Path) -> None:
