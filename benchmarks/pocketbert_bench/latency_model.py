@@ -151,7 +151,7 @@ class LatencyConstraint:
 
     def describe(self, cost: float) -> str:
         """The latency with its unit and the settings."""
-        return f"{cost:.3g} ms {self._where}"
+        return f"{cost:.6g} ms {self._where}"
 
     @property
     def _where(self) -> str:

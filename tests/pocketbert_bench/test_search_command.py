@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import socket
 import sys
 import types
@@ -15,6 +14,7 @@ import pytest
 import tiny
 import tiny_distillation
 import tiny_finetuning
+from resident_memory import resident_kib
 
 from pocketbert.cli import main
 from pocketbert.errors import TrainingFailed
@@ -115,7 +115,7 @@ def test_parent_memory_is_flat(teacher: Path, tmp_path: Path, monkeypatch: pytes
 
     def grown(count: int) -> int:
         """Growth of this process in KiB over a search."""
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = resident_kib()
         config = SearchConfig(stages=(1,), candidates=(count,), max_length=tiny_distillation.MAX_LENGTH)
         found = search(
             base,
@@ -127,7 +127,7 @@ def test_parent_memory_is_flat(teacher: Path, tmp_path: Path, monkeypatch: pytes
             workers=search_command._workers(search_command.ParallelOptions(), 200),
         )
         assert found.candidates == [count]
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        return resident_kib() - before
 
     # The first candidates load what a search needs.
     grown(10)

@@ -2,14 +2,15 @@ r"""Search the feed-forward networks of a small student under a limit of latency
 
 The search warms up a supernet, the base architecture with the most stacks and the full width. Each candidate starts
 from slices of it, trains for a short time and is scored on another part of the training examples. --output gets
-student/config.json (the best architecture), supernet/model/, journal.jsonl with a line per candidate, report.html and
-result.json, which is also printed. Rerun the same command to resume; the journal ends the same.
+student/config.json (the best architecture), supernet/model/ (without --supernet), journal.jsonl with a line per
+candidate, report.html and result.json, which is also printed. Rerun the same command to resume; the journal ends the
+same.
 
 Limits: --max-parameters, --max-flops, or --max-latency-ms, which predicts the latency of an exported bundle from
 measurements of its parts on this machine and of ten networks on --device. The report shows score against the limited
 quantities and the number of weights.
 
-Distil the best architecture next, with its supernet:
+Distil the best architecture next, with the supernet that result.json names:
   pocketbert distill --method=efficientbert --student=SEARCH/student/config.json --supernet=SEARCH/supernet/model …
 
 Example:
@@ -47,8 +48,10 @@ class SearchModelOptions:
       teacher: model directory of the teacher, fine-tuned on the task.
       student: base architecture: a preset or config.json.
       text: plain text that warms up the supernet: a file or folder.
-      supernet: supernet/model of an earlier search with the same student, data, seed and score share, instead of a new
-        one.
+      text_teacher: model directory of the teacher for plain text, not fine-tuned, as in the authors' code (default:
+        --teacher).
+      supernet: supernet/model of an earlier search with the same student, data, --seed, --score-share and
+        --stage3-score-share, instead of a new one.
     """
 
     GROUP: ClassVar = "Model"
@@ -56,6 +59,7 @@ class SearchModelOptions:
     teacher: DirectoryPath
     student: PresetOrPath
     text: AnyPath | None = None
+    text_teacher: DirectoryPath | None = None
     supernet: DirectoryPath | None = None
 
 
@@ -164,6 +168,7 @@ def run(options: Options) -> int | None:
             place.output,
             teacher=models.teacher,
             text=models.text,
+            text_teacher=models.text_teacher,
             config=options[SearchConfig],
             strategy=options[StrategyOptions],
             constraints=_constraints(options, task.task),

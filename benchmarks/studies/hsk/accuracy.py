@@ -11,8 +11,8 @@ Every student takes `PASSES` epochs: half in stage `hidden`, half in `prediction
 development set; no epoch is chosen there. One seed, and three for table 2's variants. Seeds vary the students'
 training; teacher, general distillation and pruning are shared.
 
-Students read teacher caches in float16. The predictions of a teacher are cached once for a task; each student's hidden
-states are cached by its own job, which deletes them and the student after the score.
+Students read teacher caches in float16. The predictions of a teacher are cached once for a task. Hidden states are
+cached by the job of the student; seeds share a cache, other caches are deleted after the score.
 
 Two jobs run in parallel, each in one thread. Rerun the same command to resume; scores in the committed result file are
 reused if they were made with the same settings.
@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from pocketbert import files
 from pocketbert.data.assets import minilm
 from pocketbert.presets import preset
 from pocketbert_bench import results
@@ -166,19 +167,26 @@ def cache_predictions(task: str, output: Path) -> dict[str, Any]:
 
 
 def train_student(student: str, variant: HSKVariant, task: str, seed: int, output: Path) -> dict[str, Any]:
-    """Trains one student; returns the metrics of its last epoch and the size of its hidden states."""
+    """Trains one student; returns the metrics of its last epoch and the size of its cached hidden states."""
     from pocketbert.distillation.run import distill
     from pocketbert.distillation.teacher import CachedTeacher
     from pocketbert.training.config import RunConfig
 
     folder = output / _job_name(student, variant.label, task, seed)
-    start, data, cache = _start(student, task, output), task_data(task), folder / "cache"
-    if variant.knowledge is None:
-        _cache(student, variant, task, "prediction", cache, output)
-        size = 0
-    else:
-        size = _cache(student, variant, task, "hidden", cache, output)
-        shutil.copytree(output / _predictions_name(task), cache, dirs_exist_ok=True)
+    start, data = _start(student, task, output), task_data(task)
+    # Seeds share a cache.
+    cache = folder / "cache"
+    if variant in TABLE_2:
+        cache = output / "caches" / folder_name(student) / folder_name(variant.label) / task
+    written = cache.with_name(f"{cache.name}.json")
+    if not written.exists():
+        if variant.knowledge is None:
+            size = _cache(student, variant, task, "prediction", cache, output)
+        else:
+            size = _cache(student, variant, task, "hidden", cache, output)
+            shutil.copytree(output / _predictions_name(task), cache, dirs_exist_ok=True)
+        files.write_json(written, size)
+    size = json.loads(written.read_text(encoding="utf-8")) if variant.knowledge else 0
     teacher, run = CachedTeacher(cache, _teacher(task, output)), folder / "run"
     found = distill(start, data, run, teacher=teacher, method=method(variant), run=RunConfig(seed=seed))
     metrics = last_metrics(run, data.metrics)

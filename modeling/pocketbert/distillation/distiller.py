@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.teacher_cache import TeacherCache
-from pocketbert.distillation.initialization import initialize_adapters, teacher_arrays
+from pocketbert.distillation.initialization import inherit_adapters, initialize_adapters, teacher_arrays
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.distillation.teacher import cached_teacher_metrics, is_scorable, measure_teacher
@@ -80,6 +80,9 @@ class DistillationTrainer(Trainer):
         self._teachers: dict[Path, Model] = {}
         self.adapters = dict(plan.objective.adapters(plan.spec))
         initialize_adapters(self.adapters, self.model.config.initializer_range, plan.run.seed)
+        if plan.kept_adapters is not None:
+            log_info(f"continuing the adapters in {plan.kept_adapters}")
+            inherit_adapters(self.adapters, plan.kept_adapters)
 
     def make_model(self) -> Model:
         """Makes the student with its initial weights."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import load_file
 
 from pocketbert.checkpoints.directory import ModelDirectory, read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
@@ -23,6 +24,7 @@ from pocketbert.layers.core import initialize_weights
 from pocketbert.model import Model
 from pocketbert.training.initialization import ModelInit, plan_model, plan_slices
 from pocketbert.training.objective import Adapters
+from pocketbert.training.step import adapter_variables
 
 # Fields that may differ between models when layers are copied: they affect neither weight shapes nor features.
 _FREE_FIELDS = ("num_layers", "hidden_dropout", "attention_dropout", "initializer_range")
@@ -128,6 +130,26 @@ def initialize_adapters(adapters: Adapters, standard_deviation: float, seed: int
     for name, layer in adapters.items():
         # The path is "kernel" in every adapter, so the seed depends on the adapter's name.
         initialize_weights(layer, standard_deviation, zlib.crc32(f"{seed}/{name}".encode()) & 0x7FFFFFFF)
+
+
+def inherit_adapters(adapters: Adapters, path: Path) -> None:
+    """Loads the adapters of an earlier run, for a student that starts from its weights.
+
+    A narrower student takes the first rows of a kernel, as it does of a supernet's weights. Adapters for a teacher of
+    another width stay as they are.
+
+    Args:
+      adapters: name → layer, changed in place.
+      path: the file of the earlier run.
+    """
+    arrays = load_file(path)
+    for name, variable in adapter_variables(adapters).items():
+        array, shape = arrays.get(name), tuple(variable.shape)
+        if array is None or array.shape[-1:] != shape[-1:]:
+            continue
+        part = array[tuple(slice(size) for size in shape)]
+        if part.shape == shape:
+            variable.assign(part)
 
 
 def _layer_problems(student: EncoderConfig, teacher: EncoderConfig, layers: Sequence[int]) -> list[str]:

@@ -64,10 +64,12 @@ class Method(Objective):
       name: name on the command line.
       reference: paper and equations.
       task_kinds: kinds of the tasks that the method is for; empty for all kinds of one output per text, and for text.
+      keeps_adapters: whether a student from another run's folder, or slices of it, continue that run's adapters.
     """
 
     reference: ClassVar[str]
     task_kinds: ClassVar[tuple[str, ...]] = ()
+    keeps_adapters: ClassVar[bool] = False
 
     @abc.abstractmethod
     def stages(self, spec: DistillationSpec) -> Sequence[Stage]:

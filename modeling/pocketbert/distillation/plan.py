@@ -23,6 +23,7 @@ from pocketbert.distillation.teacher import (
 )
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, one_origin_problems, teacher_caches_digest
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.files import sha256
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS
 from pocketbert.training.callbacks import LINE_NAMES
@@ -30,6 +31,7 @@ from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import ModelInit, with_own_embedding
 from pocketbert.training.plan import TrainingPlan, open_data, unused_options
 from pocketbert.training.run_data import Data, RunData
+from pocketbert.training.run_folder import ADAPTERS_FILE
 from pocketbert.training.stage import Stage
 from pocketbert.training.state import digest_directory
 
@@ -64,9 +66,20 @@ class DistillationPlan(TrainingPlan):
         """Names of the stages that read the teacher, live or cached."""
         return [stage.name for stage in self.stages if stage.teacher_features]
 
+    @property
+    def kept_adapters(self) -> Path | None:
+        """Adapters of the run that trained the student's weights, if the method continues them."""
+        directory = self.start.directory
+        if directory is None or not self.objective.keeps_adapters:
+            return None
+        path = directory.absolute().parent / ADAPTERS_FILE
+        return path if path.exists() else None
+
     def recorded(self) -> dict[str, Any]:
-        """See `TrainingPlan`; adds digests of the teacher."""
+        """See `TrainingPlan`; adds digests of the teacher and of the adapters."""
         recorded = super().recorded()
+        if self.kept_adapters is not None:
+            recorded["adapters_sha256"] = sha256(self.kept_adapters)
         if self.teacher_directory is not None:
             recorded["teacher_sha256"] = digest_directory(self.teacher_directory)
         if self.teacher_cache is not None:

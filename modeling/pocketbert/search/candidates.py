@@ -35,6 +35,7 @@ class CandidateTraining:
       text: plain text for training before that, or None.
       text_method: method on plain text.
       teacher: model directory of the teacher.
+      text_teacher: model directory of the teacher for plain text.
       method: method on the examples.
       trains: whether candidates train; in stage 3 they are scored with the supernet's weights.
     """
@@ -45,6 +46,7 @@ class CandidateTraining:
     text: str | None
     text_method: EfficientBERT
     teacher: str
+    text_teacher: str
     method: EfficientBERT
     trains: bool
 
@@ -73,9 +75,9 @@ def train_candidate(training: CandidateTraining, point: Point, seed: int, folder
     student: SupernetSlices | str = SupernetSlices(training.supernet, encoder)
     if training.text is not None:
         text_folder = folder.with_name(f"{folder.name}-text")
-        _train(student, TextData(training.text), text_folder, training, training.text_method, seed)
+        _train(student, TextData(training.text), text_folder, training.text_teacher, training.text_method, seed)
         student = str(text_folder / MODEL_FOLDER)
-    _train(student, training.data, folder, training, training.method, seed)
+    _train(student, training.data, folder, training.teacher, training.method, seed)
 
 
 def _score(training: CandidateTraining, encoder: EncoderConfig, folder: Path) -> None:
@@ -99,9 +101,9 @@ def _train(
     student: SupernetSlices | str,
     data: TaskData | TextData,
     folder: Path,
-    training: CandidateTraining,
+    teacher: str,
     method: EfficientBERT,
     seed: int,
 ) -> None:
-    plan = plan_distillation(student, data, teacher=training.teacher, method=method, run=RunConfig(seed=seed))
+    plan = plan_distillation(student, data, teacher=teacher, method=method, run=RunConfig(seed=seed))
     run_plan(plan, folder, _Trainer)

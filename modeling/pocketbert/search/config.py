@@ -77,9 +77,9 @@ class SearchConfig:
         quick 0, paper 0.1).
       candidate_text_share: share of the plain text on which candidates train for one pass, before their examples
         (default: quick 0, paper 0.02).
-      retrained: candidates of the last stage that are trained again for `supernet_epochs`, evenly from the best score
-        to the worst. The report shows Kendall's rank correlation of both scores, as in figure 3 (default: quick 0,
-        paper 8).
+      retrained: candidates that are trained again for `supernet_epochs`, evenly from the best score to the worst; with
+        stage 3, only those of stage 3. The report shows Kendall's rank correlation of both scores, as in figure 3
+        (default: quick 0, paper 8).
       batch_size: batch size on examples (default: quick 32, paper 256).
       text_batch_size: batch size on plain text (default: quick 32, paper 256).
       learning_rate: peak learning rate on examples (paper).
@@ -113,6 +113,7 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         problems = option_problems(self, may_be_zero=("seed", "left_out_share", "candidate_text_share", "retrained"))
+        raise_if_any(problems, "search options")
         known, stages = tuple(STAGES), self.stages or _PRESETS[self.preset]["stages"]
         if tuple(sorted(set(stages))) != stages or not set(stages) <= set(known):
             problems.append(f"stages must be ascending numbers from {known}; received {stages}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pocketbert.checkpoints.name_maps import parameter_count
 from pocketbert.configs import EncoderConfig
@@ -133,10 +134,19 @@ def describe_constraints(constraints: Sequence[Constraint]) -> str:
     """The bounds as text: `at most 16,000,000 parameters and at least 15,000,000 parameters`."""
     bounds = []
     for constraint in constraints:
-        bounds.append(f"at most {constraint.describe(constraint.limit)}")
+        if constraint.limit < math.inf:
+            bounds.append(f"at most {constraint.describe(constraint.limit)}")
         if constraint.minimum > 0:
             bounds.append(f"at least {constraint.describe(constraint.minimum)}")
     return " and ".join(bounds)
+
+
+def limits_of(constraints: Sequence[Constraint]) -> list[list[Any]]:
+    """The bounds as JSON values, to compare searches: name, minimum, limit or None, and unit."""
+    return [
+        [each.name, each.minimum, each.limit if each.limit < math.inf else None, each.describe(0.0)]
+        for each in constraints
+    ]
 
 
 def _check_bounds(constraint: Constraint) -> None:

@@ -50,13 +50,14 @@ class Journal:
         self.candidates: list[Candidate] = []
         # Stage → why it ended.
         self.ended: dict[int, str] = {}
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        lines = path.read_bytes().splitlines() if path.exists() else []
         for number, line in enumerate(lines, 1):
             try:
-                self._read(json.loads(line))
+                self._read(json.loads(line.decode("utf-8")))
             except (ValueError, TypeError, KeyError) as error:
+                received = line[:80].decode("utf-8", "replace")
                 raise UserError(
-                    f"{path} is damaged at line {number}; received {line[:80]!r} ({error}); pass --overwrite to repeat "
+                    f"{path} is damaged at line {number}; received {received!r} ({error}); pass --overwrite to repeat "
                     "the search, or choose another output"
                 ) from None
 

@@ -95,7 +95,8 @@ class Rounds:
         """
         journal = self._journal
         most = self._config.candidates[number]
-        strategy = open_strategy(training.space, self._strategy_options(most), self._config.seed)
+        options = self._strategy.resolved(None if self._config.preset == "paper" else most)
+        strategy = open_strategy(training.space, options, self._config.seed)
         log_info(f"stage {stage} ({STAGES[stage]}): at most {most} candidates, chosen by {self._strategy.strategy}")
         before, seconds = len(journal.of_stage(stage)), self._clock.seconds
         with self._clock.running():
@@ -112,11 +113,15 @@ class Rounds:
                     if not round_:
                         journal.end(stage, "all candidates are known")
                         continue
-                    journal.add(self._train(training, stage, round_))
+                    self._train(training, stage, round_)
                     self._clock.save()
                     done = len(journal.of_stage(stage))
                     each = (self._clock.seconds - seconds) / (done - before)
                     self._log_progress(stage, most, min(each * (most - done), max(self._seconds_left(number), 0)))
+
+    def has_time(self, number: int) -> bool:
+        """Whether the stage at a position may start a candidate."""
+        return self._seconds_left(number) > 0
 
     def _seconds_left(self, number: int) -> float:
         """Time until a stage must end; the stages share it in proportion to their candidates."""
@@ -125,19 +130,8 @@ class Rounds:
         counts = self._config.candidates
         return 60 * self._config.minutes * sum(counts[: number + 1]) / sum(counts) - self._clock.seconds
 
-    def _strategy_options(self, most: int) -> StrategyOptions:
-        """Options for a stage of `most` candidates: at least two thirds of them are chosen by their scores."""
-        given, unscored = self._strategy, max(most // 3, 1)
-        population = min(given.population, unscored)
-        return dataclasses.replace(
-            given,
-            initial_samples=min(given.initial_samples, unscored),
-            population=population,
-            tournament=min(given.tournament, max(population // 4, 2)),
-        )
-
-    def _train(self, training: CandidateTraining, stage: int, genotypes: Sequence[tuple[str, ...]]) -> list[Candidate]:
-        """Trains one round of candidates and removes their folders."""
+    def _train(self, training: CandidateTraining, stage: int, genotypes: Sequence[tuple[str, ...]]) -> None:
+        """Trains one round of candidates, adds them to the journal, and removes their folders."""
         journal = self._journal
         first = len(journal.of_stage(stage))
         names = [f"stage-{stage}-{first + number:05d}" for number in range(len(genotypes))]
@@ -167,11 +161,12 @@ class Rounds:
                     failure=failure,
                 )
             )
+        # First, so that no kill loses a finished candidate.
+        journal.add(found)
         for job in jobs:
             for path in (job.folder, job.folder.with_name(f"{job.folder.name}-text")):
                 shutil.rmtree(path, ignore_errors=True)
             job.log.unlink(missing_ok=True)
-        return found
 
     def retrain(self, training: CandidateTraining, candidates: Sequence[Candidate], count: int) -> list[Retrained]:
         """Trains some candidates again; those that diverge are left out.

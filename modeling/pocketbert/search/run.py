@@ -24,7 +24,7 @@ from pocketbert.model import Model
 from pocketbert.outputs import check_inputs
 from pocketbert.search.candidates import CandidateTraining
 from pocketbert.search.config import SearchConfig, SearchResult
-from pocketbert.search.constraints import Constraint, ParameterConstraint
+from pocketbert.search.constraints import Constraint, ParameterConstraint, limits_of
 from pocketbert.search.journal import Candidate, Journal, best, front
 from pocketbert.search.parts import divide, draw_text, leave_out
 from pocketbert.search.report import page
@@ -62,6 +62,7 @@ def search(
     *,
     teacher: Model | str | os.PathLike[str],
     text: str | os.PathLike[str] | None = None,
+    text_teacher: str | os.PathLike[str] | None = None,
     config: SearchConfig = SearchConfig(),  # noqa: B008
     strategy: StrategyOptions = StrategyOptions(),  # noqa: B008
     constraints: Sequence[Constraint] = (),
@@ -83,8 +84,10 @@ def search(
         `report.html`, `result.json`.
       teacher: the teacher, fine-tuned on the task: a model in memory or a model directory.
       text: plain text that warms up the supernet; None to warm it up on the task's examples.
+      text_teacher: model directory of the teacher for plain text, before fine-tuning, as in the authors' code; None for
+        the teacher.
       config: options.
-      strategy: how candidates are chosen. At most a third of a stage's candidates are chosen without scores.
+      strategy: how candidates are chosen.
       constraints: limits of candidates; the first one is the cost of the front (default: parameters). The journal and
         the report contain the parameters in any case.
       workers: where candidates train; None for one after another in this process.
@@ -107,8 +110,25 @@ def search(
             check_inputs(output, (task.teacher, task.data.train.source, task.data.dev.source))
         if supernet is not None:
             check_inputs(output, (supernet,))
+        if text_teacher is not None:
+            check_inputs(output, (text_teacher,))
+            if text is None:
+                raise UserError(
+                    "search: a teacher for plain text needs plain text; received none; give text, or omit it"
+                )
         made = _Search(
-            student, data, output, directory, text, config, strategy, constraints, workers or InTurn(), tasks, supernet
+            student,
+            data,
+            output,
+            directory,
+            text,
+            directory if text_teacher is None else text_teacher,
+            config,
+            strategy,
+            constraints,
+            workers or InTurn(),
+            tasks,
+            supernet,
         )
         return made.run(overwrite)
 
@@ -123,6 +143,7 @@ class _Search:
         output: str | os.PathLike[str],
         teacher: Any,
         text: str | os.PathLike[str] | None,
+        text_teacher: Any,
         config: SearchConfig,
         strategy: StrategyOptions,
         constraints: Sequence[Constraint],
@@ -138,6 +159,7 @@ class _Search:
                 f"the model directory {planned.directory}"
             )
         self._base, self._teacher, self._text = planned.config, teacher, text
+        self._text_teacher = text_teacher
         size, pads = self._base.block_size, self._base.feedforward and self._base.feedforward.mismatch == "pad"
         if 3 in config.stages and self._base.intermediate_size > size and not pads:
             raise UserError(
@@ -158,9 +180,11 @@ class _Search:
         self._parts = divide(data, config)
         # Checks teacher, student and data before anything is written.
         for given in (TextData(text), self._parts.candidates) if text else (self._parts.candidates,):
-            rate = config.text_learning_rate if isinstance(given, TextData) else config.learning_rate
+            is_text = isinstance(given, TextData)
+            rate = config.text_learning_rate if is_text else config.learning_rate
             method = EfficientBERT(max_length=config.max_length, learning_rate=rate)
-            plan_distillation(supernet, given, teacher=teacher, method=method, run=RunConfig())
+            theirs = text_teacher if is_text else teacher
+            plan_distillation(supernet, given, teacher=theirs, method=method, run=RunConfig())
         if tasks and 3 not in config.stages:
             raise UserError(
                 f"search: other tasks train the supernet of stage 3; received {len(tasks)} with stages "
@@ -183,9 +207,8 @@ class _Search:
             **opened.recorded(),
             "teacher_sha256": digest_directory(teacher),
             **(open_data(TextData(text)).recorded() if text else {}),
-            "constraints": [
-                [each.name, each.describe(each.minimum), each.describe(each.limit)] for each in self._constraints
-            ],
+            **({"text_teacher_sha256": digest_directory(text_teacher)} if text else {}),
+            "constraints": limits_of(self._constraints),
             "parallel": workers.parallel,
             **({"supernet_sha256": digest_directory(self._supernet)} if self._supernet else {}),
             "supernet_tasks": [task.data.task.name for task in tasks],
@@ -220,6 +243,7 @@ class _Search:
             data=self._parts.supernets,
             text=None if self._text is None else str(Path(self._text).absolute()),
             teacher=str(Path(self._teacher).absolute()),
+            text_teacher=str(Path(self._text_teacher).absolute()),
             config=self._config,
             tasks=self._tasks,
             given=self._supernet,
@@ -247,7 +271,10 @@ class _Search:
                     earlier = [candidate for candidate in journal.candidates if candidate.stage < stage]
                     space = self._space(stage, best(earlier).genotype)
                 if stage == 3:
-                    supernet = supernets.learning(space.config(space.winner))
+                    if not journal.of_stage(3) and not rounds.has_time(number):
+                        journal.end(3, "minutes")
+                        continue
+                    supernet = supernets.learning(space)
                 training = self._training(supernets, supernet, space, stage)
                 rounds.run(training, stage, number)
             found = []
@@ -272,6 +299,7 @@ class _Search:
             text=self._candidate_text,
             text_method=supernets.method(TextData(""), epochs=1),
             teacher=supernets.teacher,
+            text_teacher=supernets.text_teacher,
             method=supernets.method(data, epochs=self._config.candidate_epochs),
             trains=stage != 3,
         )

@@ -150,10 +150,9 @@ class SearchSpace:
                 distance = self._violation(genotype)
                 if not distance:
                     return genotype
-            if self.stage != 2:
-                distance, genotype = self._approach(genotype, random)
-                if not distance:
-                    return genotype
+            distance, genotype = self._approach(genotype, random)
+            if not distance:
+                return genotype
             if distance < nearest[0]:
                 nearest = distance, genotype
         raise self._unmet(nearest[1])
@@ -199,6 +198,11 @@ class SearchSpace:
         """Whether a genotype meets all constraints."""
         return not self._violation(genotype)
 
+    def shapes(self, genotype: Genotype) -> tuple[Shape, ...]:
+        """Stacks and divisor of each layer."""
+        parsed = [parse(text) for text in genotype]
+        return tuple((each.stacks, each.divisor) for each in parsed)
+
     def config(self, genotype: Genotype) -> EncoderConfig:
         """The architecture with a genotype's feed-forward networks."""
         return self.encoder.replace(
@@ -218,10 +222,9 @@ class SearchSpace:
           in stages 1 and 2, 20 numbers per layer: ids of its primitives in prefix order, then -1; a linear map has its
           weights as a second operand. In stage 3 one number per layer: 4 times (stacks - 1), plus divisor - 1.
         """
-        parsed = [parse(text) for text in genotype]
         if self.stage == 3:
-            return [float(SHAPES.index((each.stacks, each.divisor))) for each in parsed]
-        return [number for each in parsed for number in self._primitives(each)]
+            return [float(SHAPES.index(shape)) for shape in self.shapes(genotype)]
+        return [number for text in genotype for number in self._primitives(parse(text))]
 
     @property
     def _base(self) -> Genotype:
@@ -277,7 +280,7 @@ class SearchSpace:
         return parent
 
     def _approach(self, genotype: Genotype, random: np.random.Generator) -> tuple[float, Genotype]:
-        """Changes stacks and divisors, each time closer to the constraints; returns the distance left."""
+        """Changes one layer after another, each time closer to the constraints; returns the distance left."""
         distance = self._violation(genotype)
         while distance:
             for changed in self._neighbours(genotype, random):
@@ -289,11 +292,19 @@ class SearchSpace:
         return distance, genotype
 
     def _neighbours(self, genotype: Genotype, random: np.random.Generator) -> Iterator[Genotype]:
-        """Genotypes with another shape in one layer, in random order."""
-        changes = [(layer, shape) for layer, text in enumerate(genotype) for shape in self._shapes(parse(text).tree)]
+        """Genotypes with another shape or a start's operations in one layer, in random order."""
+        changes = [
+            (layer, changed)
+            for layer, (text, starts) in enumerate(zip(genotype, self._pool, strict=True))
+            for changed in self._other_layers(parse(text).tree, starts)
+        ]
         for number in random.permutation(len(changes)):
-            layer, shape = changes[number]
-            yield _put(genotype, layer, _text(parse(genotype[layer]).tree, *shape))
+            yield _put(genotype, *changes[number])
+
+    def _other_layers(self, tree: Node, starts: Sequence[str]) -> list[str]:
+        """The operations of a layer with every shape; in stages 1 and 2 also the starts, which may cost less."""
+        reshaped = [] if self.stage == 2 else [_text(tree, *shape) for shape in self._shapes(tree)]
+        return reshaped if self.stage == 3 else [*reshaped, *starts]
 
     def _shapes(self, tree: Node) -> tuple[Shape, ...]:
         return _fitting_shapes(tree, self.encoder.block_size, self.encoder.intermediate_size, self._mismatch)

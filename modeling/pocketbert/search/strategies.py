@@ -6,6 +6,7 @@ its journal therefore makes the same suggestions, without a saved state.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from pocketbert.errors import raise_if_any
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.search.expressions import Genotype, pick
 from pocketbert.search.space import SearchSpace
@@ -25,6 +26,8 @@ _MOST_ENUMERATED = 1 << 14
 _CHILDREN = 100
 # Candidates that may lie outside of LaNAS's region before any will do; 20,000 in the authors' code.
 _REGION_TRIES = 2000
+# LaNAS in EfficientBERT's code; regularized evolution (Real et al. 2019).
+_AUTHORS_SAMPLES, _PAPER_POPULATION, _PAPER_TOURNAMENT = 80, 100, 25
 # Depth of LaNAS's tree is 1, plus 1 from each of these numbers of scores on (authors' code).
 _DEPTH_LEVELS = (400, 800, 1600, 3200)
 # Rows of a classifier's leaves: its default of 1 would fit the noise of scores.
@@ -53,23 +56,25 @@ class StrategyOptions:
       strategy: `lanas` samples from the region where classifiers expect scores above the median (Wang et al. 2019;
         EfficientBERT's choice). `evolution` mutates good recent candidates (regularized evolution, Real et al. 2019).
         `random` samples from the whole space.
-      initial_samples: random candidates before the first classifier of `lanas`. Reduce it for a short search.
+      initial_samples: random candidates before the first classifier of `lanas` (default: authors' code 80; with the
+        preset quick at most a third of a stage's candidates).
       refit_every: candidates between two fits of the classifiers of `lanas`.
       exploration: weight of rarely visited regions in `lanas`, relative to scores; 0 always takes the best region, as
         EfficientBERT's authors do.
-      population: recent candidates that `evolution` chooses parents from, and random ones at its start. Reduce it for a
-        short search.
-      tournament: candidates drawn from the population; the best one becomes the parent.
+      population: recent candidates that `evolution` chooses parents from, and random ones at its start (default: paper
+        100; with the preset quick at most a third of a stage's candidates).
+      tournament: candidates drawn from the population; the best one becomes the parent (default: paper 25; with the
+        preset quick at most a quarter of the population, but 2).
       crossover_rate: fraction of candidates of `evolution` with two parents, crossed instead of mutated; 0 in the
         paper.
     """
 
     strategy: Literal["lanas", "evolution", "random"] = "lanas"
-    initial_samples: int = 80
+    initial_samples: int | None = None
     refit_every: int = 10
     exploration: float = 0.0
-    population: int = 100
-    tournament: int = 25
+    population: int | None = None
+    tournament: int | None = None
     crossover_rate: float = 0.0
 
     GROUP: ClassVar[str] = "Strategy"
@@ -79,6 +84,22 @@ class StrategyOptions:
         if self.crossover_rate > 1:
             problems.append(f"crossover_rate must lie in [0, 1]; received {self.crossover_rate}")
         raise_if_any(problems, "strategy")
+
+    def resolved(self, most: int | None = None) -> StrategyOptions:
+        """Returns a copy with numbers for options that are not given.
+
+        Args:
+          most: candidates of the stage; at least two thirds of them are chosen by scores. None for the paper's values.
+        """
+        unscored = _PAPER_POPULATION if most is None else max(most // 3, 1)
+        population = self.population or min(_PAPER_POPULATION, unscored)
+        tournament = _PAPER_TOURNAMENT if most is None else min(_PAPER_TOURNAMENT, max(population // 4, 2))
+        return dataclasses.replace(
+            self,
+            initial_samples=self.initial_samples or min(_AUTHORS_SAMPLES, unscored),
+            population=population,
+            tournament=self.tournament or tournament,
+        )
 
 
 class Strategy(Protocol):
@@ -94,10 +115,11 @@ class Strategy(Protocol):
 
         Returns:
           a genotype that differs in text and values from all of `history`, see `SearchSpace.key`; None if 1,000 random
-          ones are all in `history`, and in a stage 3 of at most 16,384 genotypes only if all of them are.
+          ones are all in `history` or break the constraints, and in a stage 3 of at most 16,384 genotypes only if all
+          of them are.
 
         Raises:
-          UserError: no genotype meets the constraints.
+          UserError: no genotype meets the constraints, and there is no earlier candidate.
         """
         ...
 
@@ -112,16 +134,21 @@ class RandomSearch:
     """
 
     def __init__(self, space: SearchSpace, options: StrategyOptions, seed: int) -> None:
-        self._space, self._options, self._seed = space, options, seed
+        self._space, self._options, self._seed = space, options.resolved(), seed
 
     def suggest(self, history: Sequence[Scored], index: int) -> Genotype | None:
         """See `Strategy.suggest`."""
         seen = {self._space.key(each.genotype) for each in history}
         random = np.random.default_rng([self._seed, index])
         scored = [each for each in history if each.score is not None and math.isfinite(each.score)]
-        for genotype in self._candidates(scored, index, random):
-            if self._space.key(genotype) not in seen:
-                return genotype
+        try:
+            for genotype in self._candidates(scored, index, random):
+                if self._space.key(genotype) not in seen:
+                    return genotype
+        except UserError:
+            # Few genotypes meet the constraints, and those found are known.
+            if not history:
+                raise
         return None
 
     def _candidates(self, scored: list[Scored], index: int, random: np.random.Generator) -> Iterator[Genotype]:
@@ -146,6 +173,7 @@ class Evolution(RandomSearch):
     """
 
     def _chosen(self, scored: list[Scored], index: int, random: np.random.Generator) -> Iterator[Genotype]:
+        assert self._options.population is not None
         population = scored[-self._options.population :]
         if index < self._options.population or not population:
             return
@@ -157,6 +185,7 @@ class Evolution(RandomSearch):
                 yield self._space.mutate(parent, random)
 
     def _parent(self, population: list[Scored], random: np.random.Generator) -> Genotype:
+        assert self._options.tournament is not None
         drawn = [pick(random, population) for _ in range(self._options.tournament)]
         return max(drawn, key=_score).genotype
 
@@ -182,6 +211,7 @@ class LaNAS(RandomSearch):
 
     def _chosen(self, scored: list[Scored], index: int, random: np.random.Generator) -> Iterator[Genotype]:
         initial = self._options.initial_samples
+        assert initial is not None
         if index < initial or not scored:
             return
         # Parallel candidates may still run, so there can be fewer scores than initial samples.

@@ -6,8 +6,10 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
+import numpy as np
 import tensorflow as tf
 
 from pocketbert.configs import EncoderConfig, head_names
@@ -20,10 +22,13 @@ from pocketbert.distillation.teacher import CachedTeacher, is_scorable, measure_
 from pocketbert.errors import raise_if_any
 from pocketbert.files import write_json
 from pocketbert.model import Model
+from pocketbert.search.constraints import limits_of
 from pocketbert.search.sliced_adamw import SlicedAdamW
+from pocketbert.search.space import SearchSpace
 from pocketbert.search.supernet_step import SupernetStep, draw_shapes, possible_shapes, sliced_axes
 from pocketbert.search.supernet_tasks import SupernetTask, TasksPlan, TasksSource, plan_tasks
 from pocketbert.training.config import DistillResult, RunConfig
+from pocketbert.training.distribution import Distribution
 from pocketbert.training.initialization import saved_models
 from pocketbert.training.optimizers import NamedOptimizer
 from pocketbert.training.run_data import Data
@@ -42,11 +47,15 @@ def train_supernet(
     teacher: Model | str | os.PathLike[str] | CachedTeacher | None = None,
     method: Method,
     run: RunConfig = RunConfig(),  # noqa: B008
+    space: SearchSpace | None = None,
 ) -> DistillResult:
-    """Distils a teacher into a supernet, with one uniformly drawn candidate per step.
+    """Distils a teacher into a supernet, with one random candidate per step.
 
     Folder, log and resume are those of `pocketbert.distill`. Dev metrics and the kept model are those of the complete
     supernet; its parts start with `SupernetSlices`. Candidates depend on seed and step, so resumed runs draw the same.
+
+    Departure: the kept weights are those with the best metrics of the complete supernet. The authors' code measures the
+    winner of stage 2.
 
     Several tasks train one encoder with a head per task (section 4.3). Each batch has examples of one task and learns
     from the teacher of this task. The kept model has the best mean of the tasks' main metrics.
@@ -58,6 +67,8 @@ def train_supernet(
       teacher: as for `distill`; None for several tasks.
       method: the method.
       run: options of the run.
+      space: the space of stage 3; candidates then meet its constraints, as in the authors' code. None draws uniformly
+        from all candidates.
 
     Returns:
       The supernet and its metrics.
@@ -77,12 +88,19 @@ def train_supernet(
             plan = plan_distillation(given, data, teacher=teacher_given, method=method, run=run)
         raise_if_any(_problems(plan), "learning supernet")
         # A run of `distill` with these options ends with other weights.
-        plan = dataclasses.replace(plan, options={**plan.options, "learning_supernet": True})
-        return DistillResult.of(*run_plan(plan, output, SupernetTrainer))
+        limits = limits_of(space.constraints if space else ())
+        plan = dataclasses.replace(plan, options={**plan.options, "learning_supernet": True, "limits": limits})
+        return DistillResult.of(*run_plan(plan, output, functools.partial(SupernetTrainer, space=space)))
 
 
 class SupernetTrainer(DistillationTrainer):
     """Trainer of a learning supernet; see `train_supernet`."""
+
+    def __init__(
+        self, plan: DistillationPlan, folder: Path, distribution: Distribution, space: SearchSpace | None = None
+    ) -> None:
+        super().__init__(plan, folder, distribution)
+        self._space = space
 
     def make_source(self, index: int, stage: Stage) -> Source:
         """See `Trainer`; mixes the batches of several tasks."""
@@ -97,7 +115,7 @@ class SupernetTrainer(DistillationTrainer):
         step = SupernetDistiller(
             self.model, self.plan.objective, stage, teacher=self.teacher if live else None, adapters=self.adapters
         )
-        step.seed = self.plan.run.seed
+        step.seed, step.space = self.plan.run.seed, self._space
         if isinstance(self.plan, TasksPlan):
             index = self.plan.stages.index(stage)
             distillers = [
@@ -132,6 +150,7 @@ class SupernetDistiller(Distiller):
 
     Attributes:
       seed: seed of the candidates.
+      space: draws candidates that meet its constraints; None draws from all.
       tasks: returns the distillers of several tasks in the order of the heads, for batches with the number of their
         task; None for one task. A function, because Keras tracks every model that is an attribute.
     """
@@ -139,6 +158,7 @@ class SupernetDistiller(Distiller):
     TRACED: ClassVar = False
     model: Model
     seed = 0
+    space: SearchSpace | None = None
     tasks: Callable[[], Sequence[Distiller]] | None = None
 
     def make_optimizer(self, total_steps: int, first_step: int = 0) -> NamedOptimizer:
@@ -172,7 +192,11 @@ class SupernetDistiller(Distiller):
             data, number = data
         head = heads[int(number)]
         _, readable, targets = self._prepared[head](*batch_and_targets(data))
-        shapes = draw_shapes(self.model.config, self.seed, int(self.optimizer.iterations))
+        step = int(self.optimizer.iterations)
+        if self.space is None:
+            shapes = draw_shapes(self.model.config, self.seed, step)
+        else:
+            shapes = self.space.shapes(self.space.sample(np.random.default_rng((self.seed, step))))
         losses = self._supernet_step(shapes, readable, targets, head)
         return dict(zip(self.loss_names, tf.unstack(losses), strict=True))
 

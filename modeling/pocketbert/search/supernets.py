@@ -16,6 +16,7 @@ from pocketbert.distillation.run import distill
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 from pocketbert.search.config import SearchConfig
+from pocketbert.search.space import SearchSpace
 from pocketbert.search.supernet_tasks import SupernetTask
 from pocketbert.search.supernet_training import train_supernet
 from pocketbert.training.config import RunConfig
@@ -33,6 +34,7 @@ class Supernets:
       data: the task and the examples that supernets train on.
       text: plain text, or None.
       teacher: model directory of the teacher.
+      text_teacher: model directory of the teacher for plain text.
       config: options of the search, resolved.
       tasks: other tasks for the supernet of stage 3.
       given: model directory of a warmed-up supernet, or None.
@@ -43,6 +45,7 @@ class Supernets:
     data: TaskData
     text: str | None
     teacher: str
+    text_teacher: str
     config: SearchConfig
     tasks: Sequence[SupernetTask] = ()
     given: Path | None = None
@@ -54,17 +57,19 @@ class Supernets:
         log_info("warming up the supernet")
         return self._distill(supernet_config(self.base), self._first_data, self.folder / SUPERNET_FOLDER)
 
-    def learning(self, winner: EncoderConfig) -> Path:
+    def learning(self, space: SearchSpace) -> Path:
         """Warms up the complete supernet of stage 3, then trains it with one candidate per step.
 
         Args:
-          winner: architecture with the operations to keep.
+          space: space of stage 3, with the operations to keep.
 
         Returns:
           Its model directory.
         """
         log_info("warming up the supernet of stage 3")
-        root = self.folder / LEARNING_SUPERNET_FOLDER
+        root, winner = self.folder / LEARNING_SUPERNET_FOLDER, space.config(space.winner)
+        # Without constraints, the draw is uniform.
+        drawn = space if space.constraints else None
         start = SupernetSlices(
             self.given or self.folder / SUPERNET_FOLDER / MODEL_FOLDER, supernet_config(winner, keep_operations=True)
         )
@@ -73,14 +78,21 @@ class Supernets:
         if self.text:
             text = TextData(self.text)
             train_supernet(
-                found, text, root / "pretrained", teacher=self.teacher, method=self.method(text), run=self._run
+                found,
+                text,
+                root / "pretrained",
+                teacher=self.text_teacher,
+                method=self.method(text),
+                run=self._run,
+                space=drawn,
             )
             found = root / "pretrained" / MODEL_FOLDER
         data: Any = self.data
         teacher: str | None = self.teacher
         if self.tasks:
             data, teacher = [SupernetTask(data=data, teacher=self.teacher), *self.tasks], None
-        train_supernet(found, data, root / "finetuned", teacher=teacher, method=self.method(self.data), run=self._run)
+        method = self.method(self.data)
+        train_supernet(found, data, root / "finetuned", teacher=teacher, method=method, run=self._run, space=drawn)
         return root / "finetuned" / MODEL_FOLDER
 
     def method(
@@ -105,7 +117,8 @@ class Supernets:
         return RunConfig(seed=self.config.seed)
 
     def _distill(self, student: EncoderConfig | SupernetSlices, data: TaskData | TextData, folder: Path) -> Path:
-        distill(student, data, folder, teacher=self.teacher, method=self.method(data), run=self._run)
+        teacher = self.text_teacher if isinstance(data, TextData) else self.teacher
+        distill(student, data, folder, teacher=teacher, method=self.method(data), run=self._run)
         return folder / MODEL_FOLDER
 
 

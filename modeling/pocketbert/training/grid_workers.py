@@ -218,6 +218,9 @@ class Ray:
             ) from error
         _check_address(address)
         self.parallel, self._address, self._ray = parallel, address, ray
+        # Before anything is trained.
+        self._connect()
+        ray.shutdown()
 
     def close(self) -> None:
         """Does nothing; see `Workers`."""
@@ -225,8 +228,7 @@ class Ray:
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Executes all jobs; see `Workers`."""
         ray = self._ray
-        # Each run writes its own log.
-        ray.init(address=self._address, log_to_driver=False)
+        self._connect()
         try:
             total = ray.cluster_resources()
             # Ray would never schedule a run that requests more cores than the largest machine has.
@@ -250,12 +252,23 @@ class Ray:
             # This stops unfinished runs.
             ray.shutdown()
 
+    def _connect(self) -> None:
+        try:
+            # Each run writes its own log.
+            self._ray.init(address=self._address, log_to_driver=False)
+        except ConnectionError as error:
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"a Ray cluster must run at the address; received {self._address} ({reason}); start it with ray start "
+                "--head, or leave out --ray to use this machine alone"
+            ) from None
+
 
 def _check_address(address: str) -> None:
     """Connects to the address of a cluster, because `ray.init` waits for minutes."""
     host, separator, port = address.removeprefix("ray://").rpartition(":")
     if not separator:
-        # Such as `auto`: Ray finds the cluster of this machine, or reports at once that there is none.
+        # Such as `auto`: Ray finds the cluster of this machine, or reports in `_connect` that there is none.
         return
     try:
         socket.create_connection((host, int(port)), timeout=_SECONDS_TO_CONNECT).close()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import tiny
 import tiny_distillation
+from known_scores import Trainings, score
 
 import pocketbert as pb
 from pocketbert.checkpoints.supernet import supernet_config
@@ -31,33 +32,6 @@ from pocketbert.training.initialization import make_model, plan_model, plan_slic
 
 BASE = tiny.FACTORIZED_WORD.replace(num_layers=2, trigram=True, hidden_size=20, head_size=4, intermediate_size=24)
 CONFIG = SearchConfig(candidates=(9, 5), max_length=tiny_distillation.MAX_LENGTH, seed=3)
-
-
-def score(expressions: str) -> float:
-    """Longer expressions are better, so that stage 2 finds better ones than stage 1; few ties."""
-    return (len(expressions) + sum((n + 1) * ord(letter) for n, letter in enumerate(expressions)) % 997 / 997) / 1000
-
-
-class Trainings:
-    """Replaces training by `score`, and counts it; stops like Ctrl-C at a candidate."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count, self.stop_at, self.fail = 0, -1, lambda expressions: False
-        monkeypatch.setattr(supernets, "distill", lambda *_, **__: None)
-        monkeypatch.setattr(supernets, "train_supernet", lambda *_, **__: None)
-        monkeypatch.setattr(rounds, "train_candidate", self)
-
-    def __call__(self, training: Any, point: Any, seed: int, folder: Path) -> None:
-        if self.count == self.stop_at:
-            raise KeyboardInterrupt
-        self.count += 1
-        if self.fail(point["expressions"]):
-            raise TrainingFailed("the loss is not finite")
-        folder.mkdir(parents=True)
-        # Longer training turns the ranking around.
-        sign = 1 if training.method.epochs == 1 else -1
-        metrics = {"accuracy": sign * score(point["expressions"])}
-        (folder / "result.json").write_text(json.dumps({"main_metric": "accuracy", "metrics": metrics}))
 
 
 @pytest.fixture
@@ -179,11 +153,17 @@ def test_failed_candidates_are_recorded(teacher: Path, tmp_path: Path, trainings
         start(teacher, tmp_path / "none")
 
 
-def test_time_limit_ends_the_stages(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
-    found = start(teacher, tmp_path / "out", config=dataclasses.replace(CONFIG, minutes=1e-9, stages=(1, 2)))
+@pytest.mark.parametrize("second", [2, 3])
+def test_time_limit_ends_the_stages(
+    second: int, teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(supernets, "train_supernet")
+    config = dataclasses.replace(CONFIG, minutes=1e-9, stages=(1, second))
+    found = start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
     assert [line["end"] for line in journal(tmp_path / "out") if "end" in line] == ["minutes", "minutes"]
-    # A search without time still scores the base network.
-    assert found.candidates == [1, 0]
+    # A search without time still scores the base network, and trains no second supernet.
+    assert found.candidates == [1, 0] and found.best["stage"] == 1
+    assert found.supernet == str(tmp_path / "out" / "supernet" / "model")
 
 
 def test_time_left_ends_with_the_minutes(
@@ -298,13 +278,25 @@ def test_damaged_files_are_named(teacher: Path, tmp_path: Path, trainings: Train
     with pytest.raises(KeyboardInterrupt):
         start(teacher, tmp_path / "out")
     path = tmp_path / "out" / "journal.jsonl"
-    path.write_text(path.read_text("utf-8").replace('"index"', '"number"', 1), encoding="utf-8")
-    with pytest.raises(UserError, match=r"journal.jsonl is damaged at line 1"):
-        start(teacher, tmp_path / "out")
+    written = path.read_bytes()
+    for damaged in (written.replace(b'"index"', b'"number"', 1), b"\xff" + written):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"journal.jsonl is damaged at line 1"):
+            start(teacher, tmp_path / "out")
     path.unlink()
     (tmp_path / "out" / "seconds.json").write_text("{}", encoding="utf-8")
     with pytest.raises(UserError, match=r"seconds.json is damaged"):
         start(teacher, tmp_path / "out")
+
+
+def test_killed_search_keeps_a_finished_candidate(
+    teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without `rmtree`, it ends like a killed one.
+    monkeypatch.setattr(rounds, "shutil", SimpleNamespace())
+    with pytest.raises(AttributeError):
+        start(teacher, tmp_path / "out")
+    assert len(journal(tmp_path / "out")) == 1
 
 
 def test_stage_three_decides(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:

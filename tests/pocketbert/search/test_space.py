@@ -251,6 +251,23 @@ def test_constraint_on_operations_holds() -> None:
         assert not any("gelu" in text.replace("leaky_relu", "") for each in genotypes for text in each)
 
 
+@pytest.mark.parametrize(("stage", "winner"), [(1, ()), (2, ("linear2_3(relu(linear2_3(x)))",) * 3)])
+def test_tightest_constraint_is_met(stage: int, winner: Genotype) -> None:
+    """Only layers with three operations meet it, as the base network's and the winner's; most mutations have more."""
+    constraint = _Count(r"\w+\(", 9)
+    space = SearchSpace(encoder=_encoder(3), stage=stage, winner=winner, constraints=(constraint,))
+    random = np.random.default_rng(14)
+    for _ in range(12):
+        assert space.meets(space.sample(random))
+
+
+def test_least_number_of_weights_has_no_upper_bound() -> None:
+    constraint = ParameterConstraint(minimum=1e9, limit=np.inf)
+    space = SearchSpace(encoder=_encoder(2), stage=1, constraints=(constraint,))
+    with pytest.raises(UserError, match="a network must have at least 1,000,000,000 parameters, and none"):
+        space.sample(np.random.default_rng(15))
+
+
 def test_fixed_shapes_name_the_nearest() -> None:
     constraint = FlopsConstraint(limit=1e4, length=7)
     space = SearchSpace(encoder=_encoder(2), stage=2, winner=_TWO, constraints=(constraint,))

@@ -238,7 +238,19 @@ def test_equal_scores_split_nothing() -> None:
 def test_defaults_are_the_published_ones() -> None:
     # The authors' arguments, and Real et al., section 3.
     expected = StrategyOptions(initial_samples=80, refit_every=10, exploration=0, population=100, tournament=25)
-    assert StrategyOptions() == expected == dataclasses.replace(expected, strategy="lanas", crossover_rate=0)
+    assert StrategyOptions().resolved() == expected == dataclasses.replace(expected, crossover_rate=0)
+    short = dataclasses.replace(expected, initial_samples=10, population=10, tournament=2)
+    assert StrategyOptions().resolved(30) == short
+    assert expected.resolved(30) == expected
+
+
+def test_space_without_other_candidates_ends_the_search() -> None:
+    most = ParameterConstraint(limit=1.0)
+    space = dataclasses.replace(_space(2), constraints=(most,))
+    strategy = open_strategy(space, StrategyOptions(), 0)
+    with pytest.raises(UserError, match="none in the search space has"):
+        strategy.suggest([], 0)
+    assert strategy.suggest([Scored(_WINNER, 0.5)], 1) is None
 
 
 @pytest.mark.parametrize(

@@ -190,9 +190,10 @@ def test_ray_limits_parallel_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     make = functools.partial(fake_runs.make, tmp_path / "log")
     summary = search(tmp_path / "grid", make, seeds=(2,), workers=Ray(3, "auto"))
     assert len(begun(tmp_path / "log")) == 4 and summary["best"]["options"] == {"rate": 3, "kind": "long"}
-    assert ray.asked[0] == ("init", "auto") and ray.asked[-1] == ("shutdown",)
+    # It connects once to check the address.
+    assert ray.asked[:3] == [("init", "auto"), ("shutdown",), ("init", "auto")] and ray.asked[-1] == ("shutdown",)
     # 22 cores and one GPU for 3 runs.
-    assert ray.asked[1] == (
+    assert ray.asked[3] == (
         "remote",
         {"num_cpus": 7, "num_gpus": pytest.approx(1 / 3), "max_retries": 0, "max_calls": 1},
     )
@@ -201,7 +202,7 @@ def test_ray_limits_parallel_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     # No run asks for more than a machine has.
     monkeypatch.setitem(sys.modules, "ray", few := FakeRay(machines))
     search(tmp_path / "few", make, seeds=(2,), workers=Ray(1, "auto"))
-    assert few.asked[1][1]["num_cpus"] == 16
+    assert few.asked[3][1]["num_cpus"] == 16
 
     with pytest.raises(UserError, match="the input must be good"):
         search(tmp_path / "bad", functools.partial(fake_runs.fail, "refused"), workers=Ray(2, "auto"))
@@ -213,6 +214,18 @@ def test_ray_limits_parallel_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_missing_ray_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"several machines need Ray; .*pip install 'pocketbert\[ray\]'"):
+        Ray(2, "auto")
+
+
+def test_missing_cluster_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay([])
+
+    def missing(**_: Any) -> None:
+        raise ConnectionError("Could not find any\nrunning Ray instance")
+
+    monkeypatch.setattr(ray, "init", missing)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with pytest.raises(UserError, match=r"received auto \(Could not find any running Ray instance\); start it with"):
         Ray(2, "auto")
 
 

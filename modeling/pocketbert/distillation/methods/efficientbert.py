@@ -96,6 +96,8 @@ class EfficientBERT(Method):
     """
 
     name: ClassVar[str] = "efficientbert"
+    # In the authors' code, the projection belongs to the student's weights, also in a supernet.
+    keeps_adapters: ClassVar[bool] = True
     reference: ClassVar[str] = "Dong et al. 2021, EfficientBERT, eq. 1-4, https://arxiv.org/abs/2109.07222"
     GROUP: ClassVar = "Method"
     COMMON: ClassVar = ("preset", "mapping", "max_length", "epochs", "steps", "learning_rate")
