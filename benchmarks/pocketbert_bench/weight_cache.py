@@ -85,7 +85,7 @@ def _problem(cache: Path, record: Path, depends_on: dict[str, Any]) -> str:
         content = json_reading.read_json(record)
     except UserError as error:
         return f"its record cannot be read ({error})"
-    if {name: content.get(name) for name in depends_on} != depends_on:
+    if not isinstance(content, dict) or {name: content.get(name) for name in depends_on} != depends_on:
         return "its record names another model, runtime or processor"
     if content.get("sha256") != files.sha256(cache):
         return "its content is not what LiteRT wrote"

@@ -1,6 +1,6 @@
 """The process in which a configuration is measured; `host.py` starts one for each and tells it when to run.
 
-It imports the runtime and numpy only, so that memory and start-up time are the model's. Messages are one JSON value per
+It imports little besides the runtime and numpy, so that memory and start-up time are the model's. Messages are one JSON value per
 line. It reads the job from stdin and replies with the result of starting. Then it reads lists of call numbers and
 replies with their latencies, until stdin ends.
 """
@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import IO, Any
 
 import numpy as np
+
+from pocketbert_export.interpreter_process import delegate, real_outputs
 
 Call = Callable[[], dict[str, np.ndarray]]
 MakeCall = Callable[[str, dict[str, np.ndarray]], Call]
@@ -77,8 +79,6 @@ def _open_litert(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
     import ai_edge_litert
     from ai_edge_litert.interpreter import Interpreter
 
-    from pocketbert_export.interpreter_process import real_outputs
-
     began = time.perf_counter_ns()
     interpreter = Interpreter(model_path=job["model_path"], num_threads=job["threads"])
     signatures = sorted({entry["signature"] for entry in job["calls"]})
@@ -90,8 +90,6 @@ def _open_litert(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
         return lambda: real_outputs(runner, runner(**inputs))
 
     def describe() -> dict[str, Any]:
-        from pocketbert_export.interpreter_process import delegate
-
         return {"version": ai_edge_litert.__version__, "delegate": delegate(interpreter), "init_us": init_us}
 
     return make_call, describe
@@ -122,7 +120,7 @@ def _open_compiled_model(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
         for name, each in details.items():
             if each["dtype"] != "float32":
                 raise ValueError(
-                    f"CompiledModel tells no scale of {each['dtype']} outputs ({name}); use --runtime=litert"
+                    f"CompiledModel does not report the scale of {each['dtype']} outputs ({name}); use --runtime=litert"
                 )
         shapes = {name: each["shape"] for name, each in details.items()}
 

@@ -27,6 +27,7 @@ from pocketbert.errors import UserError
 from pocketbert.processes import stderr_on_failure
 from pocketbert.progress import log_info
 from pocketbert.tokenizers.base import Tokenizer
+from pocketbert_export.checks import real_values
 from pocketbert_export.length_buckets import LengthBucket, bucket_by_length
 from pocketbert_export.signatures import signature_name
 from pocketbert_export.tflite_graph import AttentionProduct, attention_products, producer_positions, read_model
@@ -84,20 +85,9 @@ def choose_texts(
     Raises:
       UserError: fewer than `FEWEST_TEXTS` texts, without those of the gate.
     """
-    given = _texts(data)
-    taken = set() if gate is None else set(_texts(gate))
-    # The same text twice tells nothing new.
-    first = {text: index for index, text in reversed(list(enumerate(given)))}
-    usable = sorted(index for text, index in first.items() if text not in taken)
-    if len(usable) < FEWEST_TEXTS:
-        shared = len(set(given)) - len(usable)
-        raise UserError(
-            f"calibration needs at least {FEWEST_TEXTS} different texts that the gate does not use; {data.source} has "
-            f"{len(usable)}{f', and {shared} that the gate uses' if shared else ''}; pass other texts with "
-            "--calibration-file, such as your training file"
-        )
-    if len(usable) < len(set(given)):
-        log_info(f"calibration: left out {len(set(given)) - len(usable):,} texts that the gate uses")
+    given, usable = _texts(data), usable_texts(data, gate)
+    if shared := len(set(given)) - len(usable):
+        log_info(f"calibration: left out {shared:,} texts that the gate uses")
     drawn = np.random.default_rng(seed).permutation(len(usable))[:most]
     places = [usable[index] for index in drawn]
     chosen = [given[place] for place in places]
@@ -111,6 +101,29 @@ def choose_texts(
     )
     digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
     return CalibrationTexts(measured=measured, dev=dev, data=data.select(places), digest=digest)
+
+
+def usable_texts(data: LabelledData, gate: LabelledData | None) -> list[int]:
+    """Positions of different texts that the gate does not use.
+
+    Args:
+      data: calibration texts.
+      gate: examples of the verification gate.
+    Raises:
+      UserError: there are fewer than `FEWEST_TEXTS`.
+    """
+    given, taken = _texts(data), set() if gate is None else set(_texts(gate))
+    # The same text twice tells nothing new.
+    first = {text: index for index, text in reversed(list(enumerate(given)))}
+    usable = sorted(index for text, index in first.items() if text not in taken)
+    if len(usable) < FEWEST_TEXTS:
+        shared = len(first) - len(usable)
+        raise UserError(
+            f"calibration needs at least {FEWEST_TEXTS} different texts that the gate does not use; {data.source} has "
+            f"{len(usable)}{f', and {shared} that the gate uses' if shared else ''}; pass other texts with "
+            "--calibration-file, such as your training file"
+        )
+    return usable
 
 
 def largest_per_channel(
@@ -314,7 +327,7 @@ def _rounding_error(
 
 
 def outputs_of(content: bytes, buckets: Sequence[LengthBucket]) -> list[dict[str, np.ndarray]]:
-    """Outputs of a file for each text, in order."""
+    """Outputs of a file for each text, in order, without padding."""
     from ai_edge_litert.interpreter import Interpreter
 
     with stderr_on_failure():
@@ -323,7 +336,8 @@ def outputs_of(content: bytes, buckets: Sequence[LengthBucket]) -> list[dict[str
     for bucket in buckets:
         runner = interpreter.get_signature_runner(signature_name(bucket.length))
         for row in range(len(bucket.indices)):
-            found.append(runner(**{name: rows[row : row + 1] for name, rows in bucket.inputs.items()}))
+            inputs = {name: rows[row : row + 1] for name, rows in bucket.inputs.items()}
+            found.append(real_values(runner(**inputs), inputs["input_mask"]))
     return found
 
 

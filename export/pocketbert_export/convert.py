@@ -7,9 +7,8 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import flatbuffers
 import tensorflow as tf
 
 from pocketbert import outputs
@@ -27,7 +26,7 @@ from pocketbert_export.scored_texts import ScoredTexts
 from pocketbert_export.signatures import DEFAULT_SIGNATURE, check_lengths, concrete_functions, signature_name
 from pocketbert_export.smoothing import dense_layers, smooth
 from pocketbert_export.static_quantization import StaticRecipe, quantize_static
-from pocketbert_export.tflite_graph import read_model, split_evenly, write_model
+from pocketbert_export.tflite_graph import share_quantization, split_evenly
 
 
 def write_saved_model(
@@ -125,6 +124,9 @@ def to_calibrated_tflite(
     Raises:
       UserError: the lengths do not suit the model, or the limits cannot be met.
     """
+    if recipe.weights == "float16":
+        content = to_tflite(model, lengths, recipe, texts=[*texts.measured, *texts.dev])
+        return CalibratedConversion(content=content, method="channel scales")
     content = to_tflite(model, lengths, get_recipe("float32"))
     if recipe.name == "mixed":
         assert model.tokenizer is not None
@@ -137,48 +139,9 @@ def to_calibrated_tflite(
     return CalibratedConversion(content=share_quantization(made.content), method=made.method)
 
 
-def share_quantization(content: bytes) -> bytes:
-    """Stores equal quantization tables once instead of once per signature.
-
-    The converter shares the weights between signatures, but not their scales, and MobileBERT has many of these. The
-    file format allows any number of references to a table, so nothing changes for a runtime.
-
-    Args:
-      content: content of a `.tflite` file.
-    Returns:
-      The same model in fewer bytes.
-    """
-    model = read_model(content)
-    shared: dict[bytes, _PackedOnce] = {}
-    for graph in model.subgraphs:
-        for tensor in graph.tensors:
-            if tensor.quantization is not None and tensor.quantization.scale is not None:
-                tensor.quantization = shared.setdefault(_key(tensor.quantization), _PackedOnce(tensor.quantization))
-    return write_model(model)
-
-
 class _Weights(tf.Module):
     """The variables alone: saving the Keras object would trace every layer again."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.weights = list(model.variables)
-
-
-class _PackedOnce:
-    """A table that is packed on first use and referenced afterwards."""
-
-    def __init__(self, table: Any) -> None:
-        self._table = table
-        self._offset: int | None = None
-
-    def Pack(self, builder: flatbuffers.Builder) -> int:  # noqa: N802
-        if self._offset is None:
-            self._offset = self._table.Pack(builder)
-        return self._offset
-
-
-def _key(quantization: Any) -> bytes:
-    builder = flatbuffers.Builder(0)
-    builder.Finish(quantization.Pack(builder))
-    return bytes(builder.Output())

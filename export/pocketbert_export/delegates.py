@@ -55,7 +55,7 @@ class DelegateShare:
     """Operators of a file's first graph that a delegate takes. The graphs of all lengths have the same operators.
 
     Attributes:
-      name: XNNPACK, GPU or NPU.
+      name: XNNPACK, GPU, NPU, or int8 NPU, which has no floating-point operators.
       delegated_ops: number of operators in the delegate.
       total_ops: number of operators in the graph.
       left: operator that stays on the CPU's own kernels → number of uses.
@@ -150,6 +150,11 @@ def _npu_takes(operator: _Operator) -> bool:
     return operator.name in _NPU_OPERATORS and not blockwise and (not hybrid or operator.name == "DEQUANTIZE")
 
 
+def _int8_npu_takes(operator: _Operator) -> bool:
+    has_floats = any(each.type in _FLOATS for each in (*operator.inputs, *operator.outputs))
+    return _npu_takes(operator) and not has_floats
+
+
 def _shape(tensor: Any) -> list[int]:
     return [] if tensor.shape is None else np.asarray(tensor.shape).tolist()
 
@@ -157,4 +162,5 @@ def _shape(tensor: Any) -> list[int]:
 _RULES = {
     "GPU": (_gpu_takes, "rules of LiteRT's GPU delegate (gpu_compatibility.cc, model_builder.cc)"),
     "NPU": (_npu_takes, "rules of LiteRT's Qualcomm compiler (Qualcomm_QNN_Compiler.md)"),
+    "int8 NPU": (_int8_npu_takes, "the same rules, for an NPU without float32 and float16"),
 }

@@ -41,6 +41,7 @@ from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
 from pocketbert_export.signatures import check_lengths, default_lengths
 from pocketbert_export.static_quantization import check_options
+from pocketbert_export.tflite_graph import share_quantization
 from pocketbert_export.validation_set import gate_metric
 from pocketbert_export.verify import verify_bundle
 
@@ -167,13 +168,13 @@ def export(
     record: dict[str, Any] = {}
     front: Sequence[FrontPoint] = ()
     if texts is None:
-        few = _few_texts(model, chosen, lengths, candidates)
+        few = _few_texts(model, chosen, lengths)
         content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16, texts=few)
     else:
         made = to_calibrated_tflite(optimized, lengths, chosen, texts, calibration_options)
         content, record, front = made.content, {"calibration": texts.record(made.method)}, made.front
         if output_type == "int8":
-            content = with_int8_outputs(content)
+            content = share_quantization(with_int8_outputs(content))
     with outputs.new_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite) as folder:
         files.write_bytes(folder / layout.MODEL_FILE, content)
         if front:
@@ -232,7 +233,7 @@ def _calibration_data(
                 f"calibration texts need a recipe that uses them; received {recipe.name}; leave --calibration-file out"
             )
         return None
-    check_options(options)
+    check_options(options, recipe.name)
     if given is None and isinstance(examples, TaskData):
         given = examples
     if given is None and recipe.calibration == "optional":
@@ -245,12 +246,13 @@ def _calibration_data(
     return given.train if isinstance(given, TaskData) else examples_for(task, given)
 
 
-def _few_texts(model: Model, recipe: Recipe, lengths: Sequence[int], candidates: Examples) -> list[LengthBucket]:
-    """Texts for `to_tflite`, if the recipe needs some."""
+def _few_texts(model: Model, recipe: Recipe, lengths: Sequence[int]) -> list[LengthBucket]:
+    """Built-in texts for `to_tflite`, if the recipe needs some and there are no calibration texts."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
     if recipe.weights == "float16":
-        return bucket_texts(tokenizer, candidates.texts, candidates.pairs, lengths)
+        built_in = as_read(model.task, default_examples(model.task))
+        return bucket_texts(tokenizer, built_in.texts, built_in.pairs, lengths)
     # Nothing else rounds off the angles of embeddings.
     has_vectors = model.task is not None and get_task(model.task).has_vectors
     if not has_vectors or (recipe.weights, recipe.activations) != ("int8", "dynamic"):

@@ -27,7 +27,7 @@ from pocketbert_export.int4_quantization import quantize_int4
 from pocketbert_export.length_buckets import first_rows
 from pocketbert_export.quantize import layers, quantize
 from pocketbert_export.scored_texts import ScoredTexts
-from pocketbert_export.tflite_graph import operator_name, read_model, write_model
+from pocketbert_export.tflite_graph import operator_name, read_model, share_quantization, write_model
 
 WeightFormat = Literal["float32", "int8", "int4"]
 # Files of the path that are measured, without the limit's own.
@@ -128,7 +128,7 @@ def quantize_mixed(
         made = parts.compose(path[index])
         formats = list(path[index].values())
         return FrontPoint(
-            size_bytes=len(made),
+            size_bytes=len(share_quantization(made)),
             error=relative_error(expected, outputs_of(made, texts.dev)),
             points_lost=scored.points_lost(made),
             counts={form: formats.count(form) for form in ("float32", "int8", "int4")},
@@ -237,7 +237,7 @@ def _path(parts: _Parts, texts: CalibrationTexts) -> list[dict[int, WeightFormat
 
 def _first_within(parts: _Parts, path: Sequence[Mapping[int, WeightFormat]], most: float) -> int:
     """Index of the largest file within a number of bytes."""
-    smallest = len(parts.compose(path[-1]))
+    smallest = len(share_quantization(parts.compose(path[-1])))
     if smallest > most:
         raise UserError(
             f"--max-mb={most / _MB:g} must be within reach; with int4 in all layers, the file has "
@@ -246,7 +246,7 @@ def _first_within(parts: _Parts, path: Sequence[Mapping[int, WeightFormat]], mos
     low, high = 0, len(path) - 1
     while low < high:
         middle = (low + high) // 2
-        if len(parts.compose(path[middle])) <= most:
+        if len(share_quantization(parts.compose(path[middle]))) <= most:
             high = middle
         else:
             low = middle + 1

@@ -59,6 +59,7 @@ RECIPES: dict[str, Recipe] = {
             weights="float16",
             activations="float",
             summary="half the size; float32 arithmetic, as fast as float32",
+            calibration="optional",
         ),
         Recipe(
             name="dynamic_wi8",

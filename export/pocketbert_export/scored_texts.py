@@ -50,11 +50,5 @@ class ScoredTexts:
 
     def _score(self, content: bytes) -> float:
         assert self._metric is not None
-        rows = iter(outputs_of(content, self._buckets))
-        parts = [
-            checks.real_values(next(rows), bucket.inputs["input_mask"][row : row + 1])
-            for bucket in self._buckets
-            for row in range(len(bucket.indices))
-        ]
         order = np.concatenate([bucket.indices for bucket in self._buckets])
-        return self._asked.score(self._metric, checks.join(parts), order).metric
+        return self._asked.score(self._metric, checks.join(outputs_of(content, self._buckets)), order).metric

@@ -19,7 +19,7 @@ from pocketbert_export.tflite_graph import (
 )
 
 # Outputs have the values of the first activation, so they have its range.
-_MOVES = frozenset({"PAD", "RESHAPE", "SPLIT", "STRIDED_SLICE", "TRANSPOSE"})
+_MOVES = frozenset({"PAD", "RESHAPE", "SPLIT", "STRIDED_SLICE", "TRANSPOSE", "UNPACK"})
 _ARITHMETIC = frozenset(
     {"BATCH_MATMUL", "CONCATENATION", "FULLY_CONNECTED", "GATHER", "GELU", "RELU", "SOFTMAX", "TANH"}
 )

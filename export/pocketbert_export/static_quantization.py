@@ -26,7 +26,7 @@ from pocketbert_export.calibration import (
     outputs_of,
     relative_error,
 )
-from pocketbert_export.calibration_options import CalibrationOptions
+from pocketbert_export.calibration_options import PADDING_MARGIN, CalibrationOptions
 from pocketbert_export.equalization import equalize_outputs, unequal_layers
 from pocketbert_export.quantize import LayerFormat, layers, quantize
 from pocketbert_export.static_operators import every_operator, integer_operators
@@ -52,12 +52,14 @@ class CalibratedFile:
     dev_error: float
 
 
-def check_options(options: CalibrationOptions) -> None:
+def check_options(options: CalibrationOptions, recipe: str) -> None:
     """Checks the options.
 
     Raises:
-      UserError: too few calibration texts, or a margin that is not positive.
+      UserError: too few calibration texts, a margin that is not positive, or one that the recipe does not use.
     """
+    if options.padding_margin != PADDING_MARGIN and recipe != "static_wi8_ai8_full":
+        raise UserError(f"--padding-margin needs --recipe=static_wi8_ai8_full; received {recipe}; leave it out")
     if not 0 < options.padding_margin < math.inf:
         raise UserError(f"--padding-margin must be positive; received {options.padding_margin}; the default is 12")
     if options.calibration_examples < FEWEST_TEXTS:

@@ -79,6 +79,7 @@ class Verification:
       graph_optimizations: those of the bundle (`Bundle.graph_optimizations`).
       operators: builtin operator → number of uses in all signatures.
       delegates: operators that delegates take: XNNPACK as each runtime counts them, GPU and NPU by documented rules.
+      output_type: type of the file's outputs.
       activation_range: largest activations of the file, for float16 recipes; None for other recipes, or if no runtime
         ran the file.
     """
@@ -94,6 +95,7 @@ class Verification:
     graph_optimizations: Mapping[str, str]
     operators: Mapping[str, int]
     delegates: tuple[DelegateShare, ...]
+    output_type: str = "float32"
     activation_range: Float16Range | None = None
 
     @property
@@ -241,6 +243,7 @@ def verify_bundle(
         graph_optimizations=bundle.graph_optimizations,
         operators=histogram.operators,
         delegates=(*shares, *documented_shares(bundle.model_path)),
+        output_type=bundle.output_type,
         activation_range=maxima,
     )
 
@@ -304,7 +307,8 @@ def _remedy(verification: Verification) -> str:
     """Remedy if the number format is too coarse; empty if the file cannot run."""
     wider = _WIDER.get(verification.recipe)
     rounding = any(check.name.startswith(_ROUNDING) for check in verification.failures)
-    return f"; --recipe={wider} rounds less" if wider and rounding else ""
+    alone = " (with --output-type=float32)" if verification.output_type == "int8" else ""
+    return f"; --recipe={wider}{alone} rounds less" if wider and rounding else ""
 
 
 def _describe(check: Check) -> str:

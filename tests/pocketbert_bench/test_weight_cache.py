@@ -92,6 +92,10 @@ def cut_record(cache: Path) -> None:
     cache.with_suffix(".json").write_text("{")
 
 
+def empty_record(cache: Path) -> None:
+    cache.with_suffix(".json").write_text("[]")
+
+
 def drop_record(cache: Path) -> None:
     cache.with_suffix(".json").unlink()
 
@@ -103,6 +107,7 @@ def drop_record(cache: Path) -> None:
         (cut, "its content is not what LiteRT wrote"),
         (edit_record, "its record names another model, runtime or processor"),
         (cut_record, "its record cannot be read"),
+        (empty_record, "its record names another model, runtime or processor"),
         (drop_record, "the cache or its record is missing"),
     ],
 )

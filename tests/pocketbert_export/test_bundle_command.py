@@ -106,6 +106,25 @@ def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert f"{share:.4f}" in page and "bundle" in page and "Confusion matrix" in page
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--recipe=mixed"], "pass one, such as --max-mb=15"),
+        (["--recipe=static_wi8_ai8"], "at least 32 different texts"),
+        (["--recipe=dynamic_wi4", "--calibration-examples=31"], "--calibration-examples must be at least 32"),
+    ],
+)
+def test_bad_calibration_is_reported_before_training(
+    flags: list[str], message: str, bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(31, 0))
+    dev = tiny_finetuning.write_table(tmp_path / "dev.csv", tiny_finetuning.examples(20, 1))
+    call = arguments(bare, tmp_path / "out", f"--train-file={train}", f"--dev-file={dev}", "--lengths=11", *flags)
+    assert cli.main(call) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
 def test_tables_dev_split_is_stratified(tmp_path: Path) -> None:
     # Two rows of one class that a draw without classes would put both into the dev split.
     texts = [f"text {row}" for row in range(100)]

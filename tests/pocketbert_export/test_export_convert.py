@@ -26,7 +26,7 @@ from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.presets import preset
 from pocketbert_export import convert
-from pocketbert_export.convert import share_quantization, to_tflite
+from pocketbert_export.convert import to_tflite
 from pocketbert_export.exporter import export
 from pocketbert_export.graph_optimization import GRAPH_OPTIMIZATIONS, optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
@@ -34,7 +34,7 @@ from pocketbert_export.interpreter_process import delegate
 from pocketbert_export.op_histogram import OpHistogram, count_ops
 from pocketbert_export.recipes import RECIPES, get_recipe
 from pocketbert_export.signatures import check_lengths
-from pocketbert_export.tflite_graph import operator_name, read_model, split_evenly
+from pocketbert_export.tflite_graph import operator_name, read_model, share_quantization, split_evenly
 
 LENGTHS = (5, 13)
 FULLY_CONNECTED = schema.BuiltinOperator.FULLY_CONNECTED

@@ -29,6 +29,7 @@ from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import TrainingFailed, UserError, raise_if_any
 from pocketbert.options import DirectoryPath
 from pocketbert.training.config import RunConfig
+from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.commands.export import ConversionOptions
 from pocketbert_export.model_card import CardOptions
 
@@ -58,7 +59,7 @@ class BundleOptions:
     seed: int = 0
 
 
-OPTIONS = (BundleOptions, *finetune.TRAINING, ConversionOptions, CardOptions)
+OPTIONS = (BundleOptions, *finetune.TRAINING, ConversionOptions, CalibrationOptions, CardOptions)
 
 
 def run(options: Options) -> int:
@@ -85,6 +86,7 @@ def run(options: Options) -> int:
     config = read_directory(model, headless=True).config
     usual = default_lengths(task.task, config.max_position_embeddings, training.max_length)
     lengths = list(check_lengths(made.lengths or usual, config))
+    _check_calibration(options, task)
     # As in training, which chose checkpoint and threshold with these windows.
     windows = {name: getattr(training, name) for name in get_task(task.task).window_options}
     with held_directory(output, "run and its bundle", (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
@@ -100,6 +102,21 @@ def run(options: Options) -> int:
         write_json(output / _SCORES, result)
     print(json.dumps(result, indent=2))
     return 0
+
+
+def _check_calibration(options: Options, task: TaskData) -> None:
+    """Raises a `UserError` if the recipe cannot be calibrated with the training examples."""
+    from pocketbert_export.calibration import usable_texts
+    from pocketbert_export.exporter import as_read
+    from pocketbert_export.mixed_precision import check_limits
+    from pocketbert_export.recipes import get_recipe
+    from pocketbert_export.static_quantization import check_options
+
+    recipe, given = get_recipe(options[ConversionOptions].recipe), options[CalibrationOptions]
+    check_limits(given, recipe.name)
+    if recipe.calibration != "none":
+        check_options(given, recipe.name)
+        usable_texts(as_read(task.task, task.train), as_read(task.task, task.dev))
 
 
 def _scores(model: str, bundle: Bundle, task: Any, windows: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,6 +187,7 @@ def _bundle(
         examples=task.dev,
         card=options[CardOptions],
         calibration=task if get_recipe(recipe).calibration != "none" else None,
+        calibration_options=options[CalibrationOptions],
         overwrite=overwrite,
         windows=windows,
     )

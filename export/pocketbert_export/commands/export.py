@@ -69,8 +69,9 @@ class CalibrationFile:
     """Source of calibration texts.
 
     Attributes:
-      calibration_file: texts for static recipes and mixed, which need them, and for dynamic_wi4, which then loses less;
-        in the format of --file (default: the training split of --data). Texts of the gate are left out.
+      calibration_file: texts for static recipes and mixed, which need them, for dynamic_wi4, which then loses less, and
+        for float16, whose channels they scale; in the format of --file (default: the training split of --data). Texts
+        of the gate are left out.
     """
 
     GROUP: ClassVar = "Calibration"

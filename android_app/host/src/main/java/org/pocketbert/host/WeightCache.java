@@ -3,7 +3,6 @@ package org.pocketbert.host;
 import static org.bytedeco.tensorflowlite.global.tensorflowlite.TfLiteVersion;
 
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -85,7 +84,7 @@ final class WeightCache {
       }
       return own.cache;
     } catch (IOException error) {
-      throw new UncheckedIOException(error);
+      throw new UserError("a weight cache needs room in its folder; " + folder + ": " + error + "; choose another folder");
     }
   }
 
