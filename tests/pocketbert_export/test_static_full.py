@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import bundle_folders
 import networks
 import numpy as np
 import pytest
@@ -12,13 +13,19 @@ from ai_edge_litert.interpreter import Interpreter
 from static_texts import LENGTHS, examples, sentences, table, with_unequal_channels
 
 from pocketbert import cli
+from pocketbert.configs import TaskConfig
+from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.calibration import CalibrationTexts, choose_texts
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.convert import to_tflite
+from pocketbert_export.delegates import documented_shares
 from pocketbert_export.graph_optimization import optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.integer_outputs import with_int8_outputs
+from pocketbert_export.interpreter_process import real_outputs
+from pocketbert_export.mediapipe_files import write_task_files
 from pocketbert_export.op_histogram import TYPE_NAMES
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.static_quantization import StaticRecipe, quantize_static
@@ -56,7 +63,9 @@ def output_types(content: bytes) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("family", NETWORKS)
-def test_every_operator_but_norms_computes_in_int8(family: str, small_model: Model, texts: CalibrationTexts) -> None:
+def test_every_operator_but_norms_computes_in_int8(
+    family: str, small_model: Model, texts: CalibrationTexts, tmp_path: Path
+) -> None:
     content = float_file(family, small_model)
     made = quantize_static(content, texts, recipe="static_wi8_ai8_full")
     found = output_types(made.content)
@@ -69,6 +78,11 @@ def test_every_operator_but_norms_computes_in_int8(family: str, small_model: Mod
     for name in ("FULLY_CONNECTED", "BATCH_MATMUL", "SOFTMAX", "GATHER"):
         assert found[name, "int8"] == sum(count for (each, _), count in output_types(content).items() if each == name)
     assert made.dev_error < 0.2
+    path = tmp_path / "model.tflite"
+    path.write_bytes(made.content)
+    left = {share.name: set(share.left) for share in documented_shares(path)}
+    assert not left["NPU"]
+    assert (left["int8 NPU"] - MASK > {"MEAN", "RSQRT"}) == (family != "mobilebert")
 
 
 def test_partly_folded_norms_compute_in_int8(small_model: Model, texts: CalibrationTexts) -> None:
@@ -173,6 +187,37 @@ def test_int8_outputs_have_the_values_of_float_outputs(
     assert cli.main(["bench", str(tmp_path / "int8"), "--quick", "--runtime=litert-compiled"]) == 1
     assert "use --runtime=litert" in capsys.readouterr().err
     assert cli.main(["verify", str(tmp_path / "int8"), f"--model={small_directory}"]) == 0
+    # No larger than with an operator more.
+    assert bundles[1].model_path.stat().st_size < bundles[0].model_path.stat().st_size
+    with pytest.raises(UserError, match="need --output-type=float32; received int8"):
+        write_task_files(bundles[1], tmp_path / "mediapipe", [])
+    bundle_folders.describe_again(tmp_path / "int8", outputs=[{"name": "logits", "dtype": "float32"}])
+    capsys.readouterr()
+    assert cli.main(["verify", str(tmp_path / "int8"), f"--model={small_directory}"]) == 1
+    assert "length_19's logits is int8, not float32" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"), [("mobilebert", "classification"), ("bert", "span"), ("mobilebert", "token_classification")]
+)
+def test_int8_outputs_of_other_tasks(family: str, kind: str, small_model: Model, texts: CalibrationTexts) -> None:
+    labels = ("O", "B-X", "I-X") if kind == "token_classification" else ("bad", "good") * (kind == "classification")
+    task = TaskConfig(kind=kind, name="other", labels=labels)
+    network = networks.network(NETWORKS[family], (task,), small_model.tokenizer)
+    optimized = optimize_graph(network, GraphOptimizations().for_recipe(get_recipe("static_wi8_ai8_full")))
+    content = to_tflite(optimized, LENGTHS, get_recipe("float32"))
+    made = quantize_static(content, texts, CalibrationOptions(calibration_ranges="min_max"), "static_wi8_ai8_full")
+    integers = with_int8_outputs(made.content)
+    (bucket,) = [each for each in texts.dev if each.length == LENGTHS[1]]
+    inputs = {name: rows[:1] for name, rows in bucket.inputs.items()}
+    runners = [
+        Interpreter(model_content=each).get_signature_runner(f"length_{LENGTHS[1]}")
+        for each in (made.content, integers)
+    ]
+    expected, received = (runner(**inputs) for runner in runners)
+    assert {values.dtype.name for values in received.values()} == {"int8"}
+    for name, values in real_outputs(runners[1], received).items():
+        np.testing.assert_array_equal(values, expected[name])
 
 
 @pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8", "static_wi8_ai8"])
