@@ -1,8 +1,8 @@
 """The process in which a configuration is measured; `host.py` starts one for each and tells it when to run.
 
-It imports little besides the runtime and numpy, so that memory and start-up time are the model's. Messages are one JSON value per
-line. It reads the job from stdin and replies with the result of starting. Then it reads lists of call numbers and
-replies with their latencies, until stdin ends.
+It imports little besides the runtime and numpy, so that memory and start-up time are the model's. Messages are one
+JSON value per line. It reads the job from stdin and replies with the result of starting. Then it reads lists of call
+numbers and replies with their latencies, until stdin ends.
 """
 
 from __future__ import annotations

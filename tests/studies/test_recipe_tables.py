@@ -10,8 +10,9 @@ import pytest
 from pocketbert_bench import accuracy, results
 from studies.runner import RESULTS
 from studies.tasks.draw_recipes import draw, points
+from studies.tasks.recipe_scores import INT16
 from studies.tasks.recipe_tables import table
-from studies.tasks.recipes import INT16, NAIVE, STATIC
+from studies.tasks.recipes import NAIVE, STATIC
 
 
 @pytest.fixture
@@ -20,11 +21,13 @@ def content() -> results.ResultFile:
     read = results.read(RESULTS / "tasks" / "recipes.json")
     scores = [("model", "trained", 0.9, 800), ("dynamic_wi8", "dynamic_wi8", 0.89, 800)]
     scores += [("model", "trained", 0.8, 100), (INT16, INT16, 0.81, 100)]
+    others = [("model", "trained", 0.75, 800), ("dynamic_wi8", "dynamic_wi8", 0.71, 800)]
     made = [
         accuracy.record(
-            label=label, model="m", recipe=recipe, task="sst2", split="dev", metric="accuracy", value=value, examples=n
+            label=label, model="m", recipe=recipe, task=task, split="dev", metric=metric, value=value, examples=n
         )
-        for label, recipe, value, n in scores
+        for task, metric, found in (("sst2", "accuracy", scores), ("mrpc", "f1", others))
+        for label, recipe, value, n in found
     ]
     (first, second, *_) = (each for each in read.measurements if each.model == "minilmv2_6l_384d")
     both = [dataclasses.replace(each, recipe=name) for each, name in ((first, "dynamic_wi8"), (second, INT16))]
@@ -38,8 +41,9 @@ def content() -> results.ResultFile:
 
 def test_points_lost_count_the_same_sentences(content: results.ResultFile) -> None:
     lines = table(content).splitlines()
-    assert "| `dynamic_wi8` | 800 | 89.00 | +1.00 |" in lines
-    assert f"| `{INT16}` | 100 | 81.00 | -1.00 |" in lines
+    assert "| sst2 (accuracy) | `dynamic_wi8` | 800 | 89.00 | +1.00 |" in lines
+    assert f"| sst2 (accuracy) | `{INT16}` | 100 | 81.00 | -1.00 |" in lines
+    assert "| mrpc (f1) | `dynamic_wi8` | 800 | 71.00 | +4.00 |" in lines
     # Three times as slow as allowed.
     assert any(line.startswith("| `minilmv2_6l_384d` | ") and line.endswith("| ≤ 0.1 | no |") for line in lines)
 

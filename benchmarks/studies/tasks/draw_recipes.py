@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pocketbert_bench import results
 from pocketbert_bench.charts import OURS
 from studies.runner import RESULTS
+from studies.tasks.recipe_scores import MODEL
 from studies.tasks.recipes import BASELINE, NETWORKS
 
 DRAWING = Path(__file__).resolve().parents[3] / "docs" / "results" / "recipes.svg"
@@ -33,9 +34,10 @@ def points(content: results.ResultFile) -> list[RecipePoint]:
     network = NETWORKS[0]
     ratios = {each.name: each.value for each in content.ratios} | {f"{network} {BASELINE}": 1.0}
     sizes = {each.recipe: each.size_bytes for each in content.measurements if each.model == network}
-    float_scores = {each.examples: each.value for each in content.accuracies if each.label == "model"}
+    scores = [each for each in content.accuracies if each.task == "sst2"]
+    float_scores = {each.examples: each.value for each in scores if each.label == MODEL}
     found = []
-    for score in content.accuracies:
+    for score in scores:
         ratio, size = ratios.get(f"{network} {score.recipe}"), sizes.get(score.recipe)
         if ratio is not None and size is not None:
             lost = 100 * (float_scores[score.examples] - score.value)

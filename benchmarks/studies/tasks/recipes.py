@@ -1,16 +1,14 @@
-"""Every recipe: size, latency and memory of three networks, and accuracy of a fine-tuned one on SST-2.
+"""Every recipe: size, latency and memory of three networks, and scores of fine-tuned ones.
 
 Latencies at 128 tokens and one thread come from random weights; the files of a network alternate in one run. One
 channel of each feed-forward output is large, as in fine-tuned networks, so that `static_wi8_ai16` has int16 layers. The
 baseline of static int8 is a file of TensorFlow's converter with a representative data set and every operator in int8.
 
-Accuracy comes from a 6x384 network, fine-tuned on a part of SST-2 and scored on the development set. The gate accepts
-any outputs here, because the study measures what a recipe loses. Rerun to resume: the model and the bundles are kept.
+Scores come from `recipe_scores`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,31 +20,23 @@ from ai_edge_litert import schema_py_generated as schema
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import GLUE, read_glue
-from pocketbert.data.task_data import TaskData
-from pocketbert.tasks.registry import text_task
-from pocketbert.training.config import FinetuneConfig
-from pocketbert.training.finetune import finetune
+from pocketbert.data.glue import read_glue
 from pocketbert_bench import baseline_calls, host, machine, results
 from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.host import Schedule
-from pocketbert_export.bounds import BOUNDS, Bounds
-from pocketbert_export.calibration_options import CalibrationOptions
-from pocketbert_export.exporter import export
 from pocketbert_export.graph_optimization_options import GraphOptimizations
-from pocketbert_export.predictors import open_predictor
 from pocketbert_export.recipes import RECIPES
 from pocketbert_export.signatures import signature_name
 from pocketbert_export.tflite_graph import operator_name, read_model
 from studies.against_transformers.latency import move_norms
-from studies.experiment import TRAINED
 from studies.shared_data import shared_data
-from studies.tasks.sst2 import score
+from studies.tasks import recipe_scores
+from studies.tasks.recipe_scores import INT16, mixed_options, score_recipes
 
 NETWORKS = ("minilmv2_6l_384d", "tinybert_4l_312d", "mobilebert")
-BASELINE, STATIC, INT16 = "dynamic_wi8", "static_wi8_ai8", "static_wi8_ai16"
-# Limit of mixed files: halfway between int8 and int4 in all layers.
-MIXED_MB = {"minilmv2_6l_384d": 18.0, "tinybert_4l_312d": 11.5, "mobilebert": 20.0}
+BASELINE, STATIC = "dynamic_wi8", "static_wi8_ai8"
+# Limits of mixed files: halfway between int8 and int4 in all layers.
+MIXED_MB = {"minilmv2_6l_384d": recipe_scores.MIXED_MB, "tinybert_4l_312d": 11.5, "mobilebert": 20.0}
 # Recipe → target of its latency ÷ the baseline's.
 TARGETS = {"dynamic_wi4": 1.3}
 NAIVE = "naive int8"
@@ -56,24 +46,16 @@ NAIVE_TARGET = 0.36
 LARGE_CHANNEL = 30.0
 # Enough for ranges of random weights.
 _RANDOM_TEXTS = 32
-TRAINING_EXAMPLES = 12_000
-OPTIONS = FinetuneConfig(learning_rate=1e-4, epochs=1, max_length=64)
-# The reference kernels of int16 are slow, so it answers the first sentences only.
-INT16_EXAMPLES = 300
-# Texts of the gate, which are not scored by it.
-_GATE_EXAMPLES = 64
-LENGTH, LENGTHS = 128, (32, 64)
+LENGTH = 128
 TASK = TaskConfig(kind="classification", name="random", labels=("negative", "positive"))
 FULL = Schedule(rounds=30, runs=150, seconds=0.0, longest_seconds=30.0)
 QUICK = Schedule(rounds=6, runs=24, seconds=0.0, longest_seconds=5.0, warm_up_seconds=0.3)
-_ANY = 1e9
 
 
 def run(quick: bool) -> dict[str, Any]:
     """Measures and scores every recipe; returns the content of a result file."""
     created, before = results.now(), machine.machine()
-    folder = shared_data("glue")
-    examples, dev = (read_glue("sst2", folder, split) for split in ("train", "dev"))
+    examples = read_glue("sst2", shared_data("glue"), "train")
     measurements, ratios, notes = [], [], []
     for name in NETWORKS[:1] if quick else NETWORKS:
         with tempfile.TemporaryDirectory() as directory:
@@ -90,7 +72,7 @@ def run(quick: bool) -> dict[str, Any]:
         description = f"{name}, {LENGTH} tokens, 1 thread, {STATIC} to {NAIVE}"
         both = by_recipe[STATIC], by_recipe[NAIVE]
         ratios.append(results.latency_ratio(f"{name} {STATIC} to {NAIVE}", *both, description, NAIVE_TARGET))
-    accuracies, scores = _score(_train(examples, dev, quick), examples, dev, quick)
+    accuracies, scores = score_recipes(quick)
     notes += scores
     return results.to_json(
         results.result_file(
@@ -135,7 +117,7 @@ def _random_files(name: str, examples: Examples, folder: Path) -> list[Configura
                 to_tflite(optimized, [LENGTH], each)
                 if each.calibration != "required"
                 else to_calibrated_tflite(
-                    optimized, [LENGTH], each, texts, _options(recipe, name, equalize=False)
+                    optimized, [LENGTH], each, texts, mixed_options(recipe, MIXED_MB[name], equalize=False)
                 ).content
             )
         path.write_bytes(content)
@@ -194,62 +176,3 @@ def _int16_layers(files: Sequence[Configuration]) -> str:
         if operator_name(model, operator) == "FULLY_CONNECTED"
     ]
     return f"{types.count(schema.TensorType.INT16)} of {len(types)}"
-
-
-def _options(recipe: str, network: str, *, equalize: bool = True) -> CalibrationOptions:
-    return CalibrationOptions(
-        max_mb=MIXED_MB[network] if recipe == "mixed" else None,
-        # Equalized channels need no int16.
-        equalize=equalize or recipe != INT16,
-    )
-
-
-def _free(recipe: str) -> Bounds:
-    numbers = {field.name: _ANY for field in dataclasses.fields(Bounds)}
-    return dataclasses.replace(BOUNDS[recipe], **{**numbers, "label_agreement": 0.0})
-
-
-def _folder(quick: bool) -> Path:
-    return Path("runs/studies/tasks", "recipes_quick" if quick else "recipes")
-
-
-def _train(examples: Examples, dev: Examples, quick: bool) -> Path:
-    """Fine-tunes the network, unless an earlier call did; returns its model directory."""
-    part = examples.select(range(TRAINING_EXAMPLES // 4 if quick else TRAINING_EXAMPLES))
-    data = TaskData(task=GLUE["sst2"].task, train=part, dev=dev, metrics=("accuracy",), main_metric="accuracy")
-    return Path(finetune(minilm(), data, _folder(quick) / "finetune", config=OPTIONS).model_directory)
-
-
-def _score(model: Path, examples: Examples, dev: Examples, quick: bool) -> tuple[list[results.Accuracy], list[str]]:
-    """Scores the fine-tuned network and its bundles, with the differences of logits as notes."""
-    task = text_task(GLUE["sst2"].task)
-    variants = {"model": model, **{recipe: _folder(quick) / recipe for recipe in RECIPES}}
-    accuracies, notes = [], []
-    reference: np.ndarray | None = None
-    for label, path in variants.items():
-        if label != "model" and not path.exists():
-            given = None if RECIPES[label].calibration == "none" else examples
-            export(
-                model,
-                path,
-                recipe=label,
-                lengths=LENGTHS,
-                examples=dev.select(range(_GATE_EXAMPLES)),
-                bounds=_free(label),
-                calibration=given,
-                calibration_options=_options(label, NETWORKS[0]),
-            )
-        scored = dev.select(range(INT16_EXAMPLES)) if label == INT16 else dev
-        logits = open_predictor(path).logits(scored.texts)
-        answers = task.decide(logits)
-        accuracies.append(score(label, TRAINED if label == "model" else label, path, answers, scored))
-        if reference is None:
-            reference = logits
-            continue
-        expected = reference[: len(scored)]
-        rms = float(np.sqrt(np.mean(np.square(logits - expected)) / np.mean(np.square(expected))))
-        equal = float(np.mean(answers == task.decide(expected)))
-        if len(scored) < len(dev):
-            accuracies.append(score("model", TRAINED, model, task.decide(expected), scored))
-        notes.append(f"{label}: RMS difference {rms:.3f}, {100 * equal:.1f} % equal labels")
-    return accuracies, notes
