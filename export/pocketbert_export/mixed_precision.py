@@ -241,7 +241,7 @@ def _first_within(parts: _Parts, path: Sequence[Mapping[int, WeightFormat]], mos
     if smallest > most:
         raise UserError(
             f"--max-mb={most / _MB:g} must be within reach; with int4 in all layers, the file has "
-            f"{smallest / _MB:.1f} MB; raise the limit, or train a smaller student"
+            f"{smallest / _MB:.3g} MB; raise the limit, or train a smaller student"
         )
     low, high = 0, len(path) - 1
     while low < high:
