@@ -132,7 +132,7 @@ def to_calibrated_tflite(
         assert model.tokenizer is not None
         scored = ScoredTexts(content, model.task, texts.data, model.tokenizer, lengths)
         mixed = quantize_mixed(content, texts, options, scored)
-        return CalibratedConversion(content=share_quantization(mixed.content), method="sensitivity", front=mixed.front)
+        return CalibratedConversion(content=mixed.content, method="sensitivity", front=mixed.front)
     if recipe.weights == "int4":
         return CalibratedConversion(content=share_quantization(quantize_int4(content, texts)), method="gptq")
     made = quantize_static(content, texts, options, cast(StaticRecipe, recipe.name))

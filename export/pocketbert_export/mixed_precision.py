@@ -157,7 +157,7 @@ def quantize_mixed(
         + ", ".join(f"{count} layers in {form}" for form, count in point.counts.items() if count)
     )
     front = [FrontPoint(**{**vars(point), "chosen": index == chosen}) for index, point in measured.items()]
-    return MixedFile(content=parts.compose(path[chosen]), front=front)
+    return MixedFile(content=share_quantization(parts.compose(path[chosen])), front=front)
 
 
 class _Parts:
