@@ -56,9 +56,9 @@ def _task() -> dict[str, Any]:
 
 
 def _model_card() -> dict[str, Any]:
-    """Facts of the model card that no other file has."""
+    """Facts of the model card."""
     known = {"type": ["string", "null"]}
-    return _object(
+    facts = _object(
         license=known,
         base_model=known,
         base_model_license=known,
@@ -67,6 +67,12 @@ def _model_card() -> dict[str, Any]:
         limits=_list(_TEXT, least=0),
         run_sha256={"oneOf": [_DIGEST, {"type": "null"}]},
     )
+    number = {"type": "number"}
+    facts["properties"]["scores"] = _object(metric=_TEXT, float_model=number, file=number, examples=_COUNT)
+    facts["properties"]["latencies"] = _list(
+        _object(length=_COUNT, threads=_COUNT, median_ms=number, runtime=_TEXT, machine=_TEXT)
+    )
+    return facts
 
 
 def _calibration() -> dict[str, Any]:

@@ -36,7 +36,7 @@ from pocketbert_export.integer_outputs import check_output_type, with_int8_outpu
 from pocketbert_export.label_order import examples_for, named
 from pocketbert_export.length_buckets import LengthBucket, bucket_texts
 from pocketbert_export.mixed_precision import FrontPoint, check_limits
-from pocketbert_export.model_card import CardOptions, card_facts, write_card
+from pocketbert_export.model_card import CardOptions, card_facts, score_facts, write_card
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
 from pocketbert_export.signatures import check_lengths, default_lengths
@@ -206,7 +206,9 @@ def export(
         verification.require()
         for warning in verification.warnings:
             log_info(f"export {recipe}: warning: {warning}")
-        files.write_json(folder / layout.VERIFICATION_FILE, verification.to_json())
+        record = verification.to_json()
+        files.write_json(folder / layout.VERIFICATION_FILE, record)
+        description["model_card"] |= score_facts(record)
         description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
         write_card(folder, Path(output).resolve().name)

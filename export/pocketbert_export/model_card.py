@@ -1,7 +1,7 @@
 """The model card of a bundle: `README.md` in the format of Hugging Face's hub.
 
-`bundle.json` holds the facts that no other file of the bundle has. The card repeats these, the gate's figures from
-`verification.json`, and latencies if you give them. The card itself has no checksum, so you can edit it.
+`bundle.json` holds the same facts: origin, licences, scores, and latencies if you give them. The card also shows the
+gate's figures from `verification.json`. The card itself has no checksum, so you can edit it.
 """
 
 from __future__ import annotations
@@ -87,6 +87,21 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
     }
 
 
+def score_facts(verification: Mapping[str, Any]) -> dict[str, Any]:
+    """The scores for `model_card` in `bundle.json`; empty if the gate computed none.
+
+    Args:
+      verification: content of `verification.json`.
+    """
+    found = _scores(verification)
+    if found is None:
+        return {}
+    count = verification["examples"]["count"]
+    return {
+        "scores": {"metric": verification["metric"], "float_model": found[0], "file": found[1], "examples": count}
+    }
+
+
 def _asset_with_digest(digest: str | None) -> Asset | None:
     """The fetched package whose model directory has this digest (`state.digest_directory`), or None."""
     from pocketbert.checkpoints.sentence_transformers import write_modules
@@ -108,7 +123,7 @@ def _asset_with_digest(digest: str | None) -> Asset | None:
 
 
 def write_card(bundle_directory: str | os.PathLike[str], name: str, latencies: Sequence[Latency] = ()) -> Path:
-    """Writes the card of a bundle and returns its path.
+    """Writes the card of a bundle and returns its path; adds the latencies to `bundle.json`, too.
 
     Args:
       bundle_directory: the bundle; `bundle.json` and `verification.json` are read.
@@ -120,6 +135,10 @@ def write_card(bundle_directory: str | os.PathLike[str], name: str, latencies: S
 
     folder = Path(bundle_directory)
     description, verification = (read_json(folder / name) for name in ("bundle.json", "verification.json"))
+    if latencies:
+        facts = description.get("model_card") or card_facts(CardOptions(), None)
+        description["model_card"] = {**facts, "latencies": [latency._asdict() for latency in latencies]}
+        files.write_json(folder / "bundle.json", description)
     path = folder / CARD_FILE
     files.write_text(path, render(name, description, verification, latencies))
     return path

@@ -92,6 +92,8 @@ def test_bundle_json_has_the_same_facts(bundle: Path) -> None:
     assert facts["limits"] == ["Irony confuses it."]
     assert facts["base_model_license"] is None
     assert facts["run_sha256"] is None
+    assert facts["scores"] == {"metric": "accuracy", "float_model": 0.75, "file": 0.75, "examples": 12}
+    assert "latencies" not in facts
 
 
 def test_edited_card_leaves_the_bundle_valid(bundle: Path, tmp_path: Path) -> None:
@@ -144,6 +146,9 @@ def test_command_adds_the_bundles_own_latencies(
     card = (bundle / "README.md").read_text(encoding="utf-8")
     assert card.count(" ms | litert") == len(latencies_of(bundle, [measured])) == 2
     assert "# Moods\n" in card
+    facts = content(bundle, "bundle.json")["model_card"]
+    assert [each["length"] for each in facts["latencies"]] == [each.length for each in latencies_of(bundle, [measured])]
+    assert facts["scores"]["metric"] == "accuracy" and Bundle.open(bundle).recipe == "float32"
     others = tuple(dataclasses.replace(each, model_sha256="0" * 64) for each in measured.measurements)
     results.write(tmp_path / "other.json", dataclasses.replace(measured, measurements=others))
     capsys.readouterr()

@@ -206,6 +206,24 @@ final class Description {
     if (run != null) {
       checkDigest(run, "$.model_card.run_sha256", problems);
     }
+    Fields scores = card.objectIfPresent("scores");
+    if (scores != null) {
+      scores.string("metric");
+      scores.number("float_model");
+      scores.number("file");
+      scores.count("examples");
+      scores.close();
+    }
+    if (card.names().contains("latencies")) {
+      for (Fields latency : card.objects("latencies")) {
+        latency.count("length");
+        latency.count("threads");
+        latency.number("median_ms");
+        latency.string("runtime");
+        latency.string("machine");
+        latency.close();
+      }
+    }
     card.close();
   }
 

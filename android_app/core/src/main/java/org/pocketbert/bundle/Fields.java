@@ -137,8 +137,14 @@ final class Fields {
 
   /** Checks an optional number. */
   void numberIfPresent(String name) {
-    Object value = take(name);
-    if (members.containsKey(name) && !(value instanceof Number)) {
+    if (members.containsKey(name)) {
+      number(name);
+    }
+  }
+
+  /** Checks a number. */
+  void number(String name) {
+    if (!(take(name) instanceof Number)) {
       problems.add(path(name) + " must be a number");
     }
   }
