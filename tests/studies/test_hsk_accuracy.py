@@ -53,7 +53,7 @@ def test_tables_read_scores_by_seed() -> None:
     made.append((variants.JOINT[1][0].label, 1, 0.2))
     scored = [
         bench_accuracy.record(
-            label=f"{label}, seed {seed}", model="4x312", recipe="trained", task="cola", split="dev",
+            label=f"{label}, seed {seed}", model="pruned 3x384", recipe="trained", task="cola", split="dev",
             metric="matthews", value=value, examples=7,
         )
         for label, seed, value in made
@@ -61,11 +61,11 @@ def test_tables_read_scores_by_seed() -> None:
     note = accuracy.SEPARATORS + json.dumps({"rte": {"texts": 8, "counts": {"1": [2, 8, 0, 0, 0, 1]}}})
     text = tables.table(results.result_file("made up", quick=False, accuracies=scored, notes=[note]))
     assert "| top 1 | RTE | 25.0 % | 100.0 % | 0.0 % | 0.0 % | 0.0 % | 12.5 % |" in text
-    assert "| 4x312 | predictions only | 25.0 ± 7.1 (2 of 3) | – | – |" in text
-    assert "| 4x312 | A^HSK = 1, mean | 45.0 (1 of 3) | – | – |" in text
-    assert "| 4x312 | A^HSK = 1, best | 60.0 (1 of 3) at 2,5,0.1 | – | – |" in text
-    assert "| hidden states help (figures 8 and 9) | 4x312 | CoLA +25.0 |" in text
-    assert "| 4x312 | 1 | 45.0 ± 15.0, best 60.0 | – | – |" in text
+    assert "| pruned 3x384 | predictions only | 25.0 ± 7.1 (2 of 3) | – | – |" in text
+    assert "| pruned 3x384 | A^HSK = 1, mean | 45.0 (1 of 3) | – | – |" in text
+    assert "| pruned 3x384 | A^HSK = 1, best | 60.0 (1 of 3) at 2,5,0.1 | – | – |" in text
+    assert "| hidden states help (figures 8 and 9) | pruned 3x384 | CoLA +25.0 |" in text
+    assert "| pruned 3x384 | 1 | 45.0 ± 15.0, best 60.0 | – | – |" in text
 
 
 def test_curves_draw_points_and_spread() -> None:
