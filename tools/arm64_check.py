@@ -187,14 +187,15 @@ def reference_bundles(folder: Path) -> list[Path]:
     examples = Examples(texts=texts, pairs=None, labels=None, ids=ids, source="letters")
     for each in RECIPES.values():
         is_int16 = each.name == "static_wi8_ai16"
+        # About half of the layers become int4.
+        most = 0.95 if each.name == "mixed" else None
         export(
             folder / ("unequal" if is_int16 else "model"),
             folder / each.name,
             recipe=each.name,
             lengths=LENGTHS,
             calibration=examples if each.calibration == "required" else None,
-            # About half of the layers become int4.
-            calibration_options=CalibrationOptions(equalize=not is_int16, max_mb=0.95 if each.name == "mixed" else None),
+            calibration_options=CalibrationOptions(equalize=not is_int16, max_mb=most),
         )
     return [folder / name for name in RECIPES]
 

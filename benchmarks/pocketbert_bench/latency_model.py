@@ -116,8 +116,8 @@ def check_recipe(name: str) -> None:
     known = [each for each, recipe in RECIPES.items() if recipe.calibration == "none" or each == "float16"]
     if get_recipe(name).name not in known:
         raise UserError(
-            f"a latency limit needs a recipe without calibration, {', '.join(known)}, since untrained networks are measured; "
-            f"received {name}; search with dynamic_wi8 and export with your recipe"
+            f"a latency limit needs a recipe without calibration, {', '.join(known)}, since untrained networks are "
+            f"measured; received {name}; search with dynamic_wi8 and export with your recipe"
         )
 
 
