@@ -97,9 +97,7 @@ def score_facts(verification: Mapping[str, Any]) -> dict[str, Any]:
     if found is None:
         return {}
     count = verification["examples"]["count"]
-    return {
-        "scores": {"metric": verification["metric"], "float_model": found[0], "file": found[1], "examples": count}
-    }
+    return {"scores": {"metric": verification["metric"], "float_model": found[0], "file": found[1], "examples": count}}
 
 
 def _asset_with_digest(digest: str | None) -> Asset | None:
