@@ -56,7 +56,8 @@ def draw(found: list[RecipePoint], path: Path) -> None:
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         ratios = [point.ratio for point in found]
-        middle, labelled = (min(ratios) * max(ratios)) ** 0.5, []
+        middle = (min(ratios) * max(ratios)) ** 0.5
+        labelled: list[RecipePoint] = []
         for number, point in enumerate(found):
             axes.scatter(point.ratio, point.points, s=_AREA * point.size_mb, color=OURS[number % len(OURS)], alpha=0.6)
             # Labels of points in the same place stand below each other.
