@@ -1,8 +1,8 @@
 """The process in which a configuration is measured; `host.py` starts one for each and tells it when to run.
 
-It imports little besides the runtime and numpy, so that memory and start-up time are the model's. Messages are one
-JSON value per line. It reads the job from stdin and replies with the result of starting. Then it reads lists of call
-numbers and replies with their latencies, until stdin ends.
+It imports the runtime and numpy only, so that memory and start-up time are the model's. Messages are one JSON value
+per line. It reads the job from stdin and replies with the result of starting. Then it reads lists of call numbers and
+replies with their latencies, until stdin ends.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from collections.abc import Callable
 from typing import IO, Any
 
 import numpy as np
-
-from pocketbert_export.interpreter_process import delegate, real_outputs
 
 Call = Callable[[], dict[str, np.ndarray]]
 MakeCall = Callable[[str, dict[str, np.ndarray]], Call]
@@ -78,6 +76,8 @@ def main() -> None:
 def _open_litert(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
     import ai_edge_litert
     from ai_edge_litert.interpreter import Interpreter
+
+    from pocketbert_export.interpreter_process import delegate, real_outputs
 
     began = time.perf_counter_ns()
     interpreter = Interpreter(model_path=job["model_path"], num_threads=job["threads"])
