@@ -65,7 +65,7 @@ def test_tables_read_scores_by_seed() -> None:
     assert "| pruned 3x384 | A^HSK = 1, mean | 45.0 (1 of 3) | – | – |" in text
     assert "| pruned 3x384 | A^HSK = 1, best | 60.0 (1 of 3) at 2,5,0.1 | – | – |" in text
     assert "| hidden states help (figures 8 and 9) | pruned 3x384 | CoLA +25.0 |" in text
-    assert "| pruned 3x384 | 1 | 45.0 ± 15.0, best 60.0 | – | – |" in text
+    assert "| pruned 3x384 | 1 | 45.0 ± 15.0, best 60.0 | – |\n" in text
 
 
 def test_curves_draw_points_and_spread() -> None:

@@ -63,7 +63,7 @@ PRUNED_SIZES: dict[str, Any] = {"layers": 3, "heads": 2, "intermediate_size": 38
 
 
 def jobs(output: Path) -> list[StudyJob]:
-    """All jobs: preparations, table 2, then joint compression and sweeps, last on the smallest task."""
+    """All jobs: preparations, table 2, then joint compression and sweeps."""
     found = [StudyJob(name=f"constant/{task}", call=score_majority_label, arguments=(task,)) for task in TASKS]
     for task in TASKS:
         teacher = StudyJob(name=_teacher_name(task), call=train_teacher, arguments=(task, output))
@@ -81,14 +81,11 @@ def jobs(output: Path) -> list[StudyJob]:
         ]
     found.append(StudyJob(name=f"text/{GENERAL}", call=distil_on_text, arguments=(output,)))
     others = tuple(variant for variant in (*MAIN, *SWEEPS) if variant not in TABLE_2)
-    order: list[tuple[str, int, tuple[HSKVariant, ...], tuple[str, ...]]]
-    order = [(student, seed, TABLE_2, TASKS) for student in STUDENTS for seed in SEEDS]
-    order += [(PRUNED, SEEDS[0], others, tasks) for tasks in (TASKS[:2], TASKS[2:])]
-    for student, seed, variants, tasks in order:
+    order = [*((student, seed, TABLE_2) for student in STUDENTS for seed in SEEDS), (PRUNED, SEEDS[0], others)]
+    for student, seed, variants in order:
         for variant in variants:
             for task in tasks_of(student, variant):
-                if task in tasks:
-                    found.append(_student(student, variant, task, seed, output))
+                found.append(_student(student, variant, task, seed, output))
     return found
 
 

@@ -24,6 +24,7 @@ from studies.hsk.variants import (
     PRUNED,
     SEEDS,
     STUDENTS,
+    SWEPT,
     TASKS,
     TEACHER_LAYERS,
     WIDTH,
@@ -119,10 +120,10 @@ def _findings(found: Scores) -> list[str]:
 
 def _joint(found: Scores) -> list[str]:
     """One seed: mean and standard deviation over the configurations, and the best one."""
-    lines = _header(["Joint compression (figures 8 and 9), student", "A^HSK"], TASKS)
+    lines = _header(["Joint compression (figures 8 and 9), student", "A^HSK"], SWEPT)
     for amount, variants in JOINT.items():
         cells = []
-        for task in TASKS:
+        for task in SWEPT:
             values = _first(found, PRUNED, variants, task)
             best = f", best {100 * max(values):.1f}" if values else ""
             cells.append(cell(values, len(variants)) + best)
@@ -132,10 +133,10 @@ def _joint(found: Scores) -> list[str]:
 
 def _sweep(found: Scores, title: str, axis: str, curves: Mapping[str, Mapping[str, HSKVariant]]) -> list[str]:
     """One seed, also where there are more."""
-    lines = _header([f"{title}, student", "Strategy", axis], TASKS)
+    lines = _header([f"{title}, student", "Strategy", axis], SWEPT)
     for strategy, points in curves.items():
         for amount, variant in points.items():
-            values = [_first(found, PRUNED, [variant], task) for task in TASKS]
+            values = [_first(found, PRUNED, [variant], task) for task in SWEPT]
             cells = [f"{100 * each[0]:.1f}" if each else NOTHING for each in values]
             lines.append(f"| {PRUNED} | {strategy} | {amount} | {' | '.join(cells)} |")
     return lines
