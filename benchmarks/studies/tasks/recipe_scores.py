@@ -57,7 +57,6 @@ class RecipeTask:
       lengths: sequence lengths of the bundles.
       recipes: recipes to score.
       examples: most training examples; whole paragraphs for questions.
-      scored: share of the dev split to score.
     """
 
     name: str
@@ -65,7 +64,6 @@ class RecipeTask:
     lengths: tuple[int, ...]
     recipes: tuple[str, ...] = TARGETED
     examples: int = 12_000
-    scored: float = 1.0
 
 
 TASKS = (
@@ -81,8 +79,6 @@ TASKS = (
         name=QUESTIONS,
         options=FinetuneConfig(learning_rate=1e-4, epochs=1, max_length=384),
         lengths=(384,),
-        examples=6_000,
-        scored=0.1,
     ),
 )
 
@@ -128,7 +124,7 @@ def _score_task(task: RecipeTask, folder: Path) -> tuple[list[results.Accuracy],
                 path,
                 recipe=recipe,
                 lengths=task.lengths,
-                examples=data.dev.select(range(_GATE_EXAMPLES)),
+                examples=data.dev.select(range(min(_GATE_EXAMPLES, len(data.dev)))),
                 bounds=_free(recipe),
                 calibration=None if RECIPES[recipe].calibration == "none" else data.train,
                 calibration_options=mixed_options(recipe, MIXED_MB),
@@ -149,9 +145,10 @@ def _data(task: RecipeTask) -> TaskData:
         train: Any = found.train
         return dataclasses.replace(found, train=train.select(range(min(task.examples, len(train)))))
     train, dev = (read_questions(QUESTIONS, shared_data("squad"), split) for split in ("train", "dev"))
-    # Whole paragraphs.
-    drawn, scored = train_dev_split(train, task.examples / len(train))[1], train_dev_split(dev, task.scored)[1]
-    return TaskData(task=TaskConfig(kind="span", name=QUESTIONS), train=drawn, dev=scored)
+    if task.examples < len(train):
+        # Whole paragraphs.
+        _, train = train_dev_split(train, task.examples / len(train))
+    return TaskData(task=TaskConfig(kind="span", name=QUESTIONS), train=train, dev=dev)
 
 
 def _scored(task: RecipeTask, label: str, path: Path, data: TaskData) -> results.Accuracy:
