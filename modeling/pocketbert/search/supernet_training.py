@@ -19,12 +19,12 @@ from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan, plan_distillation
 from pocketbert.distillation.run import check_outputs
 from pocketbert.distillation.teacher import CachedTeacher, is_scorable, measure_teacher
-from pocketbert.errors import raise_if_any
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_json
 from pocketbert.model import Model
 from pocketbert.search.constraints import limits_of
 from pocketbert.search.sliced_adamw import SlicedAdamW
-from pocketbert.search.space import SearchSpace
+from pocketbert.search.space import SearchSpace, Shape
 from pocketbert.search.supernet_step import SupernetStep, draw_shapes, possible_shapes, sliced_axes
 from pocketbert.search.supernet_tasks import SupernetTask, TasksPlan, TasksSource, plan_tasks
 from pocketbert.training.config import DistillResult, RunConfig
@@ -196,9 +196,18 @@ class SupernetDistiller(Distiller):
         if self.space is None:
             shapes = draw_shapes(self.model.config, self.seed, step)
         else:
-            shapes = self.space.shapes(self.space.sample(np.random.default_rng((self.seed, step))))
+            shapes = _shapes_within_limits(self.space, self.seed, step)
         losses = self._supernet_step(shapes, readable, targets, head)
         return dict(zip(self.loss_names, tf.unstack(losses), strict=True))
+
+
+def _shapes_within_limits(space: SearchSpace, seed: int, step: int) -> tuple[Shape, ...]:
+    """The candidate of a step that meets the constraints; the winner if tight ones leave no other in reach."""
+    try:
+        genotype = space.sample(np.random.default_rng((seed, step)))
+    except UserError:
+        genotype = space.winner
+    return space.shapes(genotype)
 
 
 def _problems(plan: DistillationPlan) -> list[str]:

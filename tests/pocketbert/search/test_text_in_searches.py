@@ -138,6 +138,16 @@ def test_learning_supernet_reads_text_and_draws_within_limits(
         assert sizes[0] <= cost.cost(space.config(genotype)) <= sizes[1]
 
 
+def test_limits_that_only_the_winner_meets_draw_the_winner(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = SearchSpace(encoder=BASE, stage=3, winner=GENOTYPE)
+
+    def unmet(*_: Any) -> Any:
+        raise UserError("none in the search space has")
+
+    monkeypatch.setattr(SearchSpace, "sample", unmet)
+    assert supernet_training._shapes_within_limits(space, 0, 3) == ((2, 1), (1, 2))
+
+
 def test_teacher_for_text_needs_text(teachers: dict[str, Path], tmp_path: Path) -> None:
     data = tiny_distillation.task_data(teachers["task"])
     with pytest.raises(UserError, match="a teacher for plain text needs plain text; received none"):
