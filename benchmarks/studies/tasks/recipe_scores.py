@@ -25,7 +25,6 @@ from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
 from pocketbert_bench import accuracy, machine, results
 from pocketbert_bench.quickstart_training import NETWORK
-from pocketbert_export.bounds import BOUNDS, Bounds
 from pocketbert_export.bundle import MODEL_FILE
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.exporter import export
@@ -34,6 +33,7 @@ from pocketbert_export.recipes import RECIPES
 from pocketbert_export.scoring import score
 from studies.experiment import TRAINED
 from studies.glue_examples import task_data
+from studies.quantized import any_outputs
 from studies.shared_data import shared_data
 
 MODEL, INT16, QUESTIONS = "model", "static_wi8_ai16", "squad"
@@ -44,7 +44,6 @@ MIXED_MB = 18.0
 INT16_EXAMPLES = 300
 # Texts of the gate, which are not scored by it.
 _GATE_EXAMPLES = 64
-_ANY = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +124,7 @@ def _score_task(task: RecipeTask, folder: Path) -> tuple[list[results.Accuracy],
                 recipe=recipe,
                 lengths=task.lengths,
                 examples=data.dev.select(range(min(_GATE_EXAMPLES, len(data.dev)))),
-                bounds=_free(recipe),
+                bounds=any_outputs(),
                 calibration=None if RECIPES[recipe].calibration == "none" else data.train,
                 calibration_options=mixed_options(recipe, MIXED_MB),
             )
@@ -180,8 +179,3 @@ def _difference(task: RecipeTask, model: Path, bundle: Path, data: TaskData) -> 
         return f"RMS difference {rms:.3f}"
     decide = text_task(data.task).decide
     return f"RMS difference {rms:.3f}, {100 * float(np.mean(decide(received) == decide(expected))):.1f} % equal labels"
-
-
-def _free(recipe: str) -> Bounds:
-    numbers = {field.name: _ANY for field in dataclasses.fields(Bounds)}
-    return dataclasses.replace(BOUNDS[recipe], **{**numbers, "label_agreement": 0.0})
