@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pocketbert_bench import results
 from studies import comparisons_table, readme_table, sentence_embeddings_table
+from studies.ablations import activations
 from studies.ablations import tables as lengths
 from studies.efficientbert import operations
 from studies.efficientbert import tables as efficientbert
@@ -46,6 +47,7 @@ PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (trimming.ACCURACY_BLOCK, RESULTS / "trimming" / "accuracy.json", trimming.accuracy_table),
     (tasks.BLOCK, RESULTS / "tasks" / "accuracy.json", tasks.table),
     (qat_tables.BLOCK, RESULTS / "tasks" / "qat.json", qat_tables.table),
+    (activations.BLOCK, RESULTS / "ablations" / "activations.json", activations.table),
     (recipe_tables.BLOCK, RESULTS / "tasks" / "recipes.json", recipe_tables.table),
     (sentence_embeddings_table.SCORES_BLOCK, _EMBEDDINGS, sentence_embeddings_table.scores_table),
     (sentence_embeddings_table.SEARCH_BLOCK, _EMBEDDINGS, sentence_embeddings_table.search_table),

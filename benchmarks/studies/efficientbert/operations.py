@@ -1,30 +1,23 @@
 """Cost of each operation in expressions as a TFLite kernel: `python -m studies efficientbert/operations`.
 
 Each file has one operation on 128 tokens of 540 features, in float32, or in int8 with calibrated activations. The
-reference is the linear map from 540 to 540 features in the same format. One thread of LiteRT with XNNPACK. A round
-calls each file some times, in shuffled order, and keeps the shortest call: other programs only add time.
+reference is the linear map from 540 to 540 features in the same format.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 
 from pocketbert.feedforward import ACTIVATIONS, AGGREGATIONS
 from pocketbert_bench import results
+from studies.kernel_times import CALLS, ROUNDS, Format, convert, seconds_of
 from studies.marked_block import MarkedBlock
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-Format = Literal["float32", "dynamic_wi8", "int8"]
-
 TOKENS, WIDTH = 128, 540
-ROUNDS, CALLS = 40, 25
 FORMATS: tuple[Format, ...] = ("float32", "int8")
 LINEAR, DYNAMIC_LINEAR = "linear", "linear, dynamic_wi8"
 BLOCK = MarkedBlock(
@@ -47,11 +40,7 @@ def run(quick: bool) -> dict[str, Any]:
     random = np.random.default_rng(0)
     ratios = []
     for form in FORMATS:
-        calls = {name: _call(content, random) for name, content in _files(form, tokens)}
-        seconds: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(rounds):
-            for name in random.permutation(list(calls)):
-                seconds[name].append(min(_timed(calls[name]) for _ in range(CALLS)))
+        seconds = seconds_of(dict(_files(form, tokens)), rounds, random)
         ratios += [
             results.ratio(
                 name=name if name == DYNAMIC_LINEAR else f"{name}, {form}",
@@ -63,7 +52,7 @@ def run(quick: bool) -> dict[str, Any]:
                 peer_samples=[1e6 * each for each in seconds[LINEAR]],
                 better="lower",
             )
-            for name in calls
+            for name in seconds
             if name != LINEAR
         ]
     notes = [
@@ -102,56 +91,9 @@ def _files(form: Format, tokens: int) -> Iterator[tuple[str, bytes]]:
     from pocketbert.layers.core import feedforward_operations
 
     kernel = tf.constant(np.random.default_rng(1).normal(0, WIDTH**-0.5, [WIDTH, WIDTH]), tf.float32)
-    operations = feedforward_operations("truncate")
-    yield LINEAR, convert(lambda x: tf.matmul(x, kernel), 1, tokens, form)
+    operations, shape = feedforward_operations("truncate"), (tokens, WIDTH)
+    yield LINEAR, convert(lambda x: tf.matmul(x, kernel), [shape], form)
     if form == "float32":
-        yield DYNAMIC_LINEAR, convert(lambda x: tf.matmul(x, kernel), 1, tokens, "dynamic_wi8")
+        yield DYNAMIC_LINEAR, convert(lambda x: tf.matmul(x, kernel), [shape], "dynamic_wi8")
     for name in (*ACTIVATIONS, *AGGREGATIONS):
-        yield name, convert(operations[name], 2 if name in AGGREGATIONS else 1, tokens, form)
-
-
-def convert(function: Callable[..., tf.Tensor], inputs: int, tokens: int, form: Format) -> bytes:
-    """Converts a function of `inputs` arrays [tokens, WIDTH].
-
-    Args:
-      function: the operation.
-      inputs: number of its inputs.
-      tokens: rows.
-      form: `float32`; `dynamic_wi8` for int8 weights; or `int8` for inputs, outputs and weights.
-
-    Returns:
-      Content of a TFLite file.
-    """
-    import tensorflow as tf
-
-    signature = [tf.TensorSpec([tokens, WIDTH], tf.float32, name=f"x{number}") for number in range(inputs)]
-    concrete = tf.function(lambda *arrays: function(*arrays), input_signature=signature).get_concrete_function()
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete])
-    if form != "float32":
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if form == "int8":
-        random = np.random.default_rng(2)
-        rows = [[random.normal(0, 2, [tokens, WIDTH]).astype(np.float32) for _ in range(inputs)] for _ in range(4)]
-        converter.representative_dataset = lambda: iter(rows)
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-        converter.inference_input_type = converter.inference_output_type = tf.int8
-    return converter.convert()
-
-
-def _call(content: bytes, random: np.random.Generator) -> Callable[[], None]:
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_content=content, num_threads=1)
-    interpreter.allocate_tensors()
-    for each in interpreter.get_input_details():
-        values = random.normal(0, 2, each["shape"])
-        if each["dtype"] == np.int8:
-            values = np.clip(16 * values, -127, 127)
-        interpreter.set_tensor(each["index"], values.astype(each["dtype"]))
-    return interpreter.invoke
-
-
-def _timed(call: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
+        yield name, convert(operations[name], [shape] * (2 if name in AGGREGATIONS else 1), form)
