@@ -27,7 +27,12 @@ RESOURCES = {
 }
 # Runtime → native libraries.
 LIBRARIES = {
-    "javacpp": ("libjnijavacpp.so", "libjnitensorflowlite.so", "libpocketbert_affinity.so"),
+    "javacpp": (
+        "libjnijavacpp.so",
+        "libjnitensorflowlite.so",
+        "libpocketbert_affinity.so",
+        "libpocketbert_weight_cache.so",
+    ),
     "aar": ("libpocketbert_affinity.so", "libtensorflowlite_gpu_jni.so", "libtensorflowlite_jni.so"),
 }
 # Linked for 4 KB pages in the last release. Phones with larger pages cannot load them, and the app says so.

@@ -25,6 +25,8 @@ from pocketbert.errors import UserError
 from pocketbert_bench.configurations import Call, Configuration, from_bundle
 
 ARM64 = APP / "arm64"
+# The app's helper.
+WEIGHT_CACHE = ARM64.with_name("app") / "src" / "javacpp" / "jni" / "weight_cache.c"
 COUNTS = ARM64 / "instructions.json"
 LIBRARY = "libjnitensorflowlite.so"
 # Debian's folder for ARM64 libraries of cross compilers.
@@ -143,7 +145,8 @@ def build(folder: Path) -> None:
     strict = ("-O2", "-Wall", "-Wextra", "-Werror")
     # The loader finds the library's dependencies at run time.
     linked = (f"-L{folder}", f"-l:{LIBRARY}", "-Wl,-rpath,$ORIGIN", "-Wl,--allow-shlib-undefined")
-    _run("aarch64-linux-gnu-gcc", *strict, "-o", str(folder / "answers"), str(ARM64 / "answers.c"), *linked)
+    sources = (str(ARM64 / "answers.c"), str(WEIGHT_CACHE))
+    _run("aarch64-linux-gnu-gcc", *strict, "-o", str(folder / "answers"), *sources, *linked)
     counter = (str(folder / "instruction_count.so"), str(ARM64 / "instruction_count.c"))
     _run("gcc", *strict, "-shared", "-fPIC", "-o", *counter)
 
@@ -200,13 +203,16 @@ def reference_bundles(folder: Path) -> list[Path]:
     return [folder / name for name in RECIPES]
 
 
-def ask(folder: Path, model: Path, calls: Sequence[Call]) -> tuple[str, list[KernelAnswer]]:
+def ask(
+    folder: Path, model: Path, calls: Sequence[Call], weight_cache: Path | None = None
+) -> tuple[str, list[KernelAnswer]]:
     """Runs a model file under QEMU.
 
     Args:
       folder: the folder from `build`.
       model: the `.tflite` file.
       calls: at least one call.
+      weight_cache: XNNPACK's weight cache, opened by the app's helper; written if it is missing.
 
     Returns:
       The runtime's release, and one answer per call.
@@ -216,7 +222,8 @@ def ask(folder: Path, model: Path, calls: Sequence[Call]) -> tuple[str, list[Ker
     """
     requests = "".join(f"{' '.join(_words(call))}\n" for call in calls)
     emulator = ("qemu-aarch64", "-cpu", PROCESSOR, "-L", str(ROOT), "-plugin", str(folder / "instruction_count.so"))
-    done = _run(*emulator, str(folder / "answers"), str(model), given=requests)
+    files = [str(path) for path in (model, weight_cache) if path]
+    done = _run(*emulator, str(folder / "answers"), *files, given=requests)
     release, *lines = done.stdout.splitlines()
     counts = re.findall(r"^instructions (\d+) (\d+)$", done.stderr, re.MULTILINE)
     if not len(lines) == len(counts) == len(calls):

@@ -200,13 +200,18 @@ def _natives(folder: Path, artifacts: Artifacts) -> dict[str, bytes]:
     natives: dict[str, bytes] = {}
     for jar in artifacts.natives:
         natives |= {Path(name).name: data for name, data in _members(jar, rf"(lib|jni)/{ABI}/[^/]+\.so").items()}
-    library = folder / "libpocketbert_affinity.so"
-    run(
-        "clang", f"--target=aarch64-linux-android{_min_sdk()}", "-nostdlib", "-ffreestanding", "-shared", "-fPIC",
-        "-O2", "-Wall", "-Wextra", "-Werror", "-s", "-fuse-ld=lld", f"-Wl,-z,max-page-size={PAGE_BYTES}",
-        "-Wl,--build-id=none", f"-Wl,-soname,{library.name}", "-o", library, MAIN / "jni" / "affinity.c",
-    )  # fmt: skip
-    natives[library.name] = library.read_bytes()
+    for name, data in natives.items():
+        (folder / name).write_bytes(data)
+    # A helper that calls the runtime must name its library.
+    linked = [f"-L{folder}", "-Wl,--as-needed", *(f"-l:{name}" for name in natives)]
+    for source in sorted(path for root in (MAIN, MAIN.with_name(artifacts.name)) for path in root.glob("jni/*.c")):
+        library = folder / f"libpocketbert_{source.stem}.so"
+        run(
+            "clang", f"--target=aarch64-linux-android{_min_sdk()}", "-nostdlib", "-ffreestanding", "-shared", "-fPIC",
+            "-O2", "-Wall", "-Wextra", "-Werror", "-s", "-fuse-ld=lld", f"-Wl,-z,max-page-size={PAGE_BYTES}",
+            "-Wl,--build-id=none", f"-Wl,-soname,{library.name}", "-o", library, source, *linked,
+        )  # fmt: skip
+        natives[library.name] = library.read_bytes()
     return natives
 
 

@@ -1,6 +1,6 @@
 /* Runs a bundle's calls with TensorFlow Lite for ARM64, for `tools/arm64_check.py`.
  *
- *   answers MODEL.tflite < REQUESTS > ANSWERS
+ *   answers MODEL.tflite [WEIGHT_CACHE] < REQUESTS > ANSWERS
  *
  * The first line is the release. Each request is a line: signature, number of inputs, and for each input its name,
  * number of ids, and ids. Each answer is a line: number of outputs, and for each output its name, number of values, and
@@ -27,6 +27,8 @@ TfLiteInterpreterOptions* TfLiteInterpreterOptionsCreate(void);
 void TfLiteInterpreterOptionsSetNumThreads(TfLiteInterpreterOptions*, int32_t threads);
 void TfLiteInterpreterOptionsAddDelegate(TfLiteInterpreterOptions*, TfLiteDelegate*);
 TfLiteDelegate* TfLiteXNNPackDelegateCreate(const void* options);
+/* The app's helper, weight_cache.c. */
+int64_t Java_org_pocketbert_app_CachingDelegate_create(void*, void*, int64_t path, int32_t threads);
 TfLiteInterpreter* TfLiteInterpreterCreate(const TfLiteModel*, const TfLiteInterpreterOptions*);
 TfLiteSignatureRunner* TfLiteInterpreterGetSignatureRunner(const TfLiteInterpreter*, const char* signature);
 int TfLiteSignatureRunnerAllocateTensors(TfLiteSignatureRunner*);
@@ -49,13 +51,16 @@ const char* TfLiteVersion(void);
   } while (0)
 
 int main(int count, char** arguments) {
-  MUST(count == 2);
+  MUST(count == 2 || count == 3);
   TfLiteModel* model = TfLiteModelCreateFromFile(arguments[1]);
   MUST(model != NULL);
   TfLiteInterpreterOptions* options = TfLiteInterpreterOptionsCreate();
   TfLiteInterpreterOptionsSetNumThreads(options, 1);
   /* NULL selects the defaults, as in the C++ interface. */
-  TfLiteDelegate* xnnpack = TfLiteXNNPackDelegateCreate(NULL);
+  TfLiteDelegate* xnnpack =
+      count == 2
+          ? TfLiteXNNPackDelegateCreate(NULL)
+          : (TfLiteDelegate*)Java_org_pocketbert_app_CachingDelegate_create(NULL, NULL, (int64_t)arguments[2], 1);
   MUST(xnnpack != NULL);
   TfLiteInterpreterOptionsAddDelegate(options, xnnpack);
   TfLiteInterpreter* interpreter = TfLiteInterpreterCreate(model, options);

@@ -250,6 +250,7 @@ class _Session:
             "threads": configuration.threads,
             "delegate": self._plan.delegate,
             "affinity": self._plan.affinity,
+            "weight_cache": "on" if self._plan.weight_cache else "off",
             "repeat": turn[1],
         }
         self._phone.shell("am", "force-stop", phone_app.APPLICATION)

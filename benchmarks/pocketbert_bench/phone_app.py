@@ -93,7 +93,7 @@ def start_command(run: str, bundle: str, options: Mapping[str, str | int]) -> li
     Args:
       run: name of the run, also used for its result file.
       bundle: name of the folder.
-      options: `length`, `threads`, `delegate`, `affinity` and `repeat`.
+      options: `length`, `threads`, `delegate`, `affinity`, `weight_cache` and `repeat`.
     """
     words = ["am", "start", "-W", "-n", BENCHMARK, "--es", "run", run, "--es", "bundle", bundle]
     for name, value in options.items():

@@ -37,6 +37,7 @@ class Plan:
       configurations: those with a `problem` are reported instead of measured.
       delegate: `cpu` or `gpu`.
       affinity: `any`, `big` or `little` cores.
+      weight_cache: whether the phone keeps packed weights in a file.
       repeats: number of processes per configuration.
       seed: seed of the order.
     """
@@ -44,6 +45,7 @@ class Plan:
     configurations: tuple[Configuration, ...]
     delegate: str = "cpu"
     affinity: str = "any"
+    weight_cache: bool = False
     repeats: int = 5
     seed: int = 0
 
@@ -72,15 +74,18 @@ class Plan:
             ],
             "delegate": self.delegate,
             "affinity": self.affinity,
+            "weight_cache": self.weight_cache,
             "repeats": self.repeats,
             "seed": self.seed,
         }
 
 
 def check_delegate(plan: Plan) -> None:
-    """Raises `UserError` if the plan is for a GPU and has bundles of several lengths, which the app rejects."""
+    """Raises `UserError` if the plan is for a GPU and has what the app rejects: several lengths, a weight cache."""
     if plan.delegate != "gpu":
         return
+    if plan.weight_cache:
+        raise UserError("--phone-weight-cache is for the CPU; received it with --delegate=gpu; leave one of them out")
     bundles = dict.fromkeys(each.model_path.parent for each in plan.configurations if not each.problem)
     several = [str(bundle) for bundle in bundles if _lengths(bundle) > 1]
     if several:
@@ -109,7 +114,7 @@ def open_folder(folder: Path, plan: Plan, *, overwrite: bool) -> None:
         if json_reading.read_json(path) != plan.to_json():
             raise UserError(
                 f"a folder holds the results of one plan; {folder} has those of another (bundles, lengths, threads, "
-                "delegate, affinity, repeats or seed differ); choose another --output or pass --overwrite"
+                "delegate, affinity, weight cache, repeats or seed differ); choose another --output or pass --overwrite"
             )
         return
     for each in folder.glob(f"*/{PHONE_FILE}"):
@@ -245,6 +250,7 @@ class Kept:
             round_sizes=tuple(size for each in repeats for size in each.round_sizes),
             peak_memory_bytes=_worst(max, [each.peak_memory_bytes for each in repeats]),
             base_memory_bytes=_worst(max, [each.base_memory_bytes for each in repeats]),
+            resident_memory_bytes=_worst(max, [each.resident_memory_bytes for each in repeats]),
             thermal_end=repeats[-1].thermal_end,
             device=_worst_conditions([each.device for each in repeats if each.device]),
         )

@@ -15,7 +15,7 @@ import pytest
 import apk_artifacts
 import arm64_check
 from arm64_check import Checked, KernelAnswer
-from pocketbert_bench.configurations import Call, Configuration
+from pocketbert_bench.configurations import Call, Configuration, from_bundle
 
 CHECKED = Checked(
     name="mine", recipe="float32", length=9, difference=0.01, tolerance=0.01, instructions=1000, vector_share=0.5
@@ -126,3 +126,24 @@ def test_bundle_with_wrong_outputs_fails(
     # TensorFlow Lite's own kernels, without XNNPACK, need several times as many.
     assert all(0.6 < each["vector_share"] < 0.9 for each in found["bundles"])
     assert not any(line.startswith("dynamic_wi8") for line in printed.err.splitlines())
+
+
+@pytest.mark.arm64
+def test_weight_cache_of_the_app_is_written_once_and_read(built: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, bundle = built
+    cache = tmp_path / "weights.xnnpack"
+    configuration = from_bundle(bundle, None, (1,), label=bundle.name)[0]
+    _, without = arm64_check.ask(folder, configuration.model_path, configuration.calls)
+    _, writing = arm64_check.ask(folder, configuration.model_path, configuration.calls, cache)
+    content = cache.read_bytes()
+    assert len(content) > 500_000
+    cache.chmod(0o444)
+    _, reading = arm64_check.ask(folder, configuration.model_path, configuration.calls, cache)
+    assert cache.read_bytes() == content
+    for answers in (writing, reading):
+        assert [each.values for each in answers] == [each.values for each in without]
+    # Without its weights, the outputs would change.
+    cache.chmod(0o644)
+    cache.write_bytes(content[: len(content) // 4] + bytes(len(content) // 2) + content[3 * len(content) // 4 :])
+    _, damaged = arm64_check.ask(folder, configuration.model_path, configuration.calls, cache)
+    assert [each.values for each in damaged] != [each.values for each in without]

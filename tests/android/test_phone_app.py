@@ -69,7 +69,7 @@ def test_malformed_lines_raise_an_error(changes: dict[str, object]) -> None:
 
 def test_request_keys_and_choices_match_java() -> None:
     text = java("RunRequest.java")
-    options = {"length": 9, "threads": 1, "delegate": "cpu", "affinity": "any", "repeat": 1}
+    options = {"length": 9, "threads": 1, "delegate": "cpu", "affinity": "any", "weight_cache": "off", "repeat": 1}
     words = phone_app.start_command("run", "bundle", options)
     keys = [words[index + 1] for index, word in enumerate(words) if word in ("--es", "--ei")]
     assert f"a key must be one of {', '.join(keys)};" in text

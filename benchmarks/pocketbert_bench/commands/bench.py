@@ -95,6 +95,7 @@ class PhoneOptions:
       apk: with --device: APK to install if the phone has none or another build.
       delegate: with --device: processor to use.
       affinity: with --device: cores to use.
+      phone_weight_cache: with --device: keep packed weights in a file on the phone.
       repeats: with --device: processes per configuration, 1 to 100.
       seed: with --device: seed of the measuring order.
     """
@@ -106,6 +107,7 @@ class PhoneOptions:
     apk: FilePath | None = None
     delegate: Literal["cpu", "gpu"] = "cpu"
     affinity: Literal["any", "big", "little"] = "any"
+    phone_weight_cache: bool = False
     repeats: int = 5
     seed: int = 0
 
@@ -125,7 +127,7 @@ def run(options: Options) -> int:
         raise UserError(f"a bundle must be a folder written by pocketbert export; received {', '.join(missing)}")
     if phone.device:
         return _run_on_phones(own, phone, paths)
-    if given := options.changed("apk", "delegate", "affinity", "repeats", "seed"):
+    if given := options.changed("apk", "delegate", "affinity", "phone_weight_cache", "repeats", "seed"):
         raise UserError(f"{given[0]} is for phones; received it without --device; name a phone or leave it out")
     if own.baselines and not own.model:
         raise UserError("--baselines needs --model, the model directory that the bundles were exported from")
@@ -194,6 +196,7 @@ def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]
         ),
         delegate=phone.delegate,
         affinity=phone.affinity,
+        weight_cache=phone.phone_weight_cache,
         repeats=phone.repeats,
         seed=phone.seed,
     )

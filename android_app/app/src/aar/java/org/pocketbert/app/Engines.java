@@ -3,6 +3,7 @@ package org.pocketbert.app;
 import android.system.Os;
 import android.system.OsConstants;
 import java.nio.ByteBuffer;
+import java.nio.file.Path;
 import java.util.Collections;
 import java.util.EnumSet;
 import java.util.Set;
@@ -39,8 +40,18 @@ final class Engines {
     new CompatibilityList().close();
   }
 
+  /** Whether XNNPACK can keep packed weights in a file: the archive's Java interface has no option for it. */
+  static boolean hasWeightCache() {
+    return false;
+  }
+
+  /** Name and release. */
+  static String runtime() {
+    return "tflite-aar " + TensorFlowLite.runtimeVersion();
+  }
+
   /** Opens a model, as {@link org.pocketbert.device.Device#open}. */
-  static Engine open(ByteBuffer model, String signature, int threads, Delegate delegate) {
+  static Engine open(ByteBuffer model, String signature, int threads, Delegate delegate, Path weightCache) {
     return new ArchiveEngine(new Archive(), model, signature, threads, delegate);
   }
 }

@@ -1,6 +1,7 @@
 package org.pocketbert.app;
 
 import java.nio.ByteBuffer;
+import java.nio.file.Path;
 import java.util.Collections;
 import java.util.Set;
 import org.bytedeco.javacpp.Loader;
@@ -20,8 +21,19 @@ final class Engines {
     Loader.load(tensorflowlite.class);
   }
 
+  /** Whether XNNPACK can keep packed weights in a file. */
+  static boolean hasWeightCache() {
+    return CachingDelegate.isAvailable();
+  }
+
+  /** Name and release. */
+  static String runtime() {
+    return "tflite " + tensorflowlite.TfLiteVersion().getString();
+  }
+
   /** Opens a model, as {@link org.pocketbert.device.Device#open}. */
-  static Engine open(ByteBuffer model, String signature, int threads, Delegate delegate) {
-    return new TfLiteEngine(model, signature, threads);
+  static Engine open(ByteBuffer model, String signature, int threads, Delegate delegate, Path weightCache) {
+    CachingDelegate xnnpack = weightCache == null ? null : CachingDelegate.open(threads, weightCache);
+    return new TfLiteEngine(model, signature, threads, xnnpack);
   }
 }

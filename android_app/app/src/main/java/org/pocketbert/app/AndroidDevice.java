@@ -5,6 +5,7 @@ import android.os.BatteryManager;
 import android.os.Build;
 import android.os.PowerManager;
 import java.nio.ByteBuffer;
+import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Set;
@@ -23,6 +24,7 @@ final class AndroidDevice implements Device {
   private final PowerManager power;
   private final BatteryManager battery;
   private final String version;
+  private final Path caches;
   private volatile boolean isInFront;
   private volatile boolean wasInFront;
   private volatile String interruption;
@@ -31,6 +33,8 @@ final class AndroidDevice implements Device {
     power = (PowerManager) context.getSystemService(Context.POWER_SERVICE);
     battery = (BatteryManager) context.getSystemService(Context.BATTERY_SERVICE);
     this.version = version;
+    // Android clears this folder when the app is updated.
+    caches = context.getCodeCacheDir().toPath().resolve("weight_caches");
   }
 
   /** Records whether the measuring screen is in front. */
@@ -111,8 +115,18 @@ final class AndroidDevice implements Device {
   }
 
   @Override
-  public Engine open(ByteBuffer model, String signature, int threads, Delegate delegate) {
-    return Engines.open(model, signature, threads, delegate);
+  public Path weightCaches() {
+    return Engines.hasWeightCache() ? caches : null;
+  }
+
+  @Override
+  public String runtime() {
+    return Engines.runtime();
+  }
+
+  @Override
+  public Engine open(ByteBuffer model, String signature, int threads, Delegate delegate, Path weightCache) {
+    return Engines.open(model, signature, threads, delegate, weightCache);
   }
 
   @Override

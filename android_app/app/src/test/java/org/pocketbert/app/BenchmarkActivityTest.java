@@ -117,6 +117,7 @@ public class BenchmarkActivityTest {
     assertRefused(intent("r").putExtra("surplus", 1), "received surplus");
     assertRefused(intent("r").putExtra("delegate", "gpu"), "delegate must be cpu in this build of the app");
     assertRefused(intent("r").putExtra("affinity", "big"), "affinity must be any");
+    assertRefused(intent("r").putExtra("weight_cache", "on"), "weight_cache must be off in this build of the app");
     assertRefused(intent("r").putExtra("length", 16), "a length must be one of [9, 17]; received 16");
     assertRefused(intent("r").putExtra("bundle", "huge"), "on this phone (tiny); received huge");
     assertRefused(new Intent(RuntimeEnvironment.getApplication(), BenchmarkActivity.class), "run must be");

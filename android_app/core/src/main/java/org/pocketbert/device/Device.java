@@ -1,6 +1,7 @@
 package org.pocketbert.device;
 
 import java.nio.ByteBuffer;
+import java.nio.file.Path;
 import java.util.Set;
 import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Engine;
@@ -19,8 +20,18 @@ public interface Device {
   /** Returns where the runtime in this build of the app can run a network. */
   Set<Delegate> delegates();
 
-  /** Opens a model, as {@link org.pocketbert.benchmark.Platform#open}, to run on one of {@link #delegates}. */
-  Engine open(ByteBuffer model, String signature, int threads, Delegate delegate);
+  /** Returns the folder of weight caches; null if the runtime in this build of the app has none. */
+  Path weightCaches();
+
+  /** Returns name and release of the runtime. */
+  String runtime();
+
+  /**
+   * Opens a model, as {@link org.pocketbert.benchmark.Platform#open}, to run on one of {@link #delegates}.
+   *
+   * @param weightCache a verified weight cache, or a path at which the runtime writes one; null for none
+   */
+  Engine open(ByteBuffer model, String signature, int threads, Delegate delegate, Path weightCache);
 
   /** Android's thermal status, from 0 (none) to 6 (shutdown), or {@link #UNKNOWN}. */
   int thermalStatus();

@@ -1,6 +1,8 @@
 package org.pocketbert.device;
 
+import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -12,9 +14,11 @@ import org.pocketbert.benchmark.Platform;
 import org.pocketbert.benchmark.Schedule;
 import org.pocketbert.benchmark.Stage;
 import org.pocketbert.bundle.Bundle;
+import org.pocketbert.bundle.Golden;
 import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.EngineException;
+import org.pocketbert.engine.WeightCache;
 
 /**
  * Measures one configuration on a phone: cools down, then runs {@link Benchmark}. The run fails with a reason if the
@@ -32,6 +36,7 @@ public final class DeviceRun implements Platform {
   private final Device device;
   private final Delegate delegate;
   private final Watcher watcher;
+  private WeightCache cache;
   private long lastLook;
   private Stage lastStage;
 
@@ -53,17 +58,19 @@ public final class DeviceRun implements Platform {
    * @param baseMemoryBytes see {@link Benchmark#measure}
    * @return a measurement for a result file, with its {@code device}; a disturbed one has the status {@code failed}
    * @throws UserError if the request cannot be met: the bundle lacks the length, or has several for the GPU; this build
-   *     has no GPU; or the phone does not support the affinity
+   *     has no GPU or no weight cache; or the phone does not support the affinity
    */
   public static Map<String, Object> measure(
       Device device, Schedule schedule, RunRequest request, Bundle bundle, Long baseMemoryBytes, Watcher watcher) {
     Configuration configuration =
         new Configuration(bundle.name(), bundle, request.length, request.threads, request.delegate);
     checkDelegate(device, request.delegate, bundle);
+    checkCache(device, request);
     if (request.affinity != RunRequest.Affinity.ANY) {
       device.restrict(request.affinity);
     }
-    return new DeviceRun(device, request.delegate, watcher).run(schedule, configuration, request, baseMemoryBytes);
+    DeviceRun run = new DeviceRun(device, request.delegate, watcher);
+    return run.run(schedule, configuration, request, bundle, baseMemoryBytes);
   }
 
   private static void checkDelegate(Device device, Delegate delegate, Bundle bundle) {
@@ -79,17 +86,67 @@ public final class DeviceRun implements Platform {
     }
   }
 
+  private static void checkCache(Device device, RunRequest request) {
+    if (request.weightCache && device.weightCaches() == null) {
+      throw new UserError(
+          "weight_cache must be off in this build of the app; received on; install the APK from make android");
+    }
+    if (request.weightCache && request.delegate != Delegate.CPU) {
+      throw new UserError("weight_cache must be off for delegate " + request.delegate.word() + "; received on");
+    }
+  }
+
   private Map<String, Object> run(
-      Schedule schedule, Configuration configuration, RunRequest request, Long baseMemoryBytes) {
+      Schedule schedule, Configuration configuration, RunRequest request, Bundle bundle, Long baseMemoryBytes) {
     Map<String, Object> result;
     try {
       coolDown();
+      cache = request.weightCache ? prepareCache(request, bundle) : null;
       result = Benchmark.measure(this, schedule, configuration, baseMemoryBytes);
+      putCache(result);
     } catch (EngineException error) {
       result = Benchmark.failed(configuration, error.getMessage());
     }
     result.put("device", conditions(request));
     return result;
+  }
+
+  private WeightCache prepareCache(RunRequest request, Bundle bundle) {
+    try {
+      return WeightCache.prepare(
+          device.weightCaches(),
+          bundle.modelSha256(),
+          device.runtime(),
+          made -> {
+            // One signature is enough: XNNPACK packs the weights of all.
+            Golden golden = bundle.goldens(request.length).get(0);
+            String signature = bundle.signature(request.length);
+            try (Engine engine = device.open(bundle.model(), signature, request.threads, delegate, made)) {
+              engine.run(golden.inputs);
+            }
+          });
+    } catch (InterruptedException error) {
+      throw new IllegalStateException("the measuring thread must not be interrupted", error);
+    } catch (UserError error) {
+      throw new EngineException(error.getMessage());
+    }
+  }
+
+  /** Adds the cache's size. If this process built the cache, its memory is not that of a user's app: leave it out. */
+  private void putCache(Map<String, Object> result) {
+    if (cache == null) {
+      return;
+    }
+    try {
+      result.put("weight_cache_bytes", Files.size(cache.path));
+    } catch (IOException error) {
+      throw new EngineException("the weight cache must stay in place; received " + error.getMessage());
+    }
+    if (cache.isNew()) {
+      for (String key : new String[] {"base_memory_bytes", "resident_memory_bytes", "peak_memory_bytes"}) {
+        result.put(key, null);
+      }
+    }
   }
 
   private void coolDown() {
@@ -149,7 +206,7 @@ public final class DeviceRun implements Platform {
 
   @Override
   public Engine open(ByteBuffer model, String signature, int threads) {
-    return device.open(model, signature, threads, delegate);
+    return device.open(model, signature, threads, delegate, cache == null ? null : cache.path);
   }
 
   @Override

@@ -54,18 +54,29 @@ public final class RunRequest {
   /** Processors. */
   public final Affinity affinity;
 
+  /** Whether the runtime keeps packed weights in a file. */
+  public final boolean weightCache;
+
   /** Number of the repetition, from 1. */
   public final int repeat;
 
   /** Creates a request from valid values. */
   public RunRequest(
-      String run, String bundle, int length, int threads, Delegate delegate, Affinity affinity, int repeat) {
+      String run,
+      String bundle,
+      int length,
+      int threads,
+      Delegate delegate,
+      Affinity affinity,
+      boolean weightCache,
+      int repeat) {
     this.run = run;
     this.bundle = bundle;
     this.length = length;
     this.threads = threads;
     this.delegate = delegate;
     this.affinity = affinity;
+    this.weightCache = weightCache;
     this.repeat = repeat;
   }
 
@@ -74,7 +85,7 @@ public final class RunRequest {
    *
    * @param given {@code run}, {@code bundle}: names; {@code length}, {@code threads}: Integers; optional: {@code
    *     delegate}: {@code cpu} or {@code gpu}; {@code affinity}: {@code any}, {@code big} or {@code little}; {@code
-   *     repeat}: an Integer, 1
+   *     weight_cache}: {@code off} or {@code on}; {@code repeat}: an Integer, 1
    * @throws UserError lists all problems, including unknown keys
    */
   public static RunRequest parse(Map<String, ?> given) {
@@ -86,10 +97,12 @@ public final class RunRequest {
     int threads = number(left, "threads", MOST_THREADS, null, problems);
     String delegate = word(left, "delegate", Arrays.asList("cpu", "gpu"), problems);
     String affinity = word(left, "affinity", Arrays.asList("any", "big", "little"), problems);
+    String weightCache = word(left, "weight_cache", Arrays.asList("off", "on"), problems);
     int repeat = number(left, "repeat", MOST_REPEATS, 1, problems);
     for (String key : new TreeSet<>(left.keySet())) {
       problems.add(
-          "a key must be one of run, bundle, length, threads, delegate, affinity, repeat; received " + shown(key));
+          "a key must be one of run, bundle, length, threads, delegate, affinity, weight_cache, repeat; received "
+              + shown(key));
     }
     UserError.throwIfAny(problems, "the request");
     return new RunRequest(
@@ -99,6 +112,7 @@ public final class RunRequest {
         threads,
         Delegate.valueOf(delegate.toUpperCase(Locale.ROOT)),
         Affinity.valueOf(affinity.toUpperCase(Locale.ROOT)),
+        weightCache.equals("on"),
         repeat);
   }
 

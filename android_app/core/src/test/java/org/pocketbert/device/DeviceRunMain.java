@@ -36,7 +36,7 @@ final class DeviceRunMain {
   }
 
   private static Map<String, Object> measure(FakeDevice device, Bundle bundle, Delegate delegate) {
-    RunRequest request = new RunRequest("run", "bundle", 7, 3, delegate, RunRequest.Affinity.BIG, 2);
+    RunRequest request = new RunRequest("run", "bundle", 7, 3, delegate, RunRequest.Affinity.BIG, false, 2);
     return DeviceRun.measure(device, Schedule.FULL, request, bundle, null, (state, done, of) -> {});
   }
 }

@@ -1,10 +1,15 @@
 package org.pocketbert.device;
 
+import static org.junit.Assert.assertArrayEquals;
 import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertNotEquals;
+import static org.junit.Assert.assertNull;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
 import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.EnumSet;
@@ -34,7 +39,11 @@ public class DeviceRunTest {
   }
 
   private static RunRequest request(RunRequest.Affinity affinity) {
-    return new RunRequest("run", "bundle", 7, 3, Delegate.CPU, affinity, 2);
+    return new RunRequest("run", "bundle", 7, 3, Delegate.CPU, affinity, false, 2);
+  }
+
+  private static RunRequest cached(Delegate delegate) {
+    return new RunRequest("run", "bundle", 7, 3, delegate, RunRequest.Affinity.ANY, true, 1);
   }
 
   private Map<String, Object> measure(FakeDevice device) throws IOException {
@@ -47,6 +56,63 @@ public class DeviceRunTest {
     assertTrue((String) result.get("error"), ((String) result.get("error")).contains(sentence));
     assertEquals(0, ((double[]) result.get("latency_us")).length);
     assertEquals(77, ((Map<?, ?>) result.get("device")).get("battery_percent"));
+  }
+
+  @Test
+  public void weightCacheIsBuiltOnceAndOpened() throws IOException {
+    FakeDevice device = new FakeDevice();
+    device.caches = temporary.getRoot().toPath().resolve("caches");
+    Map<String, Object> first = measure(device, cached(Delegate.CPU));
+    assertEquals("ok", first.get("status"));
+    assertEquals(3L, first.get("weight_cache_bytes"));
+    // The process that packs the weights tells nothing about the memory of an app with a cache.
+    assertNull(first.get("base_memory_bytes"));
+    assertNull(first.get("resident_memory_bytes"));
+    assertEquals(2, device.openedCaches.size());
+    Path cache = device.openedCaches.get(1);
+    assertNotEquals(cache, device.openedCaches.get(0));
+    assertTrue(Files.isRegularFile(cache));
+    Map<String, Object> second = measure(device, cached(Delegate.CPU));
+    assertEquals(12_345L, second.get("base_memory_bytes"));
+    assertEquals(3L, second.get("weight_cache_bytes"));
+    assertEquals(Arrays.asList(cache), device.openedCaches.subList(2, device.openedCaches.size()));
+    assertNull(measure(device).get("weight_cache_bytes"));
+    assertNull(device.openedCaches.get(3));
+  }
+
+  @Test
+  public void aChangedWeightCacheIsNotOpened() throws IOException {
+    FakeDevice device = new FakeDevice();
+    device.caches = temporary.getRoot().toPath().resolve("caches");
+    measure(device, cached(Delegate.CPU));
+    Path cache = device.openedCaches.get(1);
+    Files.write(cache, new byte[] {1, 2, 4});
+    measure(device, cached(Delegate.CPU));
+    assertNotEquals(cache, device.openedCaches.get(2));
+    assertEquals(cache, device.openedCaches.get(3));
+    assertArrayEquals(new byte[] {1, 2, 3}, Files.readAllBytes(cache));
+  }
+
+  @Test
+  public void weightCacheThatCannotBeWrittenFailsTheRun() throws IOException {
+    FakeDevice device =
+        new FakeDevice() {
+          @Override
+          void write(Path cache) {
+            // As on a full disk.
+          }
+        };
+    device.caches = temporary.getRoot().toPath().resolve("caches");
+    Map<String, Object> result = measure(device, cached(Delegate.CPU));
+    assertEquals("failed", result.get("status"));
+    assertTrue((String) result.get("error"), ((String) result.get("error")).contains("must write a weight cache"));
+    assertEquals(0, device.calls - 1);
+  }
+
+  @Test
+  public void weightCacheNeedsABuildWithIt() throws IOException {
+    UserError error = assertThrows(UserError.class, () -> measure(new FakeDevice(), cached(Delegate.CPU)));
+    assertTrue(error.getMessage(), error.getMessage().contains("weight_cache must be off in this build of the app"));
   }
 
   @Test
@@ -193,7 +259,7 @@ public class DeviceRunTest {
     UserError error =
         assertThrows(UserError.class, () -> measure(new FakeDevice(), request(RunRequest.Affinity.LITTLE)));
     assertEquals("no such processors", error.getMessage());
-    RunRequest other = new RunRequest("run", "bundle", 8, 3, Delegate.CPU, RunRequest.Affinity.ANY, 1);
+    RunRequest other = new RunRequest("run", "bundle", 8, 3, Delegate.CPU, RunRequest.Affinity.ANY, false, 1);
     assertThrows(UserError.class, () -> measure(new FakeDevice(), other));
   }
 
@@ -201,7 +267,7 @@ public class DeviceRunTest {
   private Map<String, Object> onGpu(FakeDevice device) throws IOException {
     BundleFolder folder = new BundleFolder(temporary.getRoot().toPath().resolve("bundle"));
     folder.keepOneLength();
-    RunRequest request = new RunRequest("run", "bundle", 7, 3, Delegate.GPU, RunRequest.Affinity.ANY, 1);
+    RunRequest request = new RunRequest("run", "bundle", 7, 3, Delegate.GPU, RunRequest.Affinity.ANY, false, 1);
     return DeviceRun.measure(
         device, Schedule.FULL, request, Bundle.open(folder.path), null, (state, done, of) -> seen.add(state.name()));
   }
@@ -245,7 +311,7 @@ public class DeviceRunTest {
 
   @Test
   public void gpuNeedsOneLength() {
-    RunRequest request = new RunRequest("run", "bundle", 7, 3, Delegate.GPU, RunRequest.Affinity.ANY, 1);
+    RunRequest request = new RunRequest("run", "bundle", 7, 3, Delegate.GPU, RunRequest.Affinity.ANY, false, 1);
     UserError error = assertThrows(UserError.class, () -> measure(new FakeDevice(), request));
     assertTrue(error.getMessage(), error.getMessage().contains("must have one length"));
     assertTrue(error.getMessage(), error.getMessage().contains("bundle has [4, 7]; export it with one of --lengths"));

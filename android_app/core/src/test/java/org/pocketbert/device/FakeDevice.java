@@ -1,14 +1,20 @@
 package org.pocketbert.device;
 
+import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.EnumSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.pocketbert.UserError;
 import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Delegation;
 import org.pocketbert.engine.Engine;
+import org.pocketbert.engine.EngineException;
 
 /** A fake phone. Its network takes 30 ms per call by default and gives the outputs of {@code BundleFolder}. */
 class FakeDevice implements Device, Engine {
@@ -16,6 +22,8 @@ class FakeDevice implements Device, Engine {
   int calls;
   Set<Delegate> delegates = EnumSet.allOf(Delegate.class);
   Delegate opened;
+  Path caches;
+  final List<Path> openedCaches = new ArrayList<>();
   Delegation delegation;
   int thermalStatus;
   boolean powerSave;
@@ -49,8 +57,31 @@ class FakeDevice implements Device, Engine {
   }
 
   @Override
-  public Engine open(ByteBuffer model, String signature, int threads, Delegate delegate) {
+  public Path weightCaches() {
+    return caches;
+  }
+
+  @Override
+  public String runtime() {
+    return "tflite 1.2.3";
+  }
+
+  /** Writes what XNNPACK would write at a new path; tests override it. */
+  void write(Path cache) throws IOException {
+    Files.write(cache, new byte[] {1, 2, 3});
+  }
+
+  @Override
+  public Engine open(ByteBuffer model, String signature, int threads, Delegate delegate, Path weightCache) {
     opened = delegate;
+    openedCaches.add(weightCache);
+    try {
+      if (weightCache != null && !Files.exists(weightCache)) {
+        write(weightCache);
+      }
+    } catch (IOException error) {
+      throw new EngineException("no space: " + error);
+    }
     return this;
   }
 

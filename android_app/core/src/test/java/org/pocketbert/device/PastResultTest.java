@@ -48,7 +48,7 @@ public class PastResultTest {
   private Map<String, Object> measurement(int length, FakeDevice device, RunRequest.Affinity affinity)
       throws IOException {
     Bundle bundle = Bundle.open(new BundleFolder(temporary.getRoot().toPath().resolve("bundle")).path);
-    RunRequest request = new RunRequest("run", "bundle", length, 3, Delegate.CPU, affinity, 1);
+    RunRequest request = new RunRequest("run", "bundle", length, 3, Delegate.CPU, affinity, false, 1);
     return DeviceRun.measure(device, Schedule.FULL, request, bundle, null, (state, done, of) -> {});
   }
 

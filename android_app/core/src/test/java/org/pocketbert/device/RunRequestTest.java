@@ -1,6 +1,7 @@
 package org.pocketbert.device;
 
 import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
@@ -26,10 +27,12 @@ public class RunRequestTest {
     assertEquals(4, plain.threads);
     assertEquals(Delegate.CPU, plain.delegate);
     assertEquals(RunRequest.Affinity.ANY, plain.affinity);
+    assertFalse(plain.weightCache);
     assertEquals(1, plain.repeat);
-    RunRequest full = RunRequest.parse(good("delegate", "gpu", "affinity", "little", "repeat", 100));
+    RunRequest full = RunRequest.parse(good("delegate", "gpu", "affinity", "little", "weight_cache", "on", "repeat", 100));
     assertEquals(Delegate.GPU, full.delegate);
     assertEquals("little", full.affinity.word());
+    assertTrue(full.weightCache);
     assertEquals(100, full.repeat);
   }
 
@@ -40,7 +43,7 @@ public class RunRequestTest {
       {"run", new String(new char[65]).replace('\0', 'a')}, {"bundle", "-rf"}, {"bundle", null}, {"bundle", "a\n"},
       {"length", 0}, {"length", 65537}, {"length", "128"}, {"length", 128L}, {"length", null}, {"threads", 0},
       {"threads", 17}, {"threads", 1.0}, {"delegate", "npu"}, {"delegate", "CPU"}, {"delegate", null},
-      {"affinity", "BIG"}, {"affinity", 1}, {"repeat", 0}, {"repeat", 101}, {"repeat", null}, {"faster", true},
+      {"affinity", "BIG"}, {"affinity", 1}, {"weight_cache", true}, {"repeat", 0}, {"repeat", 101}, {"repeat", null}, {"faster", true},
     };
     for (Object[] pair : wrong) {
       UserError error = assertThrows(pair[0] + " " + pair[1], UserError.class, () -> RunRequest.parse(good(pair)));
@@ -55,7 +58,7 @@ public class RunRequestTest {
     for (String part :
         new String[] {
           "the request: run must be 1 to 64", "threads must be a whole number from 1 to 16; received 99",
-          "delegate must be one of cpu, gpu; received npu", "affinity, repeat; received nice",
+          "delegate must be one of cpu, gpu; received npu", "affinity, weight_cache, repeat; received nice",
         }) {
       assertTrue(message, message.contains(part));
     }

@@ -9,6 +9,7 @@ import org.bytedeco.javacpp.Loader;
 import org.bytedeco.tensorflowlite.TfLiteDelegate;
 import org.bytedeco.tensorflowlite.global.tensorflowlite;
 import org.pocketbert.engine.EngineException;
+import org.pocketbert.engine.WeightCache;
 
 /**
  * XNNPACK with a weight cache: a file with packed weights, mapped into memory instead of packing again.
@@ -64,6 +65,9 @@ final class CachingDelegate extends TfLiteDelegate {
       setStringEncoding(System.getProperty("sun.jnu.encoding"));
     }
   }
+
+  /** Name and release of the runtime, for {@link WeightCache}. */
+  static final String RUNTIME = "tflite " + tensorflowlite.TfLiteVersion().getString();
 
   private final Pointer created;
   // The path's memory must live as long as the delegate.

@@ -19,6 +19,7 @@ import org.pocketbert.benchmark.Configuration;
 import org.pocketbert.benchmark.ResultFile;
 import org.pocketbert.benchmark.Statistics;
 import org.pocketbert.bundle.Bundle;
+import org.pocketbert.engine.WeightCache;
 import org.pocketbert.json.Json;
 
 /**
@@ -133,7 +134,8 @@ public final class Main {
       String path = job.arguments.get(BUNDLE_ARGUMENT);
       if (folder != null && !prepared.containsKey(path)) {
         String model = Bundle.open(Path.of(path)).modelSha256();
-        prepared.put(path, WeightCache.prepare(folder, model, made -> write(path, made)));
+        WeightCache cache = WeightCache.prepare(folder, model, CachingDelegate.RUNTIME, made -> write(path, made));
+        prepared.put(path, cache.path);
       }
       caches.put(job.configuration, prepared.get(path));
     }

@@ -17,10 +17,12 @@ import org.junit.Rule;
 import org.junit.Test;
 import org.junit.rules.TemporaryFolder;
 import org.pocketbert.UserError;
+import org.pocketbert.engine.WeightCache;
 
 /** Tests with a stand-in for XNNPACK; tests/android/test_java_weight_cache.py runs the real one. */
 public class WeightCacheTest {
   private static final String MODEL = "a".repeat(64);
+  private static final String RUNTIME = "tflite 1.2.3";
   private static final byte[] CONTENT = {1, 2, 3, 4, 5, 6};
 
   @Rule public final TemporaryFolder temporary = new TemporaryFolder();
@@ -28,14 +30,19 @@ public class WeightCacheTest {
   private int built;
 
   private Path prepare(String model) throws InterruptedException {
-    return WeightCache.prepare(
-        folder(),
-        model,
-        made -> {
-          built++;
-          assertTrue(!Files.exists(made));
-          Files.write(made, CONTENT);
-        });
+    int before = built;
+    WeightCache cache =
+        WeightCache.prepare(
+            folder(),
+            model,
+            RUNTIME,
+            made -> {
+              built++;
+              assertTrue(!Files.exists(made));
+              Files.write(made, CONTENT);
+            });
+    assertEquals(built > before, cache.isNew());
+    return cache.path;
   }
 
   private Path folder() {
@@ -56,8 +63,9 @@ public class WeightCacheTest {
     assertArrayEquals(CONTENT, Files.readAllBytes(cache));
     assertNotEquals(cache, prepare("b".repeat(64)));
     assertEquals(2, built);
+    WeightCache.prepare(folder(), MODEL, "tflite 1.2.4", made -> Files.write(made, CONTENT));
     // A cache and its record for each model, and nothing else.
-    assertEquals(4, files().size());
+    assertEquals(6, files().size());
   }
 
   private interface Damage {
@@ -88,8 +96,8 @@ public class WeightCacheTest {
 
   @Test
   public void anotherModelsCacheIsBuiltAgain() throws Exception {
-    Path other =
-        WeightCache.prepare(folder(), "b".repeat(64), made -> Files.write(made, new byte[] {9, 9, 9, 9, 9, 9}));
+    byte[] content = {9, 9, 9, 9, 9, 9};
+    Path other = WeightCache.prepare(folder(), "b".repeat(64), RUNTIME, made -> Files.write(made, content)).path;
     String otherRecord = other.toString().replace(".xnnpack", ".json");
     assertBuiltAgain((cache, record) -> Files.write(cache, Files.readAllBytes(other)));
     // With its record, so that the digest matches.
@@ -115,11 +123,11 @@ public class WeightCacheTest {
   @Test
   public void aBuilderThatWritesNothingIsAnError() throws Exception {
     String message =
-        assertThrows(UserError.class, () -> WeightCache.prepare(folder(), MODEL, made -> {})).getMessage();
+        assertThrows(UserError.class, () -> WeightCache.prepare(folder(), MODEL, RUNTIME, made -> {})).getMessage();
     assertTrue(message, message.contains("must write a weight cache"));
     assertEquals(List.of(), files());
     Path file = temporary.newFile().toPath();
-    message = assertThrows(UserError.class, () -> WeightCache.prepare(file, MODEL, made -> {})).getMessage();
+    message = assertThrows(UserError.class, () -> WeightCache.prepare(file, MODEL, RUNTIME, made -> {})).getMessage();
     assertTrue(message, message.startsWith("a weight cache needs a folder that you can write to; received " + file));
   }
 }

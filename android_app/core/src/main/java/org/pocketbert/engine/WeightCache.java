@@ -1,6 +1,4 @@
-package org.pocketbert.host;
-
-import static org.bytedeco.tensorflowlite.global.tensorflowlite.TfLiteVersion;
+package org.pocketbert.engine;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -9,7 +7,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
-import java.util.HexFormat;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -19,32 +17,37 @@ import org.pocketbert.json.Json;
 import org.pocketbert.json.JsonError;
 
 /**
- * Weight caches in a folder, as in {@code pocketbert_bench.weight_cache}.
+ * A file with a model's weights in XNNPACK's layout, as in {@code pocketbert_bench.weight_cache}.
  *
  * <p>XNNPACK checks a cache's structure, not its content: changed bytes give wrong outputs, and another model's cache can
  * end the process. Therefore a record beside the cache has its SHA-256 and its model, runtime and processor. A cache is
  * opened only if all of them match.
  */
-final class WeightCache {
-  /** Opens the model with a cache at a path without a file. */
-  interface Builder {
+public final class WeightCache {
+  /** Writes a cache. */
+  public interface Builder {
+    /** Opens the model with a cache at a path without a file. */
     void build(Path cache) throws IOException, InterruptedException;
   }
 
   private static final int KEY_DIGITS = 32;
   // The same as in pocketbert_bench.machine.
   private static final List<String> FEATURES =
-      List.of("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU implementer", "CPU part");
+      Arrays.asList(
+          "vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU implementer", "CPU part");
+
+  /** The verified file. */
+  public final Path path;
 
   private final Path folder;
-  private final Path cache;
   private final Path record;
   private final Map<String, Object> dependsOn = new LinkedHashMap<>();
+  private boolean isNew;
 
-  private WeightCache(Path folder, String modelSha256) {
+  private WeightCache(Path folder, String modelSha256, String runtime) {
     this.folder = folder;
     dependsOn.put("model_sha256", modelSha256);
-    dependsOn.put("runtime", "tflite " + TfLiteVersion().getString());
+    dependsOn.put("runtime", runtime);
     // XNNPACK packs weights for the processor's model and instruction sets.
     StringBuilder features = new StringBuilder();
     for (String name : FEATURES) {
@@ -54,19 +57,23 @@ final class WeightCache {
     dependsOn.put("cpu", processor + " " + System.getProperty("os.arch"));
     dependsOn.put("cpu_sha256", sha256(features.toString().getBytes(StandardCharsets.UTF_8)));
     String key = sha256(Json.write(dependsOn).getBytes(StandardCharsets.US_ASCII)).substring(0, KEY_DIGITS);
-    cache = folder.resolve(key + ".xnnpack");
+    path = folder.resolve(key + ".xnnpack");
     record = folder.resolve(key + ".json");
   }
 
   /**
-   * Returns the verified weight cache of a model, and builds it if the folder has none. A cache that does not match its
-   * record is built again, with a message.
+   * Verifies the cache of a model, and builds it if the folder has none. A cache that does not match its record is built
+   * again, with a message.
    *
    * @param folder created if missing
+   * @param modelSha256 SHA-256 of the model file
+   * @param runtime name and release of the runtime
+   * @param builder called if there is no valid cache
    * @throws UserError if nothing can be written to the folder, or the runtime wrote no cache
    */
-  static Path prepare(Path folder, String modelSha256, Builder builder) throws InterruptedException {
-    WeightCache own = new WeightCache(folder, modelSha256);
+  public static WeightCache prepare(Path folder, String modelSha256, String runtime, Builder builder)
+      throws InterruptedException {
+    WeightCache own = new WeightCache(folder, modelSha256, runtime);
     try {
       Files.createDirectories(folder);
       Files.delete(Files.createTempFile(folder, "writable", ""));
@@ -77,20 +84,26 @@ final class WeightCache {
     try {
       String problem = own.problem();
       if (problem != null) {
-        if (Files.exists(own.cache) || Files.exists(own.record)) {
-          System.err.println("weight cache " + own.cache + ": " + problem + "; it is built again");
+        if (Files.exists(own.path) || Files.exists(own.record)) {
+          System.err.println("weight cache " + own.path + ": " + problem + "; it is built again");
         }
         own.build(builder);
+        own.isNew = true;
       }
-      return own.cache;
+      return own;
     } catch (IOException error) {
       throw new UserError("a weight cache needs room in its folder; " + folder + ": " + error + "; choose another folder");
     }
   }
 
+  /** Whether this process built it. Its memory then contains leftovers of the packing. */
+  public boolean isNew() {
+    return isNew;
+  }
+
   private void build(Builder builder) throws IOException, InterruptedException {
     Path aside = Files.createTempDirectory(folder, "new");
-    Path made = aside.resolve(cache.getFileName());
+    Path made = aside.resolve(path.getFileName());
     try {
       builder.build(made);
       if (!Files.isRegularFile(made)) {
@@ -102,9 +115,9 @@ final class WeightCache {
       written.put("sha256", sha256(content));
       written.put("size_bytes", content.length);
       Path madeRecord = aside.resolve(record.getFileName());
-      Files.writeString(madeRecord, Json.write(written) + "\n");
+      Files.write(madeRecord, (Json.write(written) + "\n").getBytes(StandardCharsets.US_ASCII));
       // Between the two moves the record does not match, so a process that ends there leaves a cache to be rebuilt.
-      Files.move(made, cache, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+      Files.move(made, path, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
       Files.move(madeRecord, record, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
     } finally {
       Files.deleteIfExists(made);
@@ -115,28 +128,32 @@ final class WeightCache {
 
   /** Returns a reason if the cache cannot be used, otherwise null. */
   private String problem() throws IOException {
-    if (!Files.isRegularFile(cache) || !Files.isRegularFile(record)) {
+    if (!Files.isRegularFile(path) || !Files.isRegularFile(record)) {
       return "the cache or its record is missing";
     }
     Object content;
     try {
-      content = Json.parse(Files.readString(record, StandardCharsets.ISO_8859_1));
+      content = Json.parse(new String(Files.readAllBytes(record), StandardCharsets.ISO_8859_1));
     } catch (JsonError error) {
       return "its record cannot be read";
     }
     if (!(content instanceof Map) || !((Map<?, ?>) content).entrySet().containsAll(dependsOn.entrySet())) {
       return "its record names another model, runtime or processor";
     }
-    return sha256(Files.readAllBytes(cache)).equals(((Map<?, ?>) content).get("sha256"))
+    return sha256(Files.readAllBytes(path)).equals(((Map<?, ?>) content).get("sha256"))
         ? null
         : "its content is not what TensorFlow Lite wrote";
   }
 
   private static String sha256(byte[] content) {
     try {
-      return HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(content));
+      StringBuilder text = new StringBuilder();
+      for (byte value : MessageDigest.getInstance("SHA-256").digest(content)) {
+        text.append(Character.forDigit(value >> 4 & 15, 16)).append(Character.forDigit(value & 15, 16));
+      }
+      return text.toString();
     } catch (NoSuchAlgorithmException error) {
-      throw new IllegalStateException(error);
+      throw new IllegalStateException("every Java and every Android has SHA-256", error);
     }
   }
 }
