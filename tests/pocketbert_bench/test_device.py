@@ -127,6 +127,27 @@ def test_result_without_gpu_is_rejected(connect: Any, bench: Any, tmp_path: Path
     assert not list((tmp_path / "out").glob("pixel_4_*.json"))
 
 
+def test_weight_cache_is_requested(connect: Any, bench: Any, tmp_path: Path) -> None:
+    def written(phone: Any, extras: dict[str, str]) -> Any:
+        # The app reports no memory for the run that packs the weights.
+        known = {"base_memory_bytes": 30_000_000, "resident_memory_bytes": 41_000_000}
+        memory = dict.fromkeys(known) if extras["repeat"] == "1" else known
+        return result(phone, extras, weight_cache_bytes=1_234, **memory)
+
+    phone = FakePhone(SERIAL, ending(written))
+    connect(phone)
+    assert bench("--phone-weight-cache", "--lengths=9")[0] == 0
+    assert [each["weight_cache"] for each in phone.starts] == ["on"] * 3
+    found = joined(tmp_path)[9]
+    assert (found.weight_cache_bytes, found.base_memory_bytes, found.resident_memory_bytes) == (
+        1_234,
+        30_000_000,
+        41_000_000,
+    )
+    code, _, err = bench("--phone-weight-cache", "--delegate=gpu", "--output=other", bundle=one_length(tmp_path))
+    assert code == 2 and "--phone-weight-cache is for the CPU" in err
+
+
 def test_gpu_requires_bundles_with_one_length(connect: Any, bench: Any) -> None:
     phone = FakePhone(SERIAL, good)
     connect(phone)
