@@ -15,8 +15,8 @@ from studies import __main__ as program
 from studies import runner, tables
 
 EXPERIMENTS = (
-    "hsk/accuracy", "minilmv2/accuracy", "mobilebert/accuracy", "tasks/accuracy", "tasks/qat", "tinybert/accuracy",
-    "trimming/accuracy",
+    "efficientbert/accuracy", "hsk/accuracy", "minilmv2/accuracy", "mobilebert/accuracy", "tasks/accuracy", "tasks/qat",
+    "tinybert/accuracy", "trimming/accuracy",
 )  # fmt: skip
 
 
