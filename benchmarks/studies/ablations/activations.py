@@ -72,7 +72,7 @@ def run(quick: bool) -> dict[str, Any]:
                 for name in files
             ]
     protocol = f"one thread; medians of the shortest of {CALLS} calls in {ROUNDS} rounds"
-    notes.append(f"inputs with standard deviation {SCALE:g}; {protocol}")
+    notes.append(f"inputs with a standard deviation of {SCALE:g}; {protocol}")
     return results.to_json(results.result_file("GELU and softmax", quick=quick, ratios=ratios, notes=notes))
 
 
@@ -110,7 +110,7 @@ def _functions(quick: bool) -> tuple[Function, ...]:
     tokens = 16 if quick else 128
     return (
         Function(
-            name=f"GELU of {tokens} x 1536",
+            name=f"GELU ({tokens} x 1536)",
             shape=(tokens, 1536),
             exact=lambda x: x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
             forms={
@@ -121,7 +121,7 @@ def _functions(quick: bool) -> tuple[Function, ...]:
             },
         ),
         Function(
-            name=f"softmax of 12 x {tokens} x {tokens}",
+            name=f"softmax (12 x {tokens} x {tokens})",
             shape=(12, tokens, tokens),
             exact=lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True),
             forms={"SOFTMAX": tf.nn.softmax, "exp ÷ sum": divided},
