@@ -181,6 +181,8 @@ class Kept:
         if found and found.status == "ok" and self.plan.delegate == "gpu":
             if not (found.delegate and found.delegate.is_gpu):
                 problems.append("it must be a time of the GPU; the result names none")
+        if found and found.status == "ok" and (found.weight_cache_bytes is not None) != self.plan.weight_cache:
+            problems.append(f"its weight cache must be {'on' if self.plan.weight_cache else 'off'}; it is not")
         raise_if_any(problems, "the phone's result file")
         assert found
         if found.status == "ok":

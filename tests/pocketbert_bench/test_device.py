@@ -144,6 +144,9 @@ def test_weight_cache_is_requested(connect: Any, bench: Any, tmp_path: Path) -> 
         30_000_000,
         41_000_000,
     )
+    connect(FakePhone(SERIAL, good))
+    code, out, _ = bench("--phone-weight-cache", "--lengths=9", "--repeats=1", "--overwrite")
+    assert code == 1 and "its weight cache must be on; it is not" in out
     code, _, err = bench("--phone-weight-cache", "--delegate=gpu", "--output=other", bundle=one_length(tmp_path))
     assert code == 2 and "--phone-weight-cache is for the CPU" in err
 

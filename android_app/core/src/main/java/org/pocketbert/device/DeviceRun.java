@@ -116,6 +116,7 @@ public final class DeviceRun implements Platform {
       return WeightCache.prepare(
           device.weightCaches(),
           bundle.modelSha256(),
+          bundle.model().remaining(),
           device.runtime(),
           made -> {
             // One signature is enough: XNNPACK packs the weights of all.

@@ -59,6 +59,7 @@ public final class PastResult {
 
   private final Object runtime;
   private final Object affinity;
+  private final boolean hasWeightCache;
 
   private PastResult(Path path, Map<?, ?> file, Map<?, ?> measurement) {
     this.path = path;
@@ -71,6 +72,7 @@ public final class PastResult {
     Map<?, ?> conditions = (Map<?, ?>) measurement.get("device");
     Object chosen = conditions == null ? null : conditions.get("affinity");
     affinity = chosen == null ? RunRequest.Affinity.ANY.word() : chosen;
+    hasWeightCache = measurement.get("weight_cache_bytes") != null;
     Map<?, ?> delegate = (Map<?, ?>) measurement.get("delegate");
     onGpu = delegate != null && Delegate.GPU.name().equals(delegate.get("name"));
     isUnsteady = Boolean.FALSE.equals(measurement.get("warmed_up"));
@@ -124,11 +126,11 @@ public final class PastResult {
     return results;
   }
 
-  /** Whether both have the same model file, length, threads, affinity, runtime, and CPU or GPU. */
+  /** Whether both have the same model file, length, threads, affinity, runtime, use of a weight cache, and CPU or GPU. */
   public boolean isComparable(PastResult other) {
     return modelSha256 != null && modelSha256.equals(other.modelSha256) && length == other.length
         && threads == other.threads && affinity.equals(other.affinity) && Objects.equals(runtime, other.runtime)
-        && onGpu == other.onGpu;
+        && onGpu == other.onGpu && hasWeightCache == other.hasWeightCache;
   }
 
   private static UserError unreadable(Path path) {

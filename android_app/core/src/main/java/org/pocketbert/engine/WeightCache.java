@@ -1,6 +1,8 @@
 package org.pocketbert.engine;
 
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -31,6 +33,10 @@ public final class WeightCache {
   }
 
   private static final int KEY_DIGITS = 32;
+  private static final int PIECE_BYTES = 1 << 16;
+  // A float16 file's cache has twice its size, all others less than once; XNNPACK adds a header.
+  private static final long MOST_GROWTH = 2;
+  private static final long HEADER_BYTES = 16 << 20;
   // The same as in pocketbert_bench.machine.
   private static final List<String> FEATURES =
       Arrays.asList(
@@ -44,7 +50,7 @@ public final class WeightCache {
   private final Map<String, Object> dependsOn = new LinkedHashMap<>();
   private boolean isNew;
 
-  private WeightCache(Path folder, String modelSha256, String runtime) {
+  private WeightCache(Path folder, String modelSha256, String runtime) throws IOException {
     this.folder = folder;
     dependsOn.put("model_sha256", modelSha256);
     dependsOn.put("runtime", runtime);
@@ -67,13 +73,13 @@ public final class WeightCache {
    *
    * @param folder created if missing
    * @param modelSha256 SHA-256 of the model file
+   * @param modelBytes its size
    * @param runtime name and release of the runtime
    * @param builder called if there is no valid cache
-   * @throws UserError if nothing can be written to the folder, or the runtime wrote no cache
+   * @throws UserError if nothing can be written to the folder, there is too little room, or the runtime wrote no cache
    */
-  public static WeightCache prepare(Path folder, String modelSha256, String runtime, Builder builder)
-      throws InterruptedException {
-    WeightCache own = new WeightCache(folder, modelSha256, runtime);
+  public static WeightCache prepare(
+      Path folder, String modelSha256, long modelBytes, String runtime, Builder builder) throws InterruptedException {
     try {
       Files.createDirectories(folder);
       Files.delete(Files.createTempFile(folder, "writable", ""));
@@ -82,17 +88,29 @@ public final class WeightCache {
           "a weight cache needs a folder that you can write to; received " + folder + "; choose another folder");
     }
     try {
+      WeightCache own = new WeightCache(folder, modelSha256, runtime);
       String problem = own.problem();
       if (problem != null) {
         if (Files.exists(own.path) || Files.exists(own.record)) {
           System.err.println("weight cache " + own.path + ": " + problem + "; it is built again");
         }
+        own.checkSpace(MOST_GROWTH * modelBytes + HEADER_BYTES);
         own.build(builder);
         own.isNew = true;
       }
       return own;
     } catch (IOException error) {
       throw new UserError("a weight cache needs room in its folder; " + folder + ": " + error + "; choose another folder");
+    }
+  }
+
+  /** XNNPACK ends the process if the disk is full. */
+  private void checkSpace(long bytes) throws IOException {
+    long free = Files.getFileStore(folder).getUsableSpace();
+    if (free < bytes) {
+      throw new UserError(
+          "a weight cache needs " + bytes + " free bytes; " + folder + " has " + free
+              + "; free storage or choose another folder");
     }
   }
 
@@ -110,10 +128,9 @@ public final class WeightCache {
         throw new UserError(
             "TensorFlow Lite must write a weight cache to " + folder + "; it wrote none; check the free space");
       }
-      byte[] content = Files.readAllBytes(made);
       Map<String, Object> written = new LinkedHashMap<>(dependsOn);
-      written.put("sha256", sha256(content));
-      written.put("size_bytes", content.length);
+      written.put("sha256", sha256(made));
+      written.put("size_bytes", Files.size(made));
       Path madeRecord = aside.resolve(record.getFileName());
       Files.write(madeRecord, (Json.write(written) + "\n").getBytes(StandardCharsets.US_ASCII));
       // Between the two moves the record does not match, so a process that ends there leaves a cache to be rebuilt.
@@ -140,15 +157,31 @@ public final class WeightCache {
     if (!(content instanceof Map) || !((Map<?, ?>) content).entrySet().containsAll(dependsOn.entrySet())) {
       return "its record names another model, runtime or processor";
     }
-    return sha256(Files.readAllBytes(path)).equals(((Map<?, ?>) content).get("sha256"))
+    return sha256(path).equals(((Map<?, ?>) content).get("sha256"))
         ? null
         : "its content is not what TensorFlow Lite wrote";
   }
 
-  private static String sha256(byte[] content) {
+  private static String sha256(byte[] content) throws IOException {
+    return sha256(new ByteArrayInputStream(content));
+  }
+
+  private static String sha256(Path file) throws IOException {
+    try (InputStream content = Files.newInputStream(file)) {
+      return sha256(content);
+    }
+  }
+
+  /** Reads piece by piece: a cache may be larger than a phone's heap. */
+  private static String sha256(InputStream content) throws IOException {
     try {
+      MessageDigest digest = MessageDigest.getInstance("SHA-256");
+      byte[] piece = new byte[PIECE_BYTES];
+      for (int count = content.read(piece); count >= 0; count = content.read(piece)) {
+        digest.update(piece, 0, count);
+      }
       StringBuilder text = new StringBuilder();
-      for (byte value : MessageDigest.getInstance("SHA-256").digest(content)) {
+      for (byte value : digest.digest()) {
         text.append(Character.forDigit(value >> 4 & 15, 16)).append(Character.forDigit(value & 15, 16));
       }
       return text.toString();

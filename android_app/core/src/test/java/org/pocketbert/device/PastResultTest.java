@@ -53,6 +53,17 @@ public class PastResultTest {
   }
 
   @Test
+  public void runsWithWeightCacheAreNotComparedWithOthers() throws IOException {
+    Map<String, Object> cached = measurement(7);
+    cached.put("weight_cache_bytes", 3L);
+    write("a.json", 1_000_000_000_000L, cached);
+    write("b.json", 1_000_000_060_000L, measurement(7));
+    List<PastResult> results = PastResult.all(temporary.getRoot().toPath().resolve("results"));
+    assertFalse(results.get(0).isComparable(results.get(1)));
+    assertTrue(results.get(1).isComparable(results.get(1)));
+  }
+
+  @Test
   public void newestResultComesFirst() throws IOException {
     write("b.json", 1_000_000_000_000L, measurement(7));
     write("a.json", 1_000_000_060_000L, measurement(7));

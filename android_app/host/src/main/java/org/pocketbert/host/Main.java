@@ -133,9 +133,12 @@ public final class Main {
     for (Job job : jobs) {
       String path = job.arguments.get(BUNDLE_ARGUMENT);
       if (folder != null && !prepared.containsKey(path)) {
-        String model = Bundle.open(Path.of(path)).modelSha256();
-        WeightCache cache = WeightCache.prepare(folder, model, CachingDelegate.RUNTIME, made -> write(path, made));
-        prepared.put(path, cache.path);
+        Bundle bundle = Bundle.open(Path.of(path));
+        long bytes = bundle.model().remaining();
+        String runtime = CachingDelegate.RUNTIME;
+        prepared.put(
+            path,
+            WeightCache.prepare(folder, bundle.modelSha256(), bytes, runtime, made -> write(path, made)).path);
       }
       caches.put(job.configuration, prepared.get(path));
     }

@@ -35,6 +35,7 @@ public class WeightCacheTest {
         WeightCache.prepare(
             folder(),
             model,
+            CONTENT.length,
             RUNTIME,
             made -> {
               built++;
@@ -63,7 +64,7 @@ public class WeightCacheTest {
     assertArrayEquals(CONTENT, Files.readAllBytes(cache));
     assertNotEquals(cache, prepare("b".repeat(64)));
     assertEquals(2, built);
-    WeightCache.prepare(folder(), MODEL, "tflite 1.2.4", made -> Files.write(made, CONTENT));
+    WeightCache.prepare(folder(), MODEL, CONTENT.length, "tflite 1.2.4", made -> Files.write(made, CONTENT));
     // A cache and its record for each model, and nothing else.
     assertEquals(6, files().size());
   }
@@ -97,7 +98,7 @@ public class WeightCacheTest {
   @Test
   public void anotherModelsCacheIsBuiltAgain() throws Exception {
     byte[] content = {9, 9, 9, 9, 9, 9};
-    Path other = WeightCache.prepare(folder(), "b".repeat(64), RUNTIME, made -> Files.write(made, content)).path;
+    Path other = WeightCache.prepare(folder(), "b".repeat(64), 6, RUNTIME, made -> Files.write(made, content)).path;
     String otherRecord = other.toString().replace(".xnnpack", ".json");
     assertBuiltAgain((cache, record) -> Files.write(cache, Files.readAllBytes(other)));
     // With its record, so that the digest matches.
@@ -123,11 +124,23 @@ public class WeightCacheTest {
   @Test
   public void aBuilderThatWritesNothingIsAnError() throws Exception {
     String message =
-        assertThrows(UserError.class, () -> WeightCache.prepare(folder(), MODEL, RUNTIME, made -> {})).getMessage();
+        assertThrows(UserError.class, () -> WeightCache.prepare(folder(), MODEL, 6, RUNTIME, made -> {})).getMessage();
     assertTrue(message, message.contains("must write a weight cache"));
     assertEquals(List.of(), files());
     Path file = temporary.newFile().toPath();
-    message = assertThrows(UserError.class, () -> WeightCache.prepare(file, MODEL, RUNTIME, made -> {})).getMessage();
+    message = assertThrows(UserError.class, () -> WeightCache.prepare(file, MODEL, 6, RUNTIME, made -> {})).getMessage();
     assertTrue(message, message.startsWith("a weight cache needs a folder that you can write to; received " + file));
+  }
+
+  @Test
+  public void aCacheThatDoesNotFitIsRefusedBeforeItIsBuilt() {
+    long huge = Long.MAX_VALUE / 4;
+    String message =
+        assertThrows(
+                UserError.class,
+                () -> WeightCache.prepare(folder(), MODEL, huge, RUNTIME, made -> built++))
+            .getMessage();
+    assertTrue(message, message.startsWith("a weight cache needs ") && message.contains("free bytes"));
+    assertEquals(0, built);
   }
 }
