@@ -24,7 +24,8 @@ the segment ids change (`segments`). With x the float model's changes and y the 
 the rest. The standard error of the slope over n texts is |rest| / (|x|·sqrt(n - 1)). A check fails if the slope differs
 from 1 by more than 0.5 plus four standard errors. Normal noise exceeds four once in 16,000 times. No recipe needs its
 own bound, because the error grows with int8's noise. Changes of the float model below 2.5e-5 of its outputs are float32
-rounding and are not compared.
+rounding and are not compared. Segments change all texts in the same direction. Rounding in this direction goes into the
+slope and not into the rest, so `segments` also allows the root mean square difference of the unchanged outputs.
 
 **Metric.** The metric may drop by a number of points, or by a number of correct predictions that chance explains. Take
 the n examples that only one of model and bundle predicts correctly. A bundle of equal quality wins and loses equally
@@ -133,7 +134,9 @@ def check_own_answers(recorded: Outputs, answers: Outputs, bounds: Bounds, task:
     return _bounded("goldens: outputs at export", largest, bounds.own_difference, reason)
 
 
-def check_response(name: str, what: str, reference: Outputs, answers: Outputs, scales: Outputs) -> Check:
+def check_response(
+    name: str, what: str, reference: Outputs, answers: Outputs, scales: Outputs, rounding: Outputs | None = None
+) -> Check:
     """Compares changes of the outputs with the float model's; see the module docstring for the regression.
 
     Args:
@@ -142,6 +145,7 @@ def check_response(name: str, what: str, reference: Outputs, answers: Outputs, s
       reference: changes of the float model, by output `[n, ...]`.
       answers: changes of the bundle.
       scales: outputs of the float model; changes that are tiny in comparison are rounding.
+      rounding: differences of the unchanged outputs, if one rounding error can change all texts alike; None for none.
     """
     worst, slope = 0.0, 1.0
     for output, expected in reference.items():
@@ -154,7 +158,8 @@ def check_response(name: str, what: str, reference: Outputs, answers: Outputs, s
         found = float(x @ y) / energy
         rest = y - found * x
         error = math.sqrt(float(rest @ rest) / energy / (len(expected) - 1))
-        wrong = max(0.0, abs(1 - found) - _STANDARD_ERRORS * error)
+        common = root_mean_square(rounding[output]) / math.sqrt(energy / x.size) if rounding else 0.0
+        wrong = max(0.0, abs(1 - found) - _STANDARD_ERRORS * error - common)
         if not wrong <= worst:
             worst, slope = wrong, found
     reason = (

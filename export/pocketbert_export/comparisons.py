@@ -124,9 +124,10 @@ def compare(
     if "segments" in expected:
         with_segments = _answers(validation_inputs, "segments", answers)
         moves = _change(expected["segments"], expected["no segments"])
-        moved = _change(with_segments, _answers(validation_inputs, "no segments", answers))
+        without = _answers(validation_inputs, "no segments", answers)
+        moved, rounding = _change(with_segments, without), _change(without, expected["no segments"])
         scales = checks.centred(expected["segments"], task)
-        made.append(checks.check_response("segments", "segment ids", moves, moved, scales))
+        made.append(checks.check_response("segments", "segment ids", moves, moved, scales, rounding))
     if task is not None and task.has_vectors:
         made.append(checks.check_angles(reference, received, bounds))
     order = np.concatenate([placed.indices for placed in validation_inputs.examples])

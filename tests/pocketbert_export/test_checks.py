@@ -331,6 +331,28 @@ def test_answers_must_follow_the_text(slope: float, noise: float, passes: bool) 
     assert response(slope, noise).passed is passes
 
 
+@pytest.mark.parametrize(
+    ("slope", "rounding", "passes"),
+    [
+        # int4 can move the segments' direction as far as it moves the outputs.
+        (1.8, 1.0, True),
+        (1.8, 0.2, False),
+        # A file that ignores segments fails if they change the outputs twice as far as rounding does.
+        (0.0, 0.4, False),
+        (-1.0, 1.0, False),
+    ],
+)
+def test_rounding_of_all_texts_alike_is_no_fault(slope: float, rounding: float, passes: bool) -> None:
+    moves = np.random.default_rng(5).normal(size=[8, 2])
+    size = np.sqrt(np.mean(np.square(moves)))
+    unchanged = {"x": np.full([8, 2], rounding * size)}
+    found = checks.check_response(
+        "segments", "segment ids", {"x": moves}, {"x": slope * moves}, {"x": moves}, unchanged
+    )
+    assert found.passed is passes
+    assert found.measured == pytest.approx(max(0.0, abs(1 - slope) - rounding))
+
+
 def test_float32_rounding_is_not_compared() -> None:
     tiny, nothing, scale = {"x": np.full([3, 2], 1e-6)}, {"x": np.zeros([3, 2])}, {"x": np.ones([3, 2])}
     assert checks.check_response("segments", "other segment ids", tiny, nothing, scale).passed

@@ -33,7 +33,7 @@ public final class WeightCache {
   }
 
   private static final int KEY_DIGITS = 32;
-  private static final int PIECE_BYTES = 1 << 16;
+  private static final int BUFFER_BYTES = 1 << 16;
   // A float16 file's cache has twice its size, all others less than once; XNNPACK adds a header.
   private static final long MOST_GROWTH = 2;
   private static final long HEADER_BYTES = 16 << 20;
@@ -172,13 +172,13 @@ public final class WeightCache {
     }
   }
 
-  /** Reads piece by piece: a cache may be larger than a phone's heap. */
+  /** Reads in parts: a cache may be larger than a phone's heap. */
   private static String sha256(InputStream content) throws IOException {
     try {
       MessageDigest digest = MessageDigest.getInstance("SHA-256");
-      byte[] piece = new byte[PIECE_BYTES];
-      for (int count = content.read(piece); count >= 0; count = content.read(piece)) {
-        digest.update(piece, 0, count);
+      byte[] buffer = new byte[BUFFER_BYTES];
+      for (int count = content.read(buffer); count >= 0; count = content.read(buffer)) {
+        digest.update(buffer, 0, count);
       }
       StringBuilder text = new StringBuilder();
       for (byte value : digest.digest()) {
