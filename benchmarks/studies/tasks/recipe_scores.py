@@ -76,7 +76,7 @@ TASKS = (
     RecipeTask(name="stsb", options=FinetuneConfig(learning_rate=1e-4, epochs=3, max_length=64), lengths=(32, 64)),
     RecipeTask(
         name=QUESTIONS,
-        options=FinetuneConfig(learning_rate=1e-4, epochs=1, max_length=384),
+        options=FinetuneConfig(learning_rate=1e-4, epochs=3, max_length=384),
         lengths=(384,),
     ),
 )
