@@ -47,7 +47,7 @@ class Function:
 
 def run(quick: bool) -> dict[str, Any]:
     """Times all forms in both formats; returns the content of a result file."""
-    random = np.random.default_rng(0)
+    random, rounds = np.random.default_rng(0), 2 if quick else ROUNDS
     ratios, notes = [], []
     for function in _functions(quick):
         for form in FORMATS:
@@ -57,7 +57,7 @@ def run(quick: bool) -> dict[str, Any]:
                 (received,), answered = inputs_and_output(content, random)
                 error = float(np.abs(answered - function.exact(received)).max())
                 notes.append(f"{_ERROR}{_label(function.name, name, form)}: {error:.2g}")
-            seconds = seconds_of(files, 2 if quick else ROUNDS, random)
+            seconds = seconds_of(files, rounds, random)
             ratios += [
                 results.ratio(
                     name=_label(function.name, name, form),
@@ -71,7 +71,7 @@ def run(quick: bool) -> dict[str, Any]:
                 )
                 for name in files
             ]
-    protocol = f"one thread; medians of the shortest of {CALLS} calls in {ROUNDS} rounds"
+    protocol = f"one thread; medians of the shortest of {CALLS} calls in {rounds} rounds"
     notes.append(f"inputs with a standard deviation of {SCALE:g}; {protocol}")
     return results.to_json(results.result_file("GELU and softmax", quick=quick, ratios=ratios, notes=notes))
 

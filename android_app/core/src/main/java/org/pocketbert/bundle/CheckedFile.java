@@ -10,8 +10,6 @@ import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.BasicFileAttributes;
-import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
 import java.util.regex.Pattern;
 
 /** Reads untrusted files: plain names, no links, bounded sizes, digests of the bytes in memory. */
@@ -89,20 +87,5 @@ final class CheckedFile {
   /** Decodes a buffer as UTF-8; invalid bytes become U+FFFD. */
   static String text(ByteBuffer buffer) {
     return StandardCharsets.UTF_8.decode(buffer.duplicate()).toString();
-  }
-
-  /** SHA-256 in lower-case hexadecimal. */
-  static String sha256(ByteBuffer buffer) {
-    try {
-      MessageDigest digest = MessageDigest.getInstance("SHA-256");
-      digest.update(buffer.duplicate());
-      StringBuilder text = new StringBuilder();
-      for (byte value : digest.digest()) {
-        text.append(Character.forDigit(value >> 4 & 15, 16)).append(Character.forDigit(value & 15, 16));
-      }
-      return text.toString();
-    } catch (NoSuchAlgorithmException error) {
-      throw new IllegalStateException("every Java and every Android has SHA-256", error);
-    }
   }
 }

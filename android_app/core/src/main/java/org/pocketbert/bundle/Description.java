@@ -12,6 +12,7 @@ import java.util.Set;
 import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
+import org.pocketbert.Sha256;
 import org.pocketbert.UserError;
 import org.pocketbert.tokenizer.TokenizerOptions;
 
@@ -92,7 +93,7 @@ final class Description {
 
     void check(ByteBuffer content) throws CheckedFile.Unusable {
       checkSize(content.remaining());
-      String found = CheckedFile.sha256(content);
+      String found = Sha256.of(content);
       if (!found.equals(sha256)) {
         throw new CheckedFile.Unusable("must have the sha256 " + sha256 + "; it has " + found);
       }

@@ -1,18 +1,18 @@
 package org.pocketbert.engine;
 
-import java.io.ByteArrayInputStream;
 import java.io.IOException;
-import java.io.InputStream;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
-import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
+import java.nio.file.StandardOpenOption;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.pocketbert.Sha256;
 import org.pocketbert.UserError;
 import org.pocketbert.benchmark.LinuxFacts;
 import org.pocketbert.json.Json;
@@ -33,8 +33,7 @@ public final class WeightCache {
   }
 
   private static final int KEY_DIGITS = 32;
-  private static final int BUFFER_BYTES = 1 << 16;
-  // A float16 file's cache has twice its size, all others less than once; XNNPACK adds a header.
+  // XNNPACK packs float16 weights as float32, which doubles them, and adds a header.
   private static final long MOST_GROWTH = 2;
   private static final long HEADER_BYTES = 16 << 20;
   // The same as in pocketbert_bench.machine.
@@ -50,7 +49,7 @@ public final class WeightCache {
   private final Map<String, Object> dependsOn = new LinkedHashMap<>();
   private boolean isNew;
 
-  private WeightCache(Path folder, String modelSha256, String runtime) throws IOException {
+  private WeightCache(Path folder, String modelSha256, String runtime) {
     this.folder = folder;
     dependsOn.put("model_sha256", modelSha256);
     dependsOn.put("runtime", runtime);
@@ -61,8 +60,8 @@ public final class WeightCache {
     }
     String processor = LinuxFacts.entry("/proc/cpuinfo", "model name", "unknown");
     dependsOn.put("cpu", processor + " " + System.getProperty("os.arch"));
-    dependsOn.put("cpu_sha256", sha256(features.toString().getBytes(StandardCharsets.UTF_8)));
-    String key = sha256(Json.write(dependsOn).getBytes(StandardCharsets.US_ASCII)).substring(0, KEY_DIGITS);
+    dependsOn.put("cpu_sha256", sha256(features.toString()));
+    String key = sha256(Json.write(dependsOn)).substring(0, KEY_DIGITS);
     path = folder.resolve(key + ".xnnpack");
     record = folder.resolve(key + ".json");
   }
@@ -162,31 +161,14 @@ public final class WeightCache {
         : "its content is not what TensorFlow Lite wrote";
   }
 
-  private static String sha256(byte[] content) throws IOException {
-    return sha256(new ByteArrayInputStream(content));
+  private static String sha256(String text) {
+    return Sha256.of(ByteBuffer.wrap(text.getBytes(StandardCharsets.UTF_8)));
   }
 
+  /** Maps the file: a cache may be larger than a phone's heap. */
   private static String sha256(Path file) throws IOException {
-    try (InputStream content = Files.newInputStream(file)) {
-      return sha256(content);
-    }
-  }
-
-  /** Reads in parts: a cache may be larger than a phone's heap. */
-  private static String sha256(InputStream content) throws IOException {
-    try {
-      MessageDigest digest = MessageDigest.getInstance("SHA-256");
-      byte[] buffer = new byte[BUFFER_BYTES];
-      for (int count = content.read(buffer); count >= 0; count = content.read(buffer)) {
-        digest.update(buffer, 0, count);
-      }
-      StringBuilder text = new StringBuilder();
-      for (byte value : digest.digest()) {
-        text.append(Character.forDigit(value >> 4 & 15, 16)).append(Character.forDigit(value & 15, 16));
-      }
-      return text.toString();
-    } catch (NoSuchAlgorithmException error) {
-      throw new IllegalStateException("every Java and every Android has SHA-256", error);
+    try (FileChannel channel = FileChannel.open(file, StandardOpenOption.READ)) {
+      return Sha256.of(channel.map(FileChannel.MapMode.READ_ONLY, 0, channel.size()));
     }
   }
 }

@@ -13,6 +13,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
+import org.pocketbert.Sha256;
 import org.pocketbert.json.Json;
 
 /** A handmade bundle with a dummy model of a few bytes. Tests change parts of it. */
@@ -152,7 +153,7 @@ public final class BundleFolder {
   /** Writes a file and returns its entry. */
   public Map<String, Object> file(String name, byte[] bytes) throws IOException {
     Files.write(path.resolve(name), bytes);
-    return object("sha256", CheckedFile.sha256(ByteBuffer.wrap(bytes)), "size_bytes", bytes.length);
+    return object("sha256", Sha256.of(ByteBuffer.wrap(bytes)), "size_bytes", bytes.length);
   }
 
   @SuppressWarnings("unchecked")
