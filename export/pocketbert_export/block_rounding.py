@@ -1,4 +1,4 @@
-"""Round matrices to int4 in blocks of 32 that share a scale.
+"""Round matrices to int4 in blocks that share a scale.
 
 `round_blocks` chooses the scale of each block by its squared error. `round_with_moments` also lets the weights that are
 not rounded yet compensate for the errors of those that are: GPTQ (Frantar et al. 2022, "GPTQ: Accurate Post-Training
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from pocketbert_export.blockwise import BLOCK_SIZE
-
 _LOWEST, _HIGHEST = -8, 7
 # Scales to try, relative to the one with which the largest weight is 7.
 _SHARES = np.linspace(0.7, 1.1, 17)
@@ -19,38 +17,40 @@ _DAMPING = 0.01
 _SMALLEST = 1e-7
 
 
-def round_blocks(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def round_blocks(matrix: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Rounds each block to nearest, with the scale of least squared error.
 
     Args:
-      matrix: float `[rows, width]`; the width is a multiple of `BLOCK_SIZE`.
+      matrix: float `[rows, width]`.
+      block_size: weights in a block; a divisor of the width.
     Returns:
       int8 `[rows, width]` from -8 to 7, and float16 scales `[rows, blocks]`.
     """
-    blocks = matrix.reshape(-1, BLOCK_SIZE).astype(np.float64)
-    scales = _best_scales(blocks, np.ones(BLOCK_SIZE))
+    blocks = matrix.reshape(-1, block_size).astype(np.float64)
+    scales = _best_scales(blocks, np.ones(block_size))
     return _rounded(blocks, scales).reshape(matrix.shape), scales.reshape(len(matrix), -1)
 
 
-def round_with_moments(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def round_with_moments(matrix: np.ndarray, moments: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Rounds a dense layer's weights so that its outputs change little, rather than its weights.
 
     Args:
-      matrix: float `[outputs, inputs]`; the number of inputs is a multiple of `BLOCK_SIZE`.
+      matrix: float `[outputs, inputs]`.
       moments: sums of products of the layer's inputs over tokens, `[inputs, inputs]`.
+      block_size: weights in a block; a divisor of the number of inputs.
     Returns:
       int8 `[outputs, inputs]` from -8 to 7, and float16 scales `[outputs, blocks]`.
     """
     weights, inverse = matrix.astype(np.float64), _inverse_factor(moments)
     numbers = np.zeros(matrix.shape, np.int8)
-    scales = np.zeros((len(matrix), matrix.shape[1] // BLOCK_SIZE), np.float16)
+    scales = np.zeros((len(matrix), matrix.shape[1] // block_size), np.float16)
     for block in range(scales.shape[1]):
-        first, behind = block * BLOCK_SIZE, (block + 1) * BLOCK_SIZE
+        first, behind = block * block_size, (block + 1) * block_size
         own = inverse[first:behind, first:behind]
         scales[:, block] = _best_scales(weights[:, first:behind], 1 / np.square(np.diag(own)))
         steps = scales[:, block].astype(np.float64)
-        errors = np.zeros((len(matrix), BLOCK_SIZE))
-        for column in range(BLOCK_SIZE):
+        errors = np.zeros((len(matrix), block_size))
+        for column in range(block_size):
             place = first + column
             numbers[:, place] = np.clip(np.round(weights[:, place] / steps), _LOWEST, _HIGHEST)
             errors[:, column] = (weights[:, place] - numbers[:, place] * steps) / own[column, column]
@@ -66,7 +66,7 @@ def pack(numbers: np.ndarray) -> bytes:
 
 
 def _best_scales(blocks: np.ndarray, importance: np.ndarray) -> np.ndarray:
-    """float16 scale of each block `[n, BLOCK_SIZE]`, with the least error weighted by `importance` `[BLOCK_SIZE]`."""
+    """float16 scale of each block `[n, size]`, with the least error weighted by `importance` `[size]`."""
     largest = np.maximum(np.abs(blocks).max(axis=1), _SMALLEST)
     best = np.full(len(blocks), np.inf)
     chosen = np.zeros(len(blocks), np.float16)

@@ -4,26 +4,33 @@ Static int8 has one range per tensor. In BERT's feed-forward outputs, a single c
 others, which then lose their bits. Here the weights of each channel are multiplied
 by a power of two, which per-channel quantization of weights absorbs, and a multiplication behind the layer divides by
 it. Powers of two make this exact in float arithmetic.
+
+GELU's outputs have large channels, too. Here a multiplication behind GELU divides by the power of two, and the next
+layer's weights of this input are multiplied by it. Their common scale per output gets coarser, but the activations gain
+more: as in SmoothQuant (Xiao et al. 2023), with the activations' whole factor instead of its root.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from pocketbert_export.per_tensor import multiply_output
-from pocketbert_export.tflite_graph import GraphEditor, drop_unused, read_model, write_model
+from pocketbert_export.per_tensor import multiplied, multiply_output
+from pocketbert_export.tflite_graph import GraphEditor, drop_unused, operator_name, read_model, write_model
 
-# A layer is equalized if its largest channel is this many times the median one, which otherwise has 6 of 8 bits.
+_DENSE = "FULLY_CONNECTED"
+
+# An activation is equalized if its largest channel is this many times the median one, which otherwise has 6 of 8 bits.
 _UNEQUAL = 4.0
 
 
-def unequal_layers(largest: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
-    """Selects the layers whose channels differ much in size.
+def unequal(largest: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+    """Selects the activations whose channels differ much in size.
 
     Args:
-      largest: position of a layer → largest absolute output of each channel.
+      largest: position of an operator → largest absolute output of each channel.
     """
     return {
         position: sizes
@@ -32,12 +39,42 @@ def unequal_layers(largest: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
     }
 
 
-def equalize_outputs(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
-    """Equalizes the outputs of dense layers.
+def lone_inputs(content: bytes) -> list[int]:
+    """Positions of operators whose outputs are float in static files, and read by dense layers alone, such as GELU.
 
     Args:
       content: content of a float file with the same operators in every signature.
-      largest: position of a FULLY_CONNECTED → largest absolute output of each channel.
+    """
+    model = read_model(content)
+    graph = model.subgraphs[0]
+    outputs = set(map(int, graph.outputs))
+    readers: dict[int, list[Any]] = {}
+    for operator in graph.operators:
+        for index in operator.inputs:
+            readers.setdefault(int(index), []).append(operator)
+
+    def reads_channels(operator: Any, index: int) -> bool:
+        if operator_name(model, operator) != _DENSE or operator.inputs[0] != index:
+            return False
+        # A dense layer may read several axes as one.
+        return graph.tensors[operator.inputs[1]].shape[-1] == graph.tensors[index].shape[-1]
+
+    found = []
+    for position, operator in enumerate(graph.operators):
+        written = int(operator.outputs[0])
+        if operator_name(model, operator) in (_DENSE, "GATHER") or len(operator.outputs) > 1 or written in outputs:
+            continue
+        if written in readers and all(reads_channels(each, written) for each in readers[written]):
+            found.append(position)
+    return found
+
+
+def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
+    """Equalizes the outputs of dense layers, and activations that dense layers alone read.
+
+    Args:
+      content: content of a float file with the same operators in every signature.
+      largest: position of a FULLY_CONNECTED, or of one of `lone_inputs` → largest absolute output of each channel.
     Returns:
       Content of a file that computes the same outputs, bit for bit.
     """
@@ -45,17 +82,30 @@ def equalize_outputs(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes
     editor = GraphEditor(model)
     factors = {position: _factors(sizes) for position, sizes in largest.items()}
     for graph in model.subgraphs:
-        kernels = {position: editor.values(graph, graph.operators[position].inputs[1]) for position in factors}
-        operators = []
+        operators: list[Any] = []
+        # Activation → its equalized form, and the factors that the readers' weights absorb.
+        equalized: dict[int, tuple[int, np.ndarray]] = {}
         for position, operator in enumerate(graph.operators):
             operators.append(operator)
-            kernel = kernels.get(position)
-            if kernel is not None:
-                product = multiply_output(editor, graph, operator, factors[position])
-                name = graph.tensors[operator.inputs[1]].name
-                scaled = editor.constant(graph, name, kernel / factors[position][:, None])
-                operator.inputs = [operator.inputs[0], scaled, *operator.inputs[2:]]
-                operators.append(product)
+            own = factors.get(position)
+            if operator_name(model, operator) != _DENSE:
+                if own is not None:
+                    source = int(operator.outputs[0])
+                    made, product = multiplied(editor, graph, source, 1 / own)
+                    operators.append(product)
+                    equalized[source] = made, own
+                continue
+            source, of_inputs = equalized.get(int(operator.inputs[0]), (operator.inputs[0], None))
+            kernel = editor.values(graph, operator.inputs[1])
+            if kernel is None or (own is None and of_inputs is None):
+                continue
+            name = graph.tensors[operator.inputs[1]].name
+            if of_inputs is not None:
+                kernel = kernel * of_inputs
+            if own is not None:
+                kernel = kernel / own[:, None]
+                operators.append(multiply_output(editor, graph, operator, own))
+            operator.inputs = [source, editor.constant(graph, name, kernel), *operator.inputs[2:]]
         graph.operators = operators
     drop_unused(model)
     return write_model(model)

@@ -1,4 +1,4 @@
-"""int4 weights in blocks of 32; with calibration texts, layers compensate for their rounding errors."""
+"""int4 weights in blocks; with calibration texts, layers compensate for their rounding errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from pocketbert.progress import track
 from pocketbert_export.block_rounding import pack, round_blocks, round_with_moments
-from pocketbert_export.blockwise import prepare_for_blocks
+from pocketbert_export.blockwise import block_size, prepare_for_blocks
 from pocketbert_export.calibration import CalibrationTexts, second_moments
 from pocketbert_export.quantize import layers, quantize
 from pocketbert_export.tflite_graph import GraphEditor, read_model, write_model
@@ -34,7 +34,8 @@ def quantize_int4(content: bytes, texts: CalibrationTexts | None = None) -> byte
         matrix = editor.values(graph, graph.operators[position].inputs[1])
         assert matrix is not None
         known = moments.get(position)
-        numbers, scales = round_blocks(matrix) if known is None else round_with_moments(matrix, known)
+        size = block_size(found[position], matrix.shape[1])
+        numbers, scales = round_blocks(matrix, size) if known is None else round_with_moments(matrix, known, size)
         tensor = target.tensors[target.operators[position].inputs[1]]
         stored = target.tensors[tensor.quantization.details.scales]
         quantized.buffers[tensor.buffer].data = np.frombuffer(pack(numbers), np.uint8)

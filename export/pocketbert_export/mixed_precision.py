@@ -177,7 +177,8 @@ class _Parts:
             "int8": read_model(quantize(prepared, dict.fromkeys(self.positions, "dynamic_wi8"))),
         }
         self.bytes = {form: {p: self._size(each, p) for p in self.positions} for form, each in self._others.items()}
-        self.bytes["int4"] = {position: size * 9 // 16 for position, size in self.bytes["int8"].items()}
+        int4 = read_model(self._int4)
+        self.bytes["int4"] = {position: self._size(int4, position) for position in self.positions}
 
     def compose(self, formats: Mapping[int, WeightFormat]) -> bytes:
         """The file with a format for each layer."""
@@ -199,6 +200,7 @@ class _Parts:
         return write_model(model)
 
     def _size(self, model: schema.ModelT, position: int) -> int:
+        """Bytes of a layer's matrix, without its scales."""
         graph = model.subgraphs[0]
         return len(model.buffers[graph.tensors[_matrix(model, graph, position)].buffer].data)
 

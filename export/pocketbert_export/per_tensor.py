@@ -92,6 +92,23 @@ def _is_split(tensor: Any) -> bool:
     )
 
 
+def multiplied(editor: GraphEditor, graph: Any, tensor: int, factors: np.ndarray) -> tuple[int, Any]:
+    """Multiplies an activation by a factor for each channel.
+
+    Args:
+      editor: editor of the model.
+      graph: graph of the activation, changed in place.
+      tensor: index of the activation.
+      factors: float32 `[channels]`.
+    Returns:
+      Index of the product, and the multiplication to insert.
+    """
+    source = graph.tensors[tensor]
+    result = editor.tensor(graph, bytes(source.name) + b"/scaled", source.type, source.shape)
+    constant = editor.constant(graph, bytes(source.name) + b"/scales", factors)
+    return result, editor.operator("MUL", [tensor, constant], [result], schema.MulOptionsT())
+
+
 def _move_scales(editor: GraphEditor, graph: Any, operator: Any, scales: np.ndarray) -> Any:
     """Makes the operator per-tensor; returns the multiplication to insert after it."""
     scales = np.asarray(scales, np.float32)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from pocketbert_export.per_tensor import multiplied
 from pocketbert_export.tflite_graph import GraphEditor, operator_name, read_model, write_model
 
 _LARGEST = 127.0
@@ -53,7 +54,7 @@ def smooth(content: bytes, floats: bytes, sizes: Mapping[int, np.ndarray]) -> by
         for tensor, numbers in groups.items():
             heaviest = np.max([np.abs(weights[number]).max(axis=0) for number in numbers], axis=0)
             scale = _scale(inputs[numbers[0]], heaviest)
-            smoothed, product = _multiplied(editor, graph, tensor, (1 / scale).astype(np.float32))
+            smoothed, product = multiplied(editor, graph, tensor, (1 / scale).astype(np.float32))
             before[dense[numbers[0]]] = [product]
             for number in numbers:
                 operator = graph.operators[dense[number]]
@@ -114,14 +115,6 @@ def _scale(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """SmoothQuant's scale; 1 for channels without values."""
     used = (activations > 0) & (weights > 0)
     return np.where(used, np.sqrt(np.where(used, activations, 1.0) / np.where(used, weights, 1.0)), 1.0)
-
-
-def _multiplied(editor: GraphEditor, graph: Any, tensor: int, factors: np.ndarray) -> tuple[int, Any]:
-    """A new tensor, and the operator that makes it of another and of factors per channel."""
-    made = graph.tensors[tensor]
-    result = editor.tensor(graph, bytes(made.name) + b"/smoothed", made.type, made.shape)
-    constant = editor.constant(graph, bytes(made.name) + b"/smoothing", factors)
-    return result, editor.operator("MUL", [tensor, constant], [result], schema.MulOptionsT())
 
 
 def _requantize(model: Any, graph: Any, tensor: int, values: np.ndarray, *, per_row: bool = True) -> None:

@@ -13,7 +13,7 @@ import pytest
 from pocketbert import cli
 from pocketbert_export.block_rounding import pack, round_blocks, round_with_moments
 
-OUTPUTS, WIDTH, TOKENS = 23, 96, 700
+OUTPUTS, WIDTH, TOKENS, SIZE = 23, 96, 700, 32
 
 
 def layer(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -25,35 +25,36 @@ def layer(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def dequantized(numbers: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    return numbers * np.repeat(scales.astype(np.float64), 32, axis=1)
+    return numbers * np.repeat(scales.astype(np.float64), numbers.shape[1] // scales.shape[1], axis=1)
 
 
 def output_error(matrix: np.ndarray, rounded: np.ndarray, inputs: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(inputs @ (rounded - matrix).T))))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_compensation_halves_the_error_on_new_inputs(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "size"), [(1, 32), (2, 48), (3, 96)])
+def test_compensation_halves_the_error_on_new_inputs(seed: int, size: int) -> None:
     matrix, inputs = layer(seed)
     # The second half of the tokens was not seen.
     seen, new = inputs[: TOKENS // 2], inputs[TOKENS // 2 :]
-    plain = output_error(matrix, dequantized(*round_blocks(matrix)), new)
-    compensated = output_error(matrix, dequantized(*round_with_moments(matrix, seen.T @ seen)), new)
+    plain = output_error(matrix, dequantized(*round_blocks(matrix, size)), new)
+    compensated = output_error(matrix, dequantized(*round_with_moments(matrix, seen.T @ seen, size)), new)
     assert compensated < 0.5 * plain
 
 
 def test_uncorrelated_inputs_need_no_compensation() -> None:
     matrix, _ = layer(4)
-    for expected, received in zip(round_blocks(matrix), round_with_moments(matrix, 3.0 * np.eye(WIDTH)), strict=True):
+    compensated = round_with_moments(matrix, 3.0 * np.eye(WIDTH), SIZE)
+    for expected, received in zip(round_blocks(matrix, SIZE), compensated, strict=True):
         np.testing.assert_array_equal(expected, received)
 
 
 def test_inputs_without_values_keep_their_weights_roundings() -> None:
     matrix, inputs = layer(5)
     inputs[:, 40:] = 0
-    numbers, scales = round_with_moments(matrix, inputs.T @ inputs)
+    numbers, scales = round_with_moments(matrix, inputs.T @ inputs, SIZE)
     assert np.isfinite(scales.astype(np.float32)).all()
-    plain_numbers, plain_scales = round_blocks(matrix)
+    plain_numbers, plain_scales = round_blocks(matrix, SIZE)
     # The last block is read by no token.
     np.testing.assert_array_equal(numbers[:, 64:], plain_numbers[:, 64:])
     np.testing.assert_array_equal(scales[:, 2], plain_scales[:, 2])
@@ -67,7 +68,7 @@ def test_compensation_is_near_the_best_of_all_roundings() -> None:
     inputs[:, :9] = generator.normal(size=[200, 3]) @ generator.normal(size=[3, 9]) + 0.1 * generator.normal(
         size=[200, 9]
     )
-    numbers, scales = round_with_moments(matrix, inputs.T @ inputs)
+    numbers, scales = round_with_moments(matrix, inputs.T @ inputs, SIZE)
     step = float(scales[0, 0])
     # Every weight rounded down or up: all 2^9 ways with the same scale.
     low = np.floor(matrix[0, :9] / step)
@@ -83,7 +84,7 @@ def test_compensation_is_near_the_best_of_all_roundings() -> None:
 
 def test_zero_matrix_stays_zero() -> None:
     matrix = np.zeros([3, 64], np.float32)
-    for numbers, scales in (round_blocks(matrix), round_with_moments(matrix, np.eye(64))):
+    for numbers, scales in (round_blocks(matrix, SIZE), round_with_moments(matrix, np.eye(64), SIZE)):
         assert not numbers.any()
         assert np.isfinite(scales.astype(np.float32)).all()
 

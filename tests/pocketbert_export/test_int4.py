@@ -1,4 +1,4 @@
-"""int4 weights in blocks of 32: the float graph that is prepared for them, and the quantized file."""
+"""int4 weights in blocks: the float graph that is prepared for them, and the quantized file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pocketbert_export.smoothing import dense_layers
 from pocketbert_export.tflite_graph import operator_name, read_model, write_model
 
 LENGTHS = (5, 13)
-# Widths of 40, 48, 56, 70 and 1.5 blocks need padding; 64 needs none.
+# Blocks of 32 pad widths of 40, 48, 56 and 70 and divide 96; blocks of 64 divide 64 and 56 with its padding.
 NETWORKS = {
     "bert": networks.bert_config(num_layers=2),
     "whole blocks": networks.bert_config(hidden_size=64, embedding_size=64, intermediate_size=96, head_size=32),
@@ -84,9 +84,9 @@ def dequantized(file: schema.ModelT, graph: schema.SubGraphT, tensor: schema.Ten
     # Two's complement, the first of two numbers in the lower half of a byte.
     numbers = np.stack([packed & 15, packed >> 4], axis=-1).reshape(rows, -1).astype(np.int8)
     details = tensor.quantization.details
-    assert details.blockSize == 32
     scales = content_of(file, graph.tensors[details.scales], np.float16).reshape(rows, -1).astype(np.float32)
-    return np.where(numbers > 7, numbers - 16, numbers), np.repeat(scales, 32, axis=1)
+    assert scales.shape[1] * details.blockSize == numbers.shape[1]
+    return np.where(numbers > 7, numbers - 16, numbers), np.repeat(scales, details.blockSize, axis=1)
 
 
 def test_prepared_graph_computes_the_same(model: Model, float_file: bytes) -> None:
@@ -112,13 +112,28 @@ def test_every_weight_is_within_half_a_step_or_clipped(float_file: bytes, int4_f
         is_clipped = (numbers == np.where(values > 0, 7, -8)) & (np.abs(values) > np.abs(numbers * steps))
         assert np.all((error <= steps * 0.5 * (1 + 1e-5) + 1e-7) | is_clipped)
         # The squared error of a block is at most that of rounding with the largest weight as 7.
-        blocks = values.reshape(-1, 32)
+        size = after.quantization.details.blockSize
+        blocks = values.reshape(-1, size)
         plain = np.maximum(np.abs(blocks).max(axis=1, keepdims=True) / 7, 1e-12)
         plain_error = np.square(np.round(blocks / plain) * plain - blocks).sum(axis=1)
         # The scale's rounding to float16 may add 2^-11 of 7 steps to each weight.
-        allowance = 32 * np.square(7 * 2**-11 * plain[:, 0]) + 0.05 * plain_error
-        assert np.all(np.square(error).reshape(-1, 32).sum(axis=1) <= plain_error + allowance)
+        allowance = size * np.square(7 * 2**-11 * plain[:, 0]) + 0.05 * plain_error
+        assert np.all(np.square(error).reshape(-1, size).sum(axis=1) <= plain_error + allowance)
     assert count >= 6
+
+
+def test_dense_layers_have_blocks_of_64_where_they_need_no_more_padding(int4_file: bytes) -> None:
+    file = read_model(int4_file)
+    sizes: dict[str, set[tuple[int, int]]] = {"FULLY_CONNECTED": set(), "EMBEDDING_LOOKUP": set()}
+    for graph in file.subgraphs:
+        for operator in graph.operators:
+            name = operator_name(file, operator)
+            if name in sizes and TYPE_NAMES[(matrix := graph.tensors[operator.inputs[1]]).type] == "int4":
+                sizes[name].add((int(matrix.shape[1]), matrix.quantization.details.blockSize))
+    assert sizes["FULLY_CONNECTED"]
+    assert all(size == (32 if width in (32, 96) else 64) for width, size in sizes["FULLY_CONNECTED"])
+    # A small table stays float32.
+    assert {size for _, size in sizes["EMBEDDING_LOOKUP"]} <= {32}
 
 
 def test_runtime_reads_the_blocks_as_stored(model: Model, float_file: bytes, int4_file: bytes) -> None:

@@ -19,11 +19,10 @@ from safetensors.numpy import load_file
 from pocketbert import cli
 from pocketbert.layers.core import Dense, Embedding, LayerNorm
 from pocketbert.layers.fake_quantization import FakeFormat, Reader, equalization, fake_quantization
-from pocketbert.layers.fake_quantization import round_blocks as rounded_blocks
 from pocketbert.model import Model
 from pocketbert.training.rounding import round_model
 from pocketbert_export.block_rounding import round_blocks
-from pocketbert_export.equalization import equalize_outputs
+from pocketbert_export.equalization import equalize
 from pocketbert_export.int4_quantization import quantize_int4
 from pocketbert_export.quantize import LayerFormat, layers, quantize
 from pocketbert_export.static_operators import integer_operators
@@ -119,7 +118,7 @@ def test_embedding_rounds_like_the_files_operator(recipe: FakeFormat) -> None:
 def test_int4_embedding_rounds_like_the_exporter() -> None:
     layer = Embedding(50, 40)
     layer.table.assign(np.random.default_rng(11).normal(size=[50, 40]))
-    numbers, scales = round_blocks(np.pad(layer.table.numpy(), [(0, 0), (0, 24)]))
+    numbers, scales = round_blocks(np.pad(layer.table.numpy(), [(0, 0), (0, 24)]), 32)
     expected = (numbers * np.repeat(scales.astype(np.float32), 32, axis=1))[:, :40]
     layer.round_like(fake_quantization("dynamic_wi4"))
     np.testing.assert_allclose(layer(np.arange(50)).numpy(), expected, rtol=1e-6, atol=1e-7)
@@ -253,7 +252,7 @@ def test_unequal_outputs_round_like_the_equalized_file() -> None:
     inputs = tf.sin(x)
     plain = layer(inputs).numpy()
     largest = np.abs(plain).max(axis=(0, 1))
-    content = equalize_outputs(float_file(layer), {1: largest})
+    content = equalize(float_file(layer), {1: largest})
     factors, is_unequal = equalization(tf.constant(plain))
     assert bool(is_unequal)
     scaled = plain / factors
@@ -289,11 +288,13 @@ def test_layers_behind_a_norm_round_like_the_folded_file() -> None:
     assert errors[0] > 3 * errors[1]
 
 
-def test_blocks_round_like_the_exporter() -> None:
-    rows = np.random.default_rng(7).normal(size=[11, 96]).astype(np.float32)
-    numbers, scales = round_blocks(rows)
-    expected = numbers * np.repeat(scales.astype(np.float32), 32, axis=1)
-    np.testing.assert_allclose(rounded_blocks(tf.constant(rows)).numpy(), expected, rtol=1e-6, atol=1e-7)
+@pytest.mark.parametrize(("width", "size"), [(96, 32), (128, 64), (150, 32), (165, 64)])
+def test_int4_kernel_rounds_like_the_exporter(width: int, size: int) -> None:
+    kernel = np.random.default_rng(7).normal(size=[width, 11]).astype(np.float32)
+    numbers, scales = round_blocks(np.pad(kernel.T, [(0, 0), (0, -width % 32)]), size)
+    expected = (numbers * np.repeat(scales.astype(np.float32), size, axis=1))[:, :width].T
+    received = fake_quantization("dynamic_wi4").kernel(tf.constant(kernel)).numpy()
+    np.testing.assert_allclose(received, expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -312,7 +313,7 @@ def test_gradients_pass_through_rounding(recipe: FakeFormat) -> None:
             loss = tf.reduce_sum(each(x))
         found.append(tape.gradient(loss, [x, each.kernel]))
     for ours, theirs, scale in zip(found[1], found[0], (48**0.5, 5**0.5), strict=True):
-        # Rounded values stand in for the others: int4 steps are at most a seventh of the largest of 32 values.
+        # Rounded values stand in for the others: int4 steps are at most a seventh of the largest value of a block.
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=0.5 * scale)
         assert np.any(ours.numpy() != 0)
 

@@ -20,7 +20,7 @@ from pocketbert_export.bundle import Bundle
 from pocketbert_export.calibration import CalibrationTexts, choose_texts
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.convert import to_tflite
-from pocketbert_export.equalization import equalize_outputs
+from pocketbert_export.equalization import equalize, lone_inputs, unequal
 from pocketbert_export.graph_optimization import optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.op_histogram import TYPE_NAMES
@@ -129,7 +129,7 @@ def test_percentile_range_leaves_out_the_outermost_values() -> None:
 
 def test_equalized_file_gives_the_same_bits(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
     largest = calibration.largest_per_channel(float_file, texts.measured, dense_positions(float_file))
-    equalized = equalize_outputs(float_file, largest)
+    equalized = equalize(float_file, largest)
     assert len(read_model(equalized).subgraphs[0].operators) > len(read_model(float_file).subgraphs[0].operators)
     for before, after in zip(
         calibration.outputs_of(float_file, texts.dev),
@@ -142,6 +142,55 @@ def test_equalized_file_gives_the_same_bits(model: Model, float_file: bytes, tex
     assert all(sizes[sizes > 0].min() > 0.5 * sizes.max() * (1 - 1e-6) for sizes in scaled.values())
 
 
+def test_equalized_inputs_give_the_same_bits_and_fill_the_range(float_file: bytes, texts: CalibrationTexts) -> None:
+    graph = read_model(float_file).subgraphs[0]
+    written = {int(graph.operators[position].outputs[0]): position for position in lone_inputs(float_file)}
+    names = {operator_name(read_model(float_file), graph.operators[position]) for position in written.values()}
+    assert "GELU" in names
+    assert not names & {"FULLY_CONNECTED", "GATHER"}
+    largest = calibration.largest_per_channel(float_file, texts.measured, list(written.values()))
+    # Both ends of the same layer.
+    both = dense_positions(float_file)
+    largest |= calibration.largest_per_channel(float_file, texts.measured, both)
+    equalized = equalize(float_file, largest)
+    for before, after in zip(
+        calibration.outputs_of(float_file, texts.dev), calibration.outputs_of(equalized, texts.dev), strict=True
+    ):
+        np.testing.assert_array_equal(before["logits"], after["logits"])
+    after_graph = read_model(equalized).subgraphs[0]
+    producers = producer_positions(after_graph)
+    sources = [
+        producers[int(after_graph.operators[now].inputs[0])]
+        for now, before in zip(dense_positions(equalized), both, strict=True)
+        if int(graph.operators[before].inputs[0]) in written
+    ]
+    assert sources
+    for sizes in calibration.largest_per_channel(equalized, texts.measured, sources).values():
+        assert sizes[sizes > 0].min() > 0.5 * sizes.max() * (1 - 1e-6)
+
+
+def test_equalized_inputs_lower_the_error_of_a_large_gelu_channel(small_model: Model, texts: CalibrationTexts) -> None:
+    made = Model(small_model.config, small_model.tasks, small_model.tokenizer)
+    weights = made.weights_by_path()
+    for variable, source in zip(weights.values(), small_model.weights_by_path().values(), strict=True):
+        variable.assign(source)
+    kernels = [weights[f"encoder.layers.0.feed_forwards.0.{name}.kernel"] for name in ("intermediate", "output")]
+    channel = np.arange(56) == 5
+    # A large channel that matters as much as the others.
+    kernels[0].assign(kernels[0] * np.where(channel, 100.0, 1.0))
+    kernels[1].assign(kernels[1] * np.where(channel, 0.01, 1.0)[:, None])
+    content = to_tflite(optimize_graph(made, GraphOptimizations()), LENGTHS, get_recipe("float32"))
+    outputs_only = calibration.largest_per_channel(content, texts.measured, dense_positions(content))
+    inputs_too = outputs_only | calibration.largest_per_channel(content, texts.measured, lone_inputs(content))
+    expected = calibration.outputs_of(content, texts.dev)
+    options = CalibrationOptions(calibration_ranges="min_max", equalize=False)
+    errors = []
+    for each in (unequal(outputs_only), unequal(inputs_too)):
+        file = quantize_static(equalize(content, each), texts, options).content
+        errors.append(calibration.relative_error(expected, calibration.outputs_of(file, texts.dev)))
+    assert errors[1] < 0.5 * errors[0]
+
+
 def test_layers_without_bias_are_equalized(model: Model, texts: CalibrationTexts) -> None:
     made = Model(model.config, model.tasks, model.tokenizer)
     for (path, variable), source in zip(made.weights_by_path().items(), model.weights_by_path().values(), strict=True):
@@ -149,7 +198,7 @@ def test_layers_without_bias_are_equalized(model: Model, texts: CalibrationTexts
         variable.assign(source * 0 if path.endswith("bias") else source)
     content = to_tflite(made, LENGTHS, get_recipe("float32"))
     largest = calibration.largest_per_channel(content, texts.measured, dense_positions(content))
-    equalized = equalize_outputs(content, largest)
+    equalized = equalize(content, largest)
     for before, after in zip(
         calibration.outputs_of(content, texts.dev), calibration.outputs_of(equalized, texts.dev), strict=True
     ):

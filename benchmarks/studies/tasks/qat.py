@@ -154,13 +154,13 @@ def _quantized(floats: bytes, recipe: str, way: str, texts: Any) -> bytes:
 def _with_mean_ranges(content: bytes, texts: Any) -> bytes:
     """A static file with ranges as in training: minimum and maximum of each batch, averaged over the batches."""
     from pocketbert_export.calibration import ActivationHistograms, largest_per_channel
-    from pocketbert_export.equalization import equalize_outputs, unequal_layers
+    from pocketbert_export.equalization import equalize, unequal
     from pocketbert_export.length_buckets import LengthBucket
     from pocketbert_export.quantize import layers, quantize
     from pocketbert_export.static_operators import every_operator, integer_operators
 
     dense = [position for position, name in layers(content).items() if name == "FULLY_CONNECTED"]
-    content = equalize_outputs(content, unequal_layers(largest_per_channel(content, texts.measured, dense)))
+    content = equalize(content, unequal(largest_per_channel(content, texts.measured, dense)))
     chosen = integer_operators(content, dict.fromkeys(every_operator(content), "static_wi8_ai8"))
     (bucket,) = texts.measured
     found = []

@@ -6,6 +6,7 @@ section 3. Departures:
 - Ranges of static activations come from each batch instead of moving averages, so a run has no state beyond its
   weights. They include padding. Export calibrates.
 - Biases are not rounded.
+- `static_wi8_ai8`: export also equalizes the outputs of GELU.
 - NoNorm: export folds it. The file's sums then have other scales per channel than here, and dense layers that export
   fuses share a range.
 
@@ -24,8 +25,9 @@ FakeFormat = Literal["dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8
 # What reads the outputs of a dense layer in `static_wi8_ai8_full`: an operator in float or int8, or a matrix product as
 # its second factor. A relu is fused with the layer.
 Reader = Literal["float", "int8", "second factor", "relu"]
-# As in pocketbert_export.block_rounding: block size, and scales to try relative to the one that reaches the maximum.
-INT4_BLOCK = 32
+# As in pocketbert_export.blockwise: sizes of blocks, whose smaller one pads.
+_INT4_BLOCKS = (32, 64)
+# As in pocketbert_export.block_rounding: scales to try relative to the one that reaches the maximum.
 INT4_SHARES = np.linspace(0.7, 1.1, 17)
 # As in pocketbert_export.equalization and static_operators.
 _UNEQUAL = 4.0
@@ -91,15 +93,17 @@ class DynamicInt8(FakeQuantization):
 
 
 class DynamicInt4(DynamicInt8):
-    """`dynamic_wi4`: weights in blocks of 32 along the inputs, activations per token in int8."""
+    """`dynamic_wi4`: weights in blocks along the inputs, activations per token in int8."""
 
     def kernel(self, kernel: tf.Tensor) -> tf.Tensor:
         """See `FakeQuantization`."""
-        return tf.transpose(round_blocks(tf.transpose(kernel)))
+        smaller, larger = _INT4_BLOCKS
+        padded = -(-kernel.shape[0] // smaller) * smaller
+        return tf.transpose(round_blocks(tf.transpose(kernel), smaller if padded % larger else larger))
 
     def rows(self, table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """See `FakeQuantization`."""
-        return round_blocks(rows)
+        return round_blocks(rows, _INT4_BLOCKS[0])
 
 
 class StaticInt8(DynamicInt8):
@@ -211,10 +215,10 @@ def _between(x: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
     return _straight_through(x, (tf.clip_by_value(tf.round(x / scale) + zero, 0, 255) - zero) * scale)
 
 
-def round_blocks(rows: tf.Tensor) -> tf.Tensor:
-    """Rounds rows [..., width] to int4 in blocks along the width, each with the scale of least squared error."""
+def round_blocks(rows: tf.Tensor, size: int) -> tf.Tensor:
+    """Rounds rows [..., width] to int4 in blocks of `size`, each with the scale of least squared error."""
     width = rows.shape[-1]
-    blocks = tf.reshape(tf.pad(tf.reshape(rows, [-1, width]), [[0, 0], [0, -width % INT4_BLOCK]]), [-1, INT4_BLOCK])
+    blocks = tf.reshape(tf.pad(tf.reshape(rows, [-1, width]), [[0, 0], [0, -width % size]]), [-1, size])
     largest = tf.maximum(tf.reduce_max(tf.abs(blocks), axis=1, keepdims=True), _SMALLEST)
     best, found = tf.fill(tf.shape(largest), tf.float32.max), tf.zeros_like(blocks)
     for share in INT4_SHARES:
@@ -224,5 +228,5 @@ def round_blocks(rows: tf.Tensor) -> tf.Tensor:
         error = tf.reduce_sum(tf.square(rounded - blocks), axis=1, keepdims=True)
         found = tf.where(error < best, rounded, found)
         best = tf.minimum(error, best)
-    padded = tf.reshape(found, [-1, -(-width // INT4_BLOCK) * INT4_BLOCK])
+    padded = tf.reshape(found, [-1, -(-width // size) * size])
     return _straight_through(rows, tf.reshape(padded[:, :width], tf.shape(rows)))
