@@ -2,9 +2,6 @@
 
 LiteRT asks for two changes. There is no int4 GATHER, but EMBEDDING_LOOKUP reads int4 rows. Blocks divide
 the width of a weight, so other widths are padded with zeros. Both changes are exact.
-
-A dense layer pays for each block: XNNPACK takes 1.4 to 1.5 times as long with blocks of 32 as with int8, and 1.1 to 1.2
-times with blocks of 64. Embeddings only look rows up, so they keep the more accurate blocks of 32.
 """
 
 from __future__ import annotations
@@ -16,9 +13,8 @@ from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert_export.tflite_graph import GraphEditor, drop_unused, operator_name, read_model, write_model
 
-# Widths are padded to whole blocks of the smaller size.
-BLOCK_SIZES = (32, 64)
-BLOCK_SIZE, _DENSE_BLOCK = BLOCK_SIZES
+# The smaller of the two block sizes in a file.
+BLOCK_SIZE = 32
 # Like the converter, which quantizes matrices from this number of elements on.
 FEWEST_QUANTIZED = 1024
 
@@ -47,16 +43,6 @@ def prepare_for_blocks(content: bytes) -> bytes:
         graph.operators = operators
     drop_unused(model)
     return write_model(model)
-
-
-def block_size(name: str, width: int) -> int:
-    """Weights in a block.
-
-    Args:
-      name: name of the operator.
-      width: width of its matrix in the prepared graph.
-    """
-    return _DENSE_BLOCK if name == "FULLY_CONNECTED" and width % _DENSE_BLOCK == 0 else BLOCK_SIZE
 
 
 def _weight(editor: GraphEditor, graph: Any, operator: Any, model: Any) -> np.ndarray | None:

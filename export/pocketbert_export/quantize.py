@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from pocketbert.processes import stderr_on_failure
-from pocketbert_export.blockwise import BLOCK_SIZES, FEWEST_QUANTIZED, block_size
+from pocketbert_export.blockwise import BLOCK_SIZE, FEWEST_QUANTIZED
 from pocketbert_export.calibration import Ranges
 from pocketbert_export.op_histogram import INT4_VERSIONS
 from pocketbert_export.tflite_graph import code_name, operator_name, read_model, write_model
 
-LayerFormat = Literal["float", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai16"]
+LayerFormat = Literal["float", "dynamic_wi8", "dynamic_wi4", "dynamic_wi4_64", "static_wi8_ai8", "static_wi8_ai16"]
+# int4 formats → weights in a block.
+INT4_BLOCKS: dict[LayerFormat, int] = {"dynamic_wi4": BLOCK_SIZE, "dynamic_wi4_64": 64}
 # Formats with fixed ranges → bits of their activations.
 STATIC_BITS: dict[LayerFormat, int] = {"static_wi8_ai8": 8, "static_wi8_ai16": 16}
 # Operators with a matrix, and the position of the matrix among their inputs.
@@ -66,11 +68,9 @@ def quantize(content: bytes, formats: Mapping[int, LayerFormat], ranges: Ranges 
     statistics = {}
     for number, graph in enumerate(model.subgraphs):
         # ai-edge-quantizer needs different names for all tensors, and selects operators by the names of their outputs.
-        form_of: dict[int, str] = {}
-        for position, form in formats.items():
-            operator = graph.operators[position]
-            selector = _int4_selector(model, graph, operator) if form == "dynamic_wi4" else form
-            form_of |= dict.fromkeys(map(int, operator.outputs), selector)
+        form_of = {
+            int(output): form for position, form in formats.items() for output in graph.operators[position].outputs
+        }
         for index, tensor in enumerate(graph.tensors):
             tensor.name = f"{form_of.get(index, 'float')} {number} {index}{_END}".encode() + bytes(tensor.name)
         for position, limits in (ranges or {}).items():
@@ -92,24 +92,15 @@ def quantize(content: bytes, formats: Mapping[int, LayerFormat], ranges: Ranges 
                     f"^{form} ", names(name), activation_num_bits=STATIC_BITS[form], weight_num_bits=8
                 )
             continue
-        for name in (names.FULLY_CONNECTED, names.EMBEDDING_LOOKUP):
-            if form == "dynamic_wi8":
-                quantizer.add_dynamic_config(f"^{form} ", name, 8, qtyping.QuantGranularity.CHANNELWISE)
-            else:
-                for size in BLOCK_SIZES:
-                    granularity = qtyping.QuantGranularity[f"BLOCKWISE_{size}"]
-                    quantizer.add_dynamic_config(f"^{form}/{size} ", name, 4, granularity)
+        size = INT4_BLOCKS.get(form)
+        bits, granularity = (8, "CHANNELWISE") if size is None else (4, f"BLOCKWISE_{size}")
+        for operator in (names.FULLY_CONNECTED, names.EMBEDDING_LOOKUP):
+            quantizer.add_dynamic_config(f"^{form} ", operator, bits, qtyping.QuantGranularity[granularity])
     with stderr_on_failure(), _quiet():
         quantized = quantizer.quantize(
             statistics or None, enable_progress_bar=False, enable_progress_report=False
         ).quantized_model
     return _finish(bytes(quantized), has_float_inputs=any(form.startswith("dynamic") for form in formats.values()))
-
-
-def _int4_selector(model: Any, graph: Any, operator: Any) -> str:
-    name = operator_name(model, operator)
-    width = int(graph.tensors[operator.inputs[_MATRIX[name]]].shape[1])
-    return f"dynamic_wi4/{block_size(name, width)}"
 
 
 def _finish(content: bytes, *, has_float_inputs: bool) -> bytes:

@@ -7,6 +7,7 @@ section 3. Departures:
   weights. They include padding. Export calibrates.
 - Biases are not rounded.
 - `static_wi8_ai8`: export also equalizes the outputs of GELU.
+- `dynamic_wi4`: a third of the blocks has smaller int4 blocks; in the file, a third of the dense layers.
 - NoNorm: export folds it. The file's sums then have other scales per channel than here, and dense layers that export
   fuses share a range.
 
@@ -25,8 +26,8 @@ FakeFormat = Literal["dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8
 # What reads the outputs of a dense layer in `static_wi8_ai8_full`: an operator in float or int8, or a matrix product as
 # its second factor. A relu is fused with the layer.
 Reader = Literal["float", "int8", "second factor", "relu"]
-# As in pocketbert_export.blockwise: sizes of blocks, whose smaller one pads.
-_INT4_BLOCKS = (32, 64)
+# As in pocketbert_export.int4_quantization: sizes of blocks; the smaller one pads.
+_SMALL_BLOCK, _LARGE_BLOCK = 32, 64
 # As in pocketbert_export.block_rounding: scales to try relative to the one that reaches the maximum.
 INT4_SHARES = np.linspace(0.7, 1.1, 17)
 # As in pocketbert_export.equalization and static_operators.
@@ -93,17 +94,24 @@ class DynamicInt8(FakeQuantization):
 
 
 class DynamicInt4(DynamicInt8):
-    """`dynamic_wi4`: weights in blocks along the inputs, activations per token in int8."""
+    """`dynamic_wi4`: weights in blocks along the inputs, activations per token in int8.
+
+    Args:
+      small_blocks: use the smaller of two block sizes, as in the file's first layers.
+    """
+
+    def __init__(self, *, small_blocks: bool = False) -> None:
+        self._small_blocks = small_blocks
 
     def kernel(self, kernel: tf.Tensor) -> tf.Tensor:
         """See `FakeQuantization`."""
-        smaller, larger = _INT4_BLOCKS
-        padded = -(-kernel.shape[0] // smaller) * smaller
-        return tf.transpose(round_blocks(tf.transpose(kernel), smaller if padded % larger else larger))
+        padded = -(-kernel.shape[0] // _SMALL_BLOCK) * _SMALL_BLOCK
+        is_small = self._small_blocks or padded % _LARGE_BLOCK
+        return tf.transpose(round_blocks(tf.transpose(kernel), _SMALL_BLOCK if is_small else _LARGE_BLOCK))
 
     def rows(self, table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """See `FakeQuantization`."""
-        return round_blocks(rows, _INT4_BLOCKS[0])
+        return round_blocks(rows, _SMALL_BLOCK)
 
 
 class StaticInt8(DynamicInt8):

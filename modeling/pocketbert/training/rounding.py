@@ -8,7 +8,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
 from pocketbert.layers.block import Block
 from pocketbert.layers.core import Dense, RoundingLayer
-from pocketbert.layers.fake_quantization import FakeFormat, fake_quantization
+from pocketbert.layers.fake_quantization import DynamicInt4, FakeFormat, fake_quantization
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
 
@@ -27,6 +27,11 @@ def round_model(model: Model, recipe: FakeFormat, *, logits_only: bool = False) 
     for layer in model.submodules:
         if isinstance(layer, RoundingLayer):
             layer.round_like(rounding)
+    if recipe == "dynamic_wi4":
+        for block in encoder.layers_[: config.num_layers // 3]:
+            for layer in block.submodules:
+                if isinstance(layer, RoundingLayer):
+                    layer.round_like(DynamicInt4(small_blocks=True))
     for norm, dense in _readers(model):
         dense.reads(norm)
     for block in encoder.layers_:
