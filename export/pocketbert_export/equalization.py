@@ -24,18 +24,21 @@ _DENSE = "FULLY_CONNECTED"
 
 # An activation is equalized if its largest channel is this many times the median one, which otherwise has 6 of 8 bits.
 _UNEQUAL = 4.0
+# For inputs of dense layers, whose size differs more between texts than that of outputs.
+UNEQUAL_INPUTS = 8.0
 
 
-def unequal(largest: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+def unequal(largest: Mapping[int, np.ndarray], ratio: float = _UNEQUAL) -> dict[int, np.ndarray]:
     """Selects the activations whose channels differ much in size.
 
     Args:
       largest: position of an operator → largest absolute output of each channel.
+      ratio: of the largest channel to the median one.
     """
     return {
         position: sizes
         for position, sizes in largest.items()
-        if np.any(sizes > 0) and float(sizes.max()) > _UNEQUAL * float(np.median(sizes[sizes > 0]))
+        if np.any(sizes > 0) and float(sizes.max()) > ratio * float(np.median(sizes[sizes > 0]))
     }
 
 
@@ -80,7 +83,12 @@ def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
     """
     model = read_model(content)
     editor = GraphEditor(model)
-    factors = {position: _factors(sizes) for position, sizes in largest.items()}
+    names = [operator_name(model, operator) for operator in model.subgraphs[0].operators]
+    # Unlike a dense layer's output, one of GELU may be near 0 in all calibration texts and large in another text.
+    factors = {
+        position: _factors(sizes if names[position] == _DENSE else np.maximum(sizes, np.median(sizes)))
+        for position, sizes in largest.items()
+    }
     for graph in model.subgraphs:
         operators: list[Any] = []
         # Activation → its equalized form, and the factors that the readers' weights absorb.

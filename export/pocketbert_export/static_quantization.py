@@ -27,7 +27,7 @@ from pocketbert_export.calibration import (
     relative_error,
 )
 from pocketbert_export.calibration_options import PADDING_MARGIN, CalibrationOptions
-from pocketbert_export.equalization import equalize, lone_inputs, unequal
+from pocketbert_export.equalization import UNEQUAL_INPUTS, equalize, lone_inputs, unequal
 from pocketbert_export.quantize import LayerFormat, layers, quantize
 from pocketbert_export.static_operators import every_operator, integer_operators
 from pocketbert_export.tflite_graph import producer_positions, read_model
@@ -88,8 +88,11 @@ def quantize_static(
     is_full = recipe == "static_wi8_ai8_full"
     if options.equalize:
         # In the full recipe, the operators that write inputs of dense layers compute in int8 themselves.
-        observed = [*_dense(content), *(() if is_full else lone_inputs(content))]
-        found = unequal(largest_per_channel(content, texts.measured, observed))
+        inputs = [] if is_full else lone_inputs(content)
+        observed = [*_dense(content), *inputs]
+        largest = largest_per_channel(content, texts.measured, observed)
+        found = unequal({each: sizes for each, sizes in largest.items() if each not in inputs})
+        found |= unequal({each: largest[each] for each in inputs}, UNEQUAL_INPUTS)
         content = equalize(content, found)
         log_info(f"calibration: equalized {len(found)} of {len(observed)} activations")
     positions = every_operator(content) if is_full else list(layers(content))
