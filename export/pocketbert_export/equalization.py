@@ -6,8 +6,8 @@ by a power of two, which per-channel quantization of weights absorbs, and a mult
 it. Powers of two make this exact in float arithmetic.
 
 GELU's outputs have large channels, too. Here a multiplication behind GELU divides by the power of two, and the next
-layer's weights of this input are multiplied by it. Their common scale per output gets coarser, but the activations gain
-more: as in SmoothQuant (Xiao et al. 2023), with the activations' whole factor instead of its root.
+layer's weights of this input are multiplied by it. These weights share a scale per output, so only the root of the
+factor moves, as in SmoothQuant (Xiao et al. 2023, eq. 4 with α = 0.5). Small channels keep room for other texts.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from pocketbert_export.per_tensor import multiplied, multiply_output
+from pocketbert_export.quantize import layers
 from pocketbert_export.tflite_graph import GraphEditor, drop_unused, operator_name, read_model, write_model
 
 _DENSE = "FULLY_CONNECTED"
 
 # An activation is equalized if its largest channel is this many times the median one, which otherwise has 6 of 8 bits.
 _UNEQUAL = 4.0
-# For inputs of dense layers, whose size differs more between texts than that of outputs.
+# The same for inputs of dense layers, which weights pay for.
 UNEQUAL_INPUTS = 8.0
 
 
@@ -43,7 +44,7 @@ def unequal(largest: Mapping[int, np.ndarray], ratio: float = _UNEQUAL) -> dict[
 
 
 def lone_inputs(content: bytes) -> list[int]:
-    """Positions of operators whose outputs are float in static files, and read by dense layers alone, such as GELU.
+    """Positions of operators such as GELU: static files read their float outputs in int8 dense layers alone.
 
     Args:
       content: content of a float file with the same operators in every signature.
@@ -51,16 +52,17 @@ def lone_inputs(content: bytes) -> list[int]:
     model = read_model(content)
     graph = model.subgraphs[0]
     outputs = set(map(int, graph.outputs))
-    readers: dict[int, list[Any]] = {}
-    for operator in graph.operators:
+    quantized = layers(content)
+    readers: dict[int, list[int]] = {}
+    for position, operator in enumerate(graph.operators):
         for index in operator.inputs:
-            readers.setdefault(int(index), []).append(operator)
+            readers.setdefault(int(index), []).append(position)
 
-    def reads_channels(operator: Any, index: int) -> bool:
-        if operator_name(model, operator) != _DENSE or operator.inputs[0] != index:
+    def reads_channels(position: int, index: int) -> bool:
+        if quantized.get(position) != _DENSE:
             return False
         # A dense layer may read several axes as one.
-        return graph.tensors[operator.inputs[1]].shape[-1] == graph.tensors[index].shape[-1]
+        return graph.tensors[graph.operators[position].inputs[1]].shape[-1] == graph.tensors[index].shape[-1]
 
     found = []
     for position, operator in enumerate(graph.operators):
@@ -84,10 +86,8 @@ def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
     model = read_model(content)
     editor = GraphEditor(model)
     names = [operator_name(model, operator) for operator in model.subgraphs[0].operators]
-    # Unlike a dense layer's output, one of GELU may be near 0 in all calibration texts and large in another text.
     factors = {
-        position: _factors(sizes if names[position] == _DENSE else np.maximum(sizes, np.median(sizes)))
-        for position, sizes in largest.items()
+        position: _factors(sizes, 1.0 if names[position] == _DENSE else 0.5) for position, sizes in largest.items()
     }
     for graph in model.subgraphs:
         operators: list[Any] = []
@@ -96,7 +96,7 @@ def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
         for position, operator in enumerate(graph.operators):
             operators.append(operator)
             own = factors.get(position)
-            if operator_name(model, operator) != _DENSE:
+            if names[position] != _DENSE:
                 if own is not None:
                     source = int(operator.outputs[0])
                     made, product = multiplied(editor, graph, source, 1 / own)
@@ -119,7 +119,7 @@ def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
     return write_model(model)
 
 
-def _factors(sizes: np.ndarray) -> np.ndarray:
-    """Power of two per channel that leaves each largest value in the upper half of the common range, at most 1."""
+def _factors(sizes: np.ndarray, exponent: float) -> np.ndarray:
+    """Power of two per channel, at most 1: the share of the largest channel, to the power of `exponent`, rounded up."""
     share = np.where(sizes > 0, sizes / sizes.max(), 1.0)
-    return np.exp2(np.ceil(np.log2(share))).astype(np.float32)
+    return np.exp2(np.ceil(exponent * np.log2(share))).astype(np.float32)

@@ -1,8 +1,7 @@
 """int4 weights in blocks; with calibration texts, layers compensate for their rounding errors.
 
-Dense layers pay for each block: XNNPACK takes 1.4 to 1.5 times as long with blocks of 32 as with int8, and 1.1 to 1.2
-times with blocks of 64. The first third of the dense layers causes most of the error, because all later layers read it,
-so it keeps the more accurate blocks of 32. So do embeddings, which only look rows up.
+Dense layers pay for each block, so they are faster with blocks of 64. The first third of them keeps the more accurate
+blocks of 32, because all later layers read its errors. So do embeddings, which only look rows up.
 """
 
 from __future__ import annotations

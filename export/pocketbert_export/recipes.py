@@ -2,9 +2,8 @@
 
 A name describes weights and activations: `float32` and `float16` are the type of all weights; `dynamic_wi8` has int8
 weights (`wi8`) and activations that are quantized at run time (`dynamic`). Dense layers then compute in int8;
-everything else stays float32. `dynamic_wi4` stores int4 weights (`wi4`) with a float16 scale for each block of
-32 or 64.
-`static_wi8_ai8` quantizes the inputs and outputs of dense layers to int8 with fixed ranges (`static`, `ai8`), which
+everything else stays float32. `dynamic_wi4` stores int4 weights (`wi4`) with a float16 scale for each block of 32 or
+64. `static_wi8_ai8` quantizes the inputs and outputs of dense layers to int8 with fixed ranges (`static`, `ai8`), which
 calibration texts determine. `static_wi8_ai8_full` does so with every operator that keeps its accuracy, and
 `static_wi8_ai16` uses int16 activations (`ai16`) where int8 would lose accuracy. `mixed` chooses int4, int8 or float32
 weights for each layer.

@@ -88,13 +88,12 @@ def quantize_static(
     is_full = recipe == "static_wi8_ai8_full"
     if options.equalize:
         # In the full recipe, the operators that write inputs of dense layers compute in int8 themselves.
-        inputs = [] if is_full else lone_inputs(content)
-        observed = [*_dense(content), *inputs]
-        largest = largest_per_channel(content, texts.measured, observed)
-        found = unequal({each: sizes for each, sizes in largest.items() if each not in inputs})
+        dense, inputs = _dense(content), [] if is_full else lone_inputs(content)
+        largest = largest_per_channel(content, texts.measured, [*dense, *inputs])
+        found = unequal({each: largest[each] for each in dense})
         found |= unequal({each: largest[each] for each in inputs}, UNEQUAL_INPUTS)
         content = equalize(content, found)
-        log_info(f"calibration: equalized {len(found)} of {len(observed)} activations")
+        log_info(f"calibration: equalized {len(found)} of {len(largest)} activations")
     positions = every_operator(content) if is_full else list(layers(content))
     chosen = integer_operators(content, dict.fromkeys(positions, "static_wi8_ai8"))
     histograms = ActivationHistograms(content, texts.measured, chosen.measured)

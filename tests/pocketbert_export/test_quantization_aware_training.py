@@ -8,6 +8,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, get_args
 
+import networks
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -295,6 +296,18 @@ def test_int4_kernel_rounds_like_the_exporter(width: int, size: int) -> None:
     expected = (numbers * np.repeat(scales.astype(np.float32), size, axis=1))[:, :width].T
     received = fake_quantization("dynamic_wi4").kernel(tf.constant(kernel)).numpy()
     np.testing.assert_allclose(received, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_first_third_of_the_blocks_has_small_int4_blocks() -> None:
+    model = networks.network(networks.bert_config(num_layers=3, intermediate_size=64))
+    round_model(model, "dynamic_wi4")
+    for number, size in enumerate((32, 64, 64)):
+        layer = model.encoder.layers_[number].feed_forwards[0].output_projection
+        numbers, scales = round_blocks(layer.kernel.numpy().T, size)
+        expected = (numbers * np.repeat(scales.astype(np.float32), size, axis=1)).T
+        # Rows of the identity are exact in int8.
+        received = (layer(tf.eye(64)) - layer.bias).numpy()
+        np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

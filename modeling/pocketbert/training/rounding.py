@@ -28,10 +28,10 @@ def round_model(model: Model, recipe: FakeFormat, *, logits_only: bool = False) 
         if isinstance(layer, RoundingLayer):
             layer.round_like(rounding)
     if recipe == "dynamic_wi4":
-        for block in encoder.layers_[: config.num_layers // 3]:
-            for layer in block.submodules:
-                if isinstance(layer, RoundingLayer):
-                    layer.round_like(DynamicInt4(small_blocks=True))
+        early = [layer for block in encoder.layers_[: config.num_layers // 3] for layer in block.submodules]
+        for layer in early:
+            if isinstance(layer, RoundingLayer):
+                layer.round_like(DynamicInt4(small_blocks=True))
     for norm, dense in _readers(model):
         dense.reads(norm)
     for block in encoder.layers_:
