@@ -41,13 +41,20 @@ INT4 = "dynamic_wi4"
 # How a file is made: weights rounded one by one, GPTQ, calibrated ranges, or the mean ranges of training batches.
 NEAREST, GPTQ, CALIBRATED, BATCHES = "nearest", "GPTQ", "calibrated ranges", "mean ranges of batches"
 FLOAT = "float"
-PLAIN = "no"
-# Recipe of the training (or PLAIN), recipe of the file, and how it is made.
+# Trained without rounding: as long as the network itself, or as long as with rounding.
+PLAIN, LONGER = "no", "one more epoch"
+WEIGHTS = (PLAIN, LONGER, FULL, INT4)
+_FOLDERS = {PLAIN: "plain", LONGER: "longer"}
+# Recipe of the training (or PLAIN, LONGER), recipe of the file, and how it is made.
 VARIANTS = (
     (PLAIN, FLOAT, ""),
     (PLAIN, FULL, CALIBRATED),
     (PLAIN, INT4, NEAREST),
     (PLAIN, INT4, GPTQ),
+    (LONGER, FLOAT, ""),
+    (LONGER, FULL, CALIBRATED),
+    (LONGER, INT4, NEAREST),
+    (LONGER, INT4, GPTQ),
     (FULL, FLOAT, ""),
     (FULL, FULL, CALIBRATED),
     (FULL, FULL, BATCHES),
@@ -67,12 +74,12 @@ def jobs(output: Path) -> list[StudyJob]:
     found = []
     for seed in SEEDS:
         found.append(StudyJob(name=_trained(PLAIN, seed), call=train, arguments=(PLAIN, seed, output)))
-        for recipe in (FULL, INT4):
+        for weights in WEIGHTS[1:]:
             needs = (_trained(PLAIN, seed),)
             found.append(
-                StudyJob(name=_trained(recipe, seed), call=train, arguments=(recipe, seed, output), needs=needs)
+                StudyJob(name=_trained(weights, seed), call=train, arguments=(weights, seed, output), needs=needs)
             )
-        for weights in (PLAIN, FULL, INT4):
+        for weights in WEIGHTS:
             needs = (_trained(weights, seed),)
             found.append(
                 StudyJob(name=_scored(weights, seed), call=score, arguments=(weights, seed, output), needs=needs)
@@ -80,20 +87,20 @@ def jobs(output: Path) -> list[StudyJob]:
     return found
 
 
-def train(recipe: str, seed: int, output: Path) -> dict[str, Any]:
-    """Fine-tunes the network, or continues with quantization-aware training."""
+def train(weights: str, seed: int, output: Path) -> dict[str, Any]:
+    """Fine-tunes the network, or continues with or without quantization-aware training."""
     from pocketbert.training.config import FinetuneConfig, RunConfig
     from pocketbert.training.finetune import finetune
 
-    is_plain = recipe == PLAIN
+    is_plain = weights == PLAIN
     epochs, rate = (EPOCHS, RATE) if is_plain else (QAT_EPOCHS, QAT_RATE)
     config = FinetuneConfig(learning_rate=rate, epochs=epochs, batch_size=BATCH_SIZE, max_length=LENGTH)
     start = minilm() if is_plain else output / _trained(PLAIN, seed) / "model"
-    qat: Any = "none" if is_plain else recipe
+    qat: Any = weights if weights in (FULL, INT4) else "none"
     found = finetune(
         start,
         task_data(TASK, EXAMPLES),
-        output / _trained(recipe, seed),
+        output / _trained(weights, seed),
         config=config,
         run=RunConfig(seed=seed, qat=qat),
     )
@@ -176,12 +183,12 @@ def _with_mean_ranges(content: bytes, texts: Any) -> bytes:
     return quantize(content, chosen.formats, chosen.ranges(means))
 
 
-def _trained(recipe: str, seed: int) -> str:
-    return f"trained/{'plain' if recipe == PLAIN else recipe}-{seed}"
+def _trained(weights: str, seed: int) -> str:
+    return f"trained/{_FOLDERS.get(weights, weights)}-{seed}"
 
 
 def _scored(weights: str, seed: int) -> str:
-    return f"scored/{'plain' if weights == PLAIN else weights}-{seed}"
+    return f"scored/{_FOLDERS.get(weights, weights)}-{seed}"
 
 
 def _variant_name(_model: str, label: str, _task: str, seed: int) -> str:
@@ -205,7 +212,7 @@ def result(done: Mapping[str, Any]) -> results.ResultFile:
     by_variant = {
         _variant_name(NETWORK, label, TASK, seed): found
         for seed in SEEDS
-        for weights in (PLAIN, FULL, INT4)
+        for weights in WEIGHTS
         for label, found in done.get(_scored(weights, seed), {}).items()
     }
     students = [(NETWORK, label_of(variant)) for variant in VARIANTS]
@@ -219,13 +226,13 @@ def scored(content: results.ResultFile) -> dict[str, Any]:
     kept = scores_by_job(content, settings(), _variant_name)
     found: dict[str, Any] = {}
     for seed in SEEDS:
-        for weights in (PLAIN, FULL, INT4):
+        for weights in WEIGHTS:
             labels = [label_of(variant) for variant in VARIANTS if variant[0] == weights]
             names = [_variant_name(NETWORK, label, TASK, seed) for label in labels]
             if all(name in kept for name in names):
                 found[_scored(weights, seed)] = {label: kept[name] for label, name in zip(labels, names, strict=True)}
-        if all(_scored(weights, seed) in found for weights in (PLAIN, FULL, INT4)):
-            found |= {_trained(weights, seed): {} for weights in (PLAIN, FULL, INT4)}
+        if all(_scored(weights, seed) in found for weights in WEIGHTS):
+            found |= {_trained(weights, seed): {} for weights in WEIGHTS}
     return found
 
 

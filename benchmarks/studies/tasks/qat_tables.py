@@ -8,13 +8,27 @@ from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.marked_block import MarkedBlock
 from studies.score_cells import Values, cell, difference, scores
-from studies.tasks.qat import CALIBRATED, FLOAT, FULL, GPTQ, INT4, NEAREST, PLAIN, SEEDS, TASK, VARIANTS, label_of
+from studies.tasks.qat import (
+    CALIBRATED,
+    FLOAT,
+    FULL,
+    GPTQ,
+    INT4,
+    LONGER,
+    NEAREST,
+    PLAIN,
+    SEEDS,
+    TASK,
+    VARIANTS,
+    label_of,
+)
 
 BLOCK = MarkedBlock(
     path=Path(__file__).resolve().parents[3] / "docs" / "results" / "qat.md",
     name="TABLE",
     origin="python -m studies.tables from benchmarks/studies/results/tasks/qat.json",
 )
+_TRAINED = {PLAIN: "–", LONGER: "– (one more epoch)"}
 _COMPARED = ((FULL, CALIBRATED), (INT4, NEAREST), (INT4, GPTQ))
 
 
@@ -45,22 +59,24 @@ def table(content: results.ResultFile) -> str:
         )
         lost = "–" if variant == VARIANTS[0] else difference(start, accuracy)
         lines.append(
-            f"| {'–' if weights == PLAIN else f'`{weights}`'} | {file} | {cell(accuracy.values(), len(SEEDS))} "
+            f"| {_TRAINED.get(weights, f'`{weights}`')} | {file} | {cell(accuracy.values(), len(SEEDS))} "
             f"| {lost or '–'} | {' | '.join(differences)} |"
         )
     lines += ["", "Share of the loss that training recovers, over all seeds:", ""]
-    lines += ["| File | Points lost | RMS difference | Different labels |", "|---|---:|---:|---:|"]
+    lines += ["| File | Compared with | Points lost | RMS difference | Different labels |", "|---|---|---:|---:|---:|"]
     for recipe, way in _COMPARED:
-        losses = [
-            [
-                {seed: start[seed] - value for seed, value in values("accuracy", each).items() if seed in start},
-                values("logit_rms", each),
-                {seed: 1 - value for seed, value in values("equal_labels", each).items()},
+        for weights, name in ((PLAIN, "the network before"), (LONGER, "one more epoch without `--qat`")):
+            start = values("accuracy", (weights, FLOAT, ""))
+            losses = [
+                [
+                    {seed: start[seed] - value for seed, value in values("accuracy", each).items() if seed in start},
+                    values("logit_rms", each),
+                    {seed: 1 - value for seed, value in values("equal_labels", each).items()},
+                ]
+                for each in ((weights, recipe, way), (recipe, recipe, way))
             ]
-            for each in ((PLAIN, recipe, way), (recipe, recipe, way))
-        ]
-        cells = [_recovered(before, after) for before, after in zip(*losses, strict=True)]
-        lines.append(f"| `{recipe}`, {way} | {' | '.join(cells)} |")
+            cells = [_recovered(before, after) for before, after in zip(*losses, strict=True)]
+            lines.append(f"| `{recipe}`, {way} | {name} | {' | '.join(cells)} |")
     lines += ["", f"Measured on {content.accuracies[0].examples} sentences: SST-2's dev set."]
     return "\n".join(lines) + "\n"
 
