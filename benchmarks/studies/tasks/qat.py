@@ -4,8 +4,9 @@
     python -m studies.tables
 
 The 6x384 network is fine-tuned on 2,000 sentences. Quantization-aware training continues from it for one epoch on the
-same sentences. Files are scored on the development set, and compared with their own float weights: `logit_rms` is the
-root mean square difference of the logits relative to theirs, `equal_labels` the share of equal answers.
+same sentences. As a control, the same epoch runs without rounding. Files are scored on the development set, and
+compared with their own float weights: `logit_rms` is the root mean square difference of the logits relative to theirs,
+`equal_labels` the share of equal answers.
 
 The gate takes no part, because the study measures what a recipe loses. Two jobs run in parallel, each in one thread.
 Rerun the same command to resume; scores in the committed result file are reused if they were made with the same
@@ -24,6 +25,7 @@ import numpy as np
 from pocketbert.data.assets import minilm
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
+from pocketbert_export.quantize import INT4_BLOCKS
 from studies.experiment import Experiment, main, records_by_seed, scores_by_job, settings_note
 from studies.glue_examples import task_data, task_examples
 from studies.jobs import StudyJob
@@ -204,6 +206,7 @@ def settings() -> dict[str, Any]:
         "batch size": BATCH_SIZE,
         "length": LENGTH,
         "calibration texts": CALIBRATION,
+        "int4 blocks": sorted(set(INT4_BLOCKS.values())),
     }
 
 
