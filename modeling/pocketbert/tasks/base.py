@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from pocketbert.data.examples import LabelledData
-    from pocketbert.tasks.metrics import Scores
+    from pocketbert.tasks.scores import Scores
 
 # Outputs of a head by its own names: [N, ...], or [T, ...] for outputs per token, concatenated without padding.
 Outputs: TypeAlias = Mapping[str, np.ndarray]

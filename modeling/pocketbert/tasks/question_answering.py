@@ -19,8 +19,8 @@ from pocketbert.progress import bar
 from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
 from pocketbert.tasks.base import Forward, Outputs
-from pocketbert.tasks.metrics import Scores
 from pocketbert.tasks.outputs import check_finite
+from pocketbert.tasks.scores import Scores, score_interval
 
 
 def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOptions) -> EncodedExamples:
@@ -245,13 +245,14 @@ class QuestionEvaluator:
         self._scorer = scorer or squad_scorer(questions.num_impossible > 0)
         self._show_progress = show_progress
         self._answers_by_id: dict[str, Answered] = {}
+        self._last: QuestionScores | None = None
 
     def metrics(self, when: str) -> dict[str, float]:
         """See `Evaluator.metrics`."""
         with_null = (
             self._questions.num_impossible > 0 if self._choose_threshold else self.task.null_threshold is not None
         )
-        scores = QuestionScores(self._scorer)
+        self._last = scores = QuestionScores(self._scorer)
         found = read_answers(
             self._questions,
             self._tokenizer,
@@ -278,8 +279,14 @@ class QuestionEvaluator:
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
         """See `Evaluator.scores`. The baseline leaves all questions unanswered."""
+        main, values = main_metric or "f1", self.metrics("at the end")
+        assert self._last is not None
+        exact, f1 = self._last.of_each_question(self.task.null_threshold)
+        scores = exact if main == "exact_match" else f1
         return Scores(
-            main_metric=main_metric or "f1",
-            metrics=self.metrics("at the end") if metrics is None else metrics,
+            main_metric=main,
+            metrics=values if metrics is None else metrics,
             baseline=unanswered_baseline(self._questions),
+            examples=len(self._questions),
+            interval=score_interval(len(scores), lambda indices: float(scores[indices].mean())),
         )

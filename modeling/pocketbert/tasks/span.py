@@ -19,7 +19,6 @@ from pocketbert.layers.core import Dense
 from pocketbert.tasks.answer_scores import AnswerScorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answer, Answered
 from pocketbert.tasks.base import Forward, Rows, SupervisedTask
-from pocketbert.tasks.metrics import Scores
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite_answers, mean_over_examples
 from pocketbert.tasks.question_answering import (
     QuestionEvaluator,
@@ -28,6 +27,7 @@ from pocketbert.tasks.question_answering import (
     read_answers,
     unanswered_baseline,
 )
+from pocketbert.tasks.scores import Scores
 from pocketbert.tasks.texts import TextRows, texts_and_pairs
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")

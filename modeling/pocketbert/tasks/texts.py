@@ -17,8 +17,9 @@ from pocketbert.data.glue import GLUE
 from pocketbert.data.tables import LabelForm, read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
-from pocketbert.tasks.metrics import Scores, compute
+from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.outputs import check_finite, check_finite_answers
+from pocketbert.tasks.scores import Scores, score_interval
 
 # Keys of the two texts of a pair in a dict.
 _PAIR_NAMES = (("question", "context"), ("text", "pair"))
@@ -161,10 +162,27 @@ class TextTask(SupervisedTask):
           groups: group of each example, or None.
         """
         names = names or self.metrics
-        found = self._with_baseline(
+        scores = self._with_baseline(
             labels, groups, self.compute(names, labels, predictions, groups), names, main_metric
         )
-        return dataclasses.replace(found, classes=self.class_results(labels, predictions))
+        return dataclasses.replace(
+            scores,
+            classes=self.class_results(labels, predictions),
+            interval=self.interval(scores.main_metric, labels, predictions, groups),
+        )
+
+    def interval(
+        self, metric: str, labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None
+    ) -> tuple[float, float]:
+        """95 % confidence interval of a metric; see `score`."""
+        names = None if groups is None else np.asarray(groups)
+
+        def resampled(indices: np.ndarray) -> float:
+            of_group = None if names is None else names[indices].tolist()
+            return self.compute([metric], labels[indices], predictions[indices], of_group)[metric]
+
+        right = int((labels == predictions).sum()) if metric == "accuracy" and groups is None else None
+        return score_interval(len(labels), resampled, right=right)
 
     def compute(
         self, names: Sequence[str], labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None
@@ -204,6 +222,7 @@ class TextTask(SupervisedTask):
             main_metric=main_metric or (own if own in names else names[0]),
             metrics=metrics,
             baseline=self.baseline(labels, names, groups),
+            examples=len(labels),
             positive_label=self.positive_label(names),
         )
 
@@ -265,8 +284,8 @@ class TextEvaluator:
         encoded = self._encoded
         assert encoded.labels is not None
         predictions = self._predictions("at the end")
-        found = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups)
-        return found if metrics is None else dataclasses.replace(found, metrics=metrics)
+        scores = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups)
+        return scores if metrics is None else dataclasses.replace(scores, metrics=metrics)
 
     def _predictions(self, when: str) -> np.ndarray:
         outputs = check_finite(when, self._forward(self._encoded, show_progress=self._show_progress))

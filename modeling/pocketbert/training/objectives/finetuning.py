@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pocketbert.configs import TaskConfig
 from pocketbert.files import write_text
-from pocketbert.tasks.metrics import Scores
+from pocketbert.tasks.scores import Scores
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.label_losses import labels_loss
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
