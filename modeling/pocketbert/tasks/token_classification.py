@@ -27,7 +27,8 @@ from pocketbert.tasks.classification import class_decisions, probabilities_of
 from pocketbert.tasks.masked_lm import is_labelled, only_labelled
 from pocketbert.tasks.metrics import TAG_METRICS, tag_results, tag_scores
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers
-from pocketbert.tasks.scores import Scores, score_interval
+from pocketbert.tasks.scores import Baseline, Scores, score_interval
+from pocketbert.tasks.simple_methods import Vectors, tag_method
 from pocketbert.tasks.texts import texts_and_pairs
 
 TOKEN_LOGITS = "token_logits"
@@ -71,6 +72,7 @@ class TokenClassification(SupervisedTask):
     """Labels spans of words. The first token of a word carries its tag (Devlin et al. 2019, section 5.3)."""
 
     kind = "token_classification"
+    linear_form = "classes"
     output_names = (TOKEN_LOGITS,)
     per_token = True
     pipeline_tag = "token-classification"
@@ -180,6 +182,14 @@ class TokenClassification(SupervisedTask):
             baseline={"answer": "never a span", "metrics": tag_scores(names, data.tags, nothing)},
             examples=len(data.tags),
         )
+
+    def simple_methods(
+        self, train: TaggedTexts, dev: TaggedTexts, metric: str, vectors: Vectors | None
+    ) -> list[Baseline]:
+        """See `SupervisedTask.simple_methods`: the most frequent tag of each word."""
+        gold = dev.tags
+        assert gold is not None
+        return tag_method(train, dev, lambda predicted: tag_scores([metric], gold, predicted)[metric])
 
     def predict(
         self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **windows: Any

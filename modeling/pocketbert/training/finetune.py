@@ -104,6 +104,7 @@ def plan_finetuning(
     checked = _checked(with_own_embedding(data, directory))
     data = checked.given
     start = _start(directory, data)
+    config = config.resolved(start.config.hidden_size)
     _check_configs([config], data, start.config, run)
     if start.vocabulary is None:
         raise UserError(
@@ -111,7 +112,9 @@ def plan_finetuning(
             "put them there"
         )
     return TrainingPlan(
-        objective=Finetuning(class_weights=_class_weights(config, data)),
+        objective=Finetuning(
+            class_weights=_class_weights(config, data), head_pooling=config.head_pooling, head_start=config.head_start
+        ),
         # Records of fine-tunings always have this field.
         options={**dataclasses.asdict(config), "qat": run.qat},
         stages=(finetuning_stage(config, data.task),),
