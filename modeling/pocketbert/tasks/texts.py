@@ -324,14 +324,14 @@ class TextEvaluator:
 
     def temperature(self) -> float:
         """The divisor of the last logits with the smallest loss on these examples; 1 if none helps."""
-        assert self._logits is not None and self._encoded.labels is not None
+        if self._logits is None or self._encoded.labels is None:
+            return 1.0
         return self._task.temperature(self._logits, self._encoded.labels)
 
     @property
     def top_probability(self) -> float | None:
         """Mean probability of the best class of the last logits; None for tasks without classes."""
-        assert self._logits is not None
-        return self._task.top_probability(self._logits)
+        return None if self._logits is None else self._task.top_probability(self._logits)
 
 
 def positive_class(config: TaskConfig) -> int:

@@ -265,7 +265,8 @@ class StageLoop:
         self.state.kept = ""
         if trainer.distribution.is_chief:
             task = getattr(self.evaluator, "task", None)
-            self.state.temperature = self.evaluator.temperature() if self.evaluator and self.stage.calibrate else 1.0
+            fitted = getattr(self.evaluator, "temperature", None)
+            self.state.temperature = fitted() if fitted and self.stage.calibrate else 1.0
             folder = trainer.kept_folder(self.state.stage)
             self.state.kept = self.stage_run.save(folder, task, self.state.temperature)
 
