@@ -46,7 +46,8 @@ def finetune(
     bit-identical weights. For a finished run, it returns the result.
 
     Args:
-      model: a model in memory or a model directory. A new head for `data.task` replaces its heads.
+      model: a model in memory or a model directory. Its head stays if it has the kind and the labels of `data.task`,
+        unless `config.new_head`; else a new head replaces it.
       data: the task and its labelled examples.
       output: folder of the run: `model/`, `metrics.jsonl`, `result.json`, `report.html`, `tensorboard/`.
       config: training options.
@@ -124,6 +125,7 @@ def plan_finetuning(
             name: value for name, value in config.windows().items() if name in TASKS[data.task.kind].window_options
         },
         evaluation_batch_size=config.batch_size,
+        new_head=config.new_head,
     )
 
 

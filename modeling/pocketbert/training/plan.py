@@ -37,6 +37,7 @@ class TrainingPlan:
       data: training examples and dev split.
       windows: fields of `WindowOptions`, for questions on paragraphs.
       evaluation_batch_size: dev examples per call of the model.
+      new_head: do not keep the head of a model directory; None keeps it in a run without this option.
     """
 
     # Prefix of the model's values in the record.
@@ -52,6 +53,7 @@ class TrainingPlan:
     data: RunData
     windows: Mapping[str, Any] = field(default_factory=dict)
     evaluation_batch_size: int = 32
+    new_head: bool | None = None
     _encoded: dict[tuple[str, int, int], EncodedExamples | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
