@@ -29,10 +29,10 @@ def head_arrays(directory: ModelDirectory, tasks: Sequence[TaskConfig]) -> dict[
     """
     arrays = {}
     for name, task in zip(head_names(tasks), tasks, strict=True):
-        source = _source(directory.tasks, task)
+        source = source_of(directory.tasks, task)
         if source is None:
             continue
-        positions = label_positions(task.labels, source.labels)
+        positions = label_positions(task.labels, source.labels) or []
         axes = _label_axes(directory.config, source)
         prefix = f"heads.{head_names(directory.tasks)[directory.tasks.index(source)]}."
         for path, array in directory.tensors.items():
@@ -43,6 +43,14 @@ def head_arrays(directory: ModelDirectory, tasks: Sequence[TaskConfig]) -> dict[
     return arrays
 
 
+def source_of(held: Sequence[TaskConfig], task: TaskConfig) -> TaskConfig | None:
+    """The task of the head that continues as the head of `task`; None for a new head."""
+    found = [other for other in held if _is_same(other, task)]
+    if len(found) > 1:
+        found = [other for other in found if other.name == task.name]
+    return found[0] if found else None
+
+
 def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_head: bool | None = None) -> None:
     """Logs which heads of a model directory a run keeps and which it leaves out.
 
@@ -51,7 +59,7 @@ def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_he
       tasks: tasks of the run.
       new_head: whether the user wants a new head; None if the run has no such option.
     """
-    sources = [None if new_head else _source(held, task) for task in tasks]
+    sources = [None if new_head else source_of(held, task) for task in tasks]
     for task, source in zip(tasks, sources, strict=True):
         if source is not None:
             order = ", in the order of the data's labels" if source.labels != task.labels else ""
@@ -63,14 +71,6 @@ def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_he
     lines += [f"the head for {new} is new"] if new else []
     if lines:
         log_info("; ".join(lines))
-
-
-def _source(held: Sequence[TaskConfig], task: TaskConfig) -> TaskConfig | None:
-    """The task of the head that continues as the head of `task`; None for a new head."""
-    found = [other for other in held if _is_same(other, task)]
-    if len(found) > 1:
-        found = [other for other in found if other.name == task.name]
-    return found[0] if found else None
 
 
 def _is_same(one: TaskConfig, other: TaskConfig) -> bool:

@@ -80,6 +80,11 @@ class Trainer:
     def make_model(self) -> Model:
         """Makes the model with its initial weights."""
         plan = self.plan
+        if plan.frozen_parts:
+            log_info(
+                f"keeping {len(plan.frozen_paths)} weights as they are, because their layers have trainable=False: "
+                f"{', '.join(plan.frozen_parts)}"
+            )
         return make_model(plan.start, plan.tasks, plan.tokenizer, plan.run.seed, new_head=plan.new_head)
 
     def make_step(self, stage: Stage) -> TrainingModel:
