@@ -106,6 +106,7 @@ class FinetuneConfig:
       weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: maximum global gradient norm; 0 or off for no clipping.
       class_weights: class weights in the loss: `none`, `balanced` or `label=weight,…`.
+      new_head: start with a new head, even if the model has a head with the same labels.
     """
 
     GROUP: ClassVar = "Training"
@@ -125,6 +126,7 @@ class FinetuneConfig:
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
     class_weights: str = "none"
+    new_head: bool = False
 
     def __post_init__(self) -> None:
         problems = option_problems(self, may_be_zero=("warmup_ratio", "weight_decay", "clip_norm"))
@@ -155,6 +157,7 @@ class FinetuneConfig:
 # Fields that a grid cannot vary. class_weights may contain labels, which do not fit into names of folders.
 FIXED_IN_A_GRID = (
     "class_weights",
+    "new_head",
     *(field.name for field in dataclasses.fields(RunConfig) if field.name not in _VARIED_OF_A_RUN),
 )
 
