@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.configs import EncoderConfig
+from pocketbert.checkpoints.directory import read_with_heads
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
@@ -26,6 +27,7 @@ from pocketbert.training.grid import Choose, Grid, Point, at_point, options_at
 from pocketbert.training.grid_run import run_grid
 from pocketbert.training.grid_workers import Workers
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models, with_own_embedding
+from pocketbert.training.kept_heads import continued_task
 from pocketbert.training.objectives.finetuning import Finetuner, Finetuning, finetuning_stage
 from pocketbert.training.plan import TrainingPlan
 from pocketbert.training.run_data import TaskRunData
@@ -122,6 +124,10 @@ def plan_finetuning(
     """Checks the input of a fine-tuning, without writing files or making weights."""
     checked = _checked(with_own_embedding(data, directory))
     data = checked.given
+    continued = None if config.new_head else _continued(directory, data.task)
+    if continued is not None and continued != data.task:
+        checked = _checked(dataclasses.replace(data, task=continued))
+        data = checked.given
     start = _start(directory, data)
     config = config.resolved(start.config.hidden_size)
     _check_configs([config], data, start.config, run)
@@ -132,7 +138,10 @@ def plan_finetuning(
         )
     return TrainingPlan(
         objective=Finetuning(
-            class_weights=_class_weights(config, data), head_pooling=config.head_pooling, head_start=config.head_start
+            class_weights=_class_weights(config, data),
+            head_pooling=config.head_pooling,
+            head_start=config.head_start,
+            continues=continued is not None,
         ),
         # Records of fine-tunings always have this field.
         options={**dataclasses.asdict(config), "qat": run.qat},
@@ -215,6 +224,10 @@ def _finetune_point(
 ) -> FinetuneResult:
     run = dataclasses.replace(at_point(run, point), seed=seed, overwrite=False)
     return _finetune(directory, data, folder, at_point(config, point), run, frozen)
+
+
+def _continued(directory: str | os.PathLike[str], task: TaskConfig) -> TaskConfig | None:
+    return continued_task(read_with_heads(Path(directory)), task) if Path(directory).is_dir() else None
 
 
 def _start(directory: str | os.PathLike[str], data: TaskData) -> ModelInit:
