@@ -205,7 +205,8 @@ def _others(options: Options) -> list[Any]:
     others, table = options[OtherTaskOptions], options[TableOptions]
     return [
         SupernetTask(
-            data=task_options.read(dataclasses.replace(options[TaskOptions], task=name), table), teacher=teacher
+            data=task_options.read(dataclasses.replace(options[TaskOptions], task=name, metric=None), table),
+            teacher=teacher,
         )
         for name, teacher in zip(others.supernet_tasks, others.supernet_teachers, strict=True)
     ]

@@ -178,6 +178,8 @@ def plan_problems(options: Options) -> list[str]:
         found.append("--student or --teacher-layers is required; received neither")
     if models.supernet and models.teacher_layers:
         found.append("a student starts from --supernet or --teacher-layers; received both; give one of them")
+    if task.metric and not task.given:
+        found.append(f"--metric needs a task; received {task.metric} without one; leave it out")
     if task.given:
         found += task_options.problems(task)
     kinds = [bool(each) for each in (task.given, data.text, data.pretraining_data)]

@@ -68,6 +68,8 @@ class TaskOptions:
       max_score: embedding: the score of equal texts in --train-file, for example 5.
       pooling: embedding: pooling of the tokens (default: that of an embedding model, otherwise mean).
       labels: labels in the order of the logits, or types of spans (default: those in the file, in alphabetical order).
+      metric: metric that selects the best checkpoint, such as accuracy, f1, macro_f1 or matthews for classes (default:
+        that of the task). Ties go to the lower loss on the dev split.
       languages: languages of the XNLI dev set, such as en,de (default: all).
     """
 
@@ -82,6 +84,7 @@ class TaskOptions:
     max_score: float = 1.0
     pooling: Literal["mean", "cls", "max"] | None = None
     labels: tuple[str, ...] | None = None
+    metric: str | None = None
     languages: tuple[str, ...] | None = None
 
     @property
@@ -121,9 +124,9 @@ def read(options: TaskOptions, table: TableOptions, augmented: str | None = None
 
     read = _read(options, table, augmented)
     task = supervised_task(read.task)
-    return dataclasses.replace(
-        read, metrics=read.metrics or task.metrics, main_metric=read.main_metric or task.main_metric
-    )
+    main = options.metric or read.main_metric or task.main_metric
+    metrics = tuple(read.metrics or task.metrics)
+    return dataclasses.replace(read, metrics=metrics if main in metrics else (*metrics, main), main_metric=main)
 
 
 def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:

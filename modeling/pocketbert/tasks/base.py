@@ -222,6 +222,10 @@ class SupervisedTask(Task):
         """The metric among `metrics` that selects the best checkpoint."""
         return self.default_metrics[1]
 
+    def selection_metrics(self, dev: Any) -> tuple[str, ...]:
+        """The metrics that can select the best checkpoint on a dev split."""
+        return self.default_metrics[0]
+
     @property
     def gate_metrics(self) -> tuple[str, ...]:
         """The metrics that the verification gate can compare."""

@@ -126,6 +126,10 @@ class SentenceEmbedding(SupervisedTask):
         """Spearman and Pearson correlation of cosines with the scores."""
         return ("spearman", "pearson"), "spearman"
 
+    def selection_metrics(self, dev: Any) -> tuple[str, ...]:
+        """Correlations for pairs with scores, recall for positive pairs."""
+        return RECALL_METRICS if is_positive(dev) else self.default_metrics[0]
+
     def max_length(self, positions: int) -> int:
         """The model's sequence length, at most the encoder's positions."""
         return min(self.embedding.max_length or positions, positions)

@@ -196,7 +196,8 @@ def finetune_grid(
         # Check all points now, not hours later when the search reaches them.
         _check_configs([each for each, _ in points], data, _start(directory, data).config, run)
         # The record omits the fields that the grid varies; their values in `config` may be invalid.
-        recorded = plan_finetuning(directory, data, *points[0], frozen=frozen).recorded()
+        first_config, first_run = points[0]
+        recorded = plan_finetuning(directory, data, first_config, first_run, frozen).recorded()
         # Workers on other machines have other working directories.
         directory = Path(directory).absolute()
         return run_grid(
