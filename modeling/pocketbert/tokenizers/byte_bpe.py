@@ -61,8 +61,9 @@ class ByteBPETokenizer(PythonTokenizer):
         self.vocabulary = Vocabulary(
             path=Path(vocab_path), merges=Path(merges_path), kind="byte_bpe", added=tuple(added_tokens)
         )
-        found = found_in_text("byte_bpe", ids, added_tokens, special=special_tokens_in_text == "token")
-        self._core = _core(ids, files.merges, found)
+        self._core = _core(ids, files.merges)
+        found = found_in_text("byte_bpe", ids, added_tokens)
+        add_to_core(self._core, found, special=special_tokens_in_text == "token")
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
         return (each.ids for each in self._core.encode_batch_fast(texts, add_special_tokens=False))
@@ -71,8 +72,8 @@ class ByteBPETokenizer(PythonTokenizer):
         return tokens_of(self._core.encode_batch(texts, add_special_tokens=False))
 
 
-def _core(ids: dict[str, int], merges: Sequence[tuple[str, str]], added: Sequence[AddedToken]) -> Any:
-    """The tokenizer that transformers makes for RoBERTa."""
+def _core(ids: dict[str, int], merges: Sequence[tuple[str, str]]) -> Any:
+    """The tokenizer that transformers makes for RoBERTa, without its added tokens."""
     from tokenizers import Tokenizer
     from tokenizers.models import BPE
     from tokenizers.pre_tokenizers import ByteLevel
@@ -81,5 +82,4 @@ def _core(ids: dict[str, int], merges: Sequence[tuple[str, str]], added: Sequenc
     core = Tokenizer(BPE(ids, list(merges)))
     core.pre_tokenizer = ByteLevel(add_prefix_space=False, trim_offsets=True)
     core.post_processor = RobertaProcessing((EOS, ids[EOS]), (BOS, ids[BOS]), trim_offsets=True, add_prefix_space=False)
-    add_to_core(core, added)
     return core

@@ -97,8 +97,9 @@ class UnigramTokenizer(PythonTokenizer):
         self._space_id = tokens.index(_SPACE) if _SPACE in tokens else ids[UNK]
         self._splitter: AddedTokenSplitter | None = None
         if added_tokens:
-            found = found_in_text("unigram", ids, added_tokens, special=special_tokens_in_text == "token")
-            self._splitter = AddedTokenSplitter(found, _normalizer(Path(model_path).read_bytes()))
+            found = found_in_text("unigram", ids, added_tokens)
+            normalize = _normalizer(Path(model_path).read_bytes())
+            self._splitter = AddedTokenSplitter(found, normalize, special=special_tokens_in_text == "token")
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
         parts = [self._split(text) for text in texts]
@@ -116,7 +117,7 @@ class UnigramTokenizer(PythonTokenizer):
         plain = [part.text for row in parts for part in row if part.token is None]
         encoded = iter(self._core.encode(plain, return_type="offset_mapping"))
         origins = iter(self._core.normalize(plain, with_offsets=True))
-        for text, row in zip(texts, parts, strict=True):
+        for row in parts:
             ids: list[int] = []
             spans: list[tuple[int, int]] = []
             for part in row:
@@ -130,7 +131,7 @@ class UnigramTokenizer(PythonTokenizer):
                         spans.append((part.origins[-1], part.origins[-1]))
                 else:
                     ids.append(part.token.id)
-                    spans.append(_without_space(text, *part.origins))
+                    spans.append((part.origins[0], part.origins[1]))
             yield Tokens(ids, [start for start, _ in spans], [end for _, end in spans])
 
     def _split(self, text: str) -> list[Part]:
@@ -156,15 +157,6 @@ class UnigramTokenizer(PythonTokenizer):
     def _fairseq_ids(self, ids: Sequence[int]) -> list[int]:
         unknown = self.unk_token_id
         return [each + FAIRSEQ_OFFSET if each else unknown for each in ids]
-
-
-def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span of an added token without the white space that it includes."""
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
-    return start, end
 
 
 def _normalizer(model: bytes) -> Callable[[str], tuple[str, Sequence[int]]]:
