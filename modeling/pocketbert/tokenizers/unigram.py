@@ -22,10 +22,12 @@ from pocketbert.tokenizers.base import SpecialTokensInText
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens
 from pocketbert.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, fairseq_tokens, read_model
-from pocketbert.tokenizers.special_tokens import ROBERTA_SPECIAL_TOKENS, UNK
+from pocketbert.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS, UNK
 
 _SPACE = "\u2581"
-_LITERALS = re.compile(f"({'|'.join(map(re.escape, ROBERTA_SPECIAL_TOKENS))})")
+# As in `tokenizers`: Unicode's White_Space. Of the special tokens, only <mask> takes the space before it.
+_WHITE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_LITERALS = re.compile(f"((?:{'|'.join(map(re.escape, ROBERTA_SPECIAL_TOKENS[:-1]))}|[{_WHITE}]*{re.escape(MASK)}))")
 
 
 class UnigramTokenizer(PythonTokenizer):
@@ -49,8 +51,9 @@ class UnigramTokenizer(PythonTokenizer):
     Args:
       model_path: a sentencepiece.bpe.model.
       special_tokens_in_text: meaning of a literal `</s>` or similar in a text: "token" for the special token, as in
-        transformers by default, where the texts between are tokenized separately; "text" for ordinary characters, as
-        with transformers' `split_special_tokens=True`. Use "text" for untrusted text.
+        transformers by default, where the texts between are tokenized separately and `<mask>` also takes the white
+        space before it; "text" for ordinary characters, as with transformers' `split_special_tokens=True`. Use "text"
+        for untrusted text.
       added_tokens: tokens to find in a text before it is split. Those with the flag `normalized` are found in
         sentencepiece's normalized text.
       keeps_space: whether a space before an added token with the flag `normalized` is the token `▁`, as for
@@ -144,7 +147,8 @@ class UnigramTokenizer(PythonTokenizer):
         for position, piece in enumerate(pieces):
             end = begin + len(piece)
             if position % 2:
-                parts.append(Part(self._special[piece], "", (begin, end)))
+                token = self._special[piece[piece.index("<") :]]
+                parts.append(Part(token, "", (end - len(token.content), end)))
             else:
                 parts.append(Part(None, piece, range(begin, end + 1)))
             begin = end
