@@ -16,6 +16,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
+from pocketbert.tokenizers.files import Vocabulary
 from pocketbert_export.bundle import BUNDLE_FILE
 from pocketbert_export.bundle_schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
 from pocketbert_export.recipes import Recipe
@@ -56,6 +57,7 @@ def describe(
         "outputs": [{"name": name, "dtype": output_type} for name in outputs],
         "tokenizer": {
             **(dataclasses.asdict(tokenizer.vocabulary.options) if is_wordpiece else {"kind": kind}),
+            **_added(tokenizer.vocabulary),
             "vocab_size": int(tokenizer.vocab_size),
         },
         "recipe": recipe.name,
@@ -64,6 +66,13 @@ def describe(
         "num_parameters": _num_parameters(optimized, lengths),
         "tools": _tool_versions(),
     }
+
+
+def _added(vocabulary: Vocabulary) -> dict[str, Any]:
+    if not vocabulary.added:
+        return {}
+    spaces = {"keeps_space": vocabulary.keeps_space} if vocabulary.kind == "unigram" else {}
+    return {"added_tokens": [dataclasses.asdict(token) for token in vocabulary.added], **spaces}
 
 
 def _tool_versions() -> dict[str, str]:

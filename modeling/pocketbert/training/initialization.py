@@ -205,6 +205,9 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
             f"both need the same vocabulary; {one.path} and {other.path} differ in {len(differ)} tokens, the first at "
             f"id {index}: {ours!r} and {theirs!r}; {remedy}"
         )
+    elif (one.added, one.keeps_space and one.added) != (other.added, other.keeps_space and other.added):
+        counts = f"{ones} has {len(one.added)} and {others} {len(other.added)}"
+        problems.append(f"both need the same added tokens with the same flags; {counts}; {remedy}")
     elif one.segmentation() != other.segmentation():
         files = (each.merges or each.path for each in (one, other))
         problems.append(f"both need the same {' and '.join(map(str, files))}; received different ones; {remedy}")
