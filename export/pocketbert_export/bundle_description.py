@@ -13,6 +13,7 @@ import numpy as np
 
 from pocketbert import __version__, files
 from pocketbert._keras import tf_keras
+from pocketbert.checkpoints.module_layout import stored_weights
 from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
@@ -107,8 +108,8 @@ def file_entries(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def weight_digests(model_directory: Path) -> dict[str, str]:
-    """Name → SHA-256 of the weight files in a model directory."""
-    return {path.name: files.sha256(path) for path in sorted(model_directory.glob("*.safetensors"))}
+    """Path in a model directory → SHA-256 of the weight files that the model is read from."""
+    return {name: files.sha256(path) for name, path in stored_weights(model_directory).items()}
 
 
 def saved_weight_digests(model: Model) -> dict[str, str]:

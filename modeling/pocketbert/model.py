@@ -348,7 +348,9 @@ def from_preset(
     return _called_once(Model(config, tasks, tokenizer, seed=seed))
 
 
-def from_pretrained(directory_or_name: str | os.PathLike[str], task: TaskConfig | None = None, seed: int = 0) -> Model:
+def from_pretrained(
+    directory_or_name: str | os.PathLike[str], task: TaskConfig | None = None, seed: int = 0, *, headless: bool = False
+) -> Model:
     """Loads a model directory in our or Hugging Face's format, or fetches one by name.
 
     Example:
@@ -361,13 +363,16 @@ def from_pretrained(directory_or_name: str | os.PathLike[str], task: TaskConfig 
         name takes precedence. Downloads stay in `$POCKETBERT_CACHE` or `~/.cache/pocketbert`.
       task: replace the heads in the directory by a new head for this task; for spans, also remove a tanh pooler.
       seed: seed of the new head and of dropout.
+      headless: load the encoder alone, for example of a model with a head that PocketBERT lacks.
     Returns:
       The model with its heads and, if the folder has the files of one, its tokenizer.
     Raises:
       UserError: there is no such folder or name, the download failed, or the folder has problems; lists all of them.
     """
-    directory = read_directory(model_directory(directory_or_name), headless=task is not None)
-    own = task_of_asset(directory_or_name)
+    if headless and task is not None:
+        raise UserError(f"headless loads no head; received headless=True and a task of kind {task.kind}; give one")
+    directory = read_directory(model_directory(directory_or_name), headless=headless or task is not None)
+    own = None if headless else task_of_asset(directory_or_name)
     tasks = (task,) if task else directory.tasks or ((own,) if own else ())
     tokenizer = None
     if directory.vocabulary is not None:

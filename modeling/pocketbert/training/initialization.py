@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from pocketbert.checkpoints.directory import CONFIG_NAME, read_directory
+from pocketbert.checkpoints.directory import CONFIG_NAME, embedding_of, read_directory
 from pocketbert.checkpoints.huggingface import read_config
-from pocketbert.checkpoints.sentence_transformers import read_modules
+from pocketbert.checkpoints.module_layout import transformer_folder
 from pocketbert.checkpoints.supernet import inheritance_problems, inherited_arrays
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, head_names
@@ -149,8 +149,7 @@ def make_model(
     elif plan.directory is not None:
         continues = any(task.kind in PRETRAINING_HEADS for task in tasks)
         if any(task.embedding is not None for task in tasks):
-            own = read_modules(plan.directory)
-            continues = own is not None and [task.embedding for task in tasks] == [own.task.embedding]
+            continues = [task.embedding for task in tasks] == [embedding_of(plan.directory)]
         elif keep_heads and not continues:
             theirs = read_directory(plan.directory).tasks
             continues = [(task.kind, task.labels) for task in theirs] == [(task.kind, task.labels) for task in tasks]
@@ -164,8 +163,8 @@ def with_own_embedding(data: TaskData, directory: str | os.PathLike[str]) -> Tas
     """The data with the embedding of a model directory, if the data leave pooling and dense layer at their defaults."""
     if data.task.embedding != EmbeddingConfig() or not Path(directory).is_dir():
         return data
-    own = read_modules(Path(directory))
-    task = data.task if own is None else dataclasses.replace(data.task, embedding=own.task.embedding)
+    own = embedding_of(directory)
+    task = data.task if own is None else dataclasses.replace(data.task, embedding=own)
     return dataclasses.replace(data, task=task)
 
 
@@ -179,7 +178,7 @@ def assign_weights(model: Model, arrays: Mapping[str, np.ndarray]) -> None:
 def vocabulary_of(directory: str | Path) -> Vocabulary | None:
     """Vocabulary of a model directory, or None if it has none; lower case is the default of WordPiece."""
     problems: list[str] = []
-    found = read_vocabulary_files(Path(directory), problems)
+    found = read_vocabulary_files(transformer_folder(directory), problems)
     raise_if_any(problems, str(directory))
     return dataclasses.replace(found, config=found.options) if found and found.kind == "wordpiece" else found
 

@@ -132,7 +132,7 @@ def test_sequence_length_truncates(tmp_path: Path) -> None:
         ("2_Dense/config.json", {"in_features": WIDTH, "activation_function": "torch.Sin"}, "received 'torch.Sin'"),
         ("2_Dense/config.json", {"in_features": WIDTH, "out_features": 7}, "must have the tensors"),
         ("config_sentence_transformers.json", {"default_prompt_name": "q"}, "must be one of no prompts; received 'q'"),
-        ("sentence_bert_config.json", {"max_seq_length": "9"}, "max_length must be a whole number"),
+        ("sentence_bert_config.json", {"max_seq_length": "9"}, "max_seq_length must be of type int"),
     ],
 )
 def test_unknown_parts_are_one_line(tmp_path: Path, file: str, change: Any, message: str) -> None:
