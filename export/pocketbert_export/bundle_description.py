@@ -86,7 +86,8 @@ def _task(task: TaskConfig | None) -> dict[str, Any] | None:
         return None
     threshold = {} if task.null_threshold is None else {"null_threshold": task.null_threshold}
     embedding = {} if task.embedding is None else {"embedding": dataclasses.asdict(task.embedding)}
-    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold, **embedding}
+    activation = {} if task.activation is None else {"activation": task.activation}
+    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold, **embedding, **activation}
 
 
 def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:

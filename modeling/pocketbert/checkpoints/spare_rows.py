@@ -11,7 +11,6 @@ from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 from pocketbert.tokenizers.files import Vocabulary
-from pocketbert.tokenizers.vocabulary import read_tokens
 
 # Tables are padded to multiples of at most this (transformers' `pad_to_multiple_of`). A vocabulary that lacks more
 # tokens belongs to another model: BERT's cased vocabulary has 1,526 fewer than the uncased one.
@@ -30,10 +29,9 @@ def without_spare_rows(
       vocabulary: the tokens.
     """
     try:
-        is_wordpiece = vocabulary.kind == "wordpiece"
-        count = len(read_tokens(vocabulary.path) if is_wordpiece else vocabulary.tokens())
+        count = len(vocabulary.tokens())
     except UserError:
-        # `vocabulary_problems` reports it.
+        # The tokenizer reports it.
         return config, dict(tensors)
     spare = config.vocab_size - count
     if not 0 < spare < MOST_SPARE_ROWS or config.pad_token_id >= count:
