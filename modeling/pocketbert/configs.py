@@ -189,6 +189,11 @@ class EncoderConfig:
         return "relu" if self.model_type == "distilbert" else "tanh"
 
     @property
+    def reads_padding_id(self) -> bool:
+        """Whether `pad_token_id` changes outputs: as the offset of positions, or as a neighbour in trigrams."""
+        return self.position_offset > 0 or self.trigram
+
+    @property
     def num_position_rows(self) -> int:
         """Rows of the position table."""
         return self.max_position_embeddings + self.position_offset

@@ -13,6 +13,7 @@ import networks
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tiny_tokenizers import unigram_file
 
 import pocketbert as pb
 from pocketbert import cli
@@ -50,6 +51,15 @@ def shards(folder: Path) -> None:
     for file in set(places.values()):
         save_file({name: stored[name] for name in stored if places[name] == file}, folder / file, {"format": "pt"})
     (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+def spare_rows(folder: Path) -> None:
+    """A table padded to a multiple of 64 rows."""
+    content, stored = json.loads((folder / "config.json").read_text()), load_file(folder / WEIGHTS)
+    name = "bert.embeddings.word_embeddings.weight"
+    stored[name] = np.pad(stored[name], [(0, 64 - len(stored[name])), (0, 0)], constant_values=7)
+    (folder / "config.json").write_text(json.dumps(content | {"vocab_size": 64}))
+    save_file(stored, folder / WEIGHTS, {"format": "pt"})
 
 
 def bare_names(folder: Path) -> None:
@@ -132,6 +142,7 @@ FORMATS: dict[str, tuple[str, Callable[[Path], None], set[str]]] = {
     "safetensors": ("classifier", lambda folder: None, {WEIGHTS}),
     "float16": ("classifier", half_precision, {WEIGHTS}),
     "shards": ("classifier", shards, {f"model-0000{number}-of-00002.safetensors" for number in (1, 2)}),
+    "spare rows": ("classifier", spare_rows, {WEIGHTS}),
     "bare names": ("encoder", bare_names, {WEIGHTS}),
     "TensorFlow safetensors": (
         "classifier",
@@ -199,3 +210,15 @@ def test_format_becomes_a_bundle(
         # Two float32 implementations of one layer, and float16's rounding of weights.
         tolerance = 2e-2 if name == "float16" else 2e-5
         np.testing.assert_allclose(values, expected[output][:1], rtol=0, atol=tolerance, err_msg=output)
+
+
+def test_bert_with_unigram_becomes_a_bundle(tmp_path: Path) -> None:
+    """Multilingual MiniLM and E5: XLM-R's tokenizer, and 0 for the padding id."""
+    tokenizer = pb.UnigramTokenizer(unigram_file(tmp_path))
+    config = BERT.replace(vocab_size=tokenizer.vocab_size, pad_token_id=0)
+    networks.network(config, (networks.SENTIMENT,), tokenizer).save_pretrained(tmp_path / "model")
+    bundle = pb.export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=LENGTHS)
+    texts = ["the cat sat", "中文 Привет"]
+    model = pb.from_pretrained(tmp_path / "model")
+    for one, other in zip(bundle.predict(texts), model.predict(texts), strict=True):
+        np.testing.assert_allclose([*one["probabilities"].values()], [*other["probabilities"].values()], atol=2e-5)

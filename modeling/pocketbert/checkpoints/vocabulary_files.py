@@ -114,10 +114,7 @@ def write_vocabulary_files(folder: Path, vocabulary: Vocabulary, max_length: int
 
 
 def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[str]:
-    """Problems of a vocabulary for an encoder: invalid files, or another number of tokens than embeddings.
-
-    The padding id counts where the encoder reads it: as the offset of positions, or as a trigram's neighbour.
-    """
+    """Problems of a vocabulary for an encoder: invalid files, or another number of tokens than embeddings."""
     name = vocabulary.path.name
     try:
         tokens = read_tokens(vocabulary.path) if vocabulary.kind == "wordpiece" else vocabulary.tokens()
@@ -126,7 +123,7 @@ def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[s
     problems = []
     if vocabulary.kind == "wordpiece":
         problems += [f"{name}: {problem}" for problem in token_problems(tokens)]
-    elif (config.position_offset or config.trigram) and tokens.index(PAD) != config.pad_token_id:
+    elif config.reads_padding_id and tokens.index(PAD) != config.pad_token_id:
         problems.append(
             f"pad_token_id must be the id of {PAD} in {name}, {tokens.index(PAD)}; received {config.pad_token_id}"
         )

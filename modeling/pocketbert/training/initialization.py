@@ -16,6 +16,7 @@ import numpy as np
 from pocketbert.checkpoints.directory import CONFIG_NAME, embedding_of, read_directory
 from pocketbert.checkpoints.huggingface import read_config
 from pocketbert.checkpoints.module_layout import transformer_folder
+from pocketbert.checkpoints.spare_rows import without_spare_rows
 from pocketbert.checkpoints.supernet import inheritance_problems, inherited_arrays
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, head_names
@@ -274,4 +275,7 @@ def _named_config(model: str) -> EncoderConfig:
     content = read_json_object(path, problems, required=True)
     raise_if_any(problems, model)
     assert content is not None
-    return read_config(content, _POOLERS, headless=True)[0]
+    config = read_config(content, _POOLERS, headless=True)[0]
+    # A config.json beside a tokenizer may count rows without a token, which a model directory drops.
+    vocabulary = read_vocabulary_files(path.parent, [])
+    return config if vocabulary is None else without_spare_rows(config, (), {}, vocabulary)[0]
