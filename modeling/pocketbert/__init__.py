@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pocketbert.pruning.config import PruneConfig
     from pocketbert.pruning.run import prune
     from pocketbert.pruning.vocabulary import trim_vocabulary
+    from pocketbert.tokenizers.added_tokens import AddedToken
     from pocketbert.tokenizers.byte_bpe import ByteBPETokenizer
     from pocketbert.tokenizers.unigram import UnigramTokenizer
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -46,6 +47,7 @@ __version__ = "0.1.0"
 
 # Name → module; names from the higher packages too. Distillation methods are discovered.
 _MODULE_OF = {
+    "AddedToken": "pocketbert.tokenizers.added_tokens",
     "Benchmark": "pocketbert_bench.benchmark",
     "BottleneckConfig": "pocketbert.configs",
     "Bundle": "pocketbert_export.bundle",
