@@ -150,7 +150,8 @@ def write_trimmed(vocabulary: Vocabulary, kept: Sequence[int], folder: Path) -> 
     paths[0].write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
     lines = ["#version: 0.2", *(f"{left} {right}" for left, right in merges)]
     paths[1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return Vocabulary(kind="byte_bpe", path=paths[0], merges=paths[1])
+    prefix = vocabulary.add_prefix_space
+    return Vocabulary(kind="byte_bpe", path=paths[0], merges=paths[1], add_prefix_space=prefix)
 
 
 def _write_unigram(vocabulary: Vocabulary, kept: Sequence[int], path: Path) -> None:

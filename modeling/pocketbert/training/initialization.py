@@ -203,6 +203,11 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
                 f"both need the same tokenizer options; {ones} has {name}={value}, {others} "
                 f"{name}={getattr(other.options, name)}; {remedy}"
             )
+    if one.add_prefix_space != other.add_prefix_space:
+        problems.append(
+            f"both need the same add_prefix_space; {ones} has {one.add_prefix_space}, {others} "
+            f"{other.add_prefix_space}; {remedy}"
+        )
     tokens = zip(one.tokens(), other.tokens(), strict=False)
     differ = [(index, *pair) for index, pair in enumerate(tokens) if pair[0] != pair[1]]
     if differ:
