@@ -11,6 +11,7 @@ keep the family's names.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -206,7 +207,12 @@ def _tasks(
         for task in [task for task in tasks if task.labels][:1]:
             if task.labels != labels:
                 problems.append(f"id2label and the task's labels must be the same; received {labels} and {task.labels}")
-        return tasks
+        kinds = {task.kind for task in tasks}
+        activation = cross_encoder_activation(given, len(labels), kinds, problems)
+        return tuple(
+            dataclasses.replace(task, activation=activation) if activation and task.rules.has_activation else task
+            for task in tasks
+        )
 
     problem_type = options.get("problem_type") if "problem_type" in given else None
     by_problem_type = {rules.problem_type: kind for kind, rules in TASK_RULES.items() if rules.problem_type}
