@@ -370,7 +370,7 @@ def from_pretrained(
       UserError: there is no such folder or name, the download failed, or the folder has problems; lists all of them.
     """
     if headless and task is not None:
-        raise UserError(f"headless loads no head; received headless=True and a task of kind {task.kind}; give one")
+        raise UserError(f"headless loads no head; received True and a {task.kind} task; pass one of them")
     directory = read_directory(model_directory(directory_or_name), headless=headless or task is not None)
     own = None if headless else task_of_asset(directory_or_name)
     tasks = (task,) if task else directory.tasks or ((own,) if own else ())

@@ -13,8 +13,8 @@ import numpy as np
 
 from pocketbert.checkpoints.cross_encoders import with_activation
 from pocketbert.checkpoints.family_keys import tensor_family
-from pocketbert.checkpoints.huggingface import HEADLESS, read_config, write_config
-from pocketbert.checkpoints.module_layout import MODULES_NAME, transformer_folder
+from pocketbert.checkpoints.huggingface import read_config, write_config
+from pocketbert.checkpoints.module_layout import HEADLESS, MODULES_NAME, transformer_folder
 from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
 from pocketbert.checkpoints.own_config import OWN_PREFIX
 from pocketbert.checkpoints.sentence_transformers import is_sentence_transformer, read_modules, write_modules

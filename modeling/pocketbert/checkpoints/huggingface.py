@@ -17,6 +17,7 @@ from typing import Any
 
 from pocketbert.checkpoints import family_keys as keys
 from pocketbert.checkpoints.cross_encoders import cross_encoder_activation, cross_encoder_config
+from pocketbert.checkpoints.module_layout import HEADLESS
 from pocketbert.checkpoints.name_maps import has_head, tensor_specs
 from pocketbert.checkpoints.own_config import (
     OWN_KEY,
@@ -39,8 +40,6 @@ from pocketbert.configs import (
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.json_reading import read_values
 
-# What helps against a head that we lack.
-HEADLESS = "load it headless (from_pretrained(…, headless=True), or pocketbert convert --from=hf --headless)"
 _MOST_LABELS = 1 << 16
 # transformers' default, which it does not write.
 _PROBLEM_TYPE = "single_label_classification"

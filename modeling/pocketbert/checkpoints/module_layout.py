@@ -14,6 +14,8 @@ from pocketbert.errors import UserError
 from pocketbert.json_reading import has_type, read_json, read_values
 
 MODULES_NAME = "modules.json"
+# What helps against a head that we lack.
+HEADLESS = "load it headless (from_pretrained(…, headless=True), or pocketbert convert --from=hf --headless)"
 PACKAGE = "sentence_transformers"
 # Classes of modules in their only order; the last two may be missing.
 MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -63,7 +65,10 @@ def read_layout(path: Path, problems: list[str]) -> list[Module]:
         values = read_values(entry, _KEYS, fixed=_FIXED, known=_KNOWN, problems=found)
         kind = _kind(values.get("type", ""))
         if kind is None:
-            found.append(f"a module must be one of {', '.join(MODULES)} of {PACKAGE}; received {entry.get('type')!r}")
+            found.append(
+                f"a module must be one of {', '.join(MODULES)} of {PACKAGE}; received {entry.get('type')!r}; for the "
+                f"encoder alone, {HEADLESS}"
+            )
         elif not _is_folder(values.get("path")):
             found.append(f"the path of a module must be a folder beside {MODULES_NAME}; received {entry.get('path')!r}")
         elif kind in [module.kind for module in modules]:

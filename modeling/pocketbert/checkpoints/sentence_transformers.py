@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert.checkpoints import sentence_keys as keys
-from pocketbert.checkpoints.huggingface import HEADLESS
-from pocketbert.checkpoints.module_layout import MODULES, MODULES_NAME, PACKAGE, read_layout
+from pocketbert.checkpoints.module_layout import HEADLESS, MODULES, MODULES_NAME, PACKAGE, read_layout
 from pocketbert.checkpoints.own_config import OWN_KEY
 from pocketbert.checkpoints.stored_tensors import open_weights
 from pocketbert.checkpoints.tokenizer_files import CONFIG_NAME as TOKENIZER_CONFIG_NAME
@@ -128,7 +127,7 @@ def read_modules(path: Path) -> Modules | None:
         received = ", ".join(layout) or "none"
         problems.append(
             "the modules must be Transformer, Pooling, then optionally Dense and Normalize; or a cross-encoder's "
-            f"Transformer alone; received {received}"
+            f"Transformer alone; received {received}; for the encoder alone, {HEADLESS}"
         )
     if [*layout] != sorted(layout, key=MODULES.index):
         problems.append(f"the modules must have the order {', '.join(MODULES)}; received {', '.join(layout)}")
@@ -265,9 +264,9 @@ def _pooling(content: Mapping[str, Any], problems: list[str]) -> str:
     if (given := content["pooling_mode"]) is not None:
         modes = [str(mode) for mode in given] if isinstance(given, list) else [str(given)]
     if len(modes) != 1 or modes[0] not in keys.POOLINGS:
-        problems.append(
-            f"the pooling must be one of {', '.join(keys.POOLINGS)}; received {' and '.join(modes) or 'none'}"
-        )
+        received = " and ".join(modes) or "none"
+        known = ", ".join(keys.POOLINGS)
+        problems.append(f"the pooling must be one of {known}; received {received}; for the encoder alone, {HEADLESS}")
         return "mean"
     return modes[0]
 
