@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
+from pocketbert.configs import ScoreActivation
 from pocketbert.tokenizers.added_tokens import FLAGS
 
 # Of bundles with a WordPiece tokenizer, which older versions of this project also read.
@@ -52,6 +53,8 @@ def _task() -> dict[str, Any]:
     task = _object(kind=_TEXT, name=_TEXT, labels=_list(_TEXT, least=0))
     # For span tasks with unanswerable questions.
     task["properties"]["null_threshold"] = {"type": "number"}
+    # Of rerankers; it is in the graph.
+    task["properties"]["activation"] = {"enum": list(get_args(ScoreActivation))}
     # The fields of `EmbeddingConfig`, which checks them.
     task["properties"]["embedding"] = {"type": "object"}
     return task

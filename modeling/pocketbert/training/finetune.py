@@ -233,9 +233,7 @@ def _continued(directory: str | os.PathLike[str], task: TaskConfig) -> TaskConfi
 
 def _start(directory: str | os.PathLike[str], data: TaskData) -> ModelInit:
     if not Path(directory).is_dir():
-        raise UserError(
-            f"the model must be a model directory with config.json and model.safetensors; received {directory}"
-        )
+        raise UserError(f"the model must be a model directory with config.json and weights; received {directory}")
     start = plan_model(Path(directory))
     return dataclasses.replace(start, config=get_task(data.task).encoder_config(start.config))
 

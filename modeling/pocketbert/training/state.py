@@ -16,6 +16,7 @@ import tensorflow as tf
 from safetensors import SafetensorError, safe_open
 
 from pocketbert.checkpoints.directory import WEIGHTS_NAME, read_directory
+from pocketbert.checkpoints.module_layout import model_files
 from pocketbert.errors import UserError
 from pocketbert.files import digest_files, sha256, write_tensors
 from pocketbert.json_reading import from_json, parse_json
@@ -232,15 +233,12 @@ def load_weights(model: Model, model_directory: Path) -> None:
 
 
 def digest_directory(model_directory: str | os.PathLike[str]) -> str:
-    """SHA-256 of the files of a model directory.
+    """SHA-256 of the files that decide what the model in a directory computes.
 
     Raises:
       UserError: the folder is not a model directory.
     """
-    folder = Path(model_directory)
-    files = sorted(path for pattern in ("*.json", "*.safetensors", "*.txt") for path in folder.glob(pattern))
+    files = model_files(model_directory)
     if not files:
-        raise UserError(
-            f"the model must be a model directory with config.json and model.safetensors; received {folder}"
-        )
-    return digest_files({path.name: sha256(path) for path in files})
+        raise UserError(f"the model must be a model directory with config.json and weights; received {model_directory}")
+    return digest_files({name: sha256(path) for name, path in files.items()})

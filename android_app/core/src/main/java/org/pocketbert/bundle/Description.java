@@ -25,6 +25,7 @@ final class Description {
   private static final long OTHER_TOKENIZERS_VERSION = 3;
   private static final int MOST_FILES = 16;
   private static final int MOST_TOKENS = 1 << 16;
+  private static final List<String> ACTIVATIONS = Arrays.asList("identity", "sigmoid");
   private static final List<String> TASKS =
       Arrays.asList(
           "classification",
@@ -138,6 +139,10 @@ final class Description {
       labels.addAll(task.strings("labels"));
       checkLabels(problems);
       task.numberIfPresent("null_threshold");
+      // The graph applies it.
+      if (task.has("activation") && !ACTIVATIONS.contains(task.string("activation"))) {
+        problems.add("$.task.activation must be one of " + String.join(", ", ACTIVATIONS));
+      }
     }
     embedding = SentenceEmbedder.KIND.equals(taskKind) ? new EmbeddingOptions(task.object("embedding"), problems) : null;
     if (task != null) {
