@@ -124,7 +124,7 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
         return _read_own_file(options, made, reads)
     if options.file:
         if isinstance(made, SentenceEmbedding) and table.pair_column:
-            return made.read(options.file, **table.rows, label_column=table.label_column)
+            return made.read(options.file, **table.rows, label_column=table.one_label)
         labelled = isinstance(made, TextTask)
         numbers = order_of_numbers(task, options.task, options.labels) if task and task.labels else None
         own = numbers or task

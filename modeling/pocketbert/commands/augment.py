@@ -116,7 +116,7 @@ def run(options: Options) -> None:
         options=dataclasses.replace(preset_options(own.preset, task.task), **options.given_of(AugmentationOptions)),
         max_length=own.max_length,
         columns=tuple(columns[: 1 if examples.pairs is None else 2]),
-        label_column=(table.label_column or None) if task.train_file else "label",
+        label_column=table.one_label if task.train_file else "label",
         suffix=Path(own.output).suffix,
     )
     shards = own.shards if own.runner else 0
@@ -133,7 +133,7 @@ def _check(options: Options) -> None:
             "data must be --task and --data, or --train-file; received "
             + (" and ".join(f"--{name.replace('_', '-')}" for name in given) or "none of them")
         )
-    named = [column for column in (table.text_column, table.pair_column, table.label_column) if column]
+    named = [column for column in (table.text_column, table.pair_column, table.one_label) if column]
     if task.train_file and len({*named, "example", "copy"}) != len(named) + 2:
         problems.append(
             "--text-column, --pair-column and --label-column must be different, and not example or copy, which the "
@@ -158,4 +158,4 @@ def _read(task: TextOptions, table: TextTableOptions) -> tuple[Examples, tuple[s
     from pocketbert.data.tables import read_table
 
     assert task.train_file is not None
-    return read_table(task.train_file, **table.rows, label_column=table.label_column or None, kind=task.kind)
+    return read_table(task.train_file, **table.rows, label_column=table.one_label, kind=task.kind)

@@ -23,8 +23,9 @@ class TableOptions:
     Attributes:
       text_column: column of the sentence, or of the first sentence of a pair.
       pair_column: column of the second sentence.
-      label_column: column of the label, labels or score; for spans the member of a .jsonl file (default: spans), or the
-        number of a .conll file's column (default: the last).
+      label_column: column of the label, labels or score. Several columns, as in toxic,obscene,threat, are a label each,
+        with 0 or 1 (multi_label). For spans, the member of a .jsonl file (default: spans), or the number of a .conll
+        file's column (default: the last).
       label_separator: separator of labels in a cell (multi_label).
       separator: column separator of a .csv file: one character, or tab.
       skip_bad_rows: skip and count unreadable rows and questions instead of stopping.
@@ -35,7 +36,7 @@ class TableOptions:
 
     text_column: str = "text"
     pair_column: str | None = None
-    label_column: str = "label"
+    label_column: tuple[str, ...] = ("label",)
     label_separator: str = "|"
     separator: str = ","
     skip_bad_rows: bool = False
@@ -46,9 +47,23 @@ class TableOptions:
         return {name: getattr(self, name) for name in ("text_column", "pair_column", "separator", "skip_bad_rows")}
 
     @property
+    def one_label(self) -> str | None:
+        """The label column of data with one; None without a name.
+
+        Raises:
+          UserError: there are several.
+        """
+        if len(self.label_column) > 1:
+            raise UserError(
+                "several label columns are for --kind=multi_label; received --label-column="
+                f"{','.join(self.label_column)}; name one column"
+            )
+        return self.label_column[0] if self.label_column else None
+
+    @property
     def tagged(self) -> dict[str, Any]:
         """Arguments of `pocketbert.data.tagged` for text and labels."""
-        label = None if self.label_column == TableOptions.label_column else self.label_column
+        label = None if self.label_column == TableOptions.label_column else self.one_label
         return {"text": self.text_column, "label": label, "skip_bad_rows": self.skip_bad_rows}
 
 
@@ -135,8 +150,8 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
     embedding = None if options.pooling is None else EmbeddingConfig(pooling=options.pooling)
     if options.task:
         return data.pairs(options.task, options.data, embedding=embedding)
-    path, label = options.train_file or "", table.label_column
-    scored = label != TableOptions.label_column or label in table_columns(path, table.separator)
+    path, label = options.train_file or "", table.one_label
+    scored = (label,) != TableOptions.label_column or label in table_columns(path, table.separator)
     return data.pairs(
         path,
         text=table.text_column,
