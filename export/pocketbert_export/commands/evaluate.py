@@ -99,8 +99,10 @@ def run(options: Options) -> None:
 
 def _score_texts(options: Options, predictor: Predictor) -> dict[str, Any]:
     from pocketbert.progress import log_info
+    from pocketbert.tasks.data_checks import reading_warnings
     from pocketbert.tasks.registry import supervised_task
     from pocketbert_export.label_order import named
+    from pocketbert_export.predictors import limit_remedy
     from pocketbert_export.scoring import labelled_evaluator
 
     task = predictor.task.config
@@ -111,10 +113,14 @@ def _score_texts(options: Options, predictor: Predictor) -> dict[str, Any]:
     of_task = own.data or own.task
     data_task = supervised_task(named(task, own.task))
     names, main = (data_task.metrics, data_task.main_metric) if of_task else data_task.default_metrics
-    scores = labelled_evaluator(predictor, examples, own.task, metrics=names).scores(main)
+    evaluator = labelled_evaluator(predictor, examples, own.task, metrics=names)
+    found = reading_warnings(predictor, examples, limit_remedy(options[EvaluateOptions].model))
+    scores = evaluator.scores(main)
     log_info(scores.sentence)
     skipped = {"skipped_rows": examples.skipped_rows} if table.skip_bad_rows else {}
-    return {**scores.to_json(), "examples": len(examples), **skipped, "source": examples.source}
+    described = scores.to_json()
+    described["warnings"] = [*found, *described["warnings"]]
+    return {**described, "examples": len(examples), **skipped, "source": examples.source}
 
 
 def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:
