@@ -101,6 +101,7 @@ def export(
     calibration: LabelledData | TaskData | str | os.PathLike[str] | None = None,
     calibration_options: CalibrationOptions = CalibrationOptions(),  # noqa: B008
     card: CardOptions = CardOptions(),  # noqa: B008
+    columns: Mapping[str, Any] = {},
 ) -> Bundle:
     """Converts a model, verifies the file against it, and writes a bundle, completely or not at all.
 
@@ -130,6 +131,8 @@ def export(
         like `examples`. None uses the training examples of a run's data in `examples`. Texts of the gate are left out.
       calibration_options: number of calibration texts and method of the ranges.
       card: facts for the model card.
+      columns: columns of the training file: `text`, `label` (a list), `separator`, and for pairs `pair`. `evaluate`,
+        `predict` and `verify` use them as defaults.
     Returns:
       The opened bundle.
     Raises:
@@ -190,6 +193,7 @@ def export(
         description = {
             **describe(model, optimized, chosen, lengths, runtime, decided, output_type),
             **record,
+            **({"columns": dict(columns)} if columns else {}),
             "model_card": card_facts(card, directory),
             "source": saved_weight_digests(model) if directory is None else weight_digests(directory),
         }

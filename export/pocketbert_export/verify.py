@@ -180,7 +180,7 @@ def verify_bundle(
     task = task and named(task, data_task)
     metric = gate_metric(task, metric, examples)
     made_task = get_task(task) if task else None
-    asked = ValidationSet(made_task, given, bundle.tokenizer(), max(bundle.lengths), windows)
+    asked = ValidationSet(made_task, given, bundle.tokenizer, max(bundle.lengths), windows)
     histogram = count_ops(bundle.model_path)
     names = {bundle.signature(length): length for length in bundle.lengths}
     found = [
@@ -261,7 +261,7 @@ def _golden_examples(bundle: Bundle) -> Examples:
 
 def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledData) -> Check:
     """Checks that golden texts, and real texts if the model is given, become the ids of the model's tokenizer."""
-    ours, theirs = bundle.tokenizer(), None if reference is None else reference.tokenizer
+    ours, theirs = bundle.tokenizer, None if reference is None else reference.tokenizer
     problems = tokenization_problems(bundle.goldens, ours)
     if theirs is not None:
         problems += [f"with the model's tokenizer {each}" for each in tokenization_problems(bundle.goldens, theirs)]
@@ -291,7 +291,7 @@ def _check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
 
 
 def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> ValidationInputs:
-    tokenizer = bundle.tokenizer()
+    tokenizer = bundle.tokenizer
     types = [table.rows for table in histogram.tables.get("input_type_ids", ())]
     return ValidationInputs(
         examples.encoded,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.commands.command_line import Options
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.options import DirectoryPath, FilePath, option_problems
+from pocketbert.options import FilePath, ModelOrBundlePath, option_problems
 from pocketbert_export.commands import answer_lines
 from pocketbert_export.commands.predict import LINES_A_CHUNK, decoded, opened_input, read_rows, text_chunks
 
@@ -53,7 +53,7 @@ class EmbedOptions:
 
     GROUP: ClassVar = "Input"
 
-    model: DirectoryPath
+    model: ModelOrBundlePath
     input: FilePath | None = None
     format: Literal["auto", "lines", "jsonl"] = "auto"
     prompt_name: str | None = None
@@ -80,11 +80,12 @@ def run(options: Options) -> None:
     """Writes embeddings, similarities or nearest texts."""
     own = options[EmbedOptions]
     from pocketbert.files import check_absent
-    from pocketbert_export.predictors import limit_remedy, open_predictor
 
     if own.output:
         check_absent(own.output, overwrite=own.overwrite)
     with opened_input(own.input) as stream:
+        from pocketbert_export.predictors import limit_remedy, open_predictor
+
         embedder = _Embedder(open_predictor(own.model), own.prompt_name, own.search_prompt_name)
         rows = read_rows(stream, own.format, own.input or "standard input")
         if own.output and Path(own.output).suffix.lower() == _ARRAY:

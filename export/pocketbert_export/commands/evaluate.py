@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError
-from pocketbert.options import DirectoryPath, FilePath
-from pocketbert_export.commands import example_options, question_options
+from pocketbert.options import FilePath, ModelOrBundlePath
+from pocketbert_export.commands import example_options, question_options, stored_columns
 from pocketbert_export.commands.example_options import ExampleOptions
 from pocketbert_export.commands.question_options import AnswerOptions, check_no_questions
 
@@ -54,7 +54,7 @@ class EvaluateOptions:
 
     GROUP: ClassVar = "Model"
 
-    model: DirectoryPath
+    model: ModelOrBundlePath
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,12 +77,23 @@ class PredictionsOptions:
 OPTIONS = (EvaluateOptions, *example_options.OPTIONS, *question_options.OPTIONS, PredictionsOptions)
 
 
+def check(options: Options) -> None:
+    """Raises a `UserError` without data."""
+    if not (options[ExampleOptions].data or options[ExampleOptions].file):
+        raise UserError("evaluate needs --data, a task's folder, or --file, a file of your own; received neither")
+
+
 def run(options: Options) -> None:
     """Prints the metrics."""
     named, model = options[ExampleOptions], options[EvaluateOptions].model
-    if not (named.data or named.file):
-        raise UserError("evaluate needs --data, a task's folder, or --file, a file of your own; received neither")
     from pocketbert.progress import log_info
+
+    if named.file and not any(map(options.given, (*question_options.NAMES, "answer_language", "predictions"))):
+        task = stored_columns.stored_task(model)
+        example_options.check_source(named, task)
+        stored_columns.use(options, model, named.file)
+        stored_columns.check(options, task, named.file)
+
     from pocketbert_export.predictors import open_predictor
 
     predictor = open_predictor(model, **question_options.windows(options))

@@ -38,8 +38,8 @@ from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.json_reading import parse_json
-from pocketbert.options import DirectoryPath, FilePath, option_problems
-from pocketbert_export.commands import answer_lines, question_options
+from pocketbert.options import FilePath, ModelOrBundlePath, option_problems
+from pocketbert_export.commands import answer_lines, question_options, stored_columns
 from pocketbert_export.commands.answer_lines import AnswerFileOptions
 from pocketbert_export.commands.question_options import AnswerOptions
 
@@ -74,7 +74,7 @@ class PredictOptions:
 
     GROUP: ClassVar = "Input"
 
-    model: DirectoryPath
+    model: ModelOrBundlePath
     input: FilePath | None = None
     format: Literal["auto", "lines", "jsonl"] = "auto"
     top_k: int | None = None
@@ -97,6 +97,9 @@ def run(options: Options) -> None:
     own, target = options[PredictOptions], options[AnswerFileOptions]
     form = answer_lines.form_of(target)
     with opened_input(own.input) as stream:
+        stored_columns.use(options, own.model, own.input)
+        if own.format == "auto" and Path(own.input or "").suffix.lower() in TABLES:
+            stored_columns.check(options, None, own.input, labelled=False)
         from pocketbert_export.predictors import limit_remedy, open_predictor
 
         predictor = open_predictor(own.model, **question_options.windows(options))

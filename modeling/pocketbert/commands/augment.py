@@ -27,7 +27,7 @@ from pocketbert.augmentation.augmented_rows import AugmentationOptions, preset_o
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import raise_if_any
-from pocketbert.options import DirectoryPath, FilePath
+from pocketbert.options import DirectoryPath, FilePath, ModelPath
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import Examples
@@ -82,7 +82,7 @@ class AugmentOptions:
     GROUP: ClassVar = "Augmentation"
     COMMON: ClassVar = ("masked_lm", "output", "glove", "overwrite", "preset")
 
-    masked_lm: DirectoryPath
+    masked_lm: ModelPath
     output: FilePath
     glove: FilePath | None = None
     glove_rows: int = 100_000
@@ -103,12 +103,11 @@ OPTIONS = (
 
 def run(options: Options) -> None:
     """Augments the examples; prints counts as JSON."""
-    _check(options)
     own, task, table = options[AugmentOptions], options[TextOptions], options[TextTableOptions]
-    from pocketbert.augmentation.run import AugmentationJob, augment, to_json
-
     columns = [table.text_column, table.pair_column or ""] if task.train_file else ["text", "pair"]
     examples, label_texts = _read(task, table)
+    from pocketbert.augmentation.run import AugmentationJob, augment, to_json
+
     job = AugmentationJob(
         masked_lm=own.masked_lm,
         glove=own.glove,
@@ -124,7 +123,8 @@ def run(options: Options) -> None:
     print(json.dumps(to_json(result), indent=2, ensure_ascii=False))
 
 
-def _check(options: Options) -> None:
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
     own, task, table = options[AugmentOptions], options[TextOptions], options[TextTableOptions]
     problems = []
     given = [name for name in ("task", "data", "train_file") if getattr(task, name)]

@@ -108,6 +108,14 @@ class TaskOptions:
 def problems(options: TaskOptions) -> list[str]:
     """Lists problems with the choice of data."""
     named = options.given
+    if options.task and options.task != _XNLI:
+        from pocketbert.data.glue import GLUE
+        from pocketbert.data.question_tasks import QUESTION_TASKS
+
+        known = [*GLUE, _XNLI, *(name for name, each in QUESTION_TASKS.items() if "train" in each.files)]
+        if options.task not in known:
+            hint = did_you_mean(options.task, known)
+            return [f"no task {options.task!r} to train on{hint}; the tasks are {', '.join(known)}"]
     if options.task == _XNLI:
         named -= {"train_file"}
     elif options.languages:
@@ -121,7 +129,22 @@ def problems(options: TaskOptions) -> list[str]:
 
 
 def read(options: TaskOptions, table: TableOptions, augmented: str | None = None) -> TaskData:
-    """Reads the data with the functions of `pocketbert.data`, and adds the task's metrics.
+    """Reads the data and adds the task's metrics; see `read_examples` and `with_metrics`."""
+    return with_metrics(read_examples(options, table, augmented))
+
+
+def with_metrics(data: TaskData) -> TaskData:
+    """The data with the task's metrics, unless they have their own. Imports TensorFlow."""
+    from pocketbert.tasks.registry import supervised_task
+
+    task = supervised_task(data.task)
+    return dataclasses.replace(
+        data, metrics=data.metrics or task.metrics, main_metric=data.main_metric or task.main_metric
+    )
+
+
+def read_examples(options: TaskOptions, table: TableOptions, augmented: str | None = None) -> TaskData:
+    """Reads the data with the functions of `pocketbert.data`, without TensorFlow.
 
     Args:
       options: the task, or files.
@@ -132,13 +155,7 @@ def read(options: TaskOptions, table: TableOptions, augmented: str | None = None
     Raises:
       UserError: unreadable files, or augmented questions.
     """
-    from pocketbert.tasks.registry import supervised_task
-
-    read = _read(options, table, augmented)
-    task = supervised_task(read.task)
-    return dataclasses.replace(
-        read, metrics=read.metrics or task.metrics, main_metric=read.main_metric or task.main_metric
-    )
+    return _read(options, table, augmented)
 
 
 def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
@@ -167,7 +184,6 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
 
 def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> TaskData:
     from pocketbert import data
-    from pocketbert.data.glue import GLUE
     from pocketbert.data.question_tasks import QUESTION_TASKS, is_question_file
     from pocketbert.data.tagged_texts import is_tagged_file
 
@@ -189,10 +205,6 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
     if task == _XNLI:
         return data.xnli(folder, train=options.train_file, languages=options.languages, augmented=augmented)
     if task:
-        if task not in GLUE:
-            known = [*GLUE, _XNLI, *(name for name, each in QUESTION_TASKS.items() if "train" in each.files)]
-            hint = did_you_mean(task, known)
-            raise UserError(f"no task {task!r} to train on{hint}; the tasks are {', '.join(known)}")
         return data.glue(task, folder, augmented=augmented)
     return data.table(
         train_file,

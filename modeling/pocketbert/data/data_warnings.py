@@ -26,7 +26,7 @@ _MOST_UNKNOWN = 0.05
 # Measured on 1,000 XNLI sentences with BERT's uncased vocabulary: English 1.02, French 1.49, Spanish 1.60, German 1.79,
 # Swahili 2.22; SST-2 1.11, CoLA 1.02, SQuAD 1.06 to 1.08. A multilingual vocabulary needs 1.08 to 2.16 for its own
 # languages, so it has another limit.
-_MOST_PIECES, _MOST_PIECES_MULTILINGUAL = 1.4, 3.0
+_MOST_TOKENS, _MOST_TOKENS_MULTILINGUAL = 1.4, 3.0
 _MULTILINGUAL_TOKENS = 100_000
 # A character of a script without spaces is a word here: kana, Chinese characters, Thai, Lao, Myanmar, Khmer.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
@@ -40,7 +40,7 @@ class DataWarning(str):
 
     Attributes:
       kind: what is counted: `conflicting_labels`, `train_in_dev`, `rare_classes`, `truncated`, `unknown_words`,
-        `many_pieces` or `no_unanswerable_dev`.
+        `many_tokens` or `no_unanswerable_dev`.
       count: how many texts, classes or percent.
     """
 
@@ -222,15 +222,15 @@ def vocabulary_warnings(texts: Iterable[str], tokenizer: Any) -> list[DataWarnin
         return [
             DataWarning(f"{percent} % of the words are unknown to the tokenizer; {remedy}", "unknown_words", percent)
         ]
-    pieces = len(ids) / words
-    most = _MOST_PIECES_MULTILINGUAL if tokenizer.vocab_size >= _MULTILINGUAL_TOKENS else _MOST_PIECES
-    if pieces > most:
+    tokens = len(ids) / words
+    most = _MOST_TOKENS_MULTILINGUAL if tokenizer.vocab_size >= _MULTILINGUAL_TOKENS else _MOST_TOKENS
+    if tokens > most:
         return [
             DataWarning(
-                f"the tokenizer needs {pieces:.2f} pieces per word or mark, {most:g} at most for its own language; "
+                f"the tokenizer needs {tokens:.2f} tokens per word or mark, {most:g} at most for its own language; "
                 f"{remedy}",
-                "many_pieces",
-                round(100 * pieces),
+                "many_tokens",
+                round(100 * tokens),
             )
         ]
     return []

@@ -37,6 +37,11 @@ LabelForm = Literal["classification", "multi_label", "regression"]
 LABEL_SEPARATOR = "|"
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 _TAB = "tab"
+_MOST_CELL_CHARACTERS = 2**31 - 1
+_SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+# Extension → function of pandas that reads it.
+_BINARY_TABLES = {".parquet": "read_parquet", ".feather": "read_feather", ".arrow": "read_feather"}
+_DATA_SET_FILES = ("dataset_info.json", "dataset_dict.json", "state.json")
 # Other column separators of a .csv file → the value of --separator.
 _OTHER_SEPARATORS = {";": ";", "\t": _TAB, "|": "|"}
 
@@ -185,6 +190,11 @@ def table_columns(path: str | os.PathLike[str], separator: str = ",") -> tuple[s
     return tuple(next(rows, ()))
 
 
+def check_columns(path: str | os.PathLike[str], wanted: Sequence[str], separator: str = ",") -> None:
+    """Raises `UserError` if a file cannot be read or has no such columns."""
+    next(_file_rows(Path(path), wanted, separator), None)
+
+
 def _file_rows(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
     """Reads the rows of a file.
 
@@ -204,7 +214,30 @@ def _file_rows(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Ro
         return _tsv(path, wanted)
     if suffix == ".jsonl":
         return _jsonl(path, wanted)
+    check_format(path)
     raise UserError(f"{path}: the file's name must end in {', '.join(SUFFIXES)}; received {path.suffix or 'none'}")
+
+
+def check_format(path: Path) -> None:
+    """Raises `UserError` for formats that need another program, with the line that converts them."""
+    suffix = path.suffix.lower()
+    rule = f"{path}: the file's name must end in {', '.join(SUFFIXES)}; received"
+    if suffix in _SPREADSHEETS:
+        raise UserError(f"{rule} {suffix}, a spreadsheet; save it as CSV in UTF-8 and pass that file")
+    if suffix in _BINARY_TABLES:
+        reader = _BINARY_TABLES[suffix]
+        raise UserError(
+            f"{rule} {suffix}; convert it in Python: pandas.{reader}({str(path)!r}).to_json("
+            f"{str(path.with_suffix('.jsonl'))!r}, orient='records', lines=True, force_ascii=False)"
+        )
+    if path.is_dir() and any((path / name).exists() for name in _DATA_SET_FILES):
+        split = "" if (path / "state.json").exists() else "['train']"
+        raise UserError(
+            f"{rule} a folder of the datasets library; convert it in Python: datasets.load_from_disk({str(path)!r})"
+            f"{split}.to_json({str(path) + '.jsonl'!r}), or pass the object to pocketbert.data.table"
+        )
+    if path.is_dir():
+        raise UserError(f"{path}: the file cannot be read (it is a folder); name a file in it")
 
 
 def _csv(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
@@ -214,6 +247,8 @@ def _csv(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
             f"--separator must be one ASCII character other than a quote or a line break, or {_TAB}; received "
             f"{shown(separator)}"
         )
+    # Texts may be longer than the module's default, 131,072 characters.
+    csv.field_size_limit(_MOST_CELL_CHARACTERS)
     reader = csv.reader(io.StringIO(read_utf8(path), newline=""), delimiter=delimiter, strict=True)
     line = 1
     try:
@@ -227,15 +262,29 @@ def _csv(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
             line = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
-            f"{path}: line {line}: the row must be CSV ({error}); check its double quotes, or use .tsv or .jsonl"
+            f"{path}: line {line}: the row must be CSV ({error}); {_quote_remedy(path, delimiter)}"
         ) from error
+
+
+def _quote_remedy(path: Path, delimiter: str) -> str:
+    """What to do about a row whose quotes do not match."""
+    doubled = 'double each quote in a cell and put quotes around the cell, as in "a ""big"" film"'
+    if delimiter == "\t":
+        return f"{doubled}, or if quotes are ordinary characters, name the file {path.with_suffix('.tsv').name}"
+    return doubled
 
 
 def _tsv(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
     (_, header), *rows = tsv_rows(read_utf8(path))
     _check_header(path, header, wanted, "\t")
     for line, cells in rows:
-        yield line, _named(header, cells)
+        named = _named(header, cells)
+        # A spreadsheet and pandas put cells with line breaks into quotes, which .tsv does not have.
+        if isinstance(named, str) and any(cell.startswith('"') or cell.endswith('"') for cell in cells):
+            copy = path.with_suffix(".csv").name
+            named += f" (.tsv has no quotes; if quoted cells have line breaks, name the file {copy} and pass "
+            named += f"--separator={_TAB})"
+        yield line, named
 
 
 def _check_header(path: Path, header: list[str], wanted: Sequence[str], separator: str) -> None:

@@ -115,7 +115,7 @@ def test_training_names_the_cut_texts(vocabulary: Path) -> None:
     ("vocabulary", "language", "kinds"),
     [
         *[("uncased", name, []) for name in ("en", "sst2", "cola", "squad")],
-        *[("uncased", name, ["many_pieces"]) for name in ("fr", "de", "es", "vi", "tr", "ru", "el", "ar", "ur")],
+        *[("uncased", name, ["many_tokens"]) for name in ("fr", "de", "es", "vi", "tr", "ru", "el", "ar", "ur")],
         *[("uncased", name, ["unknown_words"]) for name in ("zh", "th", "hi")],
         *[("multilingual-cased", name, []) for name in ("en", "fr", "de", "ru", "el", "ar", "zh", "th", "tr", "hi")],
         ("chinese", "zh", []),
