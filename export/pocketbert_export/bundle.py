@@ -12,6 +12,7 @@ import jsonschema
 import numpy as np
 
 from pocketbert.configs import TASK_RULES, TaskConfig, TokenizerConfig, TokenizerKind
+from pocketbert.data.task_data import described_task
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
@@ -107,15 +108,17 @@ class Bundle:
         raise_if_any(problems, f"bundle {directory}")
         return cls(directory, description, goldens)
 
+    def __repr__(self) -> str:
+        task = "no task" if self.task is None else described_task(self.task)
+        lengths = ", ".join(map(str, self.lengths))
+        size = f"{self.model_path.stat().st_size / 1e6:.1f} MB" if self.model_path.exists() else "no file"
+        return f"<Bundle {self.directory}: {task}, {self.recipe}, lengths {lengths}, {size}>"
+
     def signature(self, length: int) -> str:
         """The name of the signature for `length` tokens."""
         if length not in self.lengths:
             raise UserError(f"a length must be one of {', '.join(map(str, self.lengths))}; received {length}")
         return signature_name(length)
-
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer, created on first use."""
-        return self._tokenizer
 
     def run(self, inputs: Mapping[str, np.ndarray], length: int | None = None) -> dict[str, np.ndarray]:
         """Runs the file, one text at a time, as a phone does.
@@ -181,12 +184,13 @@ class Bundle:
         longest = task.max_length(self.lengths[-1])
         room = f"the bundle's longest length, {longest}"
         max_length, windows = fitting_windows(task, windows, longest, longest, room)
-        tokenizer = self.tokenizer()
+        tokenizer = self.tokenizer
         forward = BundleForward(self.run, self.lengths, tokenizer.pad_token_id, task)
         return Predictor(task, forward, tokenizer, max_length, **windows)
 
     @cached_property
-    def _tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, created on first use."""
         from pocketbert.tokenizers.opening import open_tokenizer
 
         return open_tokenizer(self.vocabulary)

@@ -92,6 +92,13 @@ def _calibration() -> dict[str, Any]:
     return _object(texts=_COUNT, sha256=_DIGEST, method=_TEXT)
 
 
+def _columns() -> dict[str, Any]:
+    """Of the training file: defaults of commands that read tables."""
+    columns = _object(text=_TEXT, label=_list(_TEXT, least=0), separator=_TEXT)
+    columns["properties"]["pair"] = _TEXT
+    return columns
+
+
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "PocketBERT bundle",
@@ -133,6 +140,7 @@ SCHEMA: dict[str, Any] = {
     ),
 }
 SCHEMA["properties"]["calibration"] = _calibration()
+SCHEMA["properties"]["columns"] = _columns()
 SCHEMA["properties"]["model_card"] = _model_card()
 
 

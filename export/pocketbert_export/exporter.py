@@ -14,12 +14,14 @@ from pocketbert import files, outputs
 from pocketbert._keras import fresh_layer_names
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import model_directory
+from pocketbert.data.data_warnings import truncation_warning
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
+from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export import bundle as layout
@@ -102,6 +104,7 @@ def export(
     calibration: LabelledData | TaskData | str | os.PathLike[str] | None = None,
     calibration_options: CalibrationOptions = CalibrationOptions(),  # noqa: B008
     card: CardOptions = CardOptions(),  # noqa: B008
+    columns: Mapping[str, Any] = {},
 ) -> Bundle:
     """Converts a model, verifies the file against it, and writes a bundle, completely or not at all.
 
@@ -131,6 +134,8 @@ def export(
         like `examples`. None uses the training examples of a run's data in `examples`. Texts of the gate are left out.
       calibration_options: number of calibration texts and method of the ranges.
       card: facts for the model card.
+      columns: columns of the training file: `text`, `label` (a list), `separator`, and for pairs `pair`. `evaluate`,
+        `predict` and `verify` use them as defaults.
     Returns:
       The opened bundle.
     Raises:
@@ -154,8 +159,10 @@ def export(
     outputs.check_inputs(output, (examples.source if examples is not None else None,))
     # Fail before the conversion, which takes minutes.
     gate_metric(model.task and named(model.task, data_task), metric, examples)
-    examples = examples if examples is not None and len(examples) else default_examples(model.task)
     assert model.tokenizer is not None
+    if examples is not None and len(examples) and model.task:
+        _warn_of_cuts(model.task, examples, model.tokenizer, max(lengths))
+    examples = examples if examples is not None and len(examples) else default_examples(model.task)
     texts = None
     if calibration is not None:
         # Before the conversion, too.
@@ -189,6 +196,7 @@ def export(
         description = {
             **describe(model, optimized, chosen, lengths, runtime, decided, output_type),
             **record,
+            **({"columns": dict(columns)} if columns else {}),
             "model_card": card_facts(card, directory),
             "source": saved_weight_digests(model) if directory is None else weight_digests(directory),
         }
@@ -216,6 +224,15 @@ def export(
         files.write_json(folder / layout.BUNDLE_FILE, description)
         write_card(folder, Path(output).resolve().name)
     return Bundle.open(output)
+
+
+def _warn_of_cuts(config: TaskConfig, examples: LabelledData, tokenizer: Any, length: int) -> None:
+    """Logs a line if the bundle's longest length cuts texts."""
+    task = get_task(config)
+    if isinstance(task, SupervisedTask):
+        truncated = task.count_truncated(examples, tokenizer, length)
+        if line := truncation_warning(examples.source, truncated, len(examples), length, "pass a longer --lengths"):
+            log_info(f"warning: {line}")
 
 
 def as_read(task: TaskConfig | None, data: Any) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
@@ -16,6 +17,7 @@ from pocketbert.checkpoints.directory import read_directory, read_with_heads, wr
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.assets import model_directory, task_of_asset
+from pocketbert.data.task_data import described_task
 from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.checks import user_errors
@@ -84,6 +86,13 @@ class Model(tf_keras.Model):
         for head in self.heads.values():
             initialize_weights(head, config.initializer_range, seed)
         self.reset_dropout(seed)
+
+    def __repr__(self) -> str:
+        config = self.config
+        tasks = "; ".join(map(described_task, self.tasks)) or "no head"
+        parameters = sum(int(np.prod(variable.shape)) for variable in self.variables)
+        layers = f"{config.num_layers} layers of {config.hidden_size}"
+        return f"<Model {config.model_type}: {layers}, {parameters:,} parameters, {tasks}>"
 
     @property
     def task(self) -> TaskConfig | None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.data_warnings import DataWarning, label_warnings
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -348,6 +349,10 @@ class SupervisedTask(Task):
         """
         return []
 
-    def data_warnings(self, train: Any, dev: Any) -> list[str]:
-        """Warnings to show before training on these data."""
-        return []
+    def data_warnings(self, train: Any, dev: Any) -> list[DataWarning]:
+        """Warnings to show before training on these data; see `training_warnings` for those of the tokenizer."""
+        return label_warnings(train, dev, self.config.labels)
+
+    def count_truncated(self, data: Any, tokenizer: Any, max_length: int) -> int:
+        """Number of examples whose ends are cut at `max_length` tokens; 0 for tasks that read windows."""
+        return 0

@@ -13,6 +13,7 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
+from pocketbert.data.data_warnings import count_truncated
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.tables import read_table, table_columns
 from pocketbert.data.text_pairs import RECALL_METRICS, is_positive, positive_pairs, single_texts
@@ -181,6 +182,11 @@ class SentenceEmbedding(SupervisedTask):
         """Checks that the data are `Examples`, and pairs if they have labels."""
         if not isinstance(data, Examples) or (data.labelled and data.pairs is None):
             raise UserError(f"{self.kind} needs pairs of texts; received {data.source}; name the --pair-column")
+
+    def count_truncated(self, data: Examples, tokenizer: Any, max_length: int) -> int:
+        """Number of texts that are cut; a pair has two."""
+        texts = [self.embedding.prompt + text for text in [*data.texts, *(data.pairs or ())]]
+        return count_truncated(texts, None, tokenizer, max_length)
 
     def encode(self, data: Examples, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
         """Encodes two rows per pair, each with the label of the pair; longer texts are truncated."""

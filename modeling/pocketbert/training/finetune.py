@@ -19,7 +19,8 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
 from pocketbert.outputs import check_inputs
 from pocketbert.progress import log_info
-from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds, supervised_task
+from pocketbert.tasks.data_checks import training_warnings
+from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
 from pocketbert.training.class_weights import class_weights
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
 from pocketbert.training.frozen_weights import FrozenWeights
@@ -79,8 +80,8 @@ def _finetune(
 ) -> FinetuneResult:
     plan = plan_finetuning(directory, data, config, run, frozen)
     check_inputs(output, (directory, *plan.data.paths()))
-    for warning in supervised_task(data.task).data_warnings(data.train, data.dev):
-        log_info(warning)
+    for warning in training_warnings(data, plan.vocabulary, config.max_length):
+        log_info(f"warning: {warning}")
     folder, result = run_plan(plan, output, Finetuner)
     return FinetuneResult.of(folder, result)
 

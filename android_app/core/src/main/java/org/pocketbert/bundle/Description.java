@@ -190,6 +190,7 @@ final class Description {
       checkDigest(calibration.string("sha256"), "$.calibration.sha256", problems);
       calibration.close();
     }
+    readColumns(fields.objectIfPresent("columns"));
     readCard(fields.objectIfPresent("model_card"), problems);
     fields.count("num_parameters");
     fields.texts("graph_optimizations");
@@ -233,6 +234,19 @@ final class Description {
     if (!DIGEST.matcher(digest).matches()) {
       problems.add(path + " must hold 64 hexadecimal digits");
     }
+  }
+
+  private static void readColumns(Fields columns) {
+    if (columns == null) {
+      return;
+    }
+    columns.string("text");
+    if (columns.names().contains("pair")) {
+      columns.string("pair");
+    }
+    columns.strings("label");
+    columns.string("separator");
+    columns.close();
   }
 
   private static void readCard(Fields card, List<String> problems) {
