@@ -21,6 +21,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import machine, schema, statistics
 from pocketbert_bench.load import Load
 from pocketbert_bench.machine import Machine, Thermal
+from pocketbert_bench.outcomes import Outcome
 
 SCHEMA_TITLE = "PocketBERT result file, version 1"
 # Enough for the calls of 500 configurations; validating more would take minutes.
@@ -215,6 +216,9 @@ class ResultFile:
     accuracies: tuple[Accuracy, ...] = _note("scores")
     ratios: tuple[Ratio, ...] = _note("comparisons")
     notes: tuple[str, ...] = _note("notes for the reader, one sentence each")
+    outcomes: tuple[Outcome, ...] | None = _optional_note(
+        "scores in the measured bundles; null in the Java host's runs"
+    )
 
 
 def ratio(
@@ -253,6 +257,7 @@ def result_file(
     quick: bool,
     measurements: Sequence[Measurement] = (),
     accuracies: Sequence[Accuracy] = (),
+    outcomes: Sequence[Outcome] = (),
     ratios: Sequence[Ratio] = (),
     notes: Sequence[str] = (),
     on: Machine | None = None,
@@ -265,6 +270,7 @@ def result_file(
       quick: whether the run was shortened.
       measurements: latencies.
       accuracies: scores.
+      outcomes: scores in the measured bundles.
       ratios: comparisons.
       notes: notes for the reader.
       on: the machine before the run; None describes it now.
@@ -280,6 +286,7 @@ def result_file(
         machine=on or machine.machine(),
         measurements=tuple(measurements),
         accuracies=tuple(accuracies),
+        outcomes=tuple(outcomes),
         ratios=tuple(ratios),
         notes=tuple(notes),
     )

@@ -28,6 +28,7 @@ from pocketbert_export.signatures import signature_name
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
+    from pocketbert_export.outcomes import Scored
 
 BUNDLE_FILE = "bundle.json"
 MODEL_FILE = "model.tflite"
@@ -66,6 +67,9 @@ class Bundle:
       vocab_size: number of tokens in the vocabulary, from `bundle.json`.
       vocabulary: files and options of the tokenizer.
       goldens: examples with the outputs of the float model and of the file.
+      outcome: score of the file beside baselines, teacher and float model, as `Scores.outcome` gives it; None for a
+        bundle exported without labelled examples.
+      scored: scores in full, if this process has just exported the bundle with labelled examples; else None.
     """
 
     def __init__(self, directory: Path, description: Mapping[str, Any], goldens: Sequence[Golden] = ()) -> None:
@@ -83,6 +87,8 @@ class Bundle:
         self.source: dict[str, str] = description["source"]
         self.vocab_size: int = description["tokenizer"]["vocab_size"]
         self.goldens = tuple(goldens)
+        self.outcome: dict[str, Any] | None = description.get("outcome")
+        self.scored: Scored | None = None
         self.vocabulary = vocabulary_in(directory, description)
 
     @classmethod

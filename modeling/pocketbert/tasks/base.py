@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from pocketbert.data.examples import LabelledData
+    from pocketbert.tasks.mistakes import Mistake
     from pocketbert.tasks.scores import Scores
 
 # Outputs of a head by its own names: [N, ...], or [T, ...] for outputs per token, concatenated without padding.
@@ -82,6 +83,9 @@ class Evaluator(Protocol):
           main_metric: the metric to report first; None for that of the task.
           metrics: result of `metrics` for the current weights, if known.
         """
+
+    def mistakes(self) -> list[Mistake]:
+        """Up to `MOST_MISTAKES` wrong answers of the last call of `scores`, the most certain first."""
 
 
 class Task(abc.ABC):

@@ -18,6 +18,7 @@ from pocketbert.data.tables import LabelForm, read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.metrics import compute
+from pocketbert.tasks.mistakes import Mistake, most_certain
 from pocketbert.tasks.outputs import check_finite, check_finite_answers
 from pocketbert.tasks.scores import Scores, score_interval
 
@@ -63,6 +64,42 @@ class TextTask(SupervisedTask):
     def right(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray | None:
         """Number of correct decisions per example, float64 [N]; None if predictions are not right or wrong."""
         return (labels == predictions).astype(np.float64)
+
+    def certainty(self, logits: np.ndarray) -> np.ndarray | None:
+        """Probability of each decision, float64 in the shape of `Examples.labels`; None if there is none."""
+        return None
+
+    def in_words(self, answer: Any) -> str:
+        """A label or a prediction, a row of `Examples.labels`, for readers."""
+        return self.config.labels[int(answer)] if self.config.labels else f"{float(answer):.3g}"
+
+    def mistakes(self, data: Examples, logits: np.ndarray) -> list[Mistake]:
+        """Wrong answers, the most certain first; for scores the answers with the largest errors.
+
+        Args:
+          data: labelled examples.
+          logits: [N, ...], those of the examples.
+        """
+        labels, predictions = data.labels, self.decide(logits)
+        assert labels is not None
+        wrong, certainty = labels != predictions, self.certainty(logits)
+        if certainty is None:
+            # The largest error first.
+            order = np.abs(labels.astype(np.float64) - predictions)
+        else:
+            order = np.where(wrong, certainty, 0.0)
+        rows = tuple(range(1, labels.ndim))
+        found = most_certain(wrong.any(axis=rows), order.max(axis=rows))
+        return [
+            Mistake(
+                text=data.texts[index],
+                pair=data.pairs[index] if data.pairs else None,
+                label=self.in_words(labels[index]),
+                prediction=self.in_words(predictions[index]),
+                probability=None if certainty is None else float(order[index].max()),
+            )
+            for index in found
+        ]
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -119,7 +156,7 @@ class TextTask(SupervisedTask):
         """See `SupervisedTask.evaluator`. There is no threshold to choose."""
         self.check_data(data)
         encoded = encode(data, tokenizer, max_length)
-        return TextEvaluator(self, forward, encoded, metrics or self.metrics, show_progress=show_progress)
+        return TextEvaluator(self, forward, encoded, metrics or self.metrics, data, show_progress=show_progress)
 
     def predict(
         self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
@@ -266,12 +303,14 @@ class TextEvaluator:
         forward: Forward,
         encoded: EncodedExamples,
         metrics: Sequence[str],
+        data: Examples,
         *,
         show_progress: bool = False,
     ) -> None:
         self.task: TaskConfig = task.config
-        self._task, self._forward, self._encoded, self._metrics = task, forward, encoded, metrics
+        self._task, self._forward, self._encoded, self._metrics, self._data = task, forward, encoded, metrics, data
         self._show_progress = show_progress
+        self._logits: np.ndarray | None = None
 
     def metrics(self, when: str) -> dict[str, float]:
         """See `Evaluator.metrics`."""
@@ -287,8 +326,14 @@ class TextEvaluator:
         scores = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups)
         return scores if metrics is None else dataclasses.replace(scores, metrics=metrics)
 
+    def mistakes(self) -> list[Mistake]:
+        """See `Evaluator.mistakes`."""
+        assert self._logits is not None
+        return self._task.mistakes(self._data, self._logits)
+
     def _predictions(self, when: str) -> np.ndarray:
         outputs = check_finite(when, self._forward(self._encoded, show_progress=self._show_progress))
+        self._logits = outputs["logits"]
         return self._task.decide(outputs["logits"])
 
 

@@ -26,6 +26,7 @@ from pocketbert.tasks.base import Decisions, Forward, Outputs, SupervisedTask
 from pocketbert.tasks.classification import class_decisions, probabilities_of
 from pocketbert.tasks.masked_lm import is_labelled, only_labelled
 from pocketbert.tasks.metrics import TAG_METRICS, tag_results, tag_scores
+from pocketbert.tasks.mistakes import Mistake, listed, most_certain
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers
 from pocketbert.tasks.scores import Scores, score_interval
 from pocketbert.tasks.texts import texts_and_pairs
@@ -325,6 +326,31 @@ class TaggedRows:
             )
         return found
 
+    def mistakes(self, outputs: Outputs) -> list[Mistake]:
+        """Texts with wrong spans; the most certain wrong tag of a word orders them."""
+        probability = probabilities_of(outputs[TOKEN_LOGITS]).max(axis=1)
+        predicted = self.tags(outputs)
+        certainty = np.zeros(len(predicted))
+        for index, (gold, tags, places) in enumerate(zip(self.gold, predicted, self._places, strict=True)):
+            differ = np.array([place >= 0 and a != b for a, b, place in zip(gold, tags, places, strict=True)], bool)
+            certainty[index] = probability[places[differ]].max(initial=0.0)
+        wrong = np.array([_span_set(gold) != _span_set(tags) for gold, tags in zip(self.gold, predicted, strict=True)])
+        return [
+            Mistake(
+                text=self.data.texts[index],
+                pair=None,
+                label=self._in_words(index, self.gold[index]),
+                prediction=self._in_words(index, predicted[index]),
+                probability=float(certainty[index]),
+            )
+            for index in most_certain(wrong, certainty)
+        ]
+
+    def _in_words(self, index: int, tags: Sequence[str]) -> str:
+        text, words = self.data.texts[index], self.data.words[index]
+        spans = [f"{text[words[first, 0] : words[last, 1]]} ({label})" for first, last, label in spans_of(tags)]
+        return listed(spans, "no span")
+
     def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray]:
         """See `Rows.score`. A text counts its correct spans, minus its wrong ones."""
         predicted = self.tags(outputs)
@@ -350,6 +376,7 @@ class TokenEvaluator:
         self.task: TaskConfig = task.config
         self._task, self._forward, self._rows, self._metrics = task, forward, rows, metrics
         self._show_progress = show_progress
+        self._outputs: Outputs | None = None
 
     def metrics(self, when: str) -> dict[str, float]:
         """See `Evaluator.metrics`."""
@@ -365,8 +392,14 @@ class TokenEvaluator:
             scores, classes=tag_results(gold, predicted), interval=_tag_interval(scores.main_metric, gold, predicted)
         )
 
+    def mistakes(self) -> list[Mistake]:
+        """See `Evaluator.mistakes`."""
+        assert self._outputs is not None
+        return self._rows.mistakes(self._outputs)
+
     def _predictions(self, when: str) -> list[list[str]]:
-        return self._rows.tags(check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress)))
+        self._outputs = check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress))
+        return self._rows.tags(self._outputs)
 
 
 def _tag_interval(metric: str, gold: list[list[str]], predicted: list[list[str]]) -> tuple[float, float]:

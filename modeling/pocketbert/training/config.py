@@ -41,6 +41,7 @@ class RunConfig:
       qat: quantization-aware training: in the last stage, round weights and activations as this recipe does, in
         training and evaluation. Start from a trained model, and export with the same recipe.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
+      show_texts: show up to 20 wrongly predicted texts in report.html; --noshow-texts for private data.
       distribution: devices that share each batch. `one`: TensorFlow's default, one GPU or the processors. `mirrored`:
         all GPUs of this machine. `multi-worker`: several machines; run the command on each, with its own TF_CONFIG and
         the same files; the first one writes. `tpu`: one TPU, not a pod; not tested on a TPU yet.
@@ -60,6 +61,7 @@ class RunConfig:
     patience: int | None = None
     qat: Literal["none", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai8_full"] = "none"
     checkpoint_seconds: float = 60.0
+    show_texts: bool = True
     distribution: Literal["one", "mirrored", "multi-worker", "tpu"] = "one"
     tpu: str | None = None
     overwrite: bool = False
@@ -75,7 +77,7 @@ class RunConfig:
     def recorded(self) -> dict[str, Any]:
         """Options that affect the result, as JSON values."""
         recorded = dataclasses.asdict(self)
-        for name in ("checkpoint_seconds", "tpu", "overwrite"):
+        for name in ("checkpoint_seconds", "show_texts", "tpu", "overwrite"):
             del recorded[name]
         if self.qat == "none":
             del recorded["qat"]
@@ -208,6 +210,8 @@ class TrainResult:
         without a task, or for tasks without such a baseline.
       positive_label: label that F1 treats as positive, or None.
       warnings: reasons why the metrics are not meaningful.
+      outcome: score, interval, baselines and verdict, as `pocketbert.tasks.scores.Scores.outcome` gives them; None
+        without a task.
     """
 
     model_directory: str
@@ -222,6 +226,7 @@ class TrainResult:
     baseline: dict[str, Any] | None = None
     positive_label: str | None = None
     warnings: list[str] = dataclasses.field(default_factory=list)
+    outcome: dict[str, Any] | None = None
 
     @classmethod
     def of(cls: type[_T], folder: Path, result: Mapping[str, Any]) -> _T:

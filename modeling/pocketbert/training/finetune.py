@@ -28,7 +28,8 @@ from pocketbert.training.initialization import ModelInit, plan_model, saved_mode
 from pocketbert.training.objectives.finetuning import Finetuner, Finetuning, finetuning_stage
 from pocketbert.training.plan import TrainingPlan
 from pocketbert.training.run_data import TaskRunData
-from pocketbert.training.run_folder import run_seeds
+from pocketbert.training.run_folder import REPORT_FILE, run_seeds
+from pocketbert.training.score_report import show_or_hide_texts
 from pocketbert.training.trainer import run_plan
 
 
@@ -65,6 +66,7 @@ def finetune(
         for warning in supervised_task(data.task).data_warnings(data.train, data.dev):
             log_info(warning)
         folder, result = run_plan(plan, output, Finetuner)
+        show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
     return FinetuneResult.of(folder, result)
 
 

@@ -66,7 +66,7 @@ def finetuning_stage(config: FinetuneConfig, task: TaskConfig) -> Stage:
 
 
 class Finetuner(Trainer):
-    """Trainer of a fine-tuning. It adds scores per class to the result and writes a report."""
+    """Trainer of a fine-tuning. It adds the outcome and scores per class to the result, and writes a report."""
 
     def scores(self) -> dict[str, Any]:
         """See `Trainer`; adds scores per class and writes `report.html`."""
@@ -76,5 +76,8 @@ class Finetuner(Trainer):
         found: Scores = evaluator.scores(self.plan.main_metric, state.best_metrics)
         found.log(f"best, after step {state.best_step}")
         if self.distribution.is_chief:
-            write_text(self.folder / REPORT_FILE, page({"model": found}, len(dev), dev.source))
+            mistakes = evaluator.mistakes() if self.plan.run.show_texts else None
+            train = self.plan.data.given.train.source
+            text = page({"model": found}, len(dev), dev.source, data=train, mistakes=mistakes)
+            write_text(self.folder / REPORT_FILE, text)
         return found.to_json()
