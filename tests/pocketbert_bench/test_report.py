@@ -12,7 +12,6 @@ from bench_subjects import measurement
 
 from pocketbert.errors import UserError
 from pocketbert_bench import accuracy, comparison, formats, report, results
-from pocketbert_bench.outcomes import BaselineScore, Outcome
 from pocketbert_bench.results import ResultFile
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
