@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pocketbert_bench.baselines import TFLITE_CONVERTER
+from pocketbert_bench.bundle_outcomes import BundleOutcome
 from pocketbert_bench.load import busy_signs
-from pocketbert_bench.outcomes import Outcome
 from pocketbert_bench.results import Accuracy, Measurement, Ratio, ResultFile, Runtime, latency_ratio
 
 # Marks of latencies in tables.
@@ -47,7 +47,7 @@ class Row:
     latencies: Mapping[tuple[int, int], Measurement]
     failures: tuple[str, ...]
     accuracy: Accuracy | None
-    outcome: Outcome | None = None
+    outcome: BundleOutcome | None = None
     reference: Row | None = None
     smaller: float | None = None
     faster: Ratio | None = None

@@ -18,7 +18,7 @@ from pocketbert import files, outputs, progress
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import adb, phone_app, phone_plan, results
 from pocketbert_bench.adb import Disconnected, Phone, PhoneError
-from pocketbert_bench.outcomes import outcomes_of
+from pocketbert_bench.bundle_outcomes import outcomes_of
 from pocketbert_bench.phone_plan import Kept, Plan
 from pocketbert_bench.results import ResultFile
 

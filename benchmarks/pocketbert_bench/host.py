@@ -21,8 +21,8 @@ from pocketbert import files, progress
 from pocketbert.errors import UserError
 from pocketbert_bench import configurations, load, machine
 from pocketbert_bench import weight_cache as caches
+from pocketbert_bench.bundle_outcomes import outcomes_of
 from pocketbert_bench.configurations import Configuration, LiteRT
-from pocketbert_bench.outcomes import outcomes_of
 from pocketbert_bench.results import (
     RANDOM_WEIGHTS_NOTE,
     Delegate,

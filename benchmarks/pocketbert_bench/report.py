@@ -12,7 +12,7 @@ from pocketbert import files, outputs
 from pocketbert.errors import UserError
 from pocketbert.report import render
 from pocketbert.report.outcome import view
-from pocketbert_bench import charts, comparison, outcomes, paper_figures, results, side_by_side
+from pocketbert_bench import bundle_outcomes, charts, comparison, paper_figures, results, side_by_side
 from pocketbert_bench.baselines import TFLITE_CONVERTER
 from pocketbert_bench.comparison import Row
 from pocketbert_bench.formats import FILTERS, ms, times
@@ -224,7 +224,7 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
     notes += [f"{caveat.mark} {caveat.sentence}" for caveat in comparison.caveats(found)]
     notes += [f"failed: {comparison.name(row, found)}: {each}" for row in found for each in row.failures]
     worth = [
-        outcomes.line(comparison.name(row, found), row.outcome)
+        bundle_outcomes.line(comparison.name(row, found), row.outcome)
         for row in found
         if not row.is_baseline and row.latencies and (row.outcome or not row.accuracy)
     ]
@@ -238,11 +238,11 @@ def _metric(found: Sequence[Row]) -> str:
 
 def _outcomes(found: Sequence[Row]) -> list[dict[str, Any]]:
     """Outcomes of our exports for the page, each once; a score of the run serves if the bundle has none."""
-    seen = {}
+    seen: dict[str, Mapping[str, Any] | None] = {}
     for row in found:
         if row.is_baseline or not row.latencies:
             continue
-        content = None if row.outcome is None else dataclasses.asdict(row.outcome)
+        content: dict[str, Any] | None = None if row.outcome is None else dataclasses.asdict(row.outcome)
         if content is None and row.accuracy is not None:
             score = {"metric": row.accuracy.metric, "score": row.accuracy.value, "examples": row.accuracy.examples}
             content = {**score, "interval": None, "baselines": (), "teacher": None, "verdict": "good", "warnings": ()}
@@ -327,7 +327,8 @@ def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) 
                 detail += f"; {comparison.name(float32, found)} {100 * float32.accuracy.value:.1f} %"
             tiles.append((f"{100 * best.accuracy.value:.1f} %", best.accuracy.metric, detail))
     checks = [check for content in verification.values() for check in content["checks"]]
-    if checks:
+    # Alone, they would look like the outcome.
+    if checks and tiles:
         passed = sum(bool(check["passed"]) for check in checks)
         tiles.append((f"{passed} of {len(checks)}", "checks passed", "verification gate"))
     return tiles

@@ -19,9 +19,9 @@ from typing import Any, Literal
 from pocketbert import files, json_reading
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import machine, schema, statistics
+from pocketbert_bench.bundle_outcomes import BundleOutcome
 from pocketbert_bench.load import Load
 from pocketbert_bench.machine import Machine, Thermal
-from pocketbert_bench.outcomes import Outcome
 
 SCHEMA_TITLE = "PocketBERT result file, version 1"
 # Enough for the calls of 500 configurations; validating more would take minutes.
@@ -216,7 +216,7 @@ class ResultFile:
     accuracies: tuple[Accuracy, ...] = _note("scores")
     ratios: tuple[Ratio, ...] = _note("comparisons")
     notes: tuple[str, ...] = _note("notes for the reader, one sentence each")
-    outcomes: tuple[Outcome, ...] | None = _optional_note(
+    outcomes: tuple[BundleOutcome, ...] | None = _optional_note(
         "scores in the measured bundles; null in the Java host's runs"
     )
 
@@ -257,7 +257,7 @@ def result_file(
     quick: bool,
     measurements: Sequence[Measurement] = (),
     accuracies: Sequence[Accuracy] = (),
-    outcomes: Sequence[Outcome] = (),
+    outcomes: Sequence[BundleOutcome] = (),
     ratios: Sequence[Ratio] = (),
     notes: Sequence[str] = (),
     on: Machine | None = None,

@@ -28,7 +28,7 @@ from pocketbert_export.signatures import signature_name
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
-    from pocketbert_export.outcomes import Scored
+    from pocketbert_export.outcomes import BundleScores
 
 BUNDLE_FILE = "bundle.json"
 MODEL_FILE = "model.tflite"
@@ -88,7 +88,7 @@ class Bundle:
         self.vocab_size: int = description["tokenizer"]["vocab_size"]
         self.goldens = tuple(goldens)
         self.outcome: dict[str, Any] | None = description.get("outcome")
-        self.scored: Scored | None = None
+        self.scored: BundleScores | None = None
         self.vocabulary = vocabulary_in(directory, description)
 
     @classmethod

@@ -238,9 +238,10 @@ def _to_score(
     metric: str | None,
     data_task: str | None,
     windows: Mapping[str, Any],
-) -> outcomes.Examples | None:
+) -> outcomes.ScoringData | None:
     """The labelled examples that the outcome is measured on; None without labels or without a task that has them."""
-    metrics, main = ((metric,), metric) if metric else (None, None)
+    metrics: tuple[str, ...] | None = (metric,) if metric else None
+    main = metric
     if isinstance(data, TaskData) and not metric:
         metrics, main = tuple(data.metrics) or None, data.main_metric or None
     labelled = examples_for(task, data)
@@ -248,7 +249,7 @@ def _to_score(
         return None
     if not len(labelled):
         return None
-    return outcomes.Examples(
+    return outcomes.ScoringData(
         data=labelled, metrics=metrics, main_metric=main, data_task=data_task, windows=dict(windows)
     )
 

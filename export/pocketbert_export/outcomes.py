@@ -30,7 +30,7 @@ _NEAR_TIES = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Scored:
+class BundleScores:
     """Scores on the same examples.
 
     Attributes:
@@ -45,7 +45,7 @@ class Scored:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Examples:
+class ScoringData:
     """Labelled examples and how to score a network on them.
 
     Attributes:
@@ -76,7 +76,7 @@ class Examples:
         return evaluator.scores(self.main_metric), evaluator.mistakes()
 
 
-def score_both(bundle: Bundle, model: Model, examples: Examples, run_folder: Path | None = None) -> Scored:
+def score_both(bundle: Bundle, model: Model, examples: ScoringData, run_folder: Path | None = None) -> BundleScores:
     """Scores a bundle and its float model with the same windows.
 
     Args:
@@ -89,7 +89,7 @@ def score_both(bundle: Bundle, model: Model, examples: Examples, run_folder: Pat
     of_model, _ = examples.score(model_predictor(model, **windows))
     of_bundle, mistakes = examples.score(bundle.predictor(**windows))
     known = recorded(run_folder, examples.data, of_bundle)
-    return Scored(
+    return BundleScores(
         model=dataclasses.replace(of_model, **known),
         bundle=dataclasses.replace(of_bundle, float_model=of_model.score, **known),
         mistakes=tuple(mistakes),
@@ -117,7 +117,7 @@ def run_folder_of(model_directory: str | os.PathLike[str] | None) -> Path | None
     return None if model_directory is None else Path(model_directory).resolve().parent
 
 
-def to_json(scores: Scores, examples: Examples) -> dict[str, Any]:
+def to_json(scores: Scores, examples: ScoringData) -> dict[str, Any]:
     """The field `outcome` of `bundle.json`."""
     windows = {name: value for name, value in examples.windows.items() if value is not None}
     return {
@@ -152,7 +152,7 @@ def check(
     if examples.identity != outcome["examples_sha256"]:
         reason = f"{metric} {outcome['score']:.4f} {source} is not compared, since these are other examples"
         return Check(name="outcome", passed=True, measured=None, bound=None, reason=reason)
-    asked = Examples(
+    asked = ScoringData(
         data=examples,
         metrics=(metric,),
         main_metric=metric,

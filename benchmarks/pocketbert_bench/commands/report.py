@@ -55,7 +55,7 @@ def run(options: Options) -> None:
     from pocketbert.outputs import check_directory
     from pocketbert_bench import report, results
     from pocketbert_bench.benchmark import verification_of
-    from pocketbert_bench.outcomes import completed
+    from pocketbert_bench.bundle_outcomes import completed
     from pocketbert_bench.try_page import KIND, check_tryable, write_try_page
     from pocketbert_export.bundle import Bundle
     from pocketbert_export.model_card import CARD_FILE

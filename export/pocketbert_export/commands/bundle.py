@@ -38,7 +38,7 @@ from pocketbert_export.model_card import CardOptions
 if TYPE_CHECKING:
     from pocketbert.data.task_data import TaskData
     from pocketbert_export.bundle import Bundle
-    from pocketbert_export.outcomes import Scored
+    from pocketbert_export.outcomes import BundleScores
 
 _RUN, _BUNDLE, _SCORES = "run", "bundle", "scores.json"
 
@@ -137,12 +137,14 @@ def _check_calibration(options: Options, task: TaskData) -> None:
         usable_texts(as_read(task.task, task.train), as_read(task.task, task.dev))
 
 
-def _scored(bundle: Bundle, model: Path, task: TaskData, windows: Mapping[str, Any]) -> Scored:
+def _scored(bundle: Bundle, model: Path, task: TaskData, windows: Mapping[str, Any]) -> BundleScores:
     """Scores the model and an existing bundle."""
     from pocketbert.model import from_pretrained
-    from pocketbert_export.outcomes import Examples, run_folder_of, score_both
+    from pocketbert_export.outcomes import ScoringData, run_folder_of, score_both
 
-    examples = Examples(data=task.dev, metrics=tuple(task.metrics), main_metric=task.main_metric, windows=dict(windows))
+    examples = ScoringData(
+        data=task.dev, metrics=tuple(task.metrics), main_metric=task.main_metric, windows=dict(windows)
+    )
     return score_both(bundle, from_pretrained(model), examples, run_folder_of(model))
 
 
@@ -166,7 +168,7 @@ def _tiles(bundle: Bundle, model: Path) -> list[tuple[str, str, str]]:
     return [*tiles, (f"{passed} of {len(checks)}", "checks passed", detail)]
 
 
-def _result(bundle: Bundle, task: TaskData, scored: Scored) -> dict[str, Any]:
+def _result(bundle: Bundle, task: TaskData, scored: BundleScores) -> dict[str, Any]:
     """The content of `scores.json`."""
     both = {"model": scored.model, "bundle": scored.bundle}
     shared = scored.bundle

@@ -1,4 +1,4 @@
-"""The last lines of a command on stderr: the page, what was written, and a command to go on with."""
+"""The command to try next, as the last line on stderr."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def most_certain(wrong: np.ndarray, certainty: np.ndarray, most: int = MOST_MIST
 
 
 def excerpt(text: str, start: int, end: int, margin: int = 120) -> str:
-    """The part of a text around a span, cut at spaces, with an ellipsis where the text goes on."""
+    """The part of a text around a span, cut at spaces, with an ellipsis where the text continues."""
     first = 0 if start <= margin else text.find(" ", start - margin, start) + 1 or start
     last = len(text) if end + margin >= len(text) else text.rfind(" ", end, end + margin)
     last = end if last < 0 else last

@@ -27,7 +27,7 @@ class BaselineScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class BundleOutcome:
     """Score of a bundle on labelled examples, as bundle.json recorded it when the bundle was measured."""
 
     model: str = note("name of the network")
@@ -45,9 +45,9 @@ class Outcome:
     warnings: tuple[str, ...] = note("warnings about the outcome, one sentence each")
 
 
-def outcomes_of(configurations: Iterable[Configuration]) -> tuple[Outcome, ...]:
+def outcomes_of(configurations: Iterable[Configuration]) -> tuple[BundleOutcome, ...]:
     """The outcomes in `bundle.json` of the bundles among some configurations; bundles without one are left out."""
-    found: dict[tuple[str, str], Outcome] = {}
+    found: dict[tuple[str, str], BundleOutcome] = {}
     for each in configurations:
         content = None if each.is_baseline or each.problem else recorded(each.model_path.parent)
         if content is not None and (each.model, each.label) not in found:
@@ -78,14 +78,14 @@ def completed(run: ResultFile, bundles: Sequence[Path]) -> ResultFile:
     return dataclasses.replace(run, outcomes=(*(run.outcomes or ()), *more)) if more else run
 
 
-def line(name: str, outcome: Outcome | None) -> str:
+def line(name: str, outcome: BundleOutcome | None) -> str:
     """The outcome of a bundle in one line for a terminal."""
     return f"{name}: {NO_OUTCOME[:1].lower()}{NO_OUTCOME[1:]}" if outcome is None else f"{name}: {outcome.headline}"
 
 
-def _outcome(content: Mapping[str, Any], model: str, label: str, digest: str) -> Outcome:
-    shared = {field.name for field in dataclasses.fields(Outcome)} & content.keys()
-    return Outcome(
+def _outcome(content: Mapping[str, Any], model: str, label: str, digest: str) -> BundleOutcome:
+    shared = {field.name for field in dataclasses.fields(BundleOutcome)} & content.keys()
+    return BundleOutcome(
         **{name: content[name] for name in shared}
         | {
             "model": model,

@@ -17,8 +17,8 @@ from pocketbert import cli
 from pocketbert.data.examples import Examples
 from pocketbert.report.outcome import NO_OUTCOME
 from pocketbert_bench import host, report, results
+from pocketbert_bench.bundle_outcomes import BaselineScore, BundleOutcome
 from pocketbert_bench.host import Schedule
-from pocketbert_bench.outcomes import BaselineScore, Outcome
 from pocketbert_bench.results import ResultFile
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import export
@@ -41,7 +41,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "scored", folder / "unscored"
 
 
-def outcome(**changes: Any) -> Outcome:
+def outcome(**changes: Any) -> BundleOutcome:
     fields = {
         "model": "net",
         "label": "dynamic_wi8",
@@ -58,10 +58,10 @@ def outcome(**changes: Any) -> Outcome:
         "warnings": ("use TF-IDF",),
         **changes,
     }
-    return Outcome(**fields)  # type: ignore[arg-type]
+    return BundleOutcome(**fields)  # type: ignore[arg-type]
 
 
-def measured(*outcomes: Outcome) -> ResultFile:
+def measured(*outcomes: BundleOutcome) -> ResultFile:
     return bench_subjects.result(
         measurement("dynamic_wi8", 32, 1.0, recipe="dynamic_wi8", size_bytes=1_000_000),
         measurement("TFLite converter float32", 32, 2.0, peer=True, size_bytes=4_000_000, model_sha256="cd" * 32),
