@@ -17,7 +17,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.json_reading import read_json
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
-from pocketbert.tasks.texts import as_inputs
+from pocketbert.tasks.text_inputs import as_inputs
 from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
 from pocketbert_export.bundle_forward import BundleForward
 from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION, SCHEMAS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
-from pocketbert.checkpoints.directory import read_directory, write_directory
+from pocketbert.checkpoints.directory import read_directory, read_with_heads, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.assets import model_directory, task_of_asset
@@ -26,7 +26,7 @@ from pocketbert.presets import preset
 from pocketbert.tasks.outputs import ModelForward, labelled_outputs, output_names
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import get_task
-from pocketbert.tasks.texts import as_inputs
+from pocketbert.tasks.text_inputs import as_inputs
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
@@ -366,7 +366,8 @@ def from_pretrained(directory_or_name: str | os.PathLike[str], task: TaskConfig 
     Raises:
       UserError: there is no such folder or name, the download failed, or the folder has problems; lists all of them.
     """
-    directory = read_directory(model_directory(directory_or_name), headless=task is not None)
+    found = model_directory(directory_or_name)
+    directory = read_directory(found) if task is None else read_with_heads(found, task.kind)
     own = task_of_asset(directory_or_name)
     tasks = (task,) if task else directory.tasks or ((own,) if own else ())
     tokenizer = None

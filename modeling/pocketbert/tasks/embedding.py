@@ -22,16 +22,14 @@ from pocketbert.layers.core import Dense
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.mistakes import Mistake
-from pocketbert.tasks.outputs import check_finite, check_finite_answers, mean_over_examples
+from pocketbert.tasks.outputs import check_finite, check_finite_answers, mean_over_examples, unit_vectors
 from pocketbert.tasks.scores import Scores, score_interval
-from pocketbert.tasks.texts import texts_and_pairs
+from pocketbert.tasks.text_inputs import texts_and_pairs
 from pocketbert.tasks.vectors import cosines, ranks
 
 OUTPUT = "embedding"
 # Factor of the cosines in the loss of positive pairs; the default of sentence-transformers.
 SCALE = 20.0
-# Added to squared lengths, below the smallest of any real vector, so that a zero vector has a gradient.
-_SMALLEST_SQUARE = 1e-24
 # Below every feature, within float16.
 _LOWEST = -6e4
 _ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "identity": tf.identity}
@@ -83,12 +81,6 @@ class PairLoss(tf_keras.losses.Loss):
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Maps labels [2·P] and embeddings [2·P, D] to losses [P]; see `pair_losses`."""
         return pair_losses(y_pred, tf.reshape(y_true, [-1]))
-
-
-def unit_vectors(vectors: tf.Tensor) -> tf.Tensor:
-    """Scales vectors [..., D] to length 1."""
-    squares = tf.reduce_sum(tf.square(vectors), axis=-1, keepdims=True)
-    return vectors / tf.sqrt(tf.maximum(squares, _SMALLEST_SQUARE))
 
 
 def pair_losses(embeddings: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

@@ -23,12 +23,13 @@ from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite_answer
 from pocketbert.tasks.question_answering import (
     QuestionEvaluator,
     QuestionRows,
+    constant_rule,
     encode_questions,
     read_answers,
-    unanswered_baseline,
 )
 from pocketbert.tasks.scores import Scores
-from pocketbert.tasks.texts import TextRows, texts_and_pairs
+from pocketbert.tasks.text_inputs import texts_and_pairs
+from pocketbert.tasks.texts import TextRows
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")
 # Far below any logit, and finite, so that differences stay finite.
@@ -172,8 +173,8 @@ class Span(SupervisedTask):
         names: Sequence[str] | None = None,
         main_metric: str | None = None,
     ) -> Scores:
-        """See `SupervisedTask.with_baseline`. The baseline leaves all questions unanswered."""
-        return Scores(main_metric=main_metric or self.main_metric, metrics=metrics, baseline=unanswered_baseline(data))
+        """See `SupervisedTask.with_baseline`. The baseline does not read the question."""
+        return Scores(main_metric=main_metric or self.main_metric, metrics=metrics, baseline=constant_rule(data))
 
     def predict(
         self,

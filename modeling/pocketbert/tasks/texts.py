@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.glue import GLUE
@@ -20,10 +20,9 @@ from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.mistakes import Mistake, most_certain
 from pocketbert.tasks.outputs import check_finite, check_finite_answers
-from pocketbert.tasks.scores import Scores, score_interval
-
-# Keys of the two texts of a pair in a dict.
-_PAIR_NAMES = (("question", "context"), ("text", "pair"))
+from pocketbert.tasks.scores import Baseline, Scores, score_interval
+from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
+from pocketbert.tasks.text_inputs import texts_and_pairs
 
 
 class TextTask(SupervisedTask):
@@ -33,8 +32,15 @@ class TextTask(SupervisedTask):
       label_form: form of the labels in a file; see `read_table`.
     """
 
-    first_token_only = True
     label_form: ClassVar[LabelForm] = "classification"
+
+    def __init__(self, config: TaskConfig) -> None:
+        super().__init__(config)
+        self.first_token_only = config.pooling is None
+
+    def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
+        """For a head on the mean: without a pooler, which would be neither read nor trained."""
+        return encoder.replace(pooler="none") if self.config.pooling == "mean" else encoder
 
     @property
     def num_logits(self) -> int | None:
@@ -59,6 +65,14 @@ class TextTask(SupervisedTask):
 
     def positive_label(self, names: Sequence[str]) -> str | None:
         """The positive label of F1; None if F1 has none or is not among the metrics."""
+        return None
+
+    def temperature(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        """The divisor of logits [N, ...] with the smallest loss; 1 for tasks without probabilities."""
+        return 1.0
+
+    def top_probability(self, logits: np.ndarray) -> float | None:
+        """Mean probability of the best class; None for tasks without classes."""
         return None
 
     def right(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray | None:
@@ -100,6 +114,19 @@ class TextTask(SupervisedTask):
             )
             for index in found
         ]
+
+    def simple_methods(self, train: Examples, dev: Examples, metric: str, vectors: Vectors | None) -> list[Baseline]:
+        """See `SupervisedTask.simple_methods`: linear models on words and, for pairs, on separate vectors."""
+        form, labels = self.linear_form, dev.labels
+        assert form is not None and labels is not None
+
+        def score(predictions: np.ndarray) -> float:
+            return self.compute([metric], labels, predictions.astype(labels.dtype), dev.groups)[metric]
+
+        methods = word_method(form, train, dev, score)
+        if train.pairs is not None and vectors is not None:
+            methods += pair_methods(form, train, dev, score, vectors)
+        return methods
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -334,7 +361,18 @@ class TextEvaluator:
     def _predictions(self, when: str) -> np.ndarray:
         outputs = check_finite(when, self._forward(self._encoded, show_progress=self._show_progress))
         self._logits = outputs["logits"]
-        return self._task.decide(outputs["logits"])
+        return self._task.decide(self._logits)
+
+    def temperature(self) -> float:
+        """The divisor of the last logits with the smallest loss on these examples; 1 if none helps."""
+        if self._logits is None or self._encoded.labels is None:
+            return 1.0
+        return self._task.temperature(self._logits, self._encoded.labels)
+
+    @property
+    def top_probability(self) -> float | None:
+        """Mean probability of the best class of the last logits; None for tasks without classes."""
+        return None if self._logits is None else self._task.top_probability(self._logits)
 
 
 def positive_class(config: TaskConfig) -> int:
@@ -352,45 +390,3 @@ def described_probabilities(labels: Sequence[str], values: Iterable[float], top_
         return {"probabilities": {label: round(value, 6) for label, value in found}}
     best = sorted(found, key=lambda each: -each[1])[:top_k]
     return {"top": [{"label": label, "probability": round(value, 6)} for label, value in best]}
-
-
-def as_inputs(given: Any) -> list[Any] | None:
-    """Converts an argument of `predict` to a list of texts or pairs; None for anything else, such as tensors."""
-    if isinstance(given, str):
-        raise UserError(f"predict takes a list of texts; received one text, {given!r:.60}; put it into a list")
-    if getattr(getattr(given, "dtype", None), "kind", "") in "OUT" and hasattr(given, "tolist"):
-        given = given.tolist()
-    if not isinstance(given, list | tuple):
-        return None
-    return list(given) if not given or any(_parts(each) for each in given) else None
-
-
-def texts_and_pairs(inputs: Sequence[Any]) -> tuple[list[str], list[str] | None]:
-    """Splits inputs of `predict` into first and second texts.
-
-    Args:
-      inputs: texts, or pairs of texts as tuples or dicts (`text` and `pair`, or `question` and `context`).
-
-    Raises:
-      UserError: the inputs are neither all texts nor all pairs.
-    """
-    parts = [_parts(each) for each in inputs]
-    for each, found in zip(inputs, parts, strict=True):
-        if found is None or len(found) != len(parts[0] or ()):
-            raise UserError(
-                f"inputs must be texts, or pairs of texts; received {each!r:.80}; pass all inputs in one form"
-            )
-    texts = [part[0] for part in parts if part]
-    return texts, [part[1] for part in parts if part] if parts and parts[0] and len(parts[0]) == 2 else None
-
-
-def _parts(each: Any) -> tuple[str, ...] | None:
-    """The one or two texts of an input; None if it is neither."""
-    if isinstance(each, str):
-        return (each,)
-    if isinstance(each, Mapping):
-        names = next((names for names in _PAIR_NAMES if each.keys() >= {*names}), ("text",))
-        each = tuple(each.get(name) for name in names)
-    if isinstance(each, list | tuple) and 1 <= len(each) <= 2 and all(isinstance(text, str) for text in each):
-        return tuple(each)
-    return None
