@@ -18,7 +18,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.json_reading import read_json
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
-from pocketbert.tasks.texts import as_inputs
+from pocketbert.tasks.text_inputs import as_inputs
 from pocketbert.tokenizers.added_tokens import AddedToken
 from pocketbert.tokenizers.files import ADDED_NAME, FILE_NAMES, Vocabulary
 from pocketbert_export.bundle_forward import BundleForward
@@ -30,6 +30,7 @@ from pocketbert_export.signatures import signature_name
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
+    from pocketbert_export.outcomes import BundleScores
 
 BUNDLE_FILE = "bundle.json"
 MODEL_FILE = "model.tflite"
@@ -68,6 +69,9 @@ class Bundle:
       vocab_size: number of tokens in the vocabulary, from `bundle.json`.
       vocabulary: files and options of the tokenizer.
       goldens: examples with the outputs of the float model and of the file.
+      outcome: score of the file beside baselines, teacher and float model, as `Scores.outcome` gives it; None for a
+        bundle exported without labelled examples.
+      scored: scores in full, if this process has just exported the bundle with labelled examples; else None.
     """
 
     def __init__(self, directory: Path, description: Mapping[str, Any], goldens: Sequence[Golden] = ()) -> None:
@@ -85,6 +89,8 @@ class Bundle:
         self.source: dict[str, str] = description["source"]
         self.vocab_size: int = description["tokenizer"]["vocab_size"]
         self.goldens = tuple(goldens)
+        self.outcome: dict[str, Any] | None = description.get("outcome")
+        self.scored: BundleScores | None = None
         self.vocabulary = vocabulary_in(directory, description)
 
     @classmethod

@@ -19,10 +19,10 @@ from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
-from pocketbert_export import file_checks
+from pocketbert_export import file_checks, outcomes
 from pocketbert_export.bounds import BOUNDS, Bounds
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.checks import Check
+from pocketbert_export.checks import OWN_OUTPUTS, Check
 from pocketbert_export.comparisons import check_segments_are_read, compare, judge, reference_outputs
 from pocketbert_export.delegates import DelegateShare, documented_shares
 from pocketbert_export.float16_range import Float16Range, float16_range
@@ -150,6 +150,7 @@ def verify_bundle(
     metric: str | None = None,
     data_task: str | None = None,
     windows: Mapping[str, Any] = {},
+    model_directory: str | os.PathLike[str] | None = None,
 ) -> Verification:
     """Runs the gate.
 
@@ -165,6 +166,7 @@ def verify_bundle(
         (`SupervisedTask.main_metric`).
       data_task: name of the examples' task, if the bundle's task has no name or another one.
       windows: windows of questions' paragraphs: fields of `WindowOptions` without the length, which is the bundle's.
+      model_directory: folder of the model; the record of its run has the baselines and the teacher's score.
 
     Returns:
       All checks, including failed ones; `require()` raises for them.
@@ -231,6 +233,20 @@ def verify_bundle(
         if versions and get_recipe(bundle.recipe).weights == "float16":
             maxima = float16_range(bundle.model_path.read_bytes(), validation_inputs.examples)
             found.append(maxima.check())
+        # Outputs that fail the checks above may not even be finite.
+        scorable = versions and examples is not None and examples.labelled and all(check.passed for check in found)
+        if scorable and bundle.outcome is not None and examples is not None:
+            own = [check for check in found if check.name == OWN_OUTPUTS]
+            found.append(
+                outcomes.check(
+                    bundle,
+                    reference,
+                    examples,
+                    data_task=data_task,
+                    run_folder=outcomes.run_folder_of(model_directory),
+                    exact=all(check.measured == 0 for check in own),
+                )
+            )
     return Verification(
         recipe=bundle.recipe,
         checks=tuple(found),

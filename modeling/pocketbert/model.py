@@ -28,7 +28,7 @@ from pocketbert.presets import preset
 from pocketbert.tasks.outputs import ModelForward, labelled_outputs, output_names
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import get_task
-from pocketbert.tasks.texts import as_inputs
+from pocketbert.tasks.text_inputs import as_inputs
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer

@@ -5,7 +5,8 @@ labels.txt, bundle.json (description, checksums, golden examples), verification.
 gate compares the file with the model on real texts: --data or --file, best with labels, or a few built-in ones. If
 they differ too much, nothing is written and the exit code is 1.
 
-Prints one JSON object: the bundle's path, size, lengths, graph optimizations and the gate's figures. With
+Prints one JSON object: the bundle's path, size, lengths, graph optimizations, the outcome and the gate's figures. The
+outcome is the score of the file on your labelled examples, beside its float model, baselines and teacher. With
 --recipe=float16 they include each layer's largest activations, and you get a warning if float16 would overflow.
 
 Example:
@@ -143,6 +144,8 @@ def run(options: Options) -> int:
     stored_columns.check(options, task, options[CalibrationFile].calibration_file, labelled=False)
 
     from pocketbert.model import from_pretrained
+    from pocketbert.progress import log_info
+    from pocketbert.report.outcome import NO_OUTCOME
     from pocketbert_export.convert import write_saved_model
     from pocketbert_export.exporter import as_read, default_examples, export
     from pocketbert_export.graph_optimization import optimize_graph
@@ -198,6 +201,7 @@ def run(options: Options) -> int:
         "runtimes": verification["runtimes"],
         "size_bytes": bundle.model_path.stat().st_size,
         "graph_optimizations": bundle.graph_optimizations,
+        "outcome": bundle.outcome,
         "examples": verification["examples"],
         "checks": {
             "/".join(filter(None, (check["name"], check.get("runtime")))): check["measured"]
@@ -216,7 +220,11 @@ def run(options: Options) -> int:
             summary["mediapipe"] = write_task_files(bundle, mediapipe, texts, overwrite=own.overwrite)
         except UserError as error:
             skipped = error
-    print(json.dumps(summary, indent=2))
+    print(json.dumps(summary, indent=2), flush=True)
+    if bundle.scored is not None:
+        bundle.scored.bundle.log("bundle")
+    elif task is not None:
+        log_info(f"bundle: {NO_OUTCOME[:1].lower()}{NO_OUTCOME[1:]}")
     if skipped:
         older = ", which holds an earlier export; delete it" if mediapipe.exists() else ""
         raise UserError(f"{skipped}; wrote the bundle and skipped {mediapipe}{older}")

@@ -164,7 +164,8 @@ def _answer_texts(
 ) -> Iterator[list[dict[str, Any]]]:
     from pocketbert.data.data_warnings import truncation_warning, vocabulary_warnings
     from pocketbert.progress import log_info
-    from pocketbert.tasks.texts import TextTask, examples_of
+    from pocketbert.tasks.text_inputs import examples_of
+    from pocketbert.tasks.texts import TextTask
 
     truncated = count = 0
     for chunk in text_chunks(rows, size):

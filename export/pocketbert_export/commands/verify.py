@@ -80,6 +80,7 @@ def run(options: Options) -> int:
         runtimes=own.runtime,
         metric=options[GateOptions].metric,
         data_task=examples_of.task,
+        model_directory=own.model,
     )
     if own.mediapipe:
         from pocketbert_export.exporter import as_read

@@ -108,7 +108,12 @@ class DistillOptions:
 # cache-teacher takes these too.
 PLAN_OPTIONS = (DistillationOptions, TaskOptions, TableOptions, DistillationDataOptions)
 # RunFolderOptions has the seeds and --overwrite.
-OPTIONS = (*PLAN_OPTIONS, RunFolderOptions, DistillOptions, OptionGroup(RunConfig, without=("seed", "overwrite")))
+OPTIONS = (
+    *PLAN_OPTIONS,
+    RunFolderOptions,
+    DistillOptions,
+    OptionGroup(RunConfig, without=("seed", "show_texts", "overwrite")),
+)
 
 
 def chosen_options(arguments: Sequence[str]) -> tuple[type, ...]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pocketbert.data.examples import LabelledData
     from pocketbert.tasks.linear_fits import LinearForm
+    from pocketbert.tasks.mistakes import Mistake
     from pocketbert.tasks.scores import Baseline, Scores
     from pocketbert.tasks.simple_methods import Vectors
 
@@ -85,6 +86,9 @@ class Evaluator(Protocol):
           main_metric: the metric to report first; None for that of the task.
           metrics: result of `metrics` for the current weights, if known.
         """
+
+    def mistakes(self) -> list[Mistake]:
+        """Up to `MOST_MISTAKES` wrong answers of the last call of `scores`, the most certain first."""
 
 
 class Task(abc.ABC):

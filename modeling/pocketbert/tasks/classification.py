@@ -139,6 +139,10 @@ class Classification(TextTask):
         """Class indices, int32 [N]."""
         return logits.argmax(axis=1).astype(np.int32)
 
+    def certainty(self, logits: np.ndarray) -> np.ndarray:
+        """Probability of the predicted class, [N]."""
+        return probabilities_of(logits).max(axis=1)
+
     def constant_answer(self, labels: np.ndarray) -> tuple[float, str]:
         """The most frequent label."""
         most_frequent = np.bincount(labels.astype(np.int64), minlength=len(self.config.labels)).argmax()

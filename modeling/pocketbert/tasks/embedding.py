@@ -22,9 +22,10 @@ from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.metrics import compute
+from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.outputs import check_finite, check_finite_answers, mean_over_examples, unit_vectors
 from pocketbert.tasks.scores import Scores, score_interval
-from pocketbert.tasks.texts import texts_and_pairs
+from pocketbert.tasks.text_inputs import texts_and_pairs
 from pocketbert.tasks.vectors import cosines, ranks
 
 OUTPUT = "embedding"
@@ -374,6 +375,10 @@ class EmbeddingEvaluator:
         return dataclasses.replace(
             scores, examples=len(self._rows), interval=self._rows.interval(outputs, scores.main_metric)
         )
+
+    def mistakes(self) -> list[Mistake]:
+        """None: a vector is neither right nor wrong."""
+        return []
 
     def _outputs(self, when: str) -> Outputs:
         return check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress))

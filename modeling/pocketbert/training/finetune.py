@@ -32,7 +32,8 @@ from pocketbert.training.kept_heads import continued_task
 from pocketbert.training.objectives.finetuning import Finetuner, Finetuning, finetuning_stage
 from pocketbert.training.plan import TrainingPlan
 from pocketbert.training.run_data import TaskRunData
-from pocketbert.training.run_folder import run_seeds
+from pocketbert.training.run_folder import REPORT_FILE, run_seeds
+from pocketbert.training.score_report import show_or_hide_texts
 from pocketbert.training.trainer import run_plan
 
 
@@ -83,6 +84,7 @@ def _finetune(
     for warning in training_warnings(data, plan.vocabulary, config.max_length):
         log_info(f"warning: {warning}")
     folder, result = run_plan(plan, output, Finetuner)
+    show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
     return FinetuneResult.of(folder, result)
 
 

@@ -151,7 +151,10 @@ class Finetuner(Trainer):
         scores = dataclasses.replace(scores, baselines=methods, notes=tuple(notes))
         scores.log(f"best, after step {state.best_step}")
         if self.distribution.is_chief:
-            write_text(self.folder / REPORT_FILE, page({"model": scores}, len(dev), dev.source))
+            mistakes = evaluator.mistakes() if self.plan.run.show_texts else None
+            train = self.plan.data.given.train.source
+            text = page({"model": scores}, len(dev), dev.source, data=train, mistakes=mistakes)
+            write_text(self.folder / REPORT_FILE, text)
         head = {name: self._start[name] for name in ("pooling", "reason") if name in self._start}
         return {**scores.to_json(), "head": {**head, "temperature": state.temperature}}
 
