@@ -23,6 +23,7 @@ from pocketbert.tasks.mistakes import Mistake, most_certain
 from pocketbert.tasks.outputs import check_finite, check_finite_answers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
+from pocketbert.tasks.text_inputs import examples_of
 
 
 class TextTask(SupervisedTask):
