@@ -84,7 +84,13 @@ def run(quick: bool) -> dict[str, Any]:
     cells = [Cell("sst2", "defaults", 0, 64)] if quick else all_cells()
     rows = [score_cell(cell, None if quick else _FOLDER) for cell in cells]
     records = [record for cell, row in zip(cells, rows, strict=True) for record in _records(cell, row)]
-    notes = [json.dumps({"cell": cell.name, **row}, sort_keys=True) for cell, row in zip(cells, rows, strict=True)]
+    notes = [
+        json.dumps(
+            {"data": cell.data, "variant": cell.variant, "seed": cell.seed, "examples_given": cell.examples, **row},
+            sort_keys=True,
+        )
+        for cell, row in zip(cells, rows, strict=True)
+    ]
     return results.to_json(results.result_file("small data", quick=quick, accuracies=records, notes=notes))
 
 

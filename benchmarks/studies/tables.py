@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pocketbert_bench import results
-from studies import comparisons_table, readme_table, sentence_embeddings_table
+from studies import comparisons_table, readme_table, sentence_embeddings_table, small_data_table
 from studies.ablations import activations
 from studies.ablations import tables as lengths
 from studies.efficientbert import operations
@@ -49,6 +49,8 @@ PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (qat_tables.BLOCK, RESULTS / "tasks" / "qat.json", qat_tables.table),
     (activations.BLOCK, RESULTS / "ablations" / "activations.json", activations.table),
     (recipe_tables.BLOCK, RESULTS / "tasks" / "recipes.json", recipe_tables.table),
+    (small_data_table.DATA_BLOCK, RESULTS / "small_data.json", small_data_table.data_table),
+    (small_data_table.VARIANTS_BLOCK, RESULTS / "small_data.json", small_data_table.variants_table),
     (sentence_embeddings_table.SCORES_BLOCK, _EMBEDDINGS, sentence_embeddings_table.scores_table),
     (sentence_embeddings_table.SEARCH_BLOCK, _EMBEDDINGS, sentence_embeddings_table.search_table),
 )

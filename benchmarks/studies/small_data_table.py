@@ -1,0 +1,74 @@
+"""The tables in docs/results/small-data.md, for `studies.tables`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pocketbert_bench import results
+from studies.marked_block import MarkedBlock
+
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "small-data.md"
+_ORIGIN = "python -m studies.tables from benchmarks/studies/results/small_data.json"
+DATA_BLOCK = MarkedBlock(path=_PAGE, name="DATA", origin=_ORIGIN)
+VARIANTS_BLOCK = MarkedBlock(path=_PAGE, name="VARIANTS", origin=_ORIGIN)
+_DEFAULTS, _EXAMPLES = "defaults", 500
+
+
+def data_table(content: results.ResultFile) -> str:
+    """Writes a row for each data set and number of examples."""
+    lines = [
+        "| Data | Examples | Metric | `finetune` | Constant answer | Best simple method | Standard error of the test | "
+        "Mean top probability |",
+        "|---|---:|---|---:|---:|---|---:|---:|",
+    ]
+    cells = [cell for cell in _cells(content) if cell["variant"] == _DEFAULTS]
+    for name, count in dict.fromkeys((cell["data"], cell["examples_given"]) for cell in cells):
+        rows = [cell for cell in cells if (cell["data"], cell["examples_given"]) == (name, count)]
+        methods = {
+            method: _mean([row["methods"][method] for row in rows])
+            for method in rows[0].get("methods", {})
+            if all(method in row["methods"] for row in rows)
+        }
+        best = max(methods, key=lambda method: methods[method], default=None)
+        top = [row["top_probability"] for row in rows if row["top_probability"] is not None]
+        columns = [
+            name,
+            "all" if count is None else str(count),
+            rows[0]["metric"].replace("_", " "),
+            _spread([row["score"] for row in rows]),
+            f"{100 * _mean([row['constant'] for row in rows]):.1f}",
+            "–" if best is None else f"{best}: {100 * methods[best]:.1f}",
+            f"{100 * _mean([row['standard_error'] for row in rows]):.1f}",
+            f"{100 * _mean(top):.1f}" if top else "–",
+        ]
+        lines.append(f"| {' | '.join(columns)} |")
+    return "\n".join(lines) + "\n"
+
+
+def variants_table(content: results.ResultFile) -> str:
+    """Writes a row for each variant, for seed 0."""
+    cells = [cell for cell in _cells(content) if cell["seed"] == 0 and cell["examples_given"] == _EXAMPLES]
+    varied = list(dict.fromkeys(cell["data"] for cell in cells if cell["variant"] != _DEFAULTS))
+    lines = [f"| Options | {' | '.join(varied)} |", f"|---|{'---:|' * len(varied)}"]
+    for variant in dict.fromkeys(cell["variant"] for cell in cells):
+        scores = {cell["data"]: cell["score"] for cell in cells if cell["variant"] == variant}
+        row = [f"{100 * scores[name]:.1f}" if name in scores else "–" for name in varied]
+        lines.append(f"| {variant} | {' | '.join(row)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(content: results.ResultFile) -> list[dict[str, Any]]:
+    return [json.loads(note) for note in content.notes if note.startswith("{")]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values)
+
+
+def _spread(values: Sequence[float]) -> str:
+    deviation = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{100 * _mean(values):.1f}{deviation}"
