@@ -119,7 +119,7 @@ def parse_tokenizer(parts: Mapping[str, Any], found: list[str]) -> tuple[Sequenc
 
 
 def _without_lowercase(parts: Mapping[str, Any]) -> tuple[bool, Mapping[str, Any]]:
-    """Takes out the lower-casing that sentence-transformers puts in front of a normalizer, and says whether it is there."""
+    """Takes out the lower-casing of sentence-transformers in front of a normalizer, and says whether it is there."""
     normalizer = parts.get("normalizer")
     listed = normalizer.get("normalizers") if isinstance(normalizer, dict) else None
     if isinstance(listed, list) and len(listed) == 2 and listed[0] == {"type": "Lowercase"}:

@@ -70,12 +70,12 @@ def test_transformers_reads_equal_ids(model: Path, tmp_path: Path, capsys: pytes
     assert used >= {*done["ids"].values()}
 
 
-def test_rows_are_means_of_pieces(model: Path, tmp_path: Path) -> None:
+def test_rows_are_means_of_tokens(model: Path, tmp_path: Path) -> None:
     extend_vocabulary(model, TOKENS, tmp_path / "more")
     before, after = (load_file(path / "model.safetensors") for path in (model, tmp_path / "more"))
     tokenizer = pb.from_pretrained(model).tokenizer
-    pieces = tokenizer.tokenize(TOKENS).to_list()
-    assert max(map(len, pieces)) > 2
+    before_ids = tokenizer.tokenize(TOKENS).to_list()
+    assert max(map(len, before_ids)) > 2
     changed = [name for name in before if before[name].shape != after[name].shape]
     # The word table and the head's bias; the head's other table is tied.
     assert len(changed) == 2 and before.keys() == after.keys()
@@ -83,7 +83,7 @@ def test_rows_are_means_of_pieces(model: Path, tmp_path: Path) -> None:
         count = len(array)
         np.testing.assert_array_equal(after[name][:count], array)
         if name in changed:
-            means = [np.mean([array[token] for token in ids], axis=0) for ids in pieces]
+            means = [np.mean([array[token] for token in ids], axis=0) for ids in before_ids]
             # Means of a few float32 numbers near 0.02 or 1.
             np.testing.assert_allclose(after[name][count:], means, rtol=1e-5, atol=1e-7)
 
