@@ -175,7 +175,7 @@ def unigram_tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
         name: [{"Sequence" if item in "AB" else "SpecialToken": {"id": item, "type_id": 0}} for item in items]
         for name, items in _TEMPLATES.items()
     }
-    normalizers = [{"type": "Precompiled", "precompiled_charsmap": charsmap}] * bool(charsmap)
+    normalizers: list[dict[str, Any]] = [{"type": "Precompiled", "precompiled_charsmap": charsmap}] * bool(charsmap)
     if vocabulary.keeps_space:
         normalizers += [
             {"type": "Strip", "strip_left": False, "strip_right": True},

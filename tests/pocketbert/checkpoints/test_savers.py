@@ -11,8 +11,8 @@ from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
 from pocketbert.tokenizers.opening import open_tokenizer
 
 SAVERS = Path(__file__).parents[2] / "goldens" / "savers"
-# test_prefix_space.py has the case with add_prefix_space. Slow classes, which differ from fast ones in NFD text and added
-# tokens, wrote no tokenizer.json.
+# test_prefix_space.py has the case with add_prefix_space. Slow classes, which differ from fast ones in NFD text and
+# added tokens, wrote no tokenizer.json.
 CASES = sorted(
     path.parent
     for path in SAVERS.glob("*/*/expected.json")

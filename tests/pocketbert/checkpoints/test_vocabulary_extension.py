@@ -131,3 +131,29 @@ def test_tokens_with_one_form_are_refused(model: Path, tmp_path: Path) -> None:
     extend_vocabulary(model, ["[E1]", "[e1]"], tmp_path / "more", special=True)
     with pytest.raises(pb.UserError, match="tokens must be new; received '\\[e1\\]'"):
         extend_vocabulary(tmp_path / "more", ["[e1]"], tmp_path / "again")
+
+
+@pytest.mark.parametrize("model", ["wordpiece"], indirect=True)
+def test_what_cannot_hold_added_tokens(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pocketbert.configs import TaskConfig
+    from pocketbert_export.mediapipe_files import check_client
+    from pocketbert_export.serving import check_servable
+
+    extend_vocabulary(model, ["[E1]"], tmp_path / "more")
+    vocabulary = pb.from_pretrained(tmp_path / "more").tokenizer.vocabulary
+    mood = TaskConfig(kind="classification", name="mood", labels=("bad", "good"))
+    with pytest.raises(
+        pb.UserError, match="cannot have added tokens; received '\\[E1\\]'; use --saved-model-inputs=ids"
+    ):
+        check_servable(mood, vocabulary)
+    with pytest.raises(
+        pb.UserError, match="splits added tokens; received a model with '\\[E1\\]'; leave --mediapipe out"
+    ):
+        check_client(mood, vocabulary, has_pairs=False)
+    (tmp_path / "text.txt").write_text("the cat\n\nthe mat\n" * 9, "utf-8")
+    arguments = ["pretrain-data", f"--text={tmp_path / 'text.txt'}", f"--output={tmp_path / 'shards'}"]
+    assert main([*arguments, f"--model={tmp_path / 'more'}"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and "pretraining data cannot have added tokens" in printed
+    # The remedy in the message.
+    assert main([*arguments, f"--vocab={tmp_path / 'more' / 'vocab.txt'}", "--lowercase"]) == 0, capsys.readouterr().err
