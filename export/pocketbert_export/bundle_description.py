@@ -13,6 +13,7 @@ import numpy as np
 
 from pocketbert import __version__, files
 from pocketbert._keras import tf_keras
+from pocketbert.checkpoints.module_layout import stored_weights
 from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
@@ -94,7 +95,8 @@ def _task(task: TaskConfig | None) -> dict[str, Any] | None:
         return None
     threshold = {} if task.null_threshold is None else {"null_threshold": task.null_threshold}
     embedding = {} if task.embedding is None else {"embedding": dataclasses.asdict(task.embedding)}
-    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold, **embedding}
+    activation = {} if task.activation is None else {"activation": task.activation}
+    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold, **embedding, **activation}
 
 
 def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:
@@ -116,8 +118,8 @@ def file_entries(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def weight_digests(model_directory: Path) -> dict[str, str]:
-    """Name → SHA-256 of the weight files in a model directory."""
-    return {path.name: files.sha256(path) for path in sorted(model_directory.glob("*.safetensors"))}
+    """Path in a model directory → SHA-256 of the weight files that the model is read from."""
+    return {name: files.sha256(path) for name, path in stored_weights(model_directory).items()}
 
 
 def saved_weight_digests(model: Model) -> dict[str, str]:

@@ -25,7 +25,7 @@ from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, fairseq_to
 from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, PAD, ROBERTA_SPECIAL_TOKENS, UNK
 
 # A null stands for a missing key. Keys without values change only offsets, or hold the vocabulary.
-_BYTE_LEVEL = {"type": ("ByteLevel",), "add_prefix_space": (False,), "use_regex": (True, None), "trim_offsets": ()}
+_BYTE_LEVEL = {"type": ("ByteLevel",), "add_prefix_space": (False, True), "use_regex": (True, None), "trim_offsets": ()}
 _BPE = {
     "type": ("BPE",),
     "dropout": (None,),
@@ -66,6 +66,7 @@ class TokenizerJson:
       scores: subwords with float32 scores of unigram, without special tokens, else empty.
       charsmap: compiled map of unigram's normalizer; empty for none.
       keeps_space: see `Vocabulary`.
+      add_prefix_space: see `Vocabulary`.
     """
 
     tokens: Sequence[str]
@@ -73,12 +74,14 @@ class TokenizerJson:
     scores: Sequence[tuple[str, float]] = ()
     charsmap: bytes = b""
     keeps_space: bool = False
+    add_prefix_space: bool = False
 
 
-def write_config(kind: TokenizerKind, max_length: int) -> dict[str, Any]:
+def write_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
     """The content of a tokenizer_config.json with which transformers makes the same tokenizer."""
-    if kind == "byte_bpe":
-        own = {"add_prefix_space": False, "tokenizer_class": "RobertaTokenizer", "trim_offsets": True}
+    if vocabulary.kind == "byte_bpe":
+        prefix = vocabulary.add_prefix_space
+        own = {"add_prefix_space": prefix, "tokenizer_class": "RobertaTokenizer", "trim_offsets": True}
     else:
         own = {"tokenizer_class": "XLMRobertaTokenizer"}
     return {"model_max_length": max_length, **own}
@@ -98,7 +101,7 @@ def parse_tokenizer_json(parts: Mapping[str, Any], kind: TokenizerKind, found: l
 
 def _byte_bpe(parts: Mapping[str, Any], found: list[str]) -> TokenizerJson:
     model = _component(parts, "model", _BPE, found)
-    _component(parts, "pre_tokenizer", _BYTE_LEVEL, found)
+    has_prefix = _component(parts, "pre_tokenizer", _BYTE_LEVEL, found).get("add_prefix_space") is True
     if parts.get("normalizer") is not None:
         found.append(f"normalizer must be null; received {parts['normalizer']!r:.60}")
     post = parts.get("post_processor")
@@ -106,8 +109,6 @@ def _byte_bpe(parts: Mapping[str, Any], found: list[str]) -> TokenizerJson:
         found += unknown_keys(post, _ROBERTA_PROCESSING, "post_processor")
         wrong = [key for key, token in (("sep", EOS), ("cls", BOS)) if (post.get(key) or [None])[0] != token]
         found += [f"post_processor.{key} must be RoBERTa's; received {post.get(key)!r:.60}" for key in wrong]
-        if post.get("add_prefix_space"):
-            found.append("post_processor.add_prefix_space must be False; received True")
     else:
         found += post_processor_problems(post, _TEMPLATES, "RobertaProcessing")
     tokens = ordered_tokens(model.get("vocab"), found)
@@ -117,7 +118,7 @@ def _byte_bpe(parts: Mapping[str, Any], found: list[str]) -> TokenizerJson:
     pairs = [pair for pair in merges if pair is not None]
     if tokens and not found:
         found += byte_bpe_problems(tokens, pairs)
-    return TokenizerJson(tokens, merges=pairs)
+    return TokenizerJson(tokens, merges=pairs, add_prefix_space=has_prefix)
 
 
 def _merge(value: Any) -> tuple[str, str] | None:

@@ -48,7 +48,7 @@ _FIXED_OF_KIND: dict[TokenizerKind, dict[str, tuple[object, ...]]] = {
         "max_input_chars_per_word": (100,),
         "wordpieces_prefix": ("##",),
     },
-    "byte_bpe": {"add_prefix_space": (False,), "dropout": (0, 0.0), "use_regex": (True,)},
+    "byte_bpe": {"add_prefix_space": (False, True), "dropout": (0, 0.0), "use_regex": (True,)},
     # Metaspace's own option decides; transformers 5 writes this one in every directory.
     # transformers 5 counts `unk_id` in the sentencepiece model.
     "unigram": {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
-from pocketbert.configs import TaskConfig, head_names
+from pocketbert.checkpoints.spare_rows import per_token_weights
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.outputs import MODEL_KIND, check_directory, check_inputs
 from pocketbert.tokenizers.added_tokens import AddedToken
@@ -100,16 +100,6 @@ def extend_vocabulary(
         parameters=(sizes[0], sizes[1]),
         ids={token.content: token.id for token in added},
     )
-
-
-def per_token_weights(tasks: Sequence[TaskConfig]) -> set[str]:
-    """Paths of the weights with one row per token of the vocabulary."""
-    paths = {"encoder.embeddings.word.table"}
-    for name, task in zip(head_names(tasks), tasks, strict=True):
-        # The only head over the vocabulary; MobileBERT's has a second table.
-        if task.kind == "masked_lm":
-            paths |= {f"heads.{name}.bias", f"heads.{name}.extra_table"}
-    return paths
 
 
 def _problems(listed: Sequence[str], known: Sequence[str]) -> list[str]:

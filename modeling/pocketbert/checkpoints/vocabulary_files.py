@@ -104,7 +104,7 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
     if kind == "wordpiece":
         vocabulary = _wordpiece(path, config, parts, problems)
     else:
-        vocabulary = _roberta(path, kind, bool(given[kind]), parts, problems)
+        vocabulary = _roberta(path, kind, bool(given[kind]), config, parts, problems)
     if vocabulary is None:
         return None
     stated = StatedTokens.read(path, config, None if parts is None else parts.get("added_tokens"), problems)
@@ -127,7 +127,7 @@ def write_vocabulary_files(folder: Path, vocabulary: Vocabulary, max_length: int
     for source, name in zip(vocabulary.files, FILE_NAMES[vocabulary.kind], strict=True):
         shutil.copyfile(source, folder / name)
     if vocabulary.kind != "wordpiece":
-        content = write_config(vocabulary.kind, max_length)
+        content = write_config(vocabulary, max_length)
     elif vocabulary.config is not None or vocabulary.added:
         content = write_tokenizer_config(vocabulary.options, max_length)
     else:
@@ -147,7 +147,7 @@ def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[s
     problems = []
     if vocabulary.kind == "wordpiece":
         problems += [f"{name}: {problem}" for problem in token_problems(tokens)]
-    elif tokens.index(PAD) != config.pad_token_id:
+    elif config.reads_padding_id and tokens.index(PAD) != config.pad_token_id:
         problems.append(
             f"pad_token_id must be the id of {PAD} in {name}, {tokens.index(PAD)}; received {config.pad_token_id}"
         )
@@ -156,7 +156,7 @@ def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[s
         added = f" and {len(behind)} added ones" if behind else ""
         problems.append(
             f"{name} must have one token per row of the word embedding table; received {len(tokens)} tokens{added} for "
-            f"{config.vocab_size} rows"
+            f"{config.vocab_size} rows; take the tokenizer files from the model's own folder"
         )
     return problems
 
@@ -240,14 +240,24 @@ def _compare_options(
 
 
 def _roberta(
-    path: Path, kind: TokenizerKind, has_files: bool, parts: Mapping[str, Any] | None, problems: list[str]
+    path: Path,
+    kind: TokenizerKind,
+    has_files: bool,
+    config: Mapping[str, Any],
+    parts: Mapping[str, Any] | None,
+    problems: list[str],
 ) -> Vocabulary | None:
     """The vocabulary of byte-level BPE or unigram, from files, from the content of a tokenizer.json, or both."""
     names = FILE_NAMES[kind]
     vocabulary = None
     if has_files:
         merges = path / names[1] if kind == "byte_bpe" else None
-        vocabulary = Vocabulary(path=path / names[0], merges=merges, kind=kind)
+        vocabulary = Vocabulary(
+            path=path / names[0],
+            merges=merges,
+            kind=kind,
+            add_prefix_space=kind == "byte_bpe" and config.get("add_prefix_space") is True,
+        )
     if parts is None:
         return vocabulary
     found: list[str] = []
@@ -255,6 +265,15 @@ def _roberta(
     problems += [f"{TOKENIZER_NAME}: {problem}" for problem in found]
     if found:
         return None
+    own_prefix = config.get("add_prefix_space")
+    if own_prefix is None and _class_name(config) not in _BARE_CLASSES:
+        # The default of transformers' class, which replaces what tokenizer.json has.
+        own_prefix = False if _class_name(config) else stored.add_prefix_space
+    if kind == "byte_bpe" and own_prefix is not None and own_prefix != stored.add_prefix_space:
+        problems.append(
+            f"add_prefix_space must be the same in {CONFIG_NAME} and {TOKENIZER_NAME}; received {own_prefix} and "
+            f"{stored.add_prefix_space}; correct the file that does not suit the model's training"
+        )
     if vocabulary is None:
         return _made(kind, stored)
     try:
@@ -267,7 +286,7 @@ def _roberta(
             f"{TOKENIZER_NAME} and {' and '.join(names)} must have the same tokens; received different ones; remove "
             "the file that does not belong to the model"
         )
-    return dataclasses.replace(vocabulary, keeps_space=stored.keeps_space)
+    return dataclasses.replace(vocabulary, keeps_space=stored.keeps_space, add_prefix_space=stored.add_prefix_space)
 
 
 def _agrees(vocabulary: Vocabulary, stored: TokenizerJson) -> bool:
@@ -287,7 +306,8 @@ def _made(kind: TokenizerKind, stored: TokenizerJson) -> Vocabulary:
         ids = {token: index for index, token in enumerate(stored.tokens)}
         merges = "".join(f"{left} {right}\n" for left, right in stored.merges)
         path = kept_file(json.dumps(ids, ensure_ascii=False).encode(), names[0])
-        return Vocabulary(path=path, merges=kept_file(f"#version: 0.2\n{merges}".encode(), names[1]), kind=kind)
+        merges_path = kept_file(f"#version: 0.2\n{merges}".encode(), names[1])
+        return Vocabulary(path=path, merges=merges_path, kind=kind, add_prefix_space=stored.add_prefix_space)
     model = make_model(stored.scores, stored.charsmap)
     path = kept_file(model.SerializeToString(deterministic=True), names[0])
     return Vocabulary(path=path, kind=kind, keeps_space=stored.keeps_space)

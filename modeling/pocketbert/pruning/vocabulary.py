@@ -14,7 +14,7 @@ import numpy as np
 
 from pocketbert import progress
 from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
-from pocketbert.checkpoints.vocabulary_extension import per_token_weights
+from pocketbert.checkpoints.spare_rows import per_token_weights
 from pocketbert.data.sentences import split_sentences
 from pocketbert.data.text import read_documents
 from pocketbert.errors import UserError, raise_if_any

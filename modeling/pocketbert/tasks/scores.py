@@ -46,7 +46,10 @@ class Scores:
       interval: 95 % confidence interval of the main metric, or None.
       baselines: simple methods on the same examples.
       teacher: main metric of the teacher on the same examples, or None without one.
-      notes: further warnings.
+      float_model: for a bundle, main metric of its float model on the same examples; else None.
+      notes: signs of weak training, which a verdict of `not learned` explains.
+      data_notes: warnings about the data.
+      foreign: whether the data are in a language that the network does not know, which explains a weak score.
     """
 
     main_metric: str
@@ -58,7 +61,10 @@ class Scores:
     interval: tuple[float, float] | None = None
     baselines: tuple[Baseline, ...] = ()
     teacher: float | None = None
+    float_model: float | None = None
     notes: tuple[str, ...] = ()
+    data_notes: tuple[str, ...] = ()
+    foreign: bool = False
 
     @property
     def score(self) -> float:
@@ -80,7 +86,7 @@ class Scores:
         """
         constant = self._constant
         methods = [method.score for method in self.baselines]
-        if self.interval is not None and max(self.score, *methods, constant) - constant < 2 * self.standard_error:
+        if self.interval is not None and max(self.score, *methods, constant) - constant <= 2 * self.standard_error:
             return "not learned"
         if self.score <= constant or any(score - self.score > self.standard_error for score in methods):
             return "below the baseline"
@@ -105,6 +111,8 @@ class Scores:
             parts[0] += f" on {self.examples} examples"
         if self.interval is not None:
             parts[0] += f" (95 % interval {self.interval[0]:.3f} to {self.interval[1]:.3f})"
+        if self.float_model is not None:
+            parts.append(f"the float model has {self.float_model:.3f}")
         if self.teacher is not None:
             parts.append(f"the teacher has {self.teacher:.3f}")
         parts += [f"{name} has {score:.3f}" for name, score in self._every_baseline()]
@@ -119,12 +127,13 @@ class Scores:
     def warnings(self) -> list[str]:
         """Warnings about the outcome, the most important first."""
         main = self.main_metric
+        if self.foreign:
+            return list(self.data_notes)
         if self.verdict == "not learned":
-            # Other signs of weak training follow from this one.
-            remedy = "check the labels, or use more examples"
             return [
                 f"not learned from this many examples: {self.sentence}, and the score is uncertain by "
-                f"{2 * self.standard_error:.4f}; {remedy}"
+                f"{2 * self.standard_error:.4f}; check the labels, or use more examples",
+                *self.data_notes,
             ]
         warnings = []
         if self.verdict == "below the baseline":
@@ -139,7 +148,7 @@ class Scores:
                     f"the model does not beat {against}: {self.sentence}; check the labels, or try more examples, more "
                     "epochs or another learning rate"
                 )
-        return [*warnings, *self.notes]
+        return [*warnings, *self.notes, *self.data_notes]
 
     def log(self, whose: str) -> None:
         """Logs the outcome and the warnings; each line starts with `whose`."""
@@ -156,6 +165,7 @@ class Scores:
             "interval": None if self.interval is None else list(self.interval),
             "baselines": [{"name": name, "score": score} for name, score in self._every_baseline()],
             "teacher": self.teacher,
+            "float_model": self.float_model,
             "verdict": self.verdict,
             "headline": self.headline,
             "warnings": self.warnings,

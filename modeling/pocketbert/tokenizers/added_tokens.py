@@ -38,7 +38,7 @@ class AddedToken:
     special: bool = False
 
 
-class TextPart(NamedTuple):
+class SplitPart(NamedTuple):
     """A part of a text.
 
     Attributes:
@@ -180,11 +180,11 @@ class AddedTokenSplitter:
         normalized = [(normalize(token.content)[0], token) for token in tokens if token.normalized]
         self._raw, self._normalized = _Finder(raw, special=special), _Finder(normalized, special=special)
 
-    def split(self, text: str) -> list[TextPart]:
+    def split(self, text: str) -> list[SplitPart]:
         """The parts of a text in order; there are no empty ones."""
         return [part for piece in self._raw.split(text, range(len(text) + 1)) for part in self._in_normalized(piece)]
 
-    def _in_normalized(self, piece: TextPart) -> Iterator[TextPart]:
+    def _in_normalized(self, piece: SplitPart) -> Iterator[SplitPart]:
         if piece.token is not None or not self._normalized.tokens:
             yield piece
             return
@@ -228,15 +228,15 @@ class _Finder:
         )
         self._found = [None, *self.tokens.values()]
 
-    def split(self, text: str, origins: Sequence[int]) -> list[TextPart]:
+    def split(self, text: str, origins: Sequence[int]) -> list[SplitPart]:
         encoded = self._core.encode(text, add_special_tokens=False)
         parts = []
         for index, (start, end) in zip(encoded.ids, encoded.offsets, strict=True):
             if index:
                 start, end = _without_space(text, start, end)
-                parts.append(TextPart(self._found[index], "", (origins[start], origins[end])))
+                parts.append(SplitPart(self._found[index], "", (origins[start], origins[end])))
             else:
-                parts.append(TextPart(None, text[start:end], origins[start : end + 1]))
+                parts.append(SplitPart(None, text[start:end], origins[start : end + 1]))
         return parts
 
 

@@ -41,6 +41,8 @@ class Vocabulary:
         only if they have unusual flags.
       keeps_space: of unigram: whether a space before a normalized added token is a token, as for transformers'
         tokenizers that split at white space only with Metaspace.
+      add_prefix_space: of byte-level BPE: whether a text that begins without a space gets one, and each part after a
+        token that is found before the split.
     """
 
     path: Path
@@ -49,6 +51,7 @@ class Vocabulary:
     config: TokenizerConfig | None = None
     added: tuple[AddedToken, ...] = ()
     keeps_space: bool = False
+    add_prefix_space: bool = False
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -101,7 +104,7 @@ class Vocabulary:
             from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
 
             assert self.merges is not None
-            return self._with_added(repr(read_byte_bpe(self.path, self.merges).merges))
+            return self._with_added(f"{read_byte_bpe(self.path, self.merges).merges!r}{self._prefix}")
         if self.kind == "unigram":
             from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, read_model
 
@@ -109,6 +112,10 @@ class Vocabulary:
             rules = fairseq_scores(model), model.normalizer_spec.precompiled_charsmap
             return self._with_added(repr(rules))
         return self._with_added("") if self.added else ""
+
+    @property
+    def _prefix(self) -> str:
+        return " add_prefix_space" if self.add_prefix_space else ""
 
     def _with_added(self, rules: str) -> str:
         added = "".join(f" {token}" for token in sorted(self.added, key=lambda token: token.id))
@@ -127,7 +134,7 @@ class Vocabulary:
 
     def digest(self) -> str:
         """SHA-256 of everything that determines the ids of a text."""
-        options = f" lowercase={self.options.lowercase}" if self.kind == "wordpiece" else ""
+        options = f" lowercase={self.options.lowercase}" if self.kind == "wordpiece" else self._prefix
         files = " ".join(sha256(path) for path in self.files)
         return self._with_added(f"{files}{options}")
 

@@ -23,7 +23,11 @@ def open_tokenizer(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokens
 
         assert vocabulary.merges is not None
         return ByteBPETokenizer(
-            vocabulary.path, vocabulary.merges, special_tokens_in_text, added_tokens=vocabulary.added
+            vocabulary.path,
+            vocabulary.merges,
+            special_tokens_in_text,
+            added_tokens=vocabulary.added,
+            add_prefix_space=vocabulary.add_prefix_space,
         )
     if vocabulary.kind == "unigram":
         from pocketbert.tokenizers.unigram import UnigramTokenizer

@@ -112,6 +112,8 @@ class PythonTokenizer(PythonCalls, Tokenizer):
         }
         if self.vocabulary.keeps_space:
             options["keeps_space"] = True
+        if self.vocabulary.add_prefix_space:
+            options["add_prefix_space"] = True
         return functools.partial(type(self), **options), self.vocabulary.files
 
 

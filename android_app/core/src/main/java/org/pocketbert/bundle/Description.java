@@ -25,6 +25,7 @@ final class Description {
   private static final long OTHER_TOKENIZERS_VERSION = 3;
   private static final int MOST_FILES = 16;
   private static final int MOST_TOKENS = 1 << 16;
+  private static final List<String> ACTIVATIONS = Arrays.asList("identity", "sigmoid");
   private static final List<String> TASKS =
       Arrays.asList(
           "classification",
@@ -37,6 +38,7 @@ final class Description {
           "next_sentence");
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
+  private static final List<String> VERDICTS = Arrays.asList("good", "below the baseline", "not learned");
   private static final List<String> RECIPES =
       Arrays.asList(
           "float32",
@@ -138,6 +140,10 @@ final class Description {
       labels.addAll(task.strings("labels"));
       checkLabels(problems);
       task.numberIfPresent("null_threshold");
+      // The graph applies it.
+      if (task.has("activation") && !ACTIVATIONS.contains(task.string("activation"))) {
+        problems.add("$.task.activation must be one of " + String.join(", ", ACTIVATIONS));
+      }
     }
     embedding = SentenceEmbedder.KIND.equals(taskKind) ? new EmbeddingOptions(task.object("embedding"), problems) : null;
     if (task != null) {
@@ -185,7 +191,9 @@ final class Description {
       checkDigest(calibration.string("sha256"), "$.calibration.sha256", problems);
       calibration.close();
     }
+    readColumns(fields.objectIfPresent("columns"));
     readCard(fields.objectIfPresent("model_card"), problems);
+    readOutcome(fields.objectIfPresent("outcome"), problems);
     fields.count("num_parameters");
     fields.texts("graph_optimizations");
     fields.texts("tools");
@@ -230,6 +238,19 @@ final class Description {
     }
   }
 
+  private static void readColumns(Fields columns) {
+    if (columns == null) {
+      return;
+    }
+    columns.string("text");
+    if (columns.names().contains("pair")) {
+      columns.string("pair");
+    }
+    columns.strings("label");
+    columns.string("separator");
+    columns.close();
+  }
+
   private static void readCard(Fields card, List<String> problems) {
     if (card == null) {
       return;
@@ -242,14 +263,6 @@ final class Description {
     if (run != null) {
       checkDigest(run, "$.model_card.run_sha256", problems);
     }
-    Fields scores = card.objectIfPresent("scores");
-    if (scores != null) {
-      scores.string("metric");
-      scores.number("float_model");
-      scores.number("file");
-      scores.count("examples");
-      scores.close();
-    }
     if (card.names().contains("latencies")) {
       for (Fields latency : card.objects("latencies")) {
         latency.count("length");
@@ -261,6 +274,38 @@ final class Description {
       }
     }
     card.close();
+  }
+
+  private static void readOutcome(Fields outcome, List<String> problems) {
+    if (outcome == null) {
+      return;
+    }
+    outcome.string("metric");
+    outcome.number("score");
+    outcome.number("float_model");
+    outcome.numberOrNull("teacher");
+    outcome.count("examples");
+    checkDigest(outcome.string("examples_sha256"), "$.outcome.examples_sha256", problems);
+    outcome.numbersOrNull("interval", 2);
+    if (!outcome.list("baselines").isEmpty()) {
+      for (Fields baseline : outcome.objects("baselines")) {
+        baseline.string("name");
+        baseline.number("score");
+        baseline.close();
+      }
+    }
+    if (!VERDICTS.contains(outcome.string("verdict"))) {
+      problems.add("$.outcome.verdict must be one of " + String.join(", ", VERDICTS));
+    }
+    outcome.string("headline");
+    outcome.strings("warnings");
+    Fields windows = outcome.objectIfPresent("windows");
+    if (windows != null) {
+      for (String name : windows.names()) {
+        windows.count(name);
+      }
+    }
+    outcome.close();
   }
 
   private static TokenizerKind kind(Fields tokenizer, List<String> problems) {

@@ -140,6 +140,11 @@ final class Fields {
     return least;
   }
 
+  /** Whether the object has the member. */
+  boolean has(String name) {
+    return members.containsKey(name);
+  }
+
   /** Checks an optional number. */
   void numberIfPresent(String name) {
     if (members.containsKey(name)) {
@@ -151,6 +156,28 @@ final class Fields {
   void number(String name) {
     if (!(take(name) instanceof Number)) {
       problems.add(path(name) + " must be a number");
+    }
+  }
+
+  /** Checks a number or null. */
+  void numberOrNull(String name) {
+    if (take(name) != null || !members.containsKey(name)) {
+      number(name);
+    }
+  }
+
+  /** Checks a list of so many numbers, or null. */
+  void numbersOrNull(String name, int count) {
+    if (take(name) == null && members.containsKey(name)) {
+      return;
+    }
+    List<?> values = list(name);
+    boolean numbers = values.size() == count;
+    for (Object value : values) {
+      numbers &= value instanceof Number;
+    }
+    if (!numbers) {
+      problems.add(path(name) + " must hold " + count + " numbers");
     }
   }
 
