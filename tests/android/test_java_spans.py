@@ -27,6 +27,7 @@ from pocketbert_export.exporter import export
 pytestmark = pytest.mark.java
 
 WORDS = "new york ##er ##s lives in un ##aff ##able zurich cafe 東 京 , . ! ' 🙂 a b c d e".split()
+KANA = "マ ##リア ##は ##トヨ ##タ".split()
 SCHEMES = {
     "IOB2": ("O", "B-LOC", "I-LOC", "B-PER", "I-PER"),
     "BIOES": ("B-LOC", "I-LOC", "O", "E-LOC", "S-LOC", "S-A-B", "B-A-B"),
@@ -39,14 +40,17 @@ TEXTS = [
     "   ",
     "a b c d e " * 9 + "unaffable New York " * 4,
     "a\u200db \u00a0new\u3000york e\u0301e \ufeff",
+    # Scripts without spaces: tokens of one run have their own tags, and unknown runs one.
+    "マリアはトヨタ東京マリアはマ、トヨタトヨタ",
+    "マリアは" * 9 + " カ\u3099カ ไทยไทย new東京マ",
 ]
 
 
 def bundle_of(labels: tuple[str, ...], folder: Path) -> Bundle:
     """A bundle of a tiny network with random weights, whose tags all occur."""
     vocabulary = folder / "vocab.txt"
-    unused = [f"[unused{number}]" for number in range(tiny.BERT.vocab_size - len(WORDS) - len(SPECIAL_TOKENS))]
-    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *WORDS, *unused]) + "\n", encoding="utf-8")
+    unused = [f"[unused{number}]" for number in range(tiny.BERT.vocab_size - len(WORDS) - len(KANA) - 5)]
+    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *WORDS, *KANA, *unused]) + "\n", encoding="utf-8")
     task = TaskConfig(kind="token_classification", labels=labels)
     config = tiny.BERT.replace(initializer_range=0.4)
     model = pb.from_preset(config, [task], pb.WordPieceTokenizer(vocabulary), seed=7)

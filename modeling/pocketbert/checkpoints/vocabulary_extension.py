@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,10 +63,12 @@ def extend_vocabulary(
     from pocketbert.tokenizers.opening import open_tokenizer
 
     check_directory(output, MODEL_KIND, overwrite=overwrite)
-    is_file = isinstance(tokens, str | os.PathLike)
-    check_inputs(output, (model, tokens if is_file else None))
-    listed = read_tokens(tokens) if is_file else list(tokens)
-    source = str(tokens) if is_file else "tokens"
+    if isinstance(tokens, str | os.PathLike):
+        check_inputs(output, (model, tokens))
+        listed, source = read_tokens(tokens), str(tokens)
+    else:
+        check_inputs(output, (model,))
+        listed, source = list(tokens), "tokens"
     directory = read_directory(model)
     vocabulary = directory.vocabulary
     if vocabulary is None:
@@ -109,8 +112,7 @@ def _problems(listed: Sequence[str], known: Sequence[str]) -> list[str]:
     padded = [token for token in listed if token.strip() and token != token.strip()]
     if padded:
         problems.append(f"tokens must not begin or end with white space; received {_some(padded)}; remove the spaces")
-    seen: set[str] = set()
-    repeated = [token for token in listed if token.strip() and (token in seen or seen.add(token))]
+    repeated = [token for token, count in Counter(listed).items() if token.strip() and count > 1]
     if repeated:
         problems.append(f"tokens must be unique; received again: {_some(repeated)}; remove the repetitions")
     existing = sorted({*listed} & {*known})

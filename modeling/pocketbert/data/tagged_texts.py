@@ -27,11 +27,16 @@ from pocketbert.data.iob import OUTSIDE, SchemeCheck, WordSpan, iob2, is_tag, sp
 from pocketbert.data.reading import RowProblems, json_object, read_utf8, shown
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
-from pocketbert.tokenizers.bert_unicode import DROPPED, ISOLATED, SPACE, normalization
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, IDEOGRAPHS, ISOLATED, SPACE, WORD, normalization
 
 _EXTENSIONS = (".conll", ".iob", ".iob2", ".bio", ".bioes")
 _SPANS = "spans"
 _DOCUMENT = "-DOCSTART-"
+# Letters and marks of scripts without spaces between words, beside ideographs: Thai, Lao, Myanmar, Khmer, Tai, kana.
+UNSPACED = (
+    (0xE00, 0xEFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19FF), (0x1A20, 0x1AAF), (0x3005, 0x3007),
+    (0x3041, 0x30FF), (0x31F0, 0x31FF), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F),
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -119,6 +124,9 @@ def plain_texts(texts: Sequence[str], source: str) -> TaggedTexts:
 def split_words(text: str) -> np.ndarray:
     """Splits a text as BERT does: at white space; punctuation marks and ideographs are words of their own.
 
+    A departure from BERT: so are characters of other scripts without spaces, see `UNSPACED`. A span can then begin and
+    end at each token.
+
     Args:
       text: any text.
 
@@ -145,7 +153,34 @@ def _kinds() -> np.ndarray:
     kept = tables.count > 0
     kinds = np.full(len(kept), DROPPED)
     kinds[kept] = tables.kind[tables.start[kept]]
+    unspaced = _is_unspaced()
+    kinds[unspaced & (kinds == WORD)] = ISOLATED
     return kinds
+
+
+@functools.cache
+def _is_unspaced() -> np.ndarray:
+    found = np.zeros(CODE_POINTS, bool)
+    for first, last in (*UNSPACED, *IDEOGRAPHS):
+        found[first : last + 1] = True
+    return found
+
+
+def continues(text: str, words: np.ndarray) -> np.ndarray:
+    """Whether each word follows another one without space and is a character of a script without spaces.
+
+    A token may have several such words. Those without a token of their own belong to the word before.
+
+    Args:
+      text: the text.
+      words: int64 `[words, 2]`, offsets.
+
+    Returns:
+      bool `[words]`.
+    """
+    codes = np.array([ord(text[start]) for start in words[:, 0]], np.int64)
+    follows = np.concatenate([[False], words[1:, 0] == words[:-1, 1]])[: len(words)]
+    return follows & _is_unspaced()[codes]
 
 
 def read_tagged(

@@ -9,7 +9,7 @@ import numpy as np
 
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.iob import OUTSIDE, WordSpan, iob2, prefixed, spans_of
-from pocketbert.data.tagged_texts import TaggedTexts
+from pocketbert.data.tagged_texts import TaggedTexts, continues
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Outputs
@@ -110,8 +110,21 @@ class TaggedRows:
         """
         names = [prefixed(label) for label in self._task.config.labels]
         best = outputs[TOKEN_LOGITS].argmax(axis=-1)
-        given = [[names[best[place]] if place >= 0 else OUTSIDE for place in places] for places in self._places]
-        return [iob2(spans_of(tags), len(tags)) for tags in given]
+        return [
+            iob2(spans, len(places))
+            for places, spans in zip(self._places, self._word_spans([names[label] for label in best]), strict=True)
+        ]
+
+    def _word_spans(self, tags: Sequence[str]) -> Iterator[list[WordSpan]]:
+        """The spans of each text, from the tag of each token of all rows."""
+        for text, words, places in zip(self.data.texts, self.data.words, self._places, strict=True):
+            # These words are parts of the token of a word before them.
+            is_part = (places < 0) & continues(text, words)
+            units = np.flatnonzero(~is_part)
+            ends = np.append(units[1:], len(places)) - 1
+            given = [tags[place] if place >= 0 else OUTSIDE for place in places[units]]
+            # Behind a unit there are only parts of it.
+            yield [WordSpan(int(units[first]), int(ends[last]), label) for first, last, label in spans_of(given)]
 
     def spans(self, outputs: Outputs) -> list[list[dict[str, Any]]]:
         """The predicted spans of each text; see `TokenClassification.predict`."""
@@ -127,7 +140,7 @@ class TaggedRows:
                         "label": label,
                         "start": int(words[first, 0]),
                         "end": int(words[last, 1]),
-                        "probability": round(float(probability[places[first : last + 1]].mean()), 6),
+                        "probability": round(float(probability[_given(places[first : last + 1])].mean()), 6),
                     }
                     for first, last, label in spans_of(tags)
                 ]
@@ -172,6 +185,10 @@ class TaggedRows:
 def span_set(tags: Sequence[str]) -> set[WordSpan]:
     """The spans of a text's tags."""
     return {*spans_of(tags)}
+
+
+def _given(places: np.ndarray) -> np.ndarray:
+    return places[places >= 0]
 
 
 def _tokenized(data: TaggedTexts, tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

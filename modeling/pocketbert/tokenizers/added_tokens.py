@@ -38,7 +38,7 @@ class AddedToken:
     special: bool = False
 
 
-class Part(NamedTuple):
+class SplitPart(NamedTuple):
     """A part of a text.
 
     Attributes:
@@ -130,7 +130,7 @@ def add_to_core(core: Any, tokens: Sequence[AddedToken], *, special: bool) -> No
             for token in tokens
             if token.normalized == normalized
         ]
-        _check_overlap(strings)
+        _check_strings(strings)
     core.add_tokens(
         [CoreToken(token.content, **{flag: getattr(token, flag) for flag in FLAGS}) for token in by_id(tokens, core)]
     )
@@ -143,12 +143,16 @@ def by_id(tokens: Sequence[AddedToken], core: Any) -> list[AddedToken]:
     return [*known, *sorted((token for token in tokens if token.id >= size), key=lambda token: token.id)]
 
 
-def _check_overlap(tokens: Sequence[tuple[str, AddedToken]]) -> None:
-    """Refuses tokens of which two can claim one space, at which `tokenizers` fails.
+def _check_strings(tokens: Sequence[tuple[str, AddedToken]]) -> None:
+    """Refuses tokens at which `tokenizers` fails: two that can claim one space, and those with nothing to find.
 
     Args:
       tokens: pairs of the string to find and its token.
     """
+    if nothing := [token.content for string, token in tokens if not string]:
+        raise UserError(
+            f"an added token must not be normalized away; received {nothing[0]!r}; set its flag normalized to false"
+        )
     takes = [token.content for _, token in tokens if token.rstrip]
     starts = [token.content for string, token in tokens if string[:1].isspace()]
     if takes and starts:
@@ -176,11 +180,11 @@ class AddedTokenSplitter:
         normalized = [(normalize(token.content)[0], token) for token in tokens if token.normalized]
         self._raw, self._normalized = _Finder(raw, special=special), _Finder(normalized, special=special)
 
-    def split(self, text: str) -> list[Part]:
+    def split(self, text: str) -> list[SplitPart]:
         """The parts of a text in order; there are no empty ones."""
         return [part for piece in self._raw.split(text, range(len(text) + 1)) for part in self._in_normalized(piece)]
 
-    def _in_normalized(self, piece: Part) -> Iterator[Part]:
+    def _in_normalized(self, piece: SplitPart) -> Iterator[SplitPart]:
         if piece.token is not None or not self._normalized.tokens:
             yield piece
             return
@@ -207,12 +211,11 @@ class _Finder:
         from tokenizers import Tokenizer
         from tokenizers.models import WordLevel
 
-        # An empty string cannot be found; one model token stands for all text between.
-        _check_overlap(tokens)
+        _check_strings(tokens)
         self.tokens: dict[str, AddedToken] = {}
         for content, token in tokens:
-            if content:
-                self.tokens.setdefault(content, token)
+            self.tokens.setdefault(content, token)
+        # One model token stands for all text between.
         between = "\n".join(["between", *self.tokens])
         self._core = Tokenizer(WordLevel({between: 0}, unk_token=between))
         self._core.encode_special_tokens = not special
@@ -225,15 +228,15 @@ class _Finder:
         )
         self._found = [None, *self.tokens.values()]
 
-    def split(self, text: str, origins: Sequence[int]) -> list[Part]:
+    def split(self, text: str, origins: Sequence[int]) -> list[SplitPart]:
         encoded = self._core.encode(text, add_special_tokens=False)
         parts = []
         for index, (start, end) in zip(encoded.ids, encoded.offsets, strict=True):
             if index:
                 start, end = _without_space(text, start, end)
-                parts.append(Part(self._found[index], "", (origins[start], origins[end])))
+                parts.append(SplitPart(self._found[index], "", (origins[start], origins[end])))
             else:
-                parts.append(Part(None, text[start:end], origins[start : end + 1]))
+                parts.append(SplitPart(None, text[start:end], origins[start : end + 1]))
         return parts
 
 

@@ -12,7 +12,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.tokenizers.added_tokens import (
     AddedToken,
     AddedTokenSplitter,
-    Part,
+    SplitPart,
     added_problems,
     appended,
     default_special,
@@ -137,7 +137,7 @@ class UnigramTokenizer(PythonTokenizer):
                     spans.append((part.origins[0], part.origins[1]))
             yield Tokens(ids, [start for start, _ in spans], [end for _, end in spans])
 
-    def _split(self, text: str) -> list[Part]:
+    def _split(self, text: str) -> list[SplitPart]:
         """Splits a text at special and added tokens."""
         if self._splitter is not None:
             return self._splitter.split(text)
@@ -148,13 +148,13 @@ class UnigramTokenizer(PythonTokenizer):
             end = begin + len(piece)
             if position % 2:
                 token = self._special[piece[piece.index("<") :]]
-                parts.append(Part(token, "", (end - len(token.content), end)))
+                parts.append(SplitPart(token, "", (end - len(token.content), end)))
             else:
-                parts.append(Part(None, piece, range(begin, end + 1)))
+                parts.append(SplitPart(None, piece, range(begin, end + 1)))
             begin = end
         return parts
 
-    def _is_space(self, part: Part) -> bool:
+    def _is_space(self, part: SplitPart) -> bool:
         """Whether the token `▁` follows the subwords of a part."""
         return part.has_space and self.vocabulary.keeps_space
 
@@ -167,7 +167,7 @@ def _normalizer(model: bytes) -> Callable[[str], tuple[str, Sequence[int]]]:
     """A model's map of characters, without what it does to spaces; see `AddedTokenSplitter`."""
     import sentencepiece
 
-    spaces = {"add_dummy_prefix": False, "escape_whitespaces": False, "remove_extra_whitespaces": False}
+    spaces: dict[str, Any] = {"add_dummy_prefix": False, "escape_whitespaces": False, "remove_extra_whitespaces": False}
     core: Any = sentencepiece.SentencePieceNormalizer(model_proto=model, **spaces)
     return lambda text: core.normalize(text, with_offsets=True)
 

@@ -136,7 +136,7 @@ def _set(*path: Any) -> Callable[[dict[str, Any]], None]:
 
 BYTE_BPE = [
     (_set("normalizer", {"type": "NFC"}), "normalizer must be null; received .*NFC"),
-    (_set("pre_tokenizer", "add_prefix_space", True), "pre_tokenizer.add_prefix_space must be False; received True"),
+    (_set("pre_tokenizer", "add_prefix_space", True), "add_prefix_space must be the same in tokenizer_config.json and"),
     (_set("pre_tokenizer", {"type": "Whitespace"}), "pre_tokenizer must be of type ByteLevel; received 'Whitespace'"),
     (_set("post_processor", "cls", ["<mask>", 9]), "post_processor.cls must be RoBERTa's; received"),
     (_set("post_processor", {"type": "BertProcessing"}), "post_processor must be .* received 'BertProcessing'"),

@@ -70,12 +70,12 @@ def test_transformers_reads_equal_ids(model: Path, tmp_path: Path, capsys: pytes
     assert used >= {*done["ids"].values()}
 
 
-def test_rows_are_means_of_pieces(model: Path, tmp_path: Path) -> None:
+def test_rows_are_means_of_tokens(model: Path, tmp_path: Path) -> None:
     extend_vocabulary(model, TOKENS, tmp_path / "more")
     before, after = (load_file(path / "model.safetensors") for path in (model, tmp_path / "more"))
     tokenizer = pb.from_pretrained(model).tokenizer
-    pieces = tokenizer.tokenize(TOKENS).to_list()
-    assert max(map(len, pieces)) > 2
+    before_ids = tokenizer.tokenize(TOKENS).to_list()
+    assert max(map(len, before_ids)) > 2
     changed = [name for name in before if before[name].shape != after[name].shape]
     # The word table and the head's bias; the head's other table is tied.
     assert len(changed) == 2 and before.keys() == after.keys()
@@ -83,7 +83,7 @@ def test_rows_are_means_of_pieces(model: Path, tmp_path: Path) -> None:
         count = len(array)
         np.testing.assert_array_equal(after[name][:count], array)
         if name in changed:
-            means = [np.mean([array[token] for token in ids], axis=0) for ids in pieces]
+            means = [np.mean([array[token] for token in ids], axis=0) for ids in before_ids]
             # Means of a few float32 numbers near 0.02 or 1.
             np.testing.assert_allclose(after[name][count:], means, rtol=1e-5, atol=1e-7)
 
@@ -131,3 +131,29 @@ def test_tokens_with_one_form_are_refused(model: Path, tmp_path: Path) -> None:
     extend_vocabulary(model, ["[E1]", "[e1]"], tmp_path / "more", special=True)
     with pytest.raises(pb.UserError, match="tokens must be new; received '\\[e1\\]'"):
         extend_vocabulary(tmp_path / "more", ["[e1]"], tmp_path / "again")
+
+
+@pytest.mark.parametrize("model", ["wordpiece"], indirect=True)
+def test_what_cannot_hold_added_tokens(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pocketbert.configs import TaskConfig
+    from pocketbert_export.mediapipe_files import check_client
+    from pocketbert_export.serving import check_servable
+
+    extend_vocabulary(model, ["[E1]"], tmp_path / "more")
+    vocabulary = pb.from_pretrained(tmp_path / "more").tokenizer.vocabulary
+    mood = TaskConfig(kind="classification", name="mood", labels=("bad", "good"))
+    with pytest.raises(
+        pb.UserError, match="cannot have added tokens; received '\\[E1\\]'; use --saved-model-inputs=ids"
+    ):
+        check_servable(mood, vocabulary)
+    with pytest.raises(
+        pb.UserError, match="splits added tokens; received a model with '\\[E1\\]'; leave --mediapipe out"
+    ):
+        check_client(mood, vocabulary, has_pairs=False)
+    (tmp_path / "text.txt").write_text("the cat\n\nthe mat\n" * 9, "utf-8")
+    arguments = ["pretrain-data", f"--text={tmp_path / 'text.txt'}", f"--output={tmp_path / 'shards'}"]
+    assert main([*arguments, f"--model={tmp_path / 'more'}"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and "pretraining data cannot have added tokens" in printed
+    # The remedy in the message.
+    assert main([*arguments, f"--vocab={tmp_path / 'more' / 'vocab.txt'}", "--lowercase"]) == 0, capsys.readouterr().err

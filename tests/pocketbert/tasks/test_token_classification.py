@@ -210,3 +210,62 @@ def test_pairs_are_refused(tokenizer: Any) -> None:
         predictor.predict([("a", "b")])
     with pytest.raises(UserError, match="logits need a task with one answer per text"):
         predictor.logits(["a"])
+
+
+def spans_by_tokens(tokenizer: Any, text: str, tags: list[str]) -> list[tuple[str, str]]:
+    """The spans of a text from a tag for each of its tokens."""
+    labels = list(TASK.labels)
+
+    def forward(encoded: Any, **_: Any) -> Any:
+        assert len(encoded.word_ids) == len(tags) + 2
+        return {"token_logits": np.eye(len(labels), dtype=np.float32)[[0, *map(labels.index, tags), 0]]}
+
+    (found,) = task_of().predict([text], forward, tokenizer, 64)
+    for span in found["spans"]:
+        assert text[span["start"] : span["end"]] == span["text"] and 0.2 < span["probability"] <= 1
+    return [(span["text"], span["label"]) for span in found["spans"]]
+
+
+def test_japanese_runs_have_several_spans(tmp_path: Path) -> None:
+    """C13 of the users' reports: a run of kana is one word for BERT's tokenizer."""
+    pieces = "マリア ##は ##トヨタ ##の ##山 山 new ##ly".split()
+    (tmp_path / "vocab.txt").write_text("\n".join([*tiny_finetuning.SPECIAL, *pieces]), "utf-8")
+    tokenizer = pb.WordPieceTokenizer(tmp_path / "vocab.txt", strip_accents=False)
+    text = "マリアはトヨタの山"
+    tags = ["B-PER", "O", "B-LOC", "I-LOC", "O"]
+    assert [len(row) for row in tokenizer.tokenize([text]).to_list()] == [5]
+    assert spans_by_tokens(tokenizer, text, tags) == [("マリア", "PER"), ("トヨタの", "LOC")]
+    assert spans_by_tokens(tokenizer, text, ["B-PER"] + ["O"] * 4) == [("マリア", "PER")]
+    assert spans_by_tokens(tokenizer, text, ["O", "O", "B-PER", "B-PER", "O"]) == [("トヨタ", "PER"), ("の", "PER")]
+    # With spaces between words, their first tokens count as before.
+    assert spans_by_tokens(tokenizer, "newly new", ["B-LOC", "O", "I-LOC"]) == [("newly new", "LOC")]
+    assert spans_by_tokens(tokenizer, "newly new", ["O", "B-LOC", "O"]) == []
+
+
+def test_thai_tokens_have_own_tags(tmp_path: Path) -> None:
+    tokenizer = pb.UnigramTokenizer(tiny_tokenizers.unigram_file(tmp_path, vocab_size=300))
+    text = "ไทยไทย"
+    found = tokenizer.tokenize_with_offsets([text])
+    starts, ends = found.starts.to_list()[0], found.ends.to_list()[0]
+    # The first one is the space before the text.
+    assert len(starts) > 4 and starts[:2] == ends[:1] + starts[:1]
+    tags = ["O"] * len(starts)
+    tags[2:4] = ["B-LOC", "I-LOC"]
+    (span,) = spans_by_tokens(tokenizer, text, tags)
+    assert span == (text[starts[2] : ends[3]], "LOC")
+
+
+def test_jsonl_spans_inside_runs_are_kept(tokenizer: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "マリアはトヨタ", "spans": [[0, 3, "PER"], [4, 7, "LOC"]]}\n', "utf-8")
+    data = read_tagged(path)
+    assert data.tags == [["B-PER", "I-PER", "I-PER", "O", "B-LOC", "I-LOC", "I-LOC"]]
+    assert "extended" not in capfd.readouterr().err
+
+
+def test_gate_compares_tokens_of_runs(tmp_path: Path) -> None:
+    pieces = "マリア ##は ##トヨタ".split()
+    (tmp_path / "vocab.txt").write_text("\n".join([*tiny_finetuning.SPECIAL, *pieces]), "utf-8")
+    tokenizer = pb.WordPieceTokenizer(tmp_path / "vocab.txt", strip_accents=False)
+    rows = task_of().rows(plain_texts(["マリアはトヨタ"], "texts"), tokenizer, 16)
+    assert rows.decided.tolist() == [1, 2, 3]

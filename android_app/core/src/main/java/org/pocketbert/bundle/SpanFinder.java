@@ -133,12 +133,16 @@ public final class SpanFinder {
     char before = 'O';
     String typeBefore = "";
     for (int word = 0; word <= tags.length; word++) {
+      if (word < tags.length && tags[word] < 0 && words.continues(word)) {
+        // A part of the token of a word before it.
+        continue;
+      }
       boolean outside = word == tags.length || tags[word] < 0;
       char prefix = outside ? 'O' : prefixes[tags[word]];
       String type = outside ? "" : types[tags[word]];
       boolean changes = !typeBefore.equals(type);
       if (before != 'O' && (changes || ends(before, prefix))) {
-        spans.add(span(text, words, begin, word - 1, typeBefore, probabilities));
+        spans.add(span(text, words, begin, word - 1, typeBefore, tags, probabilities));
       }
       if (prefix != 'O' && (changes || starts(before, prefix))) {
         begin = word;
@@ -158,15 +162,17 @@ public final class SpanFinder {
   }
 
   private static LabelledSpan span(
-      String text, TextWords words, int first, int last, String label, double[] probabilities) {
+      String text, TextWords words, int first, int last, String label, int[] tags, double[] probabilities) {
     int start = words.starts[first];
     int end = words.ends[last];
     double sum = 0;
+    int count = 0;
     for (int word = first; word <= last; word++) {
       sum += probabilities[word];
+      count += tags[word] < 0 ? 0 : 1;
     }
     int from = text.offsetByCodePoints(0, start);
     int to = text.offsetByCodePoints(from, end - start);
-    return new LabelledSpan(text.substring(from, to), label, start, end, sum / (last - first + 1));
+    return new LabelledSpan(text.substring(from, to), label, start, end, sum / count);
   }
 }
