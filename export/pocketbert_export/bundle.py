@@ -18,7 +18,8 @@ from pocketbert.files import sha256
 from pocketbert.json_reading import read_json
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
 from pocketbert.tasks.texts import as_inputs
-from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
+from pocketbert.tokenizers.added_tokens import AddedToken
+from pocketbert.tokenizers.files import ADDED_NAME, FILE_NAMES, Vocabulary
 from pocketbert_export.bundle_forward import BundleForward
 from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION, SCHEMAS
 from pocketbert_export.goldens import Golden, read_goldens
@@ -209,12 +210,16 @@ def vocabulary_in(directory: Path, description: Mapping[str, Any]) -> Vocabulary
     """
     options = {key: value for key, value in description["tokenizer"].items() if key != "vocab_size"}
     kind: TokenizerKind = options.pop("kind", "wordpiece")
+    added = tuple(AddedToken(**token) for token in options.pop("added_tokens", ()))
+    flags = {name: options.pop(name, False) for name in ("keeps_space", "add_prefix_space")}
     files = [directory / name for name in FILE_NAMES[kind]]
     return Vocabulary(
         path=files[0],
         merges=files[1] if len(files) > 1 else None,
         kind=kind,
         config=TokenizerConfig(**options) if kind == "wordpiece" else None,
+        added=added,
+        **flags,
     )
 
 
@@ -255,7 +260,8 @@ def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]
         elif (digest := sha256(file)) != expected["sha256"]:
             problems.append(f"{name} must have the sha256 {expected['sha256']}; it has {digest}")
     has_labels = bool(description["task"] and description["task"]["labels"])
-    tokenizer = FILE_NAMES[vocabulary_in(directory, description).kind]
+    vocabulary = vocabulary_in(directory, description)
+    tokenizer = [*FILE_NAMES[vocabulary.kind], *([ADDED_NAME] if vocabulary.added else [])]
     required = [MODEL_FILE, *tokenizer, GOLDENS_FILE, *([LABELS_FILE] if has_labels else [])]
     problems += [
         f"{name} must be listed among the files in {BUNDLE_FILE}; it is not" for name in required if name not in listed
@@ -316,6 +322,9 @@ def _content_problems(directory: Path, description: Mapping[str, Any]) -> list[s
         problems.append(
             f"{vocabulary.path.name} must have {size} {unit}, the vocab_size of {BUNDLE_FILE}; it has {tokens}"
         )
+    stated = {token.content: token.id for token in vocabulary.added}
+    if stated and read_json(directory / ADDED_NAME, where=ADDED_NAME) != stated:
+        problems.append(f"{ADDED_NAME} must have the added_tokens of {BUNDLE_FILE}; it has others")
     labels = description["task"]["labels"] if description["task"] else []
     wanted = "".join(f"{label}\n" for label in labels).encode()
     if labels and (directory / LABELS_FILE).read_bytes() != wanted:

@@ -17,6 +17,7 @@ from pocketbert.checkpoints.module_layout import stored_weights
 from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
+from pocketbert.tokenizers.files import Vocabulary
 from pocketbert_export.bundle import BUNDLE_FILE
 from pocketbert_export.bundle_schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
 from pocketbert_export.recipes import Recipe
@@ -57,6 +58,8 @@ def describe(
         "outputs": [{"name": name, "dtype": output_type} for name in outputs],
         "tokenizer": {
             **(dataclasses.asdict(tokenizer.vocabulary.options) if is_wordpiece else {"kind": kind}),
+            **({"add_prefix_space": True} if tokenizer.vocabulary.add_prefix_space else {}),
+            **_added(tokenizer.vocabulary),
             "vocab_size": int(tokenizer.vocab_size),
         },
         "recipe": recipe.name,
@@ -65,6 +68,13 @@ def describe(
         "num_parameters": _num_parameters(optimized, lengths),
         "tools": _tool_versions(),
     }
+
+
+def _added(vocabulary: Vocabulary) -> dict[str, Any]:
+    if not vocabulary.added:
+        return {}
+    spaces = {"keeps_space": vocabulary.keeps_space} if vocabulary.kind == "unigram" else {}
+    return {"added_tokens": [dataclasses.asdict(token) for token in vocabulary.added], **spaces}
 
 
 def _tool_versions() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from pocketbert.configs import ScoreActivation
+from pocketbert.tokenizers.added_tokens import FLAGS
 
 # Of bundles with a WordPiece tokenizer, which older versions of this project also read.
 SCHEMA_VERSION = 2
@@ -59,6 +60,13 @@ def _task() -> dict[str, Any]:
     return task
 
 
+def _tokenizer(**properties: Any) -> dict[str, Any]:
+    tokenizer = _object(**properties, vocab_size=_COUNT)
+    flags = {flag: _FLAG for flag in FLAGS}
+    tokenizer["properties"]["added_tokens"] = _list(_object(content={**_TEXT, "minLength": 1}, id=_ID, **flags))
+    return tokenizer
+
+
 def _model_card() -> dict[str, Any]:
     """Facts of the model card."""
     known = {"type": ["string", "null"]}
@@ -98,7 +106,7 @@ SCHEMA: dict[str, Any] = {
         signatures=_list(_object(name=_TEXT, length=_COUNT)),
         inputs=_tensors("int32"),
         outputs=_tensors("float32", "int8"),
-        tokenizer=_object(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_chars=_FLAG, vocab_size=_COUNT),
+        tokenizer=_tokenizer(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_chars=_FLAG),
         recipe=_TEXT,
         runtimes=_list(_TEXT),
         graph_optimizations=_by_name(_TEXT),
@@ -127,6 +135,16 @@ SCHEMA: dict[str, Any] = {
 SCHEMA["properties"]["calibration"] = _calibration()
 SCHEMA["properties"]["model_card"] = _model_card()
 
+
+def _other_tokenizer() -> dict[str, Any]:
+    tokenizer = _tokenizer(kind={"enum": ["byte_bpe", "unigram"]})
+    # Of unigram with added tokens; see `Vocabulary`.
+    tokenizer["properties"]["keeps_space"] = _FLAG
+    # Of byte-level BPE.
+    tokenizer["properties"]["add_prefix_space"] = _FLAG
+    return tokenizer
+
+
 # Version → schema.
 SCHEMAS: dict[int, dict[str, Any]] = {
     SCHEMA_VERSION: SCHEMA,
@@ -135,7 +153,7 @@ SCHEMAS: dict[int, dict[str, Any]] = {
         "properties": SCHEMA["properties"]
         | {
             "schema_version": {"const": OTHER_TOKENIZERS_VERSION},
-            "tokenizer": _object(kind={"enum": ["byte_bpe", "unigram"]}, vocab_size=_COUNT),
+            "tokenizer": _other_tokenizer(),
         }
     },
 }

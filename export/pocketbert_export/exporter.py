@@ -47,6 +47,9 @@ from pocketbert_export.verify import verify_bundle
 
 # Enough to find a full text for every usual length without encoding a whole data set.
 _MOST_CANDIDATES = 512
+# Golden examples are few: of very many added tokens, the first ones are tried with their flags.
+_MOST_ADDED_TEXTS = 16
+_MOST_SHOWN_WITH_FLAGS = 64
 # In front of tokens of byte-level BPE and unigram that follow a space.
 _SPACE_MARKS = "\u0120\u2581"
 
@@ -285,8 +288,25 @@ def _tokenizer_text(tokenizer: Tokenizer) -> str:
     return text if tokenizer.vocabulary.kind == "wordpiece" else f"½  {text} ﬁ"
 
 
+def _added_token_texts(tokenizer: Tokenizer, room: int) -> list[str]:
+    """Texts with each added token: alone, inside a word and in other case, so that any other flag changes ids."""
+    if not tokenizer.vocabulary.added:
+        return []
+    tokens = [token.content for token in tokenizer.vocabulary.added]
+    samples = [f" {token}  the{token}the {token.swapcase()}" for token in tokens]
+    if len(tokens) > _MOST_SHOWN_WITH_FLAGS:
+        samples[_MOST_SHOWN_WITH_FLAGS:] = [f" {token}" for token in tokens[_MOST_SHOWN_WITH_FLAGS:]]
+    texts, used = [""], 0
+    for sample, count in zip(samples, tokenizer.tokenize(samples).row_lengths().numpy().tolist(), strict=True):
+        if texts[-1] and used + count > room:
+            texts, used = [*texts, ""], 0
+        texts[-1] += sample
+        used += count
+    return texts[:_MOST_ADDED_TEXTS]
+
+
 def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequence[int]) -> list[Golden]:
-    """Chooses the fullest text per length, the shortest text at the longest length, and one for the tokenizer."""
+    """Chooses the fullest text per length, the shortest text at the longest length, and some for the tokenizer."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
     encoded = tokenizer(candidates.texts, candidates.pairs, max_length=lengths[-1])
@@ -301,6 +321,10 @@ def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequ
         (candidates.texts[index], candidates.pairs[index] if candidates.pairs else None, length)
         for index, length in dict.fromkeys(indices)
     ]
+    has_pairs = candidates.pairs is not None
+    room = lengths[-1] - tokenizer.frame.num_special_tokens(pairs=has_pairs)
+    for text in _added_token_texts(tokenizer, room // 2 if has_pairs else room):
+        chosen.append((text, DEFAULT_TEXTS[3] if has_pairs else None, lengths[-1]))
     is_pair = candidates.pairs is not None or model.config.type_vocab_size > 1
     chosen.append((_tokenizer_text(tokenizer), DEFAULT_TEXTS[3] if is_pair else None, lengths[-1]))
     goldens = []

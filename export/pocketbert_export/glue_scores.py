@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.progress import log_info
-from pocketbert.tasks.metrics import Scores
+from pocketbert.tasks.scores import Scores
 from pocketbert.tasks.registry import text_task
 from pocketbert_export.glue_models import GlueModel, check_models
 

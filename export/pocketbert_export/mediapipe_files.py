@@ -341,6 +341,8 @@ def _tokenizer_problems(vocabulary: Vocabulary | None) -> list[str]:
         return [f"the client needs a WordPiece tokenizer; received {vocabulary.kind} ({vocabulary.path.name})"]
     if vocabulary is not None and not vocabulary.options.lowercase:
         return ["the client lower-cases all texts; received a cased model"]
+    if vocabulary is not None and vocabulary.added:
+        return [f"the client splits added tokens; received a model with {vocabulary.added[0].content!r}"]
     return []
 
 

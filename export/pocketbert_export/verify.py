@@ -280,9 +280,11 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledDat
 
 
 def _check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
-    """Checks that the bundle has the model's task, with its labels in its order."""
+    """Checks that the bundle has the model's task, with its labels in its order; a graph shows its pooling in its outputs."""
     # Dropout is for training only; a bundle has none.
-    given, models = (None if each is None else dataclasses.replace(each, dropout=0.0) for each in (task, wanted))
+    given, models = (
+        None if each is None else dataclasses.replace(each, dropout=0.0, pooling=None) for each in (task, wanted)
+    )
     passed = given == models
     reason = (
         "task, labels and label order match the model" if passed else f"bundle.json has {given}; the model has {models}"

@@ -17,6 +17,7 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 if TYPE_CHECKING:
     from pocketbert import data
+    from pocketbert.checkpoints.vocabulary_extension import extend_vocabulary
     from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.data.task_data import TaskData, TextData
@@ -73,6 +74,7 @@ _MODULE_OF = {
     "data": "pocketbert.data",
     "distill": "pocketbert.distillation.run",
     "export": "pocketbert_export.exporter",
+    "extend_vocabulary": "pocketbert.checkpoints.vocabulary_extension",
     "finetune": "pocketbert.training.finetune",
     "from_preset": "pocketbert.model",
     "from_pretrained": "pocketbert.model",

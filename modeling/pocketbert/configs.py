@@ -294,6 +294,8 @@ class TaskConfig:
       labels: names of the classes or labels in the order of the logits; empty for kinds without labels. A list becomes
         a tuple. Each label is one line; labels must differ in more than case or white space.
       dropout: dropout rate in front of the head.
+      pooling: for sentence heads: `mean` reads the mean of the tokens, scaled to length 10; None reads the first token,
+        through a tanh layer where the family has one.
       null_threshold: for spans: the answer is empty if [CLS], as start and end, scores higher than the best answer by
         more than this; None to answer every question.
       embedding: for embeddings: pooling, dense layer and prompts; an object of its fields becomes an `EmbeddingConfig`.
@@ -305,6 +307,7 @@ class TaskConfig:
     name: str = ""
     labels: tuple[str, ...] = ()
     dropout: float = 0.1
+    pooling: Literal["mean"] | None = None
     null_threshold: float | None = None
     embedding: EmbeddingConfig | None = None
     activation: ScoreActivation | None = None
@@ -327,6 +330,11 @@ class TaskConfig:
             problems.append(f"only {labelled} have labels; received {self.labels} with kind={self.kind!r}")
         if not 0 <= self.dropout < 1:
             problems.append(f"dropout must lie in [0, 1); received {self.dropout}")
+        if self.pooling not in (None, "mean"):
+            problems.append(f"pooling must be mean, or None for the first token; received {self.pooling!r}")
+        elif self.pooling is not None and rules.head != "sentence":
+            sentences = " and ".join(kind for kind, row in TASK_RULES.items() if row.head == "sentence")
+            problems.append(f"pooling is for {sentences}; received {self.pooling!r} for {self.kind!r}")
         if self.null_threshold is not None and not rules.has_null_threshold:
             thresholded = " and ".join(kind for kind, each in TASK_RULES.items() if each.has_null_threshold)
             problems.append(f"null_threshold is for {thresholded}; received {self.null_threshold} for {self.kind!r}")

@@ -13,12 +13,24 @@ def label_problems(labels: tuple[str, ...]) -> list[str]:
         return [f"labels must be one line of text each; received {shown(broken)}"]
     alike: dict[str, list[str]] = {}
     for label in labels:
-        alike.setdefault(" ".join(label.split()).casefold(), []).append(label)
+        alike.setdefault(_plain(label), []).append(label)
     return [
         f"labels must differ in more than case or white space; received {shown(same)}"
         for same in alike.values()
         if len(same) > 1
     ]
+
+
+def label_positions(labels: Sequence[str], others: Sequence[str]) -> list[int] | None:
+    """Position among `others` of each label, compared without case and white space; None if the names differ."""
+    plain = [_plain(label) for label in others]
+    expected = [_plain(label) for label in labels]
+    return [plain.index(label) for label in expected] if sorted(plain) == sorted(expected) else None
+
+
+def _plain(label: str) -> str:
+    """A label without differences in case or white space."""
+    return " ".join(label.split()).casefold()
 
 
 def _is_one_line(text: str) -> bool:

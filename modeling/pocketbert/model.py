@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
-from pocketbert.checkpoints.directory import read_directory, write_directory
+from pocketbert.checkpoints.directory import read_directory, read_with_heads, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.assets import model_directory, task_of_asset
@@ -371,7 +371,8 @@ def from_pretrained(
     """
     if headless and task is not None:
         raise UserError(f"headless loads no head; received True and a {task.kind} task; pass one of them")
-    directory = read_directory(model_directory(directory_or_name), headless=headless or task is not None)
+    found = model_directory(directory_or_name)
+    directory = read_with_heads(found, task.kind) if task else read_directory(found, headless=headless)
     own = None if headless else task_of_asset(directory_or_name)
     tasks = (task,) if task else directory.tasks or ((own,) if own else ())
     tokenizer = None

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.checkpoints.tokenizer_keys import (
-    ADDED_NAME,
     CONFIG_NAME,
     LISTED_TOKENS,
     MAP_NAME,
@@ -27,7 +26,7 @@ from pocketbert.json_reading import read_json_object
 from pocketbert.progress import log_info
 from pocketbert.tokenizers import special_tokens as roberta
 from pocketbert.tokenizers.added_tokens import FLAGS, AddedToken, added_problems, default_special, special_tokens
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.files import ADDED_NAME, Vocabulary
 from pocketbert.tokenizers.vocabulary import CLS, MASK, PAD, SEP, UNK
 
 _BERT = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}

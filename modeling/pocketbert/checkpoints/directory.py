@@ -27,6 +27,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_json, write_tensors
 from pocketbert.json_reading import read_json_object
 from pocketbert.outputs import MODEL_KIND, new_directory
+from pocketbert.progress import log_info
 from pocketbert.tokenizers.files import Vocabulary
 
 CONFIG_NAME = "config.json"
@@ -133,6 +134,27 @@ def embedding_of(path: str | os.PathLike[str]) -> EmbeddingConfig | None:
     if not (Path(path) / MODULES_NAME).is_file():
         return None
     return next((task.embedding for task in read_directory(path).tasks), None)
+
+
+def read_with_heads(path: str | os.PathLike[str], replacement: str = "") -> ModelDirectory:
+    """Reads a model directory with its heads, or without heads that cannot be read; a line names the reason.
+
+    Args:
+      path: the folder.
+      replacement: kind of the head that replaces those in the directory, for a line that names them; empty to keep
+        heads.
+    Raises:
+      UserError: the directory has problems that do not come from its heads; lists all of them.
+    """
+    try:
+        found = read_directory(path)
+    except UserError as error:
+        found = read_directory(path, headless=True)
+        log_info(f"leaving out the head in {path}, because it cannot be read: {error}")
+    if replacement and found.tasks:
+        kinds = " and ".join(task.kind for task in found.tasks)
+        log_info(f"a new head for {replacement} replaces the head for {kinds} in {path}; leave task out to keep it")
+    return found
 
 
 def write_directory(

@@ -195,6 +195,10 @@ def _num_outputs(task: TaskConfig) -> int:
 def _sentence_head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Specs:
     path, family, hidden = f"heads.{task.kind}", tensor_family(config.model_type), config.hidden_size
     stored = task.rules.tensor if has_own_name else "classifier"
+    if task.pooling == "mean":
+        # No class of transformers has this head, so none may find its weights.
+        yield from _linear(f"{path}.output", f"mean_{stored}", hidden, _num_outputs(task))
+        return
     if config.pooler == "none":
         # A tanh layer of the head on the first token, like the pooler in BERT's classifier.
         dense = f"{stored}.dense" if has_own_name else _SENTENCE_DENSE[family]

@@ -13,12 +13,16 @@ from pocketbert.json_reading import has_type
 
 OWN_PREFIX = "pocketbert_"
 OWN_KEY = "pocketbert"
+# Of heads that no class of transformers has.
+_CLASS_PREFIX = "PocketBert"
 
 
 def own_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
     """The content of a config.json with our own `model_type`."""
     encoder = dataclasses.asdict(config)
+    names = [f"{_CLASS_PREFIX}Mean{task.rules.architecture}" for task in tasks if task.pooling == "mean"]
     return {
+        **({"architectures": names} if names else {}),
         "model_type": OWN_PREFIX + encoder.pop("model_type"),
         "torch_dtype": "float32",
         OWN_KEY: {"encoder": encoder, "tasks": [task_values(task) for task in tasks]},
@@ -37,7 +41,7 @@ def read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfi
     Raises:
       UserError: lists all unknown and missing keys and all invalid values.
     """
-    unknown = set(content) - {"model_type", OWN_KEY, "torch_dtype", "dtype", "transformers_version"}
+    unknown = set(content) - {"architectures", "model_type", OWN_KEY, "torch_dtype", "dtype", "transformers_version"}
     problems = [f"key {key!r} is unknown and may change the outputs of the model" for key in sorted(unknown)]
     own = own_block(content, {"encoder", "tasks"}, problems)
     encoder = own.get("encoder", {})

@@ -13,7 +13,6 @@ from pocketbert.progress import log_info
 
 CONFIG_NAME = "tokenizer_config.json"
 MAP_NAME = "special_tokens_map.json"
-ADDED_NAME = "added_tokens.json"
 TOKENIZER_NAME = "tokenizer.json"
 
 # The named special tokens, in transformers' order, and lists of further ones.

@@ -117,6 +117,8 @@ def _vocabulary(options: ConvertOptions, given: Vocabulary | None) -> Vocabulary
             )
         return given
     if options.vocab:
+        if given is not None:
+            given.require_no_added("a model with another --vocab", "leave --vocab out")
         given = Vocabulary(path=Path(options.vocab), config=given.config if given else None)
     if given is None:
         return None
@@ -141,6 +143,8 @@ def _to_model_garden(options: ConvertOptions) -> dict[str, Any]:
 
     # Model Garden's format has only the encoder.
     model = read_directory(options.input, headless=True)
+    if model.vocabulary is not None:
+        model.vocabulary.require_no_added("Model Garden's format", "convert the model before you add tokens")
     vocab_path = Path(options.vocab) if options.vocab else model.vocab_path
     write_model_garden(options.output, model.config, model.tensors, vocab_path, options.overwrite)
     return _summary(options, model, model.vocabulary)

@@ -52,7 +52,7 @@ class StartOptions:
     """Model to fine-tune.
 
     Attributes:
-      model: pretrained model directory; the head is replaced.
+      model: model directory; its head stays if it has the kind and the labels of the task.
     """
 
     GROUP: ClassVar = "Model"

@@ -157,6 +157,7 @@ def plan_teacher_cache(
             f"the teacher must have a tokenizer; received {teacher_directory} without one; put its files there"
         )
     tokenizer.vocabulary.options.require_default("a teacher cache", "distil with the teacher itself")
+    tokenizer.vocabulary.require_no_added("a teacher cache", "distil with the teacher itself")
     if tokenizer.vocabulary.add_prefix_space:
         raise UserError(
             "a teacher cache needs a tokenizer without add_prefix_space; received one; distil with the teacher itself"

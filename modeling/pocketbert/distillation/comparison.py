@@ -26,6 +26,7 @@ from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
 from pocketbert.training.config import DistillResult, RunConfig, TrainResult
 from pocketbert.training.distribution import Distribution, open_distribution
+from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import saved_models
 from pocketbert.training.objectives.finetuning import Finetuning, label_stage
 from pocketbert.training.plan import TrainingPlan, open_data
@@ -119,7 +120,8 @@ def distill_and_compare(
         with saved_models(student, teacher) as (student_given, teacher_given):
             check_outputs(folder, student_given, teacher_given, data)
             seeded = dataclasses.replace(run, seed=seed)
-            plan = plan_distillation(student_given, data, teacher=teacher_given, run=seeded, **arguments)
+            frozen = FrozenWeights.of(student)
+            plan = plan_distillation(student_given, data, teacher=teacher_given, run=seeded, frozen=frozen, **arguments)
             if not pairs:
                 other_rows.extend(_other_rows(others, plan))
             pairs.append(_make_pair(plan, folder, learning_rate))
@@ -272,6 +274,7 @@ def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None
         tasks=plan.tasks,
         vocabulary=plan.vocabulary,
         data=open_data(dataclasses.replace(data, augmented=None)),
+        frozen=plan.frozen,
     )
     log_info("baseline: fine-tuning the same student on the labels")
     trainer = functools.partial(_StudentFinetuner, distillation=plan)

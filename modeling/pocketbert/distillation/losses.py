@@ -22,8 +22,8 @@ from pocketbert.distillation.relations import CHUNK_BYTES, divergence_sum
 from pocketbert.errors import UserError
 from pocketbert.layers.attention import mask_bias
 from pocketbert.layers.loss_normalization import masked_mean, normalized_sum
-from pocketbert.tasks.embedding import unit_vectors
 from pocketbert.tasks.masked_lm import is_labelled
+from pocketbert.tasks.outputs import unit_vectors
 from pocketbert.training.label_losses import head_loss
 
 # From the authors' parameter-free normalization (TF1's contrib.layers). Keras' 1e-3 would change small features.

@@ -28,6 +28,7 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS
 from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.config import RunConfig
+from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import ModelInit, with_own_embedding
 from pocketbert.training.plan import TrainingPlan, open_data, unused_options
 from pocketbert.training.run_data import Data, RunData
@@ -94,6 +95,7 @@ def plan_distillation(
     teacher: str | os.PathLike[str] | CachedTeacher | None,
     method: Method,
     run: RunConfig,
+    frozen: FrozenWeights = FrozenWeights(),  # noqa: B008
 ) -> DistillationPlan:
     """Reads configurations, makes the stages and validates them without making weights.
 
@@ -103,6 +105,7 @@ def plan_distillation(
       teacher: as for `distill`, except models in memory.
       method: the method.
       run: options of the run.
+      frozen: weights of the student in memory that no stage trains.
 
     Raises:
       UserError: lists all incompatibilities, each with its remedy.
@@ -181,6 +184,7 @@ def plan_distillation(
         tasks=opened.tasks,
         vocabulary=vocabulary,
         data=opened,
+        frozen=frozen,
         spec=spec,
         teacher_directory=teacher_directory,
         teacher_cache=cache,

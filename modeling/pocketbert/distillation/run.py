@@ -19,6 +19,7 @@ from pocketbert.model import Model
 from pocketbert.outputs import check_inputs
 from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.distribution import open_distribution
+from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import saved_models
 from pocketbert.training.plan import open_data
 from pocketbert.training.run_data import Data
@@ -43,7 +44,7 @@ def distill(
     Args:
       student: name of a preset, an architecture or a config.json for new weights; a model in memory or a model
         directory for its weights; `TeacherLayers` to start from layers of the teacher; or `SupernetSlices` to start
-        from slices of a supernet.
+        from slices of a supernet. Layers of a student in memory with `trainable = False` keep their weights.
       data: a task's examples, plain text (general distillation), or pretraining examples.
       output: folder of the run: `model/`, `adapters.safetensors`, `stages/NAME/` (weights that earlier stages kept),
         `metrics.jsonl`, `tensorboard/`, `result.json`.
@@ -61,7 +62,14 @@ def distill(
     """
     with saved_models(student, teacher) as (student_given, teacher_given):
         check_outputs(output, student_given, teacher_given, data)
-        plan = plan_distillation(student_given, data, teacher=teacher_given, method=method, run=run)
+        plan = plan_distillation(
+            student_given,
+            data,
+            teacher=teacher_given,
+            method=method,
+            run=run,
+            frozen=FrozenWeights.of(student),
+        )
         return distill_planned(plan, output)
 
 

@@ -29,6 +29,7 @@ from pocketbert.search.supernet_step import SupernetStep, draw_shapes, possible_
 from pocketbert.search.supernet_tasks import SupernetTask, TasksPlan, TasksSource, plan_tasks
 from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.distribution import Distribution
+from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import saved_models
 from pocketbert.training.optimizers import NamedOptimizer
 from pocketbert.training.run_data import Data
@@ -89,7 +90,8 @@ def train_supernet(
         raise_if_any(_problems(plan), "learning supernet")
         # A run of `distill` with these options ends with other weights.
         limits = limits_of(space.constraints if space else ())
-        plan = dataclasses.replace(plan, options={**plan.options, "learning_supernet": True, "limits": limits})
+        options = {**plan.options, "learning_supernet": True, "limits": limits}
+        plan = dataclasses.replace(plan, options=options, frozen=FrozenWeights.of(supernet))
         return DistillResult.of(*run_plan(plan, output, functools.partial(SupernetTrainer, space=space)))
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from pocketbert.data.examples import LabelledData
-    from pocketbert.tasks.metrics import Scores
+    from pocketbert.tasks.linear_fits import LinearForm
+    from pocketbert.tasks.scores import Baseline, Scores
+    from pocketbert.tasks.simple_methods import Vectors
 
 # Outputs of a head by its own names: [N, ...], or [T, ...] for outputs per token, concatenated without padding.
 Outputs: TypeAlias = Mapping[str, np.ndarray]
@@ -202,6 +204,8 @@ class SupervisedTask(Task):
     """A task that trains on labelled examples and makes predictions."""
 
     distillable = True
+    # Form of the labels that a linear model fits to features of the encoder; None if no such model is a head.
+    linear_form: ClassVar[LinearForm | None] = None
 
     @property
     @abc.abstractmethod
@@ -328,6 +332,17 @@ class SupervisedTask(Task):
         Raises:
           UserError: an answer is not finite.
         """
+
+    def simple_methods(self, train: Any, dev: Any, metric: str, vectors: Vectors | None) -> list[Baseline]:
+        """Simple methods, trained on the same examples; see `tasks.simple_methods`.
+
+        Args:
+          train: labelled training examples.
+          dev: labelled dev split.
+          metric: the metric to compute.
+          vectors: gives unit vectors of texts; None without a pretrained encoder.
+        """
+        return []
 
     def data_warnings(self, train: Any, dev: Any) -> list[str]:
         """Warnings to show before training on these data."""

@@ -14,39 +14,58 @@ from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
 from pocketbert.tasks.base import Decisions
 from pocketbert.tasks.metrics import class_results, root_mean_square
-from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples
+from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples, unit_vectors
 from pocketbert.tasks.texts import TextTask, described_probabilities, positive_class
+
+# Length of the mean of the tokens that a head reads. Vectors of length 1 would need ten times the weights.
+MEAN_LENGTH = 10.0
 
 
 class SentenceHead(tf_keras.layers.Layer):
-    """Linear map of the pooled output; without a pooler, after a dense layer on the first token (DistilBERT: relu).
+    """Linear map of a vector of the text.
+
+    The vector is the encoder's pooled output; without a pooler, a dense layer on the first token (DistilBERT: relu);
+    or the mean of the tokens, scaled to length 10 (`TaskConfig.pooling`).
 
     Args:
       config: architecture of the encoder.
-      task: source of the dropout rate.
+      task: source of pooling and dropout rate.
       outputs: number of logits.
     """
 
     def __init__(self, config: EncoderConfig, task: TaskConfig, outputs: int) -> None:
         super().__init__()
-        if config.pooler == "none":
+        self._reads_mean = task.pooling == "mean"
+        self._has_own_pooler = config.pooler == "none" and not self._reads_mean
+        if self._has_own_pooler:
             self.dense = Dense(config.hidden_size, config.hidden_size)
         self.dropout = Dropout(task.dropout)
         self.output_projection = Dense(config.hidden_size, outputs)
-        self._has_own_pooler = config.pooler == "none"
         self._activation = config.sentence_activation
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps the encoder's outputs to float32 logits [B, outputs]."""
-        if self._has_own_pooler:
-            x = encoded["sequence_output"][:, 0]
-            if self._activation == "relu":
-                x = tf.nn.relu(self.dense(x))
-            else:
-                x = tf.tanh(self.dense(self.dropout(x, training=training)))
-        else:
-            x = encoded["pooled_output"]
+        x = self.pooled(encoded, training)
         return tf.cast(self.output_projection(self.dropout(x, training=training)), tf.float32)
+
+    def pooled(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
+        """The vectors that the linear map reads, [B, H]."""
+        if self._reads_mean:
+            return mean_vectors(encoded["sequence_output"], encoded["input_mask"])
+        if not self._has_own_pooler:
+            return encoded["pooled_output"]
+        x = encoded["sequence_output"][:, 0]
+        if self._activation == "relu":
+            return tf.nn.relu(self.dense(x))
+        return tf.tanh(self.dense(self.dropout(x, training=training)))
+
+
+def mean_vectors(tokens: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Mean of features [B, S, H] over real tokens, scaled to length 10, float32 [B, H]; `mask` is int32 [B, S]."""
+    real = tf.cast(mask, tf.float32)[:, :, tf.newaxis]
+    sums = tf.reduce_sum(tf.cast(tokens, tf.float32) * real, axis=1)
+    # The sum has the same direction, but its square exceeds float16.
+    return MEAN_LENGTH * unit_vectors(sums / tf.maximum(tf.reduce_sum(real, axis=1), 1.0))
 
 
 class ClassificationHead(SentenceHead):
@@ -73,6 +92,7 @@ class Classification(TextTask):
     """One of at least two labels for a text or a pair of texts."""
 
     kind = "classification"
+    linear_form = "classes"
     has_classes = True
     centred_by_example = True
 
@@ -100,6 +120,16 @@ class Classification(TextTask):
         """Mean cross-entropy over examples, in nats. Labels are class indices, int32 [B]."""
         logits = tf.cast(outputs["logits"], tf.float32)
         return mean_over_examples(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits), labels, weights)
+
+    def temperature(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        """See `TextTask.temperature`; softmax over classes."""
+        from pocketbert.tasks.temperature import softmax_temperature
+
+        return softmax_temperature(logits, labels)
+
+    def top_probability(self, logits: np.ndarray) -> float:
+        """See `TextTask.top_probability`."""
+        return float(probabilities_of(logits).max(axis=1).mean())
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
         """Class indices, int32 [N]."""

@@ -20,16 +20,15 @@ from pocketbert.embedding_config import EmbeddingConfig, dense_shapes
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
-from pocketbert.tasks.metrics import Scores, compute
-from pocketbert.tasks.outputs import check_finite, check_finite_answers, mean_over_examples
+from pocketbert.tasks.metrics import compute
+from pocketbert.tasks.outputs import check_finite, check_finite_answers, mean_over_examples, unit_vectors
+from pocketbert.tasks.scores import Scores, score_interval
 from pocketbert.tasks.texts import texts_and_pairs
 from pocketbert.tasks.vectors import cosines, ranks
 
 OUTPUT = "embedding"
 # Factor of the cosines in the loss of positive pairs; the default of sentence-transformers.
 SCALE = 20.0
-# Added to squared lengths, below the smallest of any real vector, so that a zero vector has a gradient.
-_SMALLEST_SQUARE = 1e-24
 # Below every feature, within float16.
 _LOWEST = -6e4
 _ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "identity": tf.identity}
@@ -90,12 +89,6 @@ class PairLoss(tf_keras.losses.Loss):
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Maps labels [2·P] and embeddings [2·P, D] to losses [P]; see `pair_losses`."""
         return pair_losses(y_pred, tf.reshape(y_true, [-1]))
-
-
-def unit_vectors(vectors: tf.Tensor) -> tf.Tensor:
-    """Scales vectors [..., D] to length 1."""
-    squares = tf.reduce_sum(tf.square(vectors), axis=-1, keepdims=True)
-    return vectors / tf.sqrt(tf.maximum(squares, _SMALLEST_SQUARE))
 
 
 def pair_losses(embeddings: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -325,6 +318,16 @@ class EmbeddingRows:
         assert self._data.labels is not None
         return compute(names, self._data.labels, cosines(first, second), self._data.groups)
 
+    def interval(self, outputs: Outputs, metric: str) -> tuple[float, float]:
+        """95 % confidence interval of a metric over pairs."""
+        first, second = outputs[OUTPUT][0::2], outputs[OUTPUT][1::2]
+        if is_positive(self._data):
+            hits = self._places(first, second) < int(metric.rpartition("_")[2])
+            return score_interval(len(hits), lambda indices: float(hits[indices].mean()), right=int(hits.sum()))
+        values, labels = cosines(first, second), self._data.labels
+        assert labels is not None
+        return score_interval(len(values), lambda indices: compute([metric], labels[indices], values[indices])[metric])
+
     def _places(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Rank of each second text among the different second texts, as seen from its first text."""
         assert self._data.pairs is not None
@@ -351,10 +354,16 @@ class EmbeddingEvaluator:
 
     def metrics(self, when: str) -> dict[str, float]:
         """See `Evaluator.metrics`."""
-        outputs = check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress))
-        return self._rows.compute(outputs, self._metrics)
+        return self._rows.compute(self._outputs(when), self._metrics)
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
         """See `Evaluator.scores`."""
-        found = self.metrics("at the end") if metrics is None else metrics
-        return self._task.with_baseline(None, found, main_metric=main_metric)
+        outputs = self._outputs("at the end")
+        values = self._rows.compute(outputs, self._metrics) if metrics is None else metrics
+        scores = self._task.with_baseline(None, values, main_metric=main_metric)
+        return dataclasses.replace(
+            scores, examples=len(self._rows), interval=self._rows.interval(outputs, scores.main_metric)
+        )
+
+    def _outputs(self, when: str) -> Outputs:
+        return check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress))

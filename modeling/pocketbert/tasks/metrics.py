@@ -1,4 +1,4 @@
-"""Metrics from scikit-learn, SciPy and seqeval as fractions of one, and scores beside those of a baseline.
+"""Metrics from scikit-learn, SciPy and seqeval as fractions of one.
 
 Undefined metrics are 0.0, so that a run can continue: Matthews correlation of constant predictions or labels
 (scikit-learn's value), F1 without a positive label or prediction (as in GLUE's reference code), and Pearson and
@@ -8,14 +8,11 @@ hold.
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-
-from pocketbert.progress import log_info
 
 
 def _accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -229,56 +226,3 @@ def tag_results(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, 
 def root_mean_square(values: np.ndarray) -> float:
     """Root mean square of all values; 1 if all are 0."""
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))) or 1.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scores:
-    """Scores of a model and of a constant baseline.
-
-    Attributes:
-      main_metric: name of the most important metric.
-      metrics: name → value, as fractions of one.
-      baseline: `answer`, the constant answer, and its `metrics`; None if no constant answer is right.
-      positive_label: positive class of F1; None if F1 is not among the metrics.
-      classes: result of `class_results` (classification) or `label_results` (multi-label); else None.
-    """
-
-    main_metric: str
-    metrics: Mapping[str, float]
-    baseline: Mapping[str, Any] | None
-    positive_label: str | None = None
-    classes: Mapping[str, Any] | None = None
-
-    @property
-    def sentence(self) -> str:
-        """The main metric of the model and the baseline as a sentence."""
-        main = self.main_metric
-        found = f"{main} {self.metrics[main]:.4f}"
-        if main == "f1" and self.positive_label:
-            found += f" for {self.positive_label!r}"
-        if self.baseline is None:
-            return found
-        return f"{found}; the baseline, {self.baseline['answer']}, has {self.baseline['metrics'][main]:.4f}"
-
-    @property
-    def warnings(self) -> list[str]:
-        """A warning if the model does not beat the baseline."""
-        main = self.main_metric
-        if self.metrics[main] > (self.baseline["metrics"][main] if self.baseline else 0.0):
-            return []
-        against = "the baseline" if self.baseline else "0"
-        return [
-            f"the model does not beat {against}: {self.sentence}; check the labels, or try more examples, more epochs "
-            "or another learning rate"
-        ]
-
-    def log(self, whose: str) -> None:
-        """Logs the main metric and the warnings; each line starts with `whose`."""
-        log_info(f"{whose}: {self.sentence}")
-        for warning in self.warnings:
-            log_info(f"warning: {warning}")
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields for result.json, with the warnings."""
-        shown = {name: getattr(self, name) for name in ("metrics", "baseline", "positive_label", "classes", "warnings")}
-        return {name: value for name, value in shown.items() if value is not None or name == "baseline"}

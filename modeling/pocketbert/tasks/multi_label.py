@@ -29,6 +29,7 @@ class MultiLabel(TextTask):
     """Any number of labels for a text or a pair of texts."""
 
     kind = "multi_label"
+    linear_form = "labels"
     label_form = "multi_label"
     distillable = False
 
@@ -52,6 +53,13 @@ class MultiLabel(TextTask):
         logits = tf.cast(outputs["logits"], tf.float32)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
         return mean_over_examples(tf.reduce_mean(losses, axis=-1), labels[:, 0], weights)
+
+    def temperature(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        """See `TextTask.temperature`; each label is a decision between logits of 0 and x."""
+        from pocketbert.tasks.temperature import softmax_temperature
+
+        flat = logits.reshape(-1)
+        return softmax_temperature(np.stack([np.zeros_like(flat), flat], axis=1), labels.reshape(-1))
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
         """Int32 [N, labels], 1 for a probability of at least 0.5."""

@@ -21,6 +21,8 @@ from pocketbert.tasks.base import Outputs, Task
 
 # Rows per batch of a float model.
 BATCH_SIZE = 32
+# Added to squared lengths, below the smallest of any real vector, so that a zero vector has a gradient.
+_SMALLEST_SQUARE = 1e-24
 Heads = Mapping[str, Any]
 
 
@@ -137,6 +139,12 @@ class CrossEntropy(tf_keras.losses.Loss):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "indices": self.indices}
+
+
+def unit_vectors(vectors: tf.Tensor) -> tf.Tensor:
+    """Scales vectors [..., D] to length 1."""
+    squares = tf.reduce_sum(tf.square(vectors), axis=-1, keepdims=True)
+    return vectors / tf.sqrt(tf.maximum(squares, _SMALLEST_SQUARE))
 
 
 class ModelForward:

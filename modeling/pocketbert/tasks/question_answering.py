@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -19,8 +20,8 @@ from pocketbert.progress import bar
 from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
 from pocketbert.tasks.base import Forward, Outputs
-from pocketbert.tasks.metrics import Scores
 from pocketbert.tasks.outputs import check_finite
+from pocketbert.tasks.scores import Scores, score_interval
 
 
 def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOptions) -> EncodedExamples:
@@ -151,14 +152,25 @@ class QuestionScores:
         return np.frombuffer(self._numbers).reshape(-1, 6).T
 
 
-def unanswered_baseline(questions: QuestionFile) -> dict[str, Any] | None:
-    """Scores of leaving all questions unanswered, for `Scores.baseline`; None if all questions have answers."""
-    if not questions.num_impossible:
-        return None
-    scorer = squad_scorer(True)
-    exact, f1 = zip(*(scorer("", question.answers) for question in questions), strict=True)
-    impossible = [question.impossible for question in questions]
-    return {"answer": "always no answer", "metrics": mean_scores(exact, f1, impossible)}
+# Answers that need no question: name → part of the paragraph.
+_RULES: dict[str, Callable[[str], str]] = {
+    "always no answer": lambda context: "",
+    "always the first sentence": lambda context: re.split(r"(?<=[.!?。])\s+", context.strip())[0],
+    "always the first five words": lambda context: " ".join(context.split()[:5]),
+    "always the whole paragraph": lambda context: context,
+}
+
+
+def constant_rule(questions: QuestionFile) -> dict[str, Any]:
+    """Scores of the best answer that does not read the question, for `Scores.baseline`."""
+    scorer, rows = squad_scorer(questions.num_impossible > 0), list(questions)
+    impossible = [question.impossible for question in rows]
+    by_rule = {}
+    for name, rule in _RULES.items():
+        exact, f1 = zip(*(scorer(rule(question.context), question.answers) for question in rows), strict=True)
+        by_rule[name] = mean_scores(exact, f1, impossible)
+    best = max(by_rule, key=lambda name: by_rule[name]["f1"])
+    return {"answer": best, "metrics": by_rule[best]}
 
 
 class QuestionRows:
@@ -245,13 +257,14 @@ class QuestionEvaluator:
         self._scorer = scorer or squad_scorer(questions.num_impossible > 0)
         self._show_progress = show_progress
         self._answers_by_id: dict[str, Answered] = {}
+        self._last: QuestionScores | None = None
 
     def metrics(self, when: str) -> dict[str, float]:
         """See `Evaluator.metrics`."""
         with_null = (
             self._questions.num_impossible > 0 if self._choose_threshold else self.task.null_threshold is not None
         )
-        scores = QuestionScores(self._scorer)
+        self._last = scores = QuestionScores(self._scorer)
         found = read_answers(
             self._questions,
             self._tokenizer,
@@ -277,9 +290,15 @@ class QuestionEvaluator:
         return {name: answered.text(self.task.null_threshold) for name, answered in self._answers_by_id.items()}
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
-        """See `Evaluator.scores`. The baseline leaves all questions unanswered."""
+        """See `Evaluator.scores`. The baseline does not read the question."""
+        main, values = main_metric or "f1", self.metrics("at the end")
+        assert self._last is not None
+        exact, f1 = self._last.of_each_question(self.task.null_threshold)
+        scores = exact if main == "exact_match" else f1
         return Scores(
-            main_metric=main_metric or "f1",
-            metrics=self.metrics("at the end") if metrics is None else metrics,
-            baseline=unanswered_baseline(self._questions),
+            main_metric=main,
+            metrics=values if metrics is None else metrics,
+            baseline=constant_rule(self._questions),
+            examples=len(self._questions),
+            interval=score_interval(len(scores), lambda indices: float(scores[indices].mean())),
         )

@@ -50,6 +50,7 @@ class Regression(TextTask):
     """A score for a text or a pair of texts."""
 
     kind = "regression"
+    linear_form = "scores"
     label_form = "regression"
     # If scores vary by less than a quarter of their size, the gate compares errors with that quarter.
     least_centred_scale = 0.25

@@ -19,15 +19,15 @@ from pocketbert.layers.core import Dense
 from pocketbert.tasks.answer_scores import AnswerScorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answer, Answered
 from pocketbert.tasks.base import Forward, Rows, SupervisedTask
-from pocketbert.tasks.metrics import Scores
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite_answers, mean_over_examples
 from pocketbert.tasks.question_answering import (
     QuestionEvaluator,
     QuestionRows,
+    constant_rule,
     encode_questions,
     read_answers,
-    unanswered_baseline,
 )
+from pocketbert.tasks.scores import Scores
 from pocketbert.tasks.texts import TextRows, texts_and_pairs
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")
@@ -172,8 +172,8 @@ class Span(SupervisedTask):
         names: Sequence[str] | None = None,
         main_metric: str | None = None,
     ) -> Scores:
-        """See `SupervisedTask.with_baseline`. The baseline leaves all questions unanswered."""
-        return Scores(main_metric=main_metric or self.main_metric, metrics=metrics, baseline=unanswered_baseline(data))
+        """See `SupervisedTask.with_baseline`. The baseline does not read the question."""
+        return Scores(main_metric=main_metric or self.main_metric, metrics=metrics, baseline=constant_rule(data))
 
     def predict(
         self,

@@ -10,15 +10,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.glue import GLUE
 from pocketbert.data.tables import LabelForm, read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
-from pocketbert.tasks.metrics import Scores, compute
+from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.outputs import check_finite, check_finite_answers
+from pocketbert.tasks.scores import Baseline, Scores, score_interval
+from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
 
 # Keys of the two texts of a pair in a dict.
 _PAIR_NAMES = (("question", "context"), ("text", "pair"))
@@ -31,8 +33,15 @@ class TextTask(SupervisedTask):
       label_form: form of the labels in a file; see `read_table`.
     """
 
-    first_token_only = True
     label_form: ClassVar[LabelForm] = "classification"
+
+    def __init__(self, config: TaskConfig) -> None:
+        super().__init__(config)
+        self.first_token_only = config.pooling is None
+
+    def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
+        """For a head on the mean: without a pooler, which would be neither read nor trained."""
+        return encoder.replace(pooler="none") if self.config.pooling == "mean" else encoder
 
     @property
     def num_logits(self) -> int | None:
@@ -59,9 +68,30 @@ class TextTask(SupervisedTask):
         """The positive label of F1; None if F1 has none or is not among the metrics."""
         return None
 
+    def temperature(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        """The divisor of logits [N, ...] with the smallest loss; 1 for tasks without probabilities."""
+        return 1.0
+
+    def top_probability(self, logits: np.ndarray) -> float | None:
+        """Mean probability of the best class; None for tasks without classes."""
+        return None
+
     def right(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray | None:
         """Number of correct decisions per example, float64 [N]; None if predictions are not right or wrong."""
         return (labels == predictions).astype(np.float64)
+
+    def simple_methods(self, train: Examples, dev: Examples, metric: str, vectors: Vectors | None) -> list[Baseline]:
+        """See `SupervisedTask.simple_methods`: linear models on words and, for pairs, on separate vectors."""
+        form, labels = self.linear_form, dev.labels
+        assert form is not None and labels is not None
+
+        def score(predictions: np.ndarray) -> float:
+            return self.compute([metric], labels, predictions.astype(labels.dtype), dev.groups)[metric]
+
+        methods = word_method(form, train, dev, score)
+        if train.pairs is not None and vectors is not None:
+            methods += pair_methods(form, train, dev, score, vectors)
+        return methods
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -161,10 +191,27 @@ class TextTask(SupervisedTask):
           groups: group of each example, or None.
         """
         names = names or self.metrics
-        found = self._with_baseline(
+        scores = self._with_baseline(
             labels, groups, self.compute(names, labels, predictions, groups), names, main_metric
         )
-        return dataclasses.replace(found, classes=self.class_results(labels, predictions))
+        return dataclasses.replace(
+            scores,
+            classes=self.class_results(labels, predictions),
+            interval=self.interval(scores.main_metric, labels, predictions, groups),
+        )
+
+    def interval(
+        self, metric: str, labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None
+    ) -> tuple[float, float]:
+        """95 % confidence interval of a metric; see `score`."""
+        names = None if groups is None else np.asarray(groups)
+
+        def resampled(indices: np.ndarray) -> float:
+            of_group = None if names is None else names[indices].tolist()
+            return self.compute([metric], labels[indices], predictions[indices], of_group)[metric]
+
+        right = int((labels == predictions).sum()) if metric == "accuracy" and groups is None else None
+        return score_interval(len(labels), resampled, right=right)
 
     def compute(
         self, names: Sequence[str], labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None
@@ -204,6 +251,7 @@ class TextTask(SupervisedTask):
             main_metric=main_metric or (own if own in names else names[0]),
             metrics=metrics,
             baseline=self.baseline(labels, names, groups),
+            examples=len(labels),
             positive_label=self.positive_label(names),
         )
 
@@ -253,6 +301,7 @@ class TextEvaluator:
         self.task: TaskConfig = task.config
         self._task, self._forward, self._encoded, self._metrics = task, forward, encoded, metrics
         self._show_progress = show_progress
+        self._logits: np.ndarray | None = None
 
     def metrics(self, when: str) -> dict[str, float]:
         """See `Evaluator.metrics`."""
@@ -265,12 +314,24 @@ class TextEvaluator:
         encoded = self._encoded
         assert encoded.labels is not None
         predictions = self._predictions("at the end")
-        found = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups)
-        return found if metrics is None else dataclasses.replace(found, metrics=metrics)
+        scores = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups)
+        return scores if metrics is None else dataclasses.replace(scores, metrics=metrics)
 
     def _predictions(self, when: str) -> np.ndarray:
         outputs = check_finite(when, self._forward(self._encoded, show_progress=self._show_progress))
-        return self._task.decide(outputs["logits"])
+        self._logits = outputs["logits"]
+        return self._task.decide(self._logits)
+
+    def temperature(self) -> float:
+        """The divisor of the last logits with the smallest loss on these examples; 1 if none helps."""
+        if self._logits is None or self._encoded.labels is None:
+            return 1.0
+        return self._task.temperature(self._logits, self._encoded.labels)
+
+    @property
+    def top_probability(self) -> float | None:
+        """Mean probability of the best class of the last logits; None for tasks without classes."""
+        return None if self._logits is None else self._task.top_probability(self._logits)
 
 
 def positive_class(config: TaskConfig) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -24,8 +25,10 @@ from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.tasks.base import Decisions, Forward, Outputs, SupervisedTask
 from pocketbert.tasks.classification import class_decisions, probabilities_of
 from pocketbert.tasks.masked_lm import is_labelled, only_labelled
-from pocketbert.tasks.metrics import TAG_METRICS, Scores, tag_results, tag_scores
+from pocketbert.tasks.metrics import TAG_METRICS, tag_results, tag_scores
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers
+from pocketbert.tasks.scores import Baseline, Scores, score_interval
+from pocketbert.tasks.simple_methods import Vectors, tag_method
 from pocketbert.tasks.texts import texts_and_pairs
 
 TOKEN_LOGITS = "token_logits"
@@ -69,6 +72,7 @@ class TokenClassification(SupervisedTask):
     """Labels spans of words. The first token of a word carries its tag (Devlin et al. 2019, section 5.3)."""
 
     kind = "token_classification"
+    linear_form = "classes"
     output_names = (TOKEN_LOGITS,)
     per_token = True
     pipeline_tag = "token-classification"
@@ -176,7 +180,16 @@ class TokenClassification(SupervisedTask):
             main_metric=main_metric or (self.main_metric if self.main_metric in names else names[0]),
             metrics=metrics,
             baseline={"answer": "never a span", "metrics": tag_scores(names, data.tags, nothing)},
+            examples=len(data.tags),
         )
+
+    def simple_methods(
+        self, train: TaggedTexts, dev: TaggedTexts, metric: str, vectors: Vectors | None
+    ) -> list[Baseline]:
+        """See `SupervisedTask.simple_methods`: the most frequent tag of each word."""
+        gold = dev.tags
+        assert gold is not None
+        return tag_method(train, dev, lambda predicted: tag_scores([metric], gold, predicted)[metric])
 
     def predict(
         self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **windows: Any
@@ -356,11 +369,35 @@ class TokenEvaluator:
         """See `Evaluator.scores`. Includes the scores per type; without `metrics`, computes them."""
         predicted = self._predictions("at the end")
         found = tag_scores(self._metrics, self._rows.gold, predicted) if metrics is None else metrics
+        gold = self._rows.gold
         scores = self._task.with_baseline(self._rows.data, found, self._metrics, main_metric)
-        return dataclasses.replace(scores, classes=tag_results(self._rows.gold, predicted))
+        return dataclasses.replace(
+            scores, classes=tag_results(gold, predicted), interval=_tag_interval(scores.main_metric, gold, predicted)
+        )
 
     def _predictions(self, when: str) -> list[list[str]]:
         return self._rows.tags(check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress)))
+
+
+def _tag_interval(metric: str, gold: list[list[str]], predicted: list[list[str]]) -> tuple[float, float]:
+    """95 % interval of a metric over texts, from each text's counts: seqeval's micro averages are ratios of sums."""
+    counts = np.array([_counts(metric, *texts) for texts in zip(gold, predicted, strict=True)], np.float64)
+
+    def resampled(indices: np.ndarray) -> float:
+        right, total = counts[indices].sum(axis=0)
+        return float(right / total) if total else 0.0
+
+    return score_interval(len(counts), resampled)
+
+
+def _counts(metric: str, gold: list[str], predicted: list[str]) -> tuple[int, int]:
+    """Numerator and denominator of a metric of `TAG_METRICS` for one text."""
+    if metric == "accuracy":
+        return sum(map(operator.eq, gold, predicted)), len(gold)
+    right, spans = _span_set(gold), _span_set(predicted)
+    hits = len(right & spans)
+    shares = {"f1": (2 * hits, len(right) + len(spans)), "precision": (hits, len(spans)), "recall": (hits, len(right))}
+    return shares[metric]
 
 
 def _span_set(tags: Sequence[str]) -> set[WordSpan]:

@@ -45,7 +45,7 @@ class Part(NamedTuple):
       token: the added token; None for text between added tokens.
       text: the text to tokenize; empty for an added token.
       origins: offset in the given text of each character of `text`, and of its end; for an added token its start and
-        end.
+        end, without white space.
       has_space: whether `text` ends with a space before an added token that is found in normalized text.
     """
 
@@ -65,22 +65,18 @@ def default_special(kind: TokenizerKind, content: str, token_id: int) -> AddedTo
     return AddedToken(content=content, id=token_id, lstrip=content == MASK and kind != "wordpiece", special=True)
 
 
-def found_in_text(
-    kind: TokenizerKind, ids: Mapping[str, int], added: Sequence[AddedToken], *, special: bool
-) -> list[AddedToken]:
+def found_in_text(kind: TokenizerKind, ids: Mapping[str, int], added: Sequence[AddedToken]) -> list[AddedToken]:
     """All tokens to find in a text: the special tokens, then the others.
 
     Args:
       kind: the tokenizer.
       ids: token → id, with the special tokens.
       added: the added tokens, which may give special tokens other flags.
-      special: whether to find special tokens; False for `special_tokens_in_text="text"`.
     """
     tokens = {token: default_special(kind, token, ids[token]) for token in special_tokens(kind)}
     tokens |= {token.content: token for token in added}
     # The sort is stable: of two tokens with one normalized form, the first one is found.
-    ordered = sorted(tokens.values(), key=lambda token: not token.special)
-    return [token for token in ordered if special or not token.special]
+    return sorted(tokens.values(), key=lambda token: not token.special)
 
 
 def appended(added: Sequence[AddedToken], size: int) -> list[str]:
@@ -117,10 +113,17 @@ def added_problems(added: Sequence[AddedToken], tokens: Sequence[str]) -> list[s
     return problems
 
 
-def add_to_core(core: Any, tokens: Sequence[AddedToken]) -> None:
-    """Adds tokens to a tokenizer of the library `tokenizers`."""
+def add_to_core(core: Any, tokens: Sequence[AddedToken], *, special: bool) -> None:
+    """Adds tokens to a tokenizer of the library `tokenizers`.
+
+    Args:
+      core: the tokenizer.
+      tokens: all tokens to find.
+      special: whether special tokens in a text are tokens, or ordinary text.
+    """
     from tokenizers import AddedToken as CoreToken
 
+    core.encode_special_tokens = not special
     for normalized in (False, True):
         strings = [
             (core.normalizer.normalize_str(token.content) if normalized and core.normalizer else token.content, token)
@@ -162,12 +165,16 @@ class AddedTokenSplitter:
       tokens: the tokens to find.
       normalize: text → normalized text, and the offset of the original character of each of its characters and of its
         end.
+      special: whether special tokens in a text are tokens, or ordinary text.
     """
 
-    def __init__(self, tokens: Sequence[AddedToken], normalize: Callable[[str], tuple[str, Sequence[int]]]) -> None:
+    def __init__(
+        self, tokens: Sequence[AddedToken], normalize: Callable[[str], tuple[str, Sequence[int]]], *, special: bool
+    ) -> None:
         self._normalize = normalize
-        self._raw = _Finder([(token.content, token) for token in tokens if not token.normalized])
-        self._normalized = _Finder([(normalize(token.content)[0], token) for token in tokens if token.normalized])
+        raw = [(token.content, token) for token in tokens if not token.normalized]
+        normalized = [(normalize(token.content)[0], token) for token in tokens if token.normalized]
+        self._raw, self._normalized = _Finder(raw, special=special), _Finder(normalized, special=special)
 
     def split(self, text: str) -> list[Part]:
         """The parts of a text in order; there are no empty ones."""
@@ -192,9 +199,10 @@ class _Finder:
 
     Args:
       tokens: pairs of the string to find and its token.
+      special: see `AddedTokenSplitter`.
     """
 
-    def __init__(self, tokens: Sequence[tuple[str, AddedToken]]) -> None:
+    def __init__(self, tokens: Sequence[tuple[str, AddedToken]], *, special: bool) -> None:
         from tokenizers import AddedToken as CoreToken
         from tokenizers import Tokenizer
         from tokenizers.models import WordLevel
@@ -207,7 +215,8 @@ class _Finder:
                 self.tokens.setdefault(content, token)
         between = "\n".join(["between", *self.tokens])
         self._core = Tokenizer(WordLevel({between: 0}, unk_token=between))
-        flags = ("lstrip", "rstrip", "single_word")
+        self._core.encode_special_tokens = not special
+        flags = ("lstrip", "rstrip", "single_word", "special")
         self._core.add_tokens(
             [
                 CoreToken(content, normalized=False, **{flag: getattr(token, flag) for flag in flags})
@@ -218,12 +227,23 @@ class _Finder:
 
     def split(self, text: str, origins: Sequence[int]) -> list[Part]:
         encoded = self._core.encode(text, add_special_tokens=False)
-        return [
-            Part(self._found[index], "", (origins[start], origins[end]))
-            if index
-            else Part(None, text[start:end], origins[start : end + 1])
-            for index, (start, end) in zip(encoded.ids, encoded.offsets, strict=True)
-        ]
+        parts = []
+        for index, (start, end) in zip(encoded.ids, encoded.offsets, strict=True):
+            if index:
+                start, end = _without_space(text, start, end)
+                parts.append(Part(self._found[index], "", (origins[start], origins[end])))
+            else:
+                parts.append(Part(None, text[start:end], origins[start : end + 1]))
+        return parts
+
+
+def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
+    """The place of an added token without the white space that it includes."""
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return start, end
 
 
 def _some(items: Sequence[object]) -> str:

@@ -68,8 +68,9 @@ class ByteBPETokenizer(PythonTokenizer):
             added=tuple(added_tokens),
             add_prefix_space=add_prefix_space,
         )
-        found = found_in_text("byte_bpe", ids, added_tokens, special=special_tokens_in_text == "token")
-        self._core = _core(ids, files.merges, found, add_prefix_space)
+        self._core = _core(ids, files.merges, add_prefix_space)
+        found = found_in_text("byte_bpe", ids, added_tokens)
+        add_to_core(self._core, found, special=special_tokens_in_text == "token")
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
         return (each.ids for each in self._core.encode_batch_fast(texts, add_special_tokens=False))
@@ -78,10 +79,8 @@ class ByteBPETokenizer(PythonTokenizer):
         return tokens_of(self._core.encode_batch(texts, add_special_tokens=False))
 
 
-def _core(
-    ids: dict[str, int], merges: Sequence[tuple[str, str]], added: Sequence[AddedToken], add_prefix_space: bool
-) -> Any:
-    """The tokenizer that transformers makes for RoBERTa."""
+def _core(ids: dict[str, int], merges: Sequence[tuple[str, str]], add_prefix_space: bool) -> Any:
+    """The tokenizer that transformers makes for RoBERTa, without its added tokens."""
     from tokenizers import Tokenizer
     from tokenizers.models import BPE
     from tokenizers.pre_tokenizers import ByteLevel
@@ -92,5 +91,4 @@ def _core(
     core.post_processor = RobertaProcessing(
         (EOS, ids[EOS]), (BOS, ids[BOS]), trim_offsets=True, add_prefix_space=add_prefix_space
     )
-    add_to_core(core, added)
     return core

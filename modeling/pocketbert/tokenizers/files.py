@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ FILE_NAMES: dict[TokenizerKind, tuple[str, ...]] = {
     "byte_bpe": ("vocab.json", "merges.txt"),
     "unigram": ("sentencepiece.bpe.model",),
 }
+# Token → id, as transformers writes it.
+ADDED_NAME = "added_tokens.json"
 
 
 def vocabulary_kind(name: str) -> TokenizerKind | None:
@@ -121,9 +124,13 @@ class Vocabulary:
         return hashlib.sha256(f"{rules}{added}".encode()).hexdigest()
 
     def contents(self) -> dict[str, bytes]:
-        """Reads all files: name in a model directory → content."""
+        """All files: name in a model directory → content; added tokens are in added_tokens.json."""
         names = FILE_NAMES[self.kind]
-        return {name: path.read_bytes() for name, path in zip(names, self.files, strict=True)}
+        contents = {name: path.read_bytes() for name, path in zip(names, self.files, strict=True)}
+        if self.added:
+            added = {token.content: token.id for token in self.added}
+            contents[ADDED_NAME] = json.dumps(added, ensure_ascii=False, indent=2).encode()
+        return contents
 
     def digest(self) -> str:
         """SHA-256 of everything that determines the ids of a text."""

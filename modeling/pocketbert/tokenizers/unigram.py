@@ -22,10 +22,12 @@ from pocketbert.tokenizers.base import SpecialTokensInText
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens
 from pocketbert.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, fairseq_tokens, read_model
-from pocketbert.tokenizers.special_tokens import ROBERTA_SPECIAL_TOKENS, UNK
+from pocketbert.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS, UNK
 
 _SPACE = "\u2581"
-_LITERALS = re.compile(f"({'|'.join(map(re.escape, ROBERTA_SPECIAL_TOKENS))})")
+# As in `tokenizers`: Unicode's White_Space. Of the special tokens, only <mask> takes the space before it.
+_WHITE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_LITERALS = re.compile(f"((?:{'|'.join(map(re.escape, ROBERTA_SPECIAL_TOKENS[:-1]))}|[{_WHITE}]*{re.escape(MASK)}))")
 
 
 class UnigramTokenizer(PythonTokenizer):
@@ -49,8 +51,9 @@ class UnigramTokenizer(PythonTokenizer):
     Args:
       model_path: a sentencepiece.bpe.model.
       special_tokens_in_text: meaning of a literal `</s>` or similar in a text: "token" for the special token, as in
-        transformers by default, where the texts between are tokenized separately; "text" for ordinary characters, as
-        with transformers' `split_special_tokens=True`. Use "text" for untrusted text.
+        transformers by default, where the texts between are tokenized separately and `<mask>` also takes the white
+        space before it; "text" for ordinary characters, as with transformers' `split_special_tokens=True`. Use "text"
+        for untrusted text.
       added_tokens: tokens to find in a text before it is split. Those with the flag `normalized` are found in
         sentencepiece's normalized text.
       keeps_space: whether a space before an added token with the flag `normalized` is the token `▁`, as for
@@ -97,8 +100,9 @@ class UnigramTokenizer(PythonTokenizer):
         self._space_id = tokens.index(_SPACE) if _SPACE in tokens else ids[UNK]
         self._splitter: AddedTokenSplitter | None = None
         if added_tokens:
-            found = found_in_text("unigram", ids, added_tokens, special=special_tokens_in_text == "token")
-            self._splitter = AddedTokenSplitter(found, _normalizer(Path(model_path).read_bytes()))
+            found = found_in_text("unigram", ids, added_tokens)
+            normalize = _normalizer(Path(model_path).read_bytes())
+            self._splitter = AddedTokenSplitter(found, normalize, special=special_tokens_in_text == "token")
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
         parts = [self._split(text) for text in texts]
@@ -116,7 +120,7 @@ class UnigramTokenizer(PythonTokenizer):
         plain = [part.text for row in parts for part in row if part.token is None]
         encoded = iter(self._core.encode(plain, return_type="offset_mapping"))
         origins = iter(self._core.normalize(plain, with_offsets=True))
-        for text, row in zip(texts, parts, strict=True):
+        for row in parts:
             ids: list[int] = []
             spans: list[tuple[int, int]] = []
             for part in row:
@@ -130,7 +134,7 @@ class UnigramTokenizer(PythonTokenizer):
                         spans.append((part.origins[-1], part.origins[-1]))
                 else:
                     ids.append(part.token.id)
-                    spans.append(_without_space(text, *part.origins))
+                    spans.append((part.origins[0], part.origins[1]))
             yield Tokens(ids, [start for start, _ in spans], [end for _, end in spans])
 
     def _split(self, text: str) -> list[Part]:
@@ -143,7 +147,8 @@ class UnigramTokenizer(PythonTokenizer):
         for position, piece in enumerate(pieces):
             end = begin + len(piece)
             if position % 2:
-                parts.append(Part(self._special[piece], "", (begin, end)))
+                token = self._special[piece[piece.index("<") :]]
+                parts.append(Part(token, "", (end - len(token.content), end)))
             else:
                 parts.append(Part(None, piece, range(begin, end + 1)))
             begin = end
@@ -156,15 +161,6 @@ class UnigramTokenizer(PythonTokenizer):
     def _fairseq_ids(self, ids: Sequence[int]) -> list[int]:
         unknown = self.unk_token_id
         return [each + FAIRSEQ_OFFSET if each else unknown for each in ids]
-
-
-def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span of an added token without the white space that it includes."""
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
-    return start, end
 
 
 def _normalizer(model: bytes) -> Callable[[str], tuple[str, Sequence[int]]]:

@@ -21,9 +21,12 @@ class WordPieceCore(PythonCalls):
       ids: token → id of the vocabulary.
       config: normalization of letters, accents and ideographs.
       found: all tokens to find in a text, special tokens included.
+      special: whether special tokens in a text are tokens, or ordinary text.
     """
 
-    def __init__(self, ids: Mapping[str, int], config: TokenizerConfig, found: Sequence[AddedToken]) -> None:
+    def __init__(
+        self, ids: Mapping[str, int], config: TokenizerConfig, found: Sequence[AddedToken], *, special: bool
+    ) -> None:
         from tokenizers import Tokenizer
         from tokenizers.models import WordPiece
         from tokenizers.normalizers import BertNormalizer
@@ -40,7 +43,7 @@ class WordPieceCore(PythonCalls):
             lowercase=config.lowercase,
         )
         self._core.pre_tokenizer = BertPreTokenizer()  # type: ignore[assignment]
-        add_to_core(self._core, found)
+        add_to_core(self._core, found, special=special)
 
     def encode(self, texts: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor) -> dict[str, tf.Tensor]:
         """See `WordPieceGraph`."""

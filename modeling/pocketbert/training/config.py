@@ -20,6 +20,9 @@ _VARIED_OF_A_RUN = ("precision", "evaluation_steps", "patience")
 # Options for questions on paragraphs only.
 WINDOW_OPTIONS = ("stride", "max_question_tokens")
 
+# Learning rates by width of the network.
+_WIDE, _SMALL_RATE, _WIDE_RATE = 512, 1e-4, 5e-5
+
 _T = TypeVar("_T", bound="TrainResult")
 
 
@@ -84,10 +87,14 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig:
-    """Options of fine-tuning; the defaults are BERT's (Devlin et al. 2019, appendix A.3).
+    """Options of fine-tuning. A study with small networks chose the defaults (docs/results/small-data.md).
 
     Attributes:
-      learning_rate: peak learning rate.
+      learning_rate: peak learning rate (default: 1e-4, or 5e-5 for networks wider than 512).
+      head_pooling: where a sentence head reads the text: the `first` token, the `mean` of the tokens, or `auto`: the
+        one that fits better on frozen features. A head on the first token makes bundles faster.
+      head_start: weights of a new head: from a linear `fit` on frozen features, or `random`.
+      calibrate: scale the logits by a temperature that fits the dev split (Guo et al. 2017); decisions do not change.
       schedule: schedule after the warm-up: `linear` decay to 0, or `constant`.
       warmup_ratio: share of steps for warm-up.
       epochs: passes over the training examples.
@@ -99,12 +106,16 @@ class FinetuneConfig:
       weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: maximum global gradient norm; 0 or off for no clipping.
       class_weights: class weights in the loss: `none`, `balanced` or `label=weight,…`.
+      new_head: start with a new head, even if the model has a head with the same labels.
     """
 
     GROUP: ClassVar = "Training"
     COMMON: ClassVar = ("learning_rate", "epochs", "batch_size", "max_length")
 
-    learning_rate: float = 3e-5
+    learning_rate: float | None = None
+    head_pooling: Literal["auto", "first", "mean"] = "auto"
+    head_start: Literal["fit", "random"] = "fit"
+    calibrate: bool = True
     schedule: Literal["linear", "constant"] = "linear"
     warmup_ratio: float = 0.1
     epochs: int = 3
@@ -115,6 +126,7 @@ class FinetuneConfig:
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
     class_weights: str = "none"
+    new_head: bool = False
 
     def __post_init__(self) -> None:
         problems = option_problems(self, may_be_zero=("warmup_ratio", "weight_decay", "clip_norm"))
@@ -131,6 +143,12 @@ class FinetuneConfig:
             problems.append(str(error))
         raise_if_any(problems, "fine-tuning options")
 
+    def resolved(self, hidden_size: int) -> FinetuneConfig:
+        """The options with the defaults for a network of this width."""
+        if self.learning_rate is not None:
+            return self
+        return dataclasses.replace(self, learning_rate=_WIDE_RATE if hidden_size > _WIDE else _SMALL_RATE)
+
     def windows(self) -> dict[str, Any]:
         """Fields of `WindowOptions`, for questions on paragraphs."""
         return {name: getattr(self, name) for name in WINDOW_OPTIONS}
@@ -139,6 +157,7 @@ class FinetuneConfig:
 # Fields that a grid cannot vary. class_weights may contain labels, which do not fit into names of folders.
 FIXED_IN_A_GRID = (
     "class_weights",
+    "new_head",
     *(field.name for field in dataclasses.fields(RunConfig) if field.name not in _VARIED_OF_A_RUN),
 )
 
@@ -207,6 +226,8 @@ class TrainResult:
       baseline: the majority baseline and its metrics on the dev split, as in `pocketbert.tasks.metrics.Scores`; None
         without a task, or for tasks without such a baseline.
       positive_label: label that F1 treats as positive, or None.
+      outcome: the main metric with its interval, baselines and verdict, as `pocketbert.tasks.scores.Scores.outcome`
+        gives it; None without a task.
       warnings: reasons why the metrics are not meaningful.
     """
 
@@ -221,6 +242,7 @@ class TrainResult:
     activation_range: dict[str, Any] | None = None
     baseline: dict[str, Any] | None = None
     positive_label: str | None = None
+    outcome: dict[str, Any] | None = None
     warnings: list[str] = dataclasses.field(default_factory=list)
 
     @classmethod
@@ -244,9 +266,11 @@ class FinetuneResult(TrainResult):
 
     Attributes:
       classes: results per class, as `pocketbert.tasks.metrics.class_results` gives them, or None.
+      head: `pooling` of the head, the `reason` of the choice, and the `temperature` that divides its logits.
     """
 
     classes: dict[str, Any] | None = None
+    head: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

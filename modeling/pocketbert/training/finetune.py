@@ -21,6 +21,7 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds, supervised_task
 from pocketbert.training.class_weights import class_weights
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
+from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.grid import Choose, Grid, Point, at_point, options_at
 from pocketbert.training.grid_run import run_grid
 from pocketbert.training.grid_workers import Workers
@@ -46,7 +47,9 @@ def finetune(
     bit-identical weights. For a finished run, it returns the result.
 
     Args:
-      model: a model in memory or a model directory. A new head for `data.task` replaces its heads.
+      model: a model in memory or a model directory. Its head stays if it has the kind and the labels of `data.task`,
+        unless `config.new_head`; else a new head replaces it. Layers with `trainable = False` in memory keep their
+        weights.
       data: the task and its labelled examples.
       output: folder of the run: `model/`, `metrics.jsonl`, `result.json`, `report.html`, `tensorboard/`.
       config: training options.
@@ -59,12 +62,24 @@ def finetune(
       UserError: bad input, or `output` contains a run with other options.
       TrainingFailed: the loss or the outputs are not finite.
     """
+    frozen = FrozenWeights.of(model)
     with saved_models(model) as (directory,):
-        plan = plan_finetuning(directory, data, config, run)
-        check_inputs(output, (directory, *plan.data.paths()))
-        for warning in supervised_task(data.task).data_warnings(data.train, data.dev):
-            log_info(warning)
-        folder, result = run_plan(plan, output, Finetuner)
+        return _finetune(directory, data, output, config, run, frozen)
+
+
+def _finetune(
+    directory: str | os.PathLike[str],
+    data: TaskData,
+    output: str | os.PathLike[str],
+    config: FinetuneConfig,
+    run: RunConfig,
+    frozen: FrozenWeights,
+) -> FinetuneResult:
+    plan = plan_finetuning(directory, data, config, run, frozen)
+    check_inputs(output, (directory, *plan.data.paths()))
+    for warning in supervised_task(data.task).data_warnings(data.train, data.dev):
+        log_info(warning)
+    folder, result = run_plan(plan, output, Finetuner)
     return FinetuneResult.of(folder, result)
 
 
@@ -98,12 +113,17 @@ def finetune_seeds(
 
 
 def plan_finetuning(
-    directory: str | os.PathLike[str], data: TaskData, config: FinetuneConfig, run: RunConfig
+    directory: str | os.PathLike[str],
+    data: TaskData,
+    config: FinetuneConfig,
+    run: RunConfig,
+    frozen: FrozenWeights = FrozenWeights(),  # noqa: B008
 ) -> TrainingPlan:
     """Checks the input of a fine-tuning, without writing files or making weights."""
     checked = _checked(with_own_embedding(data, directory))
     data = checked.given
     start = _start(directory, data)
+    config = config.resolved(start.config.hidden_size)
     _check_configs([config], data, start.config, run)
     if start.vocabulary is None:
         raise UserError(
@@ -111,7 +131,9 @@ def plan_finetuning(
             "put them there"
         )
     return TrainingPlan(
-        objective=Finetuning(class_weights=_class_weights(config, data)),
+        objective=Finetuning(
+            class_weights=_class_weights(config, data), head_pooling=config.head_pooling, head_start=config.head_start
+        ),
         # Records of fine-tunings always have this field.
         options={**dataclasses.asdict(config), "qat": run.qat},
         stages=(finetuning_stage(config, data.task),),
@@ -124,6 +146,8 @@ def plan_finetuning(
             name: value for name, value in config.windows().items() if name in TASKS[data.task.kind].window_options
         },
         evaluation_batch_size=config.batch_size,
+        new_head=config.new_head,
+        frozen=frozen,
     )
 
 
@@ -155,6 +179,7 @@ def finetune_grid(
     Returns:
       The result of `run_grid`.
     """
+    frozen = FrozenWeights.of(model)
     with saved_models(model) as (directory,):
         data = _checked(with_own_embedding(data, directory)).given
         unused = set(WINDOW_OPTIONS) - {*TASKS[data.task.kind].window_options}
@@ -162,7 +187,7 @@ def finetune_grid(
         # Check all points now, not hours later when the search reaches them.
         _check_configs([each for each, _ in points], data, _start(directory, data).config, run)
         # The record omits the fields that the grid varies; their values in `config` may be invalid.
-        recorded = plan_finetuning(directory, data, *points[0]).recorded()
+        recorded = plan_finetuning(directory, data, *points[0], frozen=frozen).recorded()
         # Workers on other machines have other working directories.
         directory = Path(directory).absolute()
         return run_grid(
@@ -170,7 +195,7 @@ def finetune_grid(
             seeds,
             output,
             {name: value for name, value in recorded.items() if name != "seed" and name not in grid.values},
-            functools.partial(_finetune_point, directory, data, config, run),
+            functools.partial(_finetune_point, directory, data, config, run, frozen),
             choose=choose,
             workers=workers,
             work=lambda point: float(point.get("epochs") or 1),
@@ -179,10 +204,17 @@ def finetune_grid(
 
 
 def _finetune_point(
-    directory: Path, data: TaskData, config: FinetuneConfig, run: RunConfig, point: Point, seed: int, folder: Path
+    directory: Path,
+    data: TaskData,
+    config: FinetuneConfig,
+    run: RunConfig,
+    frozen: FrozenWeights,
+    point: Point,
+    seed: int,
+    folder: Path,
 ) -> FinetuneResult:
     run = dataclasses.replace(at_point(run, point), seed=seed, overwrite=False)
-    return finetune(directory, data, folder, config=at_point(config, point), run=run)
+    return _finetune(directory, data, folder, at_point(config, point), run, frozen)
 
 
 def _start(directory: str | os.PathLike[str], data: TaskData) -> ModelInit:

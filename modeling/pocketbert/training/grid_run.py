@@ -11,7 +11,7 @@ from tqdm import tqdm
 from pocketbert.errors import TrainingFailed, UserError, raise_if_any
 from pocketbert.files import write_json, write_text
 from pocketbert.progress import log_info
-from pocketbert.tasks.metrics import Scores
+from pocketbert.tasks.scores import Scores
 from pocketbert.training.grid import STATISTICS, Choose, Grid, Point, point_name
 from pocketbert.training.grid_report import page
 from pocketbert.training.grid_workers import InTurn, Job, MakeRun, Workers

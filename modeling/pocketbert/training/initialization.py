@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from pocketbert.checkpoints.directory import CONFIG_NAME, embedding_of, read_directory
+from pocketbert.checkpoints.directory import CONFIG_NAME, embedding_of, read_directory, read_with_heads
 from pocketbert.checkpoints.huggingface import read_config
 from pocketbert.checkpoints.module_layout import transformer_folder
 from pocketbert.checkpoints.spare_rows import without_spare_rows
 from pocketbert.checkpoints.supernet import inheritance_problems, inherited_arrays
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
-from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, head_names
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.json_reading import read_json_object
 from pocketbert.model import Model, from_preset
 from pocketbert.presets import preset, presets
-from pocketbert.progress import log_info
 from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.training.kept_heads import head_arrays, log_heads
 from pocketbert.training.state import digest_directory
 
 if TYPE_CHECKING:
@@ -125,21 +125,19 @@ def make_model(
     tokenizer: Tokenizer | None,
     seed: int = 0,
     *,
-    keep_heads: bool = False,
+    new_head: bool | None = None,
 ) -> Model:
     """Makes a planned model.
 
-    A model directory gives the encoder's weights. It also gives the heads' weights, so that training continues, if the
-    tasks are those of pretraining, if the task is the embedding of the directory, or with `keep_heads`. A supernet
-    gives slices of its encoder, and of its head for the same task and labels.
-    Other weights are new.
+    A model directory gives the weights of the encoder and of its heads with the same kinds and labels as the tasks; a
+    supernet gives slices of them. Other weights are new. A line names each head that is kept or replaced.
 
     Args:
       plan: the model. `start="teacher-layers"` gives new weights only; the caller copies the layers.
       tasks: one task per head.
       tokenizer: tokenizer that the model keeps.
       seed: seed of new weights and of dropout.
-      keep_heads: keep the heads of a model directory if they have the same kinds and labels as the tasks.
+      new_head: keep no head of a model directory; None keeps heads in a run without this option.
 
     Raises:
       UserError: the directory cannot be read.
@@ -148,15 +146,12 @@ def make_model(
     if plan.directory is not None and plan.start == "supernet":
         assign_weights(model, _supernet_arrays(plan.directory, plan.config, tasks))
     elif plan.directory is not None:
-        continues = any(task.kind in PRETRAINING_HEADS for task in tasks)
-        if any(task.embedding is not None for task in tasks):
-            continues = [task.embedding for task in tasks] == [embedding_of(plan.directory)]
-        elif keep_heads and not continues:
-            theirs = read_directory(plan.directory).tasks
-            continues = [(task.kind, task.labels) for task in theirs] == [(task.kind, task.labels) for task in tasks]
-            if tasks and not continues:
-                log_info(f"the head is new, because {plan.directory} has none with this task's labels")
-        assign_weights(model, read_directory(plan.directory, headless=not continues).tensors)
+        start = read_with_heads(plan.directory)
+        heads = {} if new_head else head_arrays(start, tasks)
+        if tasks:
+            log_heads(start.tasks, tasks, new_head=new_head)
+        encoder = {path: array for path, array in start.tensors.items() if path.startswith("encoder.")}
+        assign_weights(model, encoder | heads)
     return model
 
 
@@ -216,6 +211,9 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
             f"both need the same vocabulary; {one.path} and {other.path} differ in {len(differ)} tokens, the first at "
             f"id {index}: {ours!r} and {theirs!r}; {remedy}"
         )
+    elif (one.added, one.keeps_space and one.added) != (other.added, other.keeps_space and other.added):
+        counts = f"{ones} has {len(one.added)} and {others} {len(other.added)}"
+        problems.append(f"both need the same added tokens with the same flags; {counts}; {remedy}")
     elif one.segmentation() != other.segmentation():
         files = (each.merges or each.path for each in (one, other))
         problems.append(f"both need the same {' and '.join(map(str, files))}; received different ones; {remedy}")
@@ -240,25 +238,10 @@ def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def _supernet_arrays(directory: Path, config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, np.ndarray]:
-    """Slices of a supernet: its encoder, and for each task its head with the same labels.
-
-    If several heads have these labels, the one of the same name.
-    """
+    """Slices of a supernet: its encoder, and for each task its head with the same labels."""
     supernet = read_directory(directory)
     arrays = {path: array for path, array in supernet.tensors.items() if path.startswith("encoder.")}
-    heads = list(zip(head_names(supernet.tasks), supernet.tasks, strict=True))
-    for name, task in zip(head_names(tasks), tasks, strict=True):
-        found = [(head, other) for head, other in heads if (other.kind, other.labels) == (task.kind, task.labels)]
-        if len(found) > 1:
-            found = [(head, other) for head, other in found if other.name == task.name]
-        for head, _ in found:
-            prefix = f"heads.{head}."
-            arrays |= {
-                f"heads.{name}.{path.removeprefix(prefix)}": array
-                for path, array in supernet.tensors.items()
-                if path.startswith(prefix)
-            }
-    return inherited_arrays(supernet.config, arrays, config, tasks)
+    return inherited_arrays(supernet.config, arrays | head_arrays(supernet, tasks), config, tasks)
 
 
 def _has_initial_biases(tensors: Mapping[str, np.ndarray]) -> bool:

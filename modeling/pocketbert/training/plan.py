@@ -13,6 +13,7 @@ from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.training.config import RunConfig
+from pocketbert.training.frozen_weights import FrozenWeights, freeze, outline
 from pocketbert.training.initialization import ModelInit
 from pocketbert.training.objective import Objective
 from pocketbert.training.run_data import Data, RunData, TaskRunData, TextRunData
@@ -37,6 +38,8 @@ class TrainingPlan:
       data: training examples and dev split.
       windows: fields of `WindowOptions`, for questions on paragraphs.
       evaluation_batch_size: dev examples per call of the model.
+      new_head: do not keep the head of a model directory; None keeps it in a run without this option.
+      frozen: weights that no stage trains.
     """
 
     # Prefix of the model's values in the record.
@@ -52,9 +55,25 @@ class TrainingPlan:
     data: RunData
     windows: Mapping[str, Any] = field(default_factory=dict)
     evaluation_batch_size: int = 32
+    new_head: bool | None = None
+    frozen: FrozenWeights = FrozenWeights()
     _encoded: dict[tuple[str, int, int], EncodedExamples | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    def __post_init__(self) -> None:
+        if self.frozen_paths:
+            object.__setattr__(self, "stages", freeze(self.stages, self.frozen_paths, self.start.config, self.tasks))
+
+    @functools.cached_property
+    def frozen_paths(self) -> tuple[str, ...]:
+        """Paths of the weights that no stage trains."""
+        return self.frozen.in_run(self.start.config, self.tasks, new_head=self.new_head)
+
+    @functools.cached_property
+    def frozen_parts(self) -> list[str]:
+        """The same weights, with one prefix for all weights of a layer."""
+        return outline(self.frozen_paths, self.start.config, self.tasks)
 
     @property
     def main_metric(self) -> str:
@@ -83,6 +102,7 @@ class TrainingPlan:
             **self.options,
             **self.start.recorded(self.ROLE),
             **self.data.recorded(),
+            **({"frozen": self.frozen_parts} if self.frozen_parts else {}),
         }
 
 

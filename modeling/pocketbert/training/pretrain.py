@@ -15,6 +15,7 @@ from pocketbert.model import Model
 from pocketbert.outputs import check_inputs
 from pocketbert.training.config import PretrainConfig, RunConfig, TrainResult
 from pocketbert.training.distribution import open_distribution
+from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models
 from pocketbert.training.objectives.pretraining import Pretraining, pretraining_stage
 from pocketbert.training.plan import TrainingPlan, unused_options
@@ -38,7 +39,8 @@ def pretrain(
 
     Args:
       model: name of a preset, an architecture or a config.json for new weights; or a model in memory or in a model
-        directory to continue from, including its masked-LM and next-sentence heads.
+        directory to continue from, including its masked-LM and next-sentence heads. Layers with `trainable = False` in
+        memory keep their weights.
       data: the examples; `data.dev` is the dev split.
       output: folder of the run, as for `finetune`.
       config: training options.
@@ -52,7 +54,7 @@ def pretrain(
       TrainingFailed: the loss is not finite.
     """
     with saved_models(model) as (given,):
-        plan = _plan(given, data, config, run)
+        plan = _plan(given, data, config, run, FrozenWeights.of(model))
         check_inputs(output, (None if isinstance(given, EncoderConfig) else given, *plan.data.paths()))
         folder, result = run_plan(plan, output)
     return TrainResult.of(folder, result)
@@ -76,7 +78,11 @@ def pretrain_seeds(
 
 
 def _plan(
-    model: str | os.PathLike[str] | EncoderConfig, data: PretrainingData, config: PretrainConfig, run: RunConfig
+    model: str | os.PathLike[str] | EncoderConfig,
+    data: PretrainingData,
+    config: PretrainConfig,
+    run: RunConfig,
+    frozen: FrozenWeights,
 ) -> TrainingPlan:
     start: ModelInit = plan_model(model if isinstance(model, EncoderConfig) else str(model))
     checked = PretrainingRunData(data)
@@ -97,4 +103,5 @@ def _plan(
         tasks=checked.tasks,
         vocabulary=start.vocabulary or checked.vocabulary,
         data=checked,
+        frozen=frozen,
     )

@@ -32,6 +32,8 @@ MODEL_FOLDER = "model"
 STAGES_FOLDER = "stages"
 ADAPTERS_FILE = "adapters.safetensors"
 TEACHER_FILE = "teacher.json"
+# The start of a fine-tuned head, and the scores of simple methods.
+START_FILE = "start.json"
 PARTS_FOLDER = "parts"
 GRID_FOLDER = "runs"
 REPORT_FILE = "report.html"
@@ -60,6 +62,7 @@ RUN_FILES = (
     STAGES_FOLDER,
     ADAPTERS_FILE,
     TEACHER_FILE,
+    START_FILE,
     PARTS_FOLDER,
     GRID_FOLDER,
     REPORT_FILE,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pocketbert.report import render
-from pocketbert.tasks.metrics import Scores
+from pocketbert.tasks.scores import Scores
 
 
 def page(models: Mapping[str, Scores], examples: int, source: str) -> str:

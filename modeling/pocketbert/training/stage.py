@@ -137,6 +137,8 @@ class Stage:
       student_dropout: whether the student's dropout is active.
       keep: `last`, or `best` for the checkpoint with the best dev metric, which requires a trained head. The next
         stage and the saved student start from the kept weights.
+      short_epoch_steps: steps between evaluations if an epoch has fewer than 50 steps; None for one after each epoch.
+      calibrate: scale the kept logits by the temperature that fits the dev split.
       evaluations: number of evaluations, evenly over the stage; None for one after each epoch.
       masked_text: for `data="text"`: mask tokens as in BERT's pretraining.
       text_segments: for `data="text"`: segments per input, 1 or 2 (`pocketbert.data.packing.pack`).
@@ -160,6 +162,8 @@ class Stage:
     student_dropout: bool = True
     keep: Literal["last", "best"] = "last"
     evaluations: int | None = None
+    short_epoch_steps: int | None = None
+    calibrate: bool = False
     masked_text: bool = False
     text_segments: Literal[1, 2] = 1
     task: TaskConfig | None = None

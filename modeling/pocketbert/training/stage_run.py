@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from pocketbert.training.trainer import Trainer
 
 STEPS_PER_LOG_LINE = 50
+# Shorter epochs are evaluated at fixed steps: after each of them, the choice of the best would mostly be chance.
+SHORT_EPOCH = 50
 
 
 class Clock:
@@ -153,16 +156,18 @@ class StageRun:
         # `float` does not accept a mirrored variable.
         return float(tf.convert_to_tensor(self._training_model.optimizer.learning_rate))
 
-    def save(self, folder: Path, task: TaskConfig | None) -> str:
+    def save(self, folder: Path, task: TaskConfig | None, temperature: float = 1.0) -> str:
         """Saves model and adapters; returns their digest.
 
         Args:
           folder: receives `model/` and `adapters.safetensors`.
           task: the task with decision thresholds from the last evaluation; None keeps the model's task.
+          temperature: divisor of the saved logits; training continues with the logits as they are.
         """
         if task is not None:
             self._model.tasks = (task,)
-        self._model.save_pretrained(folder / MODEL_FOLDER, overwrite=True)
+        with _divided_logits(self._model, temperature):
+            self._model.save_pretrained(folder / MODEL_FOLDER, overwrite=True)
         if self._training_model.adapters:
             arrays = {name: value.numpy() for name, value in adapter_variables(self._training_model.adapters).items()}
             write_bytes(folder / ADAPTERS_FILE, save(arrays))
@@ -173,6 +178,18 @@ class StageRun:
 
     def _carries_moments(self, state: TrainState) -> bool:
         return self.stage.optimizer_state == "carry" and (state.stage > 0 or state.step > 0)
+
+
+@contextlib.contextmanager
+def _divided_logits(model: Model, temperature: float) -> Iterator[None]:
+    """Divides the logits of the first head by a temperature within the context; afterwards all bits are as before."""
+    variables = [] if temperature == 1 else next(iter(model.heads.values())).output_projection.weights
+    before = [variable.numpy() for variable in variables]
+    for variable, value in zip(variables, before, strict=True):
+        variable.assign(value / np.float32(temperature))
+    yield
+    for variable, value in zip(variables, before, strict=True):
+        variable.assign(value)
 
 
 class StageLoop:
@@ -211,8 +228,7 @@ class StageLoop:
                         state.epoch += 1
                         state.step_in_epoch = 0
                         state.finished = state.step - state.first_step == total
-                    every = run.evaluation_steps
-                    if state.step_in_epoch == 0 or (every and state.step % every == 0):
+                    if self._is_evaluated(len(plan)):
                         self._log_losses(progress)
                         self._log_activations()
                         self._evaluate()
@@ -222,6 +238,18 @@ class StageLoop:
                         self._write_checkpoint()
                     if state.finished:
                         break
+
+    def _is_evaluated(self, steps_per_epoch: int) -> bool:
+        """Whether an evaluation follows the current step.
+
+        After each epoch and every `evaluation_steps`; if epochs are short, at fixed steps and at the end.
+        """
+        state, run, fixed = self.state, self.trainer.plan.run, self.stage.short_epoch_steps
+        if run.evaluation_steps and state.step % run.evaluation_steps == 0:
+            return True
+        if fixed is None or run.evaluation_steps or run.patience or steps_per_epoch >= SHORT_EPOCH:
+            return state.step_in_epoch == 0
+        return state.finished or (state.step - state.first_step) % fixed == 0
 
     def _write_checkpoint(self) -> None:
         state, trainer = self.state, self.trainer
@@ -237,7 +265,10 @@ class StageLoop:
         self.state.kept = ""
         if trainer.distribution.is_chief:
             task = getattr(self.evaluator, "task", None)
-            self.state.kept = self.stage_run.save(trainer.kept_folder(self.state.stage), task)
+            fitted = getattr(self.evaluator, "temperature", None)
+            self.state.temperature = fitted() if fitted and self.stage.calibrate else 1.0
+            folder = trainer.kept_folder(self.state.stage)
+            self.state.kept = self.stage_run.save(folder, task, self.state.temperature)
 
     def _log_losses(self, progress: Any) -> None:
         rows = self.watch.look()

@@ -45,6 +45,7 @@ class TrainState:
       stage: number of finished stages.
       first_step: steps taken before this stage.
       past: summaries of the finished stages.
+      temperature: divisor of the logits in the weights that were saved last.
       kept: `digest_kept` of the weights that were saved last; empty before the first save.
     """
 
@@ -62,6 +63,7 @@ class TrainState:
     first_step: int = 0
     past: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     kept: str = ""
+    temperature: float = 1.0
 
     def summary(self) -> dict[str, Any]:
         """Summary of the current stage for the result."""

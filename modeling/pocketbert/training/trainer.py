@@ -78,10 +78,14 @@ class Trainer:
         return None
 
     def make_model(self) -> Model:
-        """Makes the model with its initial weights; quantization-aware training continues with a trained head."""
+        """Makes the model with its initial weights."""
         plan = self.plan
-        keep_heads = plan.run.qat != "none"
-        return make_model(plan.start, plan.tasks, plan.tokenizer, plan.run.seed, keep_heads=keep_heads)
+        if plan.frozen_parts:
+            log_info(
+                f"keeping {len(plan.frozen_paths)} weights as they are, because their layers have trainable=False: "
+                f"{', '.join(plan.frozen_parts)}"
+            )
+        return make_model(plan.start, plan.tasks, plan.tokenizer, plan.run.seed, new_head=plan.new_head)
 
     def make_step(self, stage: Stage) -> TrainingModel:
         """Makes the model with its loss for a stage."""

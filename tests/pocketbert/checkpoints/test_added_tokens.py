@@ -189,7 +189,7 @@ def test_listed_special_token_stays_whole(files: Any, tmp_path: Path, name: str,
 
 
 def test_older_files_beside_decoder_are_named(files: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """transformers ignores them, too."""
+    """Transformers ignores them, too."""
     from transformers import AutoTokenizer
 
     directory = _directory(files, tmp_path)

@@ -82,6 +82,20 @@ def test_each_head_learns_from_its_teacher(tmp_path: Path) -> None:
     assert teachers["low/accuracy"] == teachers["high/accuracy"] == 1
 
 
+def test_frozen_layers_keep_their_bits(tmp_path: Path) -> None:
+    tasks = [task(tmp_path, LOW, 0, 13), task(tmp_path, HIGH, 1, 20)]
+    supernet = pb.from_preset(SUPERNET, seed=2)
+    supernet.encoder.embeddings.trainable = False
+    train_supernet(supernet, tasks, tmp_path / "run", method=dataclasses.replace(METHOD, steps=3))
+    trained = pb.from_pretrained(tmp_path / "run" / "model").weights_by_path()
+    changed = {
+        path
+        for path, before in supernet.weights_by_path().items()
+        if not np.array_equal(before.numpy(), trained[path].numpy())
+    }
+    assert changed and not any(path.startswith("encoder.embeddings.") for path in changed)
+
+
 def test_interrupted_runs_resume_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = [task(tmp_path, LOW, 0, 13), task(tmp_path, HIGH, 1, 20)]
     arguments: dict[str, Any] = {

@@ -91,6 +91,17 @@ def test_run_writes_model_log_and_scores(finished: Path, inputs: Path) -> None:
     assert result["metrics"] == pytest.approx(scores(model, batches), rel=1e-5)
 
 
+def test_frozen_embedding_keeps_its_bits(inputs: Path, tmp_path: Path) -> None:
+    model = pb.from_preset(tiny_pretraining.MODEL, HEADS, seed=8)
+    model.encoder.embeddings.trainable = False
+    config = PretrainConfig(steps=2, batch_size=8, learning_rate=1e-2, warmup_steps=0)
+    pretrain(model, PretrainingData.open(inputs / "data"), tmp_path / "run", config=config)
+    trained = pb.from_pretrained(tmp_path / "run" / "model").weights_by_path()
+    for path, before in model.weights_by_path().items():
+        same = np.array_equal(before.numpy(), trained[path].numpy())
+        assert same == path.startswith("encoder.embeddings."), path
+
+
 def test_bfloat16_run_learns_and_resumes(inputs: Path, tmp_path: Path) -> None:
     result = pretrain(
         inputs / "config.json",

@@ -7,15 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_questions
+from scipy.stats import binomtest, bootstrap
 from sklearn.dummy import DummyClassifier
 from sklearn.metrics import accuracy_score, classification_report, f1_score
 
 from pocketbert.commands import runs
 from pocketbert.configs import TaskConfig
 from pocketbert.data.questions import QuestionFile
-from pocketbert.tasks.metrics import Scores, class_results, compute
+from pocketbert.tasks.metrics import class_results, compute
 from pocketbert.tasks.question_answering import unanswered_baseline
 from pocketbert.tasks.registry import text_task
+from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.tasks.texts import positive_class
 
 NAMES = ("low", "middle", "high", "unseen")
@@ -58,8 +60,69 @@ def test_baseline_is_the_most_frequent_label() -> None:
 def test_classifier_below_baseline_warns(answer: int) -> None:
     scores = text_task(TASK).score(LABELS, np.full(61, answer, np.int32), ("accuracy",), "accuracy")
     (warning,) = scores.to_json()["warnings"]
-    assert warning.startswith("the model does not beat the baseline: accuracy 0.")
+    assert warning.startswith("not learned from this many examples: accuracy 0.")
     assert "always 'middle'" in warning
+
+
+@pytest.mark.parametrize(("right", "examples"), [(0, 7), (43, 61), (61, 61)])
+def test_accuracy_has_wilsons_interval(right: int, examples: int) -> None:
+    predictions = np.repeat([1, 0], [right, examples - right]).astype(np.int32)
+    interval = text_task(TASK).interval("accuracy", np.ones(examples, np.int32), predictions)
+    expected = binomtest(right, examples).proportion_ci(0.95, method="wilson")
+    # scipy does not round the quantile of the normal distribution to seven digits.
+    assert interval == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+def test_f1_has_a_bootstrap_interval() -> None:
+    truth, predictions = RANDOM.integers(0, 2, (2, 211)).astype(np.int32)
+    low, high = text_task(TaskConfig(kind="classification", labels=("no", "yes"))).interval("f1", truth, predictions)
+
+    def statistic(*columns: np.ndarray) -> float:
+        return f1_score(*columns)
+
+    expected = bootstrap(
+        (truth, predictions), statistic, paired=True, vectorized=False, method="percentile", n_resamples=999, rng=3
+    ).confidence_interval
+    # A percentile of 200 resamples has a standard error of 0.2 standard deviations at 2.5 %: three of them.
+    tolerance = 0.6 * (expected.high - expected.low) / (2 * 1.96)
+    assert (low, high) == pytest.approx(tuple(expected), abs=tolerance)
+
+
+def _scores(score: float, methods: list[float], constant: float = 0.5) -> Scores:
+    return Scores(
+        main_metric="accuracy",
+        metrics={"accuracy": score},
+        baseline={"answer": "always 'a'", "metrics": {"accuracy": constant}},
+        examples=97,
+        # One standard error of 0.05.
+        interval=(score - 0.05 * 1.959964, score + 0.05 * 1.959964),
+        baselines=tuple(Baseline(name=f"method {index}", score=value) for index, value in enumerate(methods)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("score", "methods", "verdict"),
+    [
+        (0.75, [], "good"),
+        (0.75, [0.79, 0.6], "good"),
+        (0.75, [0.6, 0.81], "below the baseline"),
+        (0.59, [0.52], "not learned"),
+        # The method has learned.
+        (0.51, [0.63], "below the baseline"),
+        (0.61, [0.52], "good"),
+    ],
+)
+def test_verdict_compares_with_simple_methods(score: float, methods: list[float], verdict: str) -> None:
+    scores = _scores(score, methods)
+    assert scores.verdict == verdict == scores.outcome()["verdict"]
+    assert len(scores.warnings) == (verdict != "good")
+    assert scores.headline.startswith({"good": "accuracy"}.get(verdict, verdict))
+    assert "on 97 examples (95 % interval" in scores.headline
+
+
+def test_best_method_is_named_with_its_remedy() -> None:
+    (warning,) = _scores(0.7, [0.8, 0.9, 0.85]).warnings
+    assert "method 1 has 0.9000; use more examples" in warning
 
 
 def test_baseline_of_scores_correlates_with_nothing() -> None:
@@ -89,11 +152,9 @@ def test_unanswered_questions_warn(tmp_path: Path) -> None:
 def test_questions_with_answers_have_no_baseline(tmp_path: Path) -> None:
     questions = QuestionFile(tiny_questions.write_questions(tmp_path / "q.json", 9, 3))
     assert unanswered_baseline(questions) is None
-    assert Scores(main_metric="f1", metrics={"f1": 0.1}, baseline=None).to_json() == {
-        "metrics": {"f1": 0.1},
-        "baseline": None,
-        "warnings": [],
-    }
+    fields = Scores(main_metric="f1", metrics={"f1": 0.1}, baseline=None).to_json()
+    assert fields.pop("outcome")["verdict"] == "good"
+    assert fields == {"metrics": {"f1": 0.1}, "baseline": None, "warnings": []}
     assert "does not beat 0: f1 0.0000" in Scores(main_metric="f1", metrics={"f1": 0.0}, baseline=None).warnings[0]
 
 

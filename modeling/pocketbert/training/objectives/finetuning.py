@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,15 +11,30 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.configs import TaskConfig
-from pocketbert.files import write_text
-from pocketbert.tasks.metrics import Scores
+from pocketbert.data.batches import encode
+from pocketbert.data.examples import Examples
+from pocketbert.files import write_json, write_text
+from pocketbert.model import Model
+from pocketbert.progress import log_info
+from pocketbert.tasks.classification import MEAN_LENGTH
+from pocketbert.tasks.registry import get_task, supervised_task
+from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.config import FinetuneConfig
+from pocketbert.training.head_start import fit_head, frozen_vectors, start_head, starts_at
+from pocketbert.training.initialization import make_model
 from pocketbert.training.label_losses import labels_loss
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
-from pocketbert.training.run_folder import REPORT_FILE
+from pocketbert.training.plan import TrainingPlan
+from pocketbert.training.run_folder import REPORT_FILE, START_FILE, read_record
 from pocketbert.training.score_report import page
 from pocketbert.training.stage import Epochs, OptimizerConfig, Stage
 from pocketbert.training.trainer import Trainer
+
+# Steps between evaluations if epochs are short.
+_SHORT_EPOCH_STEPS = 25
+# Mean top probability above chance, below which probabilities say nothing.
+_FLAT = 0.15
+_FROZEN_REMEDY = "training made the model worse; use fewer epochs or a lower learning rate"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,10 +43,14 @@ class Finetuning(Objective):
 
     Attributes:
       class_weights: float32 `[classes]`, weight of each class in the loss; None for 1.
+      head_pooling: see `FinetuneConfig`.
+      head_start: see `FinetuneConfig`.
     """
 
     name: ClassVar[str] = "finetuning"
     class_weights: np.ndarray | None = None
+    head_pooling: str = "first"
+    head_start: str = "random"
 
     def loss(
         self, stage: Stage, targets: Targets, model: Features, adapters: Adapters, batch: Batch
@@ -49,9 +69,12 @@ def label_stage(task: TaskConfig, **fields: Any) -> Stage:
 
 def finetuning_stage(config: FinetuneConfig, task: TaskConfig) -> Stage:
     """The stage of a fine-tuning."""
+    assert config.learning_rate is not None
     return label_stage(
         task,
         name="",
+        short_epoch_steps=_SHORT_EPOCH_STEPS,
+        calibrate=config.calibrate,
         max_length=config.max_length,
         duration=Epochs(config.epochs),
         batch_size=config.batch_size,
@@ -66,15 +89,104 @@ def finetuning_stage(config: FinetuneConfig, task: TaskConfig) -> Stage:
 
 
 class Finetuner(Trainer):
-    """Trainer of a fine-tuning. It adds scores per class to the result and writes a report."""
+    """Trainer of a fine-tuning: it starts a new head, compares with simple methods, and writes a report."""
+
+    plan: TrainingPlan
+
+    def make_model(self) -> Model:
+        """Makes the model; a new head starts from a fit on features of its encoder.
+
+        A resumed run has the weights in its checkpoint and needs only the pooling.
+        """
+        plan, path = self.plan, self.folder / START_FILE
+        self._start: dict[str, Any] = {}
+        if self.state.step and path.exists():
+            self._start = read_record(path)
+            return self._with_pooling(self._start["pooling"])
+        model = super().make_model()
+        objective: Any = plan.objective
+        if plan.run.qat != "none" or objective.head_start == "random":
+            return self._start_random(model, objective.head_pooling)
+        poolings = ("first", "mean") if objective.head_pooling == "auto" else (objective.head_pooling,)
+        task = supervised_task(plan.tasks[0])
+        start = fit_head(
+            model, task, plan.data.given.train, plan.stages[-1].max_length, poolings, objective.class_weights
+        )
+        if start is None:
+            return model
+        log_info(start.reason)
+        if start.pooling == "mean":
+            model = self._with_pooling("mean")
+        start_head(model, start.fit)
+        self._start = {"pooling": start.pooling, "reason": start.reason, "fitted": True}
+        return model
+
+    def begin(self) -> None:
+        """Scores simple methods on the dev split, and records them with the start of the head."""
+        plan = self.plan
+        task, data = supervised_task(plan.tasks[0]), plan.data.given
+        log_info("scoring simple methods on the dev split, to compare with")
+        methods = task.simple_methods(data.train, data.dev, plan.main_metric, self._vectors)
+        if self._start.get("fitted"):
+            evaluator: Any = self.evaluator(plan.stages[-1])
+            score = evaluator.metrics("before training")[plan.main_metric]
+            methods.append(Baseline(name="a linear model on frozen features", score=score, remedy=_FROZEN_REMEDY))
+        self._start = {"pooling": "first", **self._start, "methods": [dataclasses.asdict(method) for method in methods]}
+        if self.distribution.is_chief:
+            write_json(self.folder / START_FILE, self._start)
 
     def scores(self) -> dict[str, Any]:
-        """See `Trainer`; adds scores per class and writes `report.html`."""
+        """See `Trainer`; adds the outcome and scores per class, and writes `report.html`."""
         state, dev = self.state, self.plan.data.given.dev
         evaluator: Any = self.evaluator(self.plan.stages[-1])
         self.load_kept()
-        found: Scores = evaluator.scores(self.plan.main_metric, state.best_metrics)
-        found.log(f"best, after step {state.best_step}")
+        scores: Scores = evaluator.scores(self.plan.main_metric, state.best_metrics)
+        methods = tuple(Baseline(**method) for method in self._start.get("methods", ()))
+        notes = flat_notes(evaluator, scores.classes)
+        scores = dataclasses.replace(scores, baselines=methods, notes=tuple(notes))
+        scores.log(f"best, after step {state.best_step}")
         if self.distribution.is_chief:
-            write_text(self.folder / REPORT_FILE, page({"model": found}, len(dev), dev.source))
-        return found.to_json()
+            write_text(self.folder / REPORT_FILE, page({"model": scores}, len(dev), dev.source))
+        head = {name: self._start[name] for name in ("pooling", "reason") if name in self._start}
+        return {**scores.to_json(), "head": {**head, "temperature": state.temperature}}
+
+    def _start_random(self, model: Model, pooling: str) -> Model:
+        if pooling == "mean":
+            model = self._with_pooling("mean")
+        bias = starts_at(self.plan.tasks[0], self.plan.data.given.train.labels if model.heads else None)
+        if bias is not None and self.plan.run.qat == "none":
+            next(iter(model.heads.values())).output_projection.bias.assign([bias])
+        self._start = {"pooling": "mean" if pooling == "mean" else "first"}
+        return model
+
+    def _with_pooling(self, pooling: str) -> Model:
+        """Makes the model with its head on this pooling."""
+        plan = self.plan
+        if pooling == "first":
+            return super().make_model()
+        task = dataclasses.replace(plan.tasks[0], pooling="mean")
+        start = dataclasses.replace(plan.start, config=get_task(task).encoder_config(plan.start.config))
+        return make_model(start, (task,), plan.tokenizer, plan.run.seed)
+
+    def _vectors(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors of texts, float32 [N, H]: the mean of the tokens of the encoder before training."""
+        plan = self.plan
+        examples = Examples(list(texts), None, None, [str(index) for index in range(len(texts))], "the texts")
+        encoded = encode(examples, plan.tokenizer, plan.stages[-1].max_length, show_progress=False)
+        vectors = frozen_vectors(self.model, supervised_task(plan.tasks[0]), encoded, ("mean",))["mean"]
+        return vectors / MEAN_LENGTH
+
+
+def flat_notes(evaluator: Any, classes: Mapping[str, Any] | None) -> list[str]:
+    """A warning if the probabilities of the classes are hardly better than chance."""
+    top = getattr(evaluator, "top_probability", None)
+    if top is None or classes is None:
+        return []
+    count = len(classes["by_label"])
+    least = 1 / count + _FLAT
+    if top >= least:
+        return []
+    return [
+        f"the probabilities are flat: the best of {count} classes has {top:.2f} on average; chance is {1 / count:.2f}; "
+        "use more examples or more epochs"
+    ]

@@ -14,6 +14,7 @@ import java.util.TreeMap;
 import java.util.regex.Pattern;
 import org.pocketbert.Sha256;
 import org.pocketbert.UserError;
+import org.pocketbert.tokenizer.AddedToken;
 import org.pocketbert.tokenizer.TokenizerOptions;
 
 /** The content of bundle.json, schema version 2 or 3, checked as strictly as by the JSON schema in Python. */
@@ -76,6 +77,15 @@ final class Description {
 
   final long vocabSize;
 
+  /** Tokens to find in a text before it is split. */
+  final List<AddedToken> addedTokens = new ArrayList<>();
+
+  /** Whether a space before an added token of unigram is a token. */
+  final boolean keepsSpace;
+
+  /** Whether byte-level BPE puts a space in front of a text. */
+  final boolean addPrefixSpace;
+
   /** A file's expected content. */
   static final class File {
     final String sha256;
@@ -133,7 +143,7 @@ final class Description {
       checkLabels(problems);
       task.numberIfPresent("null_threshold");
       // The graph applies it.
-      if (task.has("activation") && !ACTIVATIONS.contains(task.string("activation"))) {
+      if (task.names().contains("activation") && !ACTIVATIONS.contains(task.string("activation"))) {
         problems.add("$.task.activation must be one of " + String.join(", ", ACTIVATIONS));
       }
     }
@@ -165,6 +175,14 @@ final class Description {
             : new TokenizerOptions(
                 cleaning.bool("lowercase"), cleaning.bool("strip_accents"), cleaning.bool("tokenize_chinese_chars"));
     vocabSize = cleaning.count("vocab_size");
+    if (cleaning.names().contains("added_tokens")) {
+      for (Fields token : cleaning.objects("added_tokens")) {
+        addedTokens.add(addedToken(token, vocabSize, problems));
+      }
+    }
+    keepsSpace = namesTokenizer && cleaning.names().contains("keeps_space") && cleaning.bool("keeps_space");
+    addPrefixSpace =
+        namesTokenizer && cleaning.names().contains("add_prefix_space") && cleaning.bool("add_prefix_space");
     cleaning.close();
     recipe = fields.string("recipe");
     if (!RECIPES.contains(recipe)) {
@@ -192,6 +210,28 @@ final class Description {
       readGolden(golden, problems);
     }
     fields.close();
+  }
+
+  private static AddedToken addedToken(Fields token, long vocabSize, List<String> problems) {
+    String content = token.string("content");
+    if (content.isEmpty()) {
+      problems.add(token.path("content") + " must not be empty");
+    }
+    long id = token.whole("id", 0);
+    if (id >= vocabSize) {
+      problems.add(token.path("id") + " must be below " + vocabSize + "; received " + id);
+    }
+    AddedToken read =
+        new AddedToken(
+            content,
+            (int) Math.min(id, Integer.MAX_VALUE - 1),
+            token.bool("lstrip"),
+            token.bool("rstrip"),
+            token.bool("single_word"),
+            token.bool("normalized"),
+            token.bool("special"));
+    token.close();
+    return read;
   }
 
   private static void checkDigest(String digest, String path, List<String> problems) {

@@ -1,0 +1,205 @@
+"""Scores of a model with their uncertainty, beside baselines and a teacher: the first thing in every report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from pocketbert.progress import log_info
+
+# The normal distribution has 95 % of its mass within so many standard deviations.
+_NORMAL_95 = 1.959964
+_RESAMPLES = 200
+
+Verdict = Literal["good", "below the baseline", "not learned"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """A simple method, trained on the same examples.
+
+    Attributes:
+      name: name of the method for messages.
+      score: its main metric, as a fraction of one.
+      remedy: what you can do if this method is better than the model.
+    """
+
+    name: str
+    score: float
+    remedy: str = "use more examples, or use this method"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Scores of a model, of a constant baseline and of simple methods.
+
+    Attributes:
+      main_metric: name of the most important metric.
+      metrics: name → value, as fractions of one.
+      baseline: `answer`, the constant answer, and its `metrics`; None if no constant answer is right.
+      positive_label: positive class of F1; None if F1 is not among the metrics.
+      classes: result of `class_results` (classification) or `label_results` (multi-label); else None.
+      examples: number of examples; 0 if unknown.
+      interval: 95 % confidence interval of the main metric, or None.
+      baselines: simple methods on the same examples.
+      teacher: main metric of the teacher on the same examples, or None without one.
+      notes: further warnings.
+    """
+
+    main_metric: str
+    metrics: Mapping[str, float]
+    baseline: Mapping[str, Any] | None
+    positive_label: str | None = None
+    classes: Mapping[str, Any] | None = None
+    examples: int = 0
+    interval: tuple[float, float] | None = None
+    baselines: tuple[Baseline, ...] = ()
+    teacher: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def score(self) -> float:
+        """The main metric."""
+        return self.metrics[self.main_metric]
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the main metric: half the interval's width, over 1.96; 0 without an interval."""
+        return 0.0 if self.interval is None else (self.interval[1] - self.interval[0]) / (2 * _NORMAL_95)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Compares the model with its baselines.
+
+        `not learned`: neither the model nor a simple method is two standard errors above the constant answer.
+        `below the baseline`: a simple method is more than one standard error above the model, or the model does not
+        exceed the constant answer.
+        """
+        constant = self._constant
+        methods = [method.score for method in self.baselines]
+        if self.interval is not None and max(self.score, *methods, constant) - constant < 2 * self.standard_error:
+            return "not learned"
+        if self.score <= constant or any(score - self.score > self.standard_error for score in methods):
+            return "below the baseline"
+        return "good"
+
+    @property
+    def sentence(self) -> str:
+        """The main metric of the model and the constant baseline as a sentence."""
+        main = self.main_metric
+        sentence = f"{main} {self.score:.4f}"
+        if main == "f1" and self.positive_label:
+            sentence += f" for {self.positive_label!r}"
+        if self.baseline is None:
+            return sentence
+        return f"{sentence}; the baseline, {self.baseline['answer']}, has {self.baseline['metrics'][main]:.4f}"
+
+    @property
+    def headline(self) -> str:
+        """The outcome in one line: verdict, score, interval, baselines and teacher."""
+        parts = [f"{self.main_metric} {self.score:.3f}"]
+        if self.examples:
+            parts[0] += f" on {self.examples} examples"
+        if self.interval is not None:
+            parts[0] += f" (95 % interval {self.interval[0]:.3f} to {self.interval[1]:.3f})"
+        if self.teacher is not None:
+            parts.append(f"the teacher has {self.teacher:.3f}")
+        parts += [f"{name} has {score:.3f}" for name, score in self._every_baseline()]
+        verdict = {
+            "good": "",
+            "below the baseline": "below the baseline: ",
+            "not learned": "not learned from this many examples: ",
+        }[self.verdict]
+        return verdict + "; ".join(parts)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about the outcome, the most important first."""
+        main = self.main_metric
+        if self.verdict == "not learned":
+            # Other signs of weak training follow from this one.
+            remedy = "check the labels, or use more examples"
+            return [
+                f"not learned from this many examples: {self.sentence}, and the score is uncertain by "
+                f"{2 * self.standard_error:.4f}; {remedy}"
+            ]
+        warnings = []
+        if self.verdict == "below the baseline":
+            best = max(self.baselines, key=lambda method: method.score, default=None)
+            if best is not None and best.score > self.score:
+                warnings.append(
+                    f"below the baseline: {main} {self.score:.4f}, but {best.name} has {best.score:.4f}; {best.remedy}"
+                )
+            else:
+                against = "the baseline" if self.baseline else "0"
+                warnings.append(
+                    f"the model does not beat {against}: {self.sentence}; check the labels, or try more examples, more "
+                    "epochs or another learning rate"
+                )
+        return [*warnings, *self.notes]
+
+    def log(self, whose: str) -> None:
+        """Logs the outcome and the warnings; each line starts with `whose`."""
+        log_info(f"{whose}: {self.headline}")
+        for warning in self.warnings:
+            log_info(f"warning: {warning}")
+
+    def outcome(self) -> dict[str, Any]:
+        """The outcome as JSON values, for records and reports."""
+        return {
+            "metric": self.main_metric,
+            "score": self.score,
+            "examples": self.examples,
+            "interval": None if self.interval is None else list(self.interval),
+            "baselines": [{"name": name, "score": score} for name, score in self._every_baseline()],
+            "teacher": self.teacher,
+            "verdict": self.verdict,
+            "headline": self.headline,
+            "warnings": self.warnings,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields for result.json, with the outcome and the warnings."""
+        names = ("metrics", "baseline", "positive_label", "classes", "warnings")
+        fields = {name: getattr(self, name) for name in names}
+        return {
+            "outcome": self.outcome(),
+            **{name: value for name, value in fields.items() if value is not None or name == "baseline"},
+        }
+
+    @property
+    def _constant(self) -> float:
+        return self.baseline["metrics"][self.main_metric] if self.baseline else 0.0
+
+    def _every_baseline(self) -> list[tuple[str, float]]:
+        """Names and scores: the constant answer first."""
+        constant = [(self.baseline["answer"], self._constant)] if self.baseline else []
+        return constant + [(method.name, method.score) for method in self.baselines]
+
+
+def score_interval(
+    examples: int, metric: Callable[[np.ndarray], float], *, right: int | None = None
+) -> tuple[float, float]:
+    """95 % confidence interval of a metric over examples.
+
+    Args:
+      examples: number of examples, at least 1.
+      metric: computes the metric of the examples at some indices, int64 [examples], with repetitions.
+      right: number of right answers if the metric is their share; None for other metrics.
+
+    Returns:
+      Lower and upper end. For a share: Wilson's score interval (Wilson 1927), which also holds for shares of 0 and 1.
+      For other metrics: percentiles over 200 bootstrap resamples (Efron 1979), always the same ones.
+    """
+    if right is not None:
+        share, scaled = right / examples, _NORMAL_95**2 / examples
+        centre = (share + scaled / 2) / (1 + scaled)
+        half = _NORMAL_95 / (1 + scaled) * np.sqrt(share * (1 - share) / examples + scaled / (4 * examples))
+        return max(0.0, float(centre - half)), min(1.0, float(centre + half))
+    random = np.random.default_rng(0)
+    values = [metric(random.integers(0, examples, examples)) for _ in range(_RESAMPLES)]
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)

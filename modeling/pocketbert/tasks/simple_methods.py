@@ -1,0 +1,149 @@
+"""Simple methods to compare a model with: they train in seconds on the same examples, and can beat it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pocketbert.data.examples import Examples, evenly
+from pocketbert.data.iob import OUTSIDE, iob2, spans_of
+from pocketbert.tasks.linear_fits import LinearForm, fit_estimator
+from pocketbert.tasks.scores import Baseline
+
+if TYPE_CHECKING:
+    from pocketbert.data.tagged_texts import TaggedTexts
+
+MOST_EXAMPLES = 5000
+# Separate vectors of pairs cost two passes of the encoder, so fewer pairs must do.
+_MOST_PAIRS = 1000
+# Of the penalty: word counts are sparse, vectors dense.
+_WORD_STRENGTH, _VECTOR_STRENGTH = 10.0, 0.1
+_USE_WORDS = "use more examples, or logistic regression on words, which needs no network"
+
+# Texts → unit vectors, float32 [N, H].
+Vectors = Callable[[Sequence[str]], np.ndarray]
+# Predictions in the form of `Examples.labels` → the main metric.
+Metric = Callable[[np.ndarray], float]
+
+
+def word_method(form: LinearForm, train: Examples, dev: Examples, metric: Metric) -> list[Baseline]:
+    """Logistic or ridge regression on TF-IDF of words and pairs of words; for pairs of texts with overlap features."""
+    from scipy.sparse import csr_matrix, hstack
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    train = train.select(evenly(len(train), MOST_EXAMPLES))
+    # The default pattern drops words of one letter, and all words of writing without spaces.
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
+    try:
+        features = vectorizer.fit_transform(_joined(train))
+    except ValueError:
+        # No text has a word.
+        return []
+    dev_features = vectorizer.transform(_joined(dev))
+    if train.pairs is not None:
+        features = hstack([features, csr_matrix(overlaps(train))]).tocsr()
+        dev_features = hstack([dev_features, csr_matrix(overlaps(dev))]).tocsr()
+    name = "ridge regression on words" if form == "scores" else "logistic regression on words"
+    return _scored(form, features, train.labels, dev_features, metric, name, _WORD_STRENGTH, _USE_WORDS)
+
+
+def pair_methods(form: LinearForm, train: Examples, dev: Examples, metric: Metric, vectors: Vectors) -> list[Baseline]:
+    """Methods for pairs on separate vectors u and v of the two texts.
+
+    The cosine with overlap features, and [u, v, |u − v|, u·v] (Conneau et al. 2017, InferSent, section 3). For scores
+    also the cosine itself, which needs no training.
+    """
+    assert dev.pairs is not None
+    train = train.select(evenly(len(train), _MOST_PAIRS))
+    assert train.pairs is not None
+    remedy = "the encoder knows each text, but not the pair"
+    if form == "scores":
+        remedy += "; for similarity of texts, train with --kind=embedding"
+    else:
+        remedy += "; use more examples, or this method"
+    sides = [vectors(texts) for texts in (train.texts, train.pairs, dev.texts, dev.pairs)]
+    cosines = [np.sum(sides[first] * sides[first + 1], axis=1, keepdims=True) for first in (0, 2)]
+    name = "regression on cosine and overlap"
+    simple = [
+        np.concatenate([cosine, overlaps(data)], axis=1) for cosine, data in zip(cosines, (train, dev), strict=True)
+    ]
+    methods = _scored(form, simple[0], train.labels, simple[1], metric, name, _WORD_STRENGTH, remedy)
+    joined = [_joined_vectors(*sides[first : first + 2]) for first in (0, 2)]
+    name = "regression on separate vectors"
+    methods += _scored(form, joined[0], train.labels, joined[1], metric, name, _VECTOR_STRENGTH, remedy)
+    if form == "scores":
+        methods.append(Baseline(name="the cosine of separate vectors", score=metric(cosines[1][:, 0]), remedy=remedy))
+    return methods
+
+
+def tag_method(train: TaggedTexts, dev: TaggedTexts, metric: Callable[[list[list[str]]], float]) -> list[Baseline]:
+    """The most frequent tag of each word in the training texts; `O` for new words."""
+    assert train.tags is not None
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for text, words, tags in zip(train.texts, train.words, train.tags, strict=True):
+        for (start, end), tag in zip(words, tags, strict=True):
+            counts[text[start:end]][tag] += 1
+    best = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
+    predictions = []
+    for text, words in zip(dev.texts, dev.words, strict=True):
+        tags = [best.get(text[start:end], OUTSIDE) for start, end in words]
+        predictions.append(iob2(spans_of(tags), len(tags)))
+    name = "the most frequent tag of each word"
+    return [Baseline(name=name, score=metric(predictions), remedy="use more examples, or a list of names")]
+
+
+def overlaps(pairs: Examples) -> np.ndarray:
+    """Features of shared words, float64 [N, 5]: Jaccard index, shares of both texts, lengths, equality."""
+    assert pairs.pairs is not None
+    rows = []
+    for first, second in zip(pairs.texts, pairs.pairs, strict=True):
+        one, other = first.lower().split(), second.lower().split()
+        shared = len({*one} & {*other})
+        rows.append(
+            [
+                shared / max(1, len({*one} | {*other})),
+                shared / max(1, len({*one})),
+                shared / max(1, len({*other})),
+                abs(len(one) - len(other)) / max(1, len(one) + len(other)),
+                float(one == other),
+            ]
+        )
+    return np.array(rows)
+
+
+def _scored(
+    form: LinearForm,
+    features: Any,
+    labels: np.ndarray | None,
+    dev_features: Any,
+    metric: Metric,
+    name: str,
+    strength: float,
+    remedy: str,
+) -> list[Baseline]:
+    assert labels is not None
+    fitted = fit_estimator(form, features, labels, strength)
+    if fitted is None:
+        return []
+    predictions = np.asarray(fitted.predict(dev_features))
+    if form == "labels":
+        predictions = predictions.reshape(dev_features.shape[0], -1)
+    return [Baseline(name=name, score=metric(predictions), remedy=remedy)]
+
+
+def _joined(data: Examples) -> list[str]:
+    return (
+        data.texts
+        if data.pairs is None
+        else [f"{one} {other}" for one, other in zip(data.texts, data.pairs, strict=True)]
+    )
+
+
+def _joined_vectors(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    # Lengths near 10, as the strength of the penalty expects.
+    return 10 * np.concatenate(
+        [first, second, np.abs(first - second), np.sqrt(first.shape[1]) * first * second], axis=1
+    )

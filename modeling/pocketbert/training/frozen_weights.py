@@ -1,0 +1,101 @@
+"""Weights that a run leaves as they are, because layers of the model in memory have `trainable = False`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pocketbert.checkpoints.name_maps import tensor_specs
+from pocketbert.configs import EncoderConfig, TaskConfig, head_names
+from pocketbert.errors import raise_if_any
+from pocketbert.training.kept_heads import source_of
+from pocketbert.training.stage import Stage
+
+
+@dataclass(frozen=True)
+class FrozenWeights:
+    """Weights of a model in memory that Keras would not train.
+
+    Attributes:
+      paths: their paths in that model.
+      tasks: tasks of its heads.
+    """
+
+    paths: tuple[str, ...] = ()
+    tasks: tuple[TaskConfig, ...] = ()
+
+    @classmethod
+    def of(cls, model: Any) -> FrozenWeights:
+        """The frozen weights of a model in memory; none for a path or an architecture."""
+        if not hasattr(model, "weights_by_path"):
+            return cls()
+        learning = {id(variable) for variable in model.trainable_variables}
+        paths = [path for path, variable in model.weights_by_path().items() if id(variable) not in learning]
+        return cls(tuple(paths), tuple(model.tasks))
+
+    def in_run(self, config: EncoderConfig, tasks: Sequence[TaskConfig], *, new_head: bool | None) -> tuple[str, ...]:
+        """Paths of the frozen weights in the model of a run, whose new heads are trained."""
+        prefixes = {"encoder.": "encoder."}
+        if not new_head:
+            held = dict(zip(self.tasks, head_names(self.tasks), strict=True))
+            for name, task in zip(head_names(tasks), tasks, strict=True):
+                source = source_of(self.tasks, task)
+                if source is not None:
+                    prefixes[f"heads.{held[source]}."] = f"heads.{name}."
+        renamed = {
+            after + path.removeprefix(before)
+            for before, after in prefixes.items()
+            for path in self.paths
+            if path.startswith(before)
+        }
+        return tuple(path for path in tensor_specs(config, tasks) if path in renamed)
+
+
+def freeze(
+    stages: Sequence[Stage], paths: Collection[str], config: EncoderConfig, tasks: Sequence[TaskConfig]
+) -> tuple[Stage, ...]:
+    """The stages without updates of some weights.
+
+    Args:
+      stages: stages of a run.
+      paths: paths of the weights to keep.
+      config: architecture of the trained model.
+      tasks: tasks of its heads.
+
+    Raises:
+      UserError: a stage has no weight left to train.
+    """
+    names = {path: spec.name for path, spec in tensor_specs(config, tasks).items()}
+    kept = frozenset(names[path] for path in paths)
+    frozen = tuple(
+        dataclasses.replace(stage, trainable=functools.partial(_trains, stage.trainable, kept)) for stage in stages
+    )
+    problems = []
+    for stage in frozen:
+        if not any(map(stage.trainable, names.values())):
+            where = f"stage {stage.name}" if stage.name else "training"
+            problems.append(
+                f"{where} must have a weight to train; received a model whose layers all have trainable=False; set "
+                "trainable=True for some of them"
+            )
+    raise_if_any(problems, "frozen weights")
+    return frozen
+
+
+def _trains(trainable: Callable[[str], bool], kept: Collection[str], name: str) -> bool:
+    return name not in kept and trainable(name)
+
+
+def outline(paths: Collection[str], config: EncoderConfig, tasks: Sequence[TaskConfig]) -> list[str]:
+    """The paths, with one prefix such as `encoder.layers.0` instead of all weights below it."""
+    others = {path for path in tensor_specs(config, tasks) if path not in paths}
+    found = []
+    for path in paths:
+        parts = path.split(".")
+        prefixes = (".".join(parts[:count]) for count in range(1, len(parts)))
+        whole = (prefix for prefix in prefixes if not any(other.startswith(prefix + ".") for other in others))
+        found.append(next(whole, path))
+    return list(dict.fromkeys(found))

@@ -1,0 +1,159 @@
+"""Start of a new head: where it reads the text, and its weights, from a fit on features of the pretrained encoder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
+from pocketbert.data.examples import evenly
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.model import Model
+from pocketbert.tasks.base import SupervisedTask
+from pocketbert.tasks.classification import mean_vectors
+from pocketbert.tasks.linear_fits import LinearFit, fit_linear
+from pocketbert.tasks.outputs import GatheredOutputs
+
+Pooling = Literal["first", "mean"]
+# The fit reads at most so many examples, and tokens of them: more hardly change it.
+MOST_EXAMPLES = 5000
+_MOST_TOKENS = 20_000
+_BATCH_SIZE = 64
+# The first token makes the last layer cheaper on a phone; the mean suits more encoders. Within this factor of the loss,
+# noise decides, and the mean is the safer choice.
+_CLEARLY = 1.01
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadStart:
+    """A start of a head.
+
+    Attributes:
+      pooling: where the head reads the text.
+      fit: initial weights of the linear map.
+      losses: cross-validated losses of the poolings that were compared.
+    """
+
+    pooling: Pooling
+    fit: LinearFit
+    losses: dict[str, float]
+
+    @property
+    def reason(self) -> str:
+        """The choice in one line."""
+        if len(self.losses) < 2:
+            return f"the head starts from a linear fit on frozen features (cross-validated loss {self.fit.loss:.3f})"
+        losses = " and ".join(f"{name} {loss:.3f}" for name, loss in self.losses.items())
+        return (
+            f"pooling={self.pooling}: cross-validated losses of a linear fit on frozen features are {losses}; the head "
+            "starts from this fit"
+        )
+
+
+def fit_head(
+    model: Model,
+    task: SupervisedTask,
+    data: Any,
+    max_length: int,
+    poolings: Sequence[Pooling],
+    class_weights: np.ndarray | None = None,
+) -> HeadStart | None:
+    """Fits the head of a model on features of its frozen encoder; None for tasks whose heads have no such fit.
+
+    Args:
+      model: the model with a new head on the first token, or on all tokens.
+      task: task of the head.
+      data: labelled training examples.
+      max_length: maximum sequence length.
+      poolings: the poolings to compare; the one with the smallest cross-validated loss wins.
+      class_weights: float32 [classes], weight of each class; None for 1.
+    """
+    if task.linear_form is None:
+        return None
+    chosen = data.select(evenly(len(data), MOST_EXAMPLES))
+    encoded = task.encode(chosen, model.tokenizer, max_length)
+    labels = encoded.labels
+    assert labels is not None
+    if task.per_token:
+        features, labels = _labelled_tokens(frozen_tokens(model, task, encoded), encoded)
+        by_pooling: dict[Pooling, np.ndarray] = {"first": features}
+    else:
+        by_pooling = frozen_vectors(model, task, encoded, poolings)
+    outputs = task.num_logits or 1
+    weights = None if class_weights is None else class_weights[labels]
+    fits = {
+        pooling: fit_linear(task.linear_form, features, labels, outputs, weights)
+        for pooling, features in by_pooling.items()
+    }
+    losses = {pooling: fit.loss for pooling, fit in fits.items()}
+    pooling = min(losses, key=lambda name: losses[name] * (_CLEARLY if name == "first" else 1.0))
+    return HeadStart(pooling=pooling, fit=fits[pooling], losses={str(name): loss for name, loss in losses.items()})
+
+
+def start_head(model: Model, fit: LinearFit) -> None:
+    """Sets the weights of the first head's linear map."""
+    head = next(iter(model.heads.values()))
+    head.output_projection.kernel.assign(fit.kernel)
+    head.output_projection.bias.assign(fit.bias)
+
+
+def frozen_vectors(
+    model: Model, task: SupervisedTask, encoded: EncodedExamples, poolings: Sequence[Pooling]
+) -> dict[Pooling, np.ndarray]:
+    """The vectors that a head on each pooling would read, float32 [N, H]."""
+    head = next(iter(model.heads.values()), None)
+
+    def read(outputs: dict[str, tf.Tensor], mask: tf.Tensor) -> dict[str, tf.Tensor]:
+        vectors = {}
+        if "mean" in poolings:
+            vectors["mean"] = mean_vectors(outputs["sequence_output"], mask)
+        if "first" in poolings:
+            assert head is not None
+            vectors["first"] = tf.cast(head.pooled({**outputs, "input_mask": mask}, training=False), tf.float32)
+        return vectors
+
+    gathered = _run(model, task, encoded, read)
+    return {pooling: gathered[pooling] for pooling in poolings}
+
+
+def frozen_tokens(model: Model, task: SupervisedTask, encoded: EncodedExamples) -> np.ndarray:
+    """The features of all tokens, float32 [T, H], without padding."""
+    return _run(model, task, encoded, lambda outputs, mask: {"tokens": outputs["sequence_output"]})["tokens"]
+
+
+def _run(
+    model: Model,
+    task: SupervisedTask,
+    encoded: EncodedExamples,
+    read: Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]],
+) -> dict[str, np.ndarray]:
+    def features(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return read(model.encoder(inputs, training=False), inputs["input_mask"])
+
+    signature = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
+    call = tf.function(features, input_signature=[signature], autograph=False)
+    plan = plan_batches(encoded.lengths, batch_size=_BATCH_SIZE, seed=0, epoch=0, shuffle=False)
+    gathered = GatheredOutputs(encoded, task)
+    for indices, inputs in zip(plan, dataset(encoded.unlabelled(), plan), strict=True):
+        gathered.add(indices, {name: values.numpy() for name, values in call(inputs).items()})
+    return gathered.outputs
+
+
+def _labelled_tokens(features: np.ndarray, encoded: EncodedExamples) -> tuple[np.ndarray, np.ndarray]:
+    """Features [T, H] and labels [T] of the tokens with a label, evenly chosen if there are too many."""
+    assert encoded.labels is not None
+    lengths = np.diff(encoded.offsets)
+    flat = encoded.labels[np.arange(encoded.labels.shape[1]) < lengths[:, np.newaxis]]
+    places = np.flatnonzero(flat >= 0)
+    places = places[evenly(len(places), _MOST_TOKENS)]
+    return features[places], flat[places]
+
+
+def starts_at(task: TaskConfig, labels: np.ndarray | None) -> float | None:
+    """Initial bias of a random head: the mean of the scores for regression, else None."""
+    return float(np.mean(labels)) if task.kind == "regression" and labels is not None else None

@@ -1,0 +1,106 @@
+"""Heads of a model directory that a run continues with: those with the kinds and labels of its tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from pocketbert.checkpoints.directory import ModelDirectory
+from pocketbert.checkpoints.name_maps import tensor_specs
+from pocketbert.configs import EncoderConfig, TaskConfig, head_names
+from pocketbert.label_names import label_positions
+from pocketbert.progress import log_info
+
+
+def head_arrays(directory: ModelDirectory, tasks: Sequence[TaskConfig]) -> dict[str, np.ndarray]:
+    """Weights of the heads that have the same kinds and labels as the tasks.
+
+    Labels are compared by name, without case. If their order differs, the weights take the order of the task. If
+    several heads have these labels, the head with the name of the task is taken.
+
+    Args:
+      directory: a model directory with heads.
+      tasks: tasks of the model that receives the weights.
+
+    Returns:
+      Path in that model -> array.
+    """
+    arrays = {}
+    for name, task in zip(head_names(tasks), tasks, strict=True):
+        source = source_of(directory.tasks, task)
+        if source is None:
+            continue
+        positions = label_positions(task.labels, source.labels) or []
+        axes = _label_axes(directory.config, source)
+        prefix = f"heads.{head_names(directory.tasks)[directory.tasks.index(source)]}."
+        for path, array in directory.tensors.items():
+            if path.startswith(prefix):
+                rest = path.removeprefix(prefix)
+                axis = axes.get(rest)
+                arrays[f"heads.{name}.{rest}"] = array if axis is None else np.take(array, positions, axis)
+    return arrays
+
+
+def source_of(held: Sequence[TaskConfig], task: TaskConfig) -> TaskConfig | None:
+    """The task of the head that continues as the head of `task`; None for a new head."""
+    found = [other for other in held if _is_same(other, task)]
+    if len(found) > 1:
+        found = [other for other in found if other.name == task.name]
+    return found[0] if found else None
+
+
+def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_head: bool | None = None) -> None:
+    """Logs which heads of a model directory a run keeps and which it leaves out.
+
+    Args:
+      held: tasks of the heads in the directory.
+      tasks: tasks of the run.
+      new_head: whether the user wants a new head; None if the run has no such option.
+    """
+    sources = [None if new_head else source_of(held, task) for task in tasks]
+    for task, source in zip(tasks, sources, strict=True):
+        if source is not None:
+            order = ", in the order of the data's labels" if source.labels != task.labels else ""
+            remedy = "" if new_head is None else "; pass --new-head to start with a new one"
+            log_info(f"continuing with the model's head for {_described(task)}{order}{remedy}")
+    left_out = " and ".join(_described(task) for task in held if task not in sources)
+    new = " and ".join(_described(task) for task, source in zip(tasks, sources, strict=True) if source is None)
+    lines = [f"leaving out the model's head for {left_out}"] if left_out else []
+    lines += [f"the head for {new} is new"] if new else []
+    if lines:
+        log_info("; ".join(lines))
+
+
+def _is_same(one: TaskConfig, other: TaskConfig) -> bool:
+    """Whether two heads have the same kind, the same labels in any order, and the same layers."""
+    layers = [
+        each.embedding and dataclasses.replace(each.embedding, max_length=None, prompts=(), default_prompt=None)
+        for each in (one, other)
+    ]
+    same_labels = label_positions(one.labels, other.labels) is not None
+    return one.kind == other.kind and same_labels and layers[0] == layers[1]
+
+
+def _described(task: TaskConfig) -> str:
+    return f"{task.kind} ({', '.join(task.labels)})" if task.labels else task.kind
+
+
+def _label_axes(config: EncoderConfig, task: TaskConfig) -> dict[str, int]:
+    """The axis with one entry per label of each weight of a head that has one, by path in the head.
+
+    A head with one more label shows which axes these are.
+    """
+    if not task.labels:
+        return {}
+    larger = dataclasses.replace(task, labels=(*task.labels, "".join(task.labels) + "+"))
+    prefix = f"heads.{task.kind}."
+    found = {}
+    others = tensor_specs(config, [larger])
+    for path, spec in tensor_specs(config, [task]).items():
+        sizes = zip(spec.canonical_shape, others[path].canonical_shape, strict=True)
+        axes = [axis for axis, (size, other) in enumerate(sizes) if size != other]
+        if axes:
+            found[path.removeprefix(prefix)] = axes[0]
+    return found
