@@ -12,12 +12,13 @@ import jsonschema
 import numpy as np
 
 from pocketbert.configs import TASK_RULES, TaskConfig, TokenizerConfig, TokenizerKind
+from pocketbert.data.task_data import described_task
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.json_reading import read_json
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
-from pocketbert.tasks.texts import as_inputs
+from pocketbert.tasks.text_inputs import as_inputs
 from pocketbert.tokenizers.added_tokens import AddedToken
 from pocketbert.tokenizers.files import ADDED_NAME, FILE_NAMES, Vocabulary
 from pocketbert_export.bundle_forward import BundleForward
@@ -29,6 +30,7 @@ from pocketbert_export.signatures import signature_name
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
+    from pocketbert_export.outcomes import BundleScores
 
 BUNDLE_FILE = "bundle.json"
 MODEL_FILE = "model.tflite"
@@ -67,6 +69,9 @@ class Bundle:
       vocab_size: number of tokens in the vocabulary, from `bundle.json`.
       vocabulary: files and options of the tokenizer.
       goldens: examples with the outputs of the float model and of the file.
+      outcome: score of the file beside baselines, teacher and float model, as `Scores.outcome` gives it; None for a
+        bundle exported without labelled examples.
+      scored: scores in full, if this process has just exported the bundle with labelled examples; else None.
     """
 
     def __init__(self, directory: Path, description: Mapping[str, Any], goldens: Sequence[Golden] = ()) -> None:
@@ -84,6 +89,8 @@ class Bundle:
         self.source: dict[str, str] = description["source"]
         self.vocab_size: int = description["tokenizer"]["vocab_size"]
         self.goldens = tuple(goldens)
+        self.outcome: dict[str, Any] | None = description.get("outcome")
+        self.scored: BundleScores | None = None
         self.vocabulary = vocabulary_in(directory, description)
 
     @classmethod
@@ -107,15 +114,17 @@ class Bundle:
         raise_if_any(problems, f"bundle {directory}")
         return cls(directory, description, goldens)
 
+    def __repr__(self) -> str:
+        task = "no task" if self.task is None else described_task(self.task)
+        lengths = ", ".join(map(str, self.lengths))
+        size = f"{self.model_path.stat().st_size / 1e6:.1f} MB" if self.model_path.exists() else "no file"
+        return f"<Bundle {self.directory}: {task}, {self.recipe}, lengths {lengths}, {size}>"
+
     def signature(self, length: int) -> str:
         """The name of the signature for `length` tokens."""
         if length not in self.lengths:
             raise UserError(f"a length must be one of {', '.join(map(str, self.lengths))}; received {length}")
         return signature_name(length)
-
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer, created on first use."""
-        return self._tokenizer
 
     def run(self, inputs: Mapping[str, np.ndarray], length: int | None = None) -> dict[str, np.ndarray]:
         """Runs the file, one text at a time, as a phone does.
@@ -181,12 +190,13 @@ class Bundle:
         longest = task.max_length(self.lengths[-1])
         room = f"the bundle's longest length, {longest}"
         max_length, windows = fitting_windows(task, windows, longest, longest, room)
-        tokenizer = self.tokenizer()
+        tokenizer = self.tokenizer
         forward = BundleForward(self.run, self.lengths, tokenizer.pad_token_id, task)
         return Predictor(task, forward, tokenizer, max_length, **windows)
 
     @cached_property
-    def _tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, created on first use."""
         from pocketbert.tokenizers.opening import open_tokenizer
 
         return open_tokenizer(self.vocabulary)

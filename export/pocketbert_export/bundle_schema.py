@@ -16,6 +16,7 @@ _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 1}
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _FLAG = {"type": "boolean"}
+_NUMBER = {"type": "number"}
 # int32
 _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 # No path may leave the folder. The last part rejects a trailing line break, which Python's `$` would match.
@@ -79,17 +80,43 @@ def _model_card() -> dict[str, Any]:
         limits=_list(_TEXT, least=0),
         run_sha256={"oneOf": [_DIGEST, {"type": "null"}]},
     )
-    number = {"type": "number"}
-    facts["properties"]["scores"] = _object(metric=_TEXT, float_model=number, file=number, examples=_COUNT)
     facts["properties"]["latencies"] = _list(
-        _object(length=_COUNT, threads=_COUNT, median_ms=number, runtime=_TEXT, machine=_TEXT)
+        _object(length=_COUNT, threads=_COUNT, median_ms=_NUMBER, runtime=_TEXT, machine=_TEXT)
     )
     return facts
+
+
+def _outcome() -> dict[str, Any]:
+    """Of bundles exported with labelled examples: `Scores.outcome` of the file, and the identity of the examples."""
+    known = {"type": ["number", "null"]}
+    outcome = _object(
+        metric=_TEXT,
+        score=_NUMBER,
+        examples=_COUNT,
+        examples_sha256=_DIGEST,
+        interval={"oneOf": [{**_list(_NUMBER, least=2), "maxItems": 2}, {"type": "null"}]},
+        baselines=_list(_object(name=_TEXT, score=_NUMBER), least=0),
+        teacher=known,
+        float_model=_NUMBER,
+        verdict={"enum": ["good", "below the baseline", "not learned"]},
+        headline=_TEXT,
+        warnings=_list(_TEXT, least=0),
+    )
+    # Options of the windows that questions and long texts were read in.
+    outcome["properties"]["windows"] = {"type": "object", "additionalProperties": _COUNT}
+    return outcome
 
 
 def _calibration() -> dict[str, Any]:
     """Of static recipes: texts and method that determined the ranges of activations."""
     return _object(texts=_COUNT, sha256=_DIGEST, method=_TEXT)
+
+
+def _columns() -> dict[str, Any]:
+    """Of the training file: defaults of commands that read tables."""
+    columns = _object(text=_TEXT, label=_list(_TEXT, least=0), separator=_TEXT)
+    columns["properties"]["pair"] = _TEXT
+    return columns
 
 
 SCHEMA: dict[str, Any] = {
@@ -133,7 +160,9 @@ SCHEMA: dict[str, Any] = {
     ),
 }
 SCHEMA["properties"]["calibration"] = _calibration()
+SCHEMA["properties"]["columns"] = _columns()
 SCHEMA["properties"]["model_card"] = _model_card()
+SCHEMA["properties"]["outcome"] = _outcome()
 
 
 def _other_tokenizer() -> dict[str, Any]:

@@ -247,7 +247,7 @@ def differing_tokenizations(bundle: Bundle, texts: Sequence[str], *, prepared: b
     """
     if not texts:
         return []
-    expected = bundle.tokenizer()(list(texts), max_length=bundle.lengths[-1])
+    expected = bundle.tokenizer(list(texts), max_length=bundle.lengths[-1])
     counts = np.asarray(expected["input_mask"]).sum(axis=1)
     ids = np.asarray(expected["input_word_ids"])
     received = mediapipe_ids(bundle.vocabulary.tokens(), [prepare(text) for text in texts] if prepared else texts)

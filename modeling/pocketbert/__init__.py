@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.data.task_data import TaskData, TextData
+    from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers
     from pocketbert.distillation.methods.efficientbert import EfficientBERT
     from pocketbert.distillation.methods.hsk import HSK
     from pocketbert.distillation.methods.minilmv2 import MiniLMv2
@@ -64,8 +65,10 @@ _MODULE_OF = {
     "RunConfig": "pocketbert.training.config",
     "pretrain": "pocketbert.training.pretrain",
     "prune": "pocketbert.pruning.run",
+    "SupernetSlices": "pocketbert.distillation.initialization",
     "TaskConfig": "pocketbert.configs",
     "TaskData": "pocketbert.data.task_data",
+    "TeacherLayers": "pocketbert.distillation.initialization",
     "TextData": "pocketbert.data.task_data",
     "UnigramTokenizer": "pocketbert.tokenizers.unigram",
     "UserError": "pocketbert.errors",

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.data.pretraining_options import MaskingOptions, PretrainingOptions
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.options import AnyPath, DirectoryPath, FilePath
+from pocketbert.options import AnyPath, DirectoryPath, FilePath, ModelPath
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining_run import ShardWriter
@@ -58,7 +58,7 @@ class PretrainDataOptions:
     text: AnyPath
     output: DirectoryPath
     vocab: FilePath | None = None
-    model: DirectoryPath | None = None
+    model: ModelPath | None = None
     lowercase: bool = True
     format: Literal["wikiextractor", "plain", "jsonl"] | None = None
     overwrite: bool = False
@@ -76,7 +76,6 @@ OPTIONS = (PretrainDataOptions, OptionGroup(PretrainingOptions, without=("maskin
 def run(options: Options) -> None:
     """Makes the examples; prints counts as JSON."""
     own = options[PretrainDataOptions]
-    _check(own)
     from pocketbert.data.pretraining_run import to_json, write_pretraining_data
 
     made = options[PretrainingOptions]
@@ -97,7 +96,9 @@ def run(options: Options) -> None:
     print(json.dumps(to_json(result), indent=2, ensure_ascii=False))
 
 
-def _check(own: PretrainDataOptions) -> None:
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
+    own = options[PretrainDataOptions]
     problems = []
     given = [f"--{name}" for name in ("vocab", "model") if getattr(own, name)]
     if len(given) != 1:

@@ -36,6 +36,7 @@ class TrainState:
       step_in_epoch: steps taken in the current epoch.
       step: steps taken in the run.
       best_metrics: metrics of the stage's best evaluation; empty before the first evaluation.
+      best_loss: mean loss of the labels in that evaluation; None if it is unknown.
       best_step: steps taken before that evaluation; 0 before the first evaluation.
       evaluations_since_best: evaluations after the best one.
       log_bytes: length of the metrics log at this position.
@@ -53,6 +54,7 @@ class TrainState:
     step_in_epoch: int = 0
     step: int = 0
     best_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    best_loss: float | None = None
     best_step: int = 0
     evaluations_since_best: int = 0
     log_bytes: int = 0

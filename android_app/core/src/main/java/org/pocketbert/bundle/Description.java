@@ -38,6 +38,7 @@ final class Description {
           "next_sentence");
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
+  private static final List<String> VERDICTS = Arrays.asList("good", "below the baseline", "not learned");
   private static final List<String> RECIPES =
       Arrays.asList(
           "float32",
@@ -195,7 +196,9 @@ final class Description {
       checkDigest(calibration.string("sha256"), "$.calibration.sha256", problems);
       calibration.close();
     }
+    readColumns(fields.objectIfPresent("columns"));
     readCard(fields.objectIfPresent("model_card"), problems);
+    readOutcome(fields.objectIfPresent("outcome"), problems);
     fields.count("num_parameters");
     fields.texts("graph_optimizations");
     fields.texts("tools");
@@ -240,6 +243,19 @@ final class Description {
     }
   }
 
+  private static void readColumns(Fields columns) {
+    if (columns == null) {
+      return;
+    }
+    columns.string("text");
+    if (columns.names().contains("pair")) {
+      columns.string("pair");
+    }
+    columns.strings("label");
+    columns.string("separator");
+    columns.close();
+  }
+
   private static void readCard(Fields card, List<String> problems) {
     if (card == null) {
       return;
@@ -252,14 +268,6 @@ final class Description {
     if (run != null) {
       checkDigest(run, "$.model_card.run_sha256", problems);
     }
-    Fields scores = card.objectIfPresent("scores");
-    if (scores != null) {
-      scores.string("metric");
-      scores.number("float_model");
-      scores.number("file");
-      scores.count("examples");
-      scores.close();
-    }
     if (card.names().contains("latencies")) {
       for (Fields latency : card.objects("latencies")) {
         latency.count("length");
@@ -271,6 +279,38 @@ final class Description {
       }
     }
     card.close();
+  }
+
+  private static void readOutcome(Fields outcome, List<String> problems) {
+    if (outcome == null) {
+      return;
+    }
+    outcome.string("metric");
+    outcome.number("score");
+    outcome.number("float_model");
+    outcome.numberOrNull("teacher");
+    outcome.count("examples");
+    checkDigest(outcome.string("examples_sha256"), "$.outcome.examples_sha256", problems);
+    outcome.numbersOrNull("interval", 2);
+    if (!outcome.list("baselines").isEmpty()) {
+      for (Fields baseline : outcome.objects("baselines")) {
+        baseline.string("name");
+        baseline.number("score");
+        baseline.close();
+      }
+    }
+    if (!VERDICTS.contains(outcome.string("verdict"))) {
+      problems.add("$.outcome.verdict must be one of " + String.join(", ", VERDICTS));
+    }
+    outcome.string("headline");
+    outcome.strings("warnings");
+    Fields windows = outcome.objectIfPresent("windows");
+    if (windows != null) {
+      for (String name : windows.names()) {
+        windows.count(name);
+      }
+    }
+    outcome.close();
   }
 
   private static TokenizerKind kind(Fields tokenizer, List<String> problems) {

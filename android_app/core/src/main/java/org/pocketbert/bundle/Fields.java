@@ -154,6 +154,28 @@ final class Fields {
     }
   }
 
+  /** Checks a number or null. */
+  void numberOrNull(String name) {
+    if (take(name) != null || !members.containsKey(name)) {
+      number(name);
+    }
+  }
+
+  /** Checks a list of so many numbers, or null. */
+  void numbersOrNull(String name, int count) {
+    if (take(name) == null && members.containsKey(name)) {
+      return;
+    }
+    List<?> values = list(name);
+    boolean numbers = values.size() == count;
+    for (Object value : values) {
+      numbers &= value instanceof Number;
+    }
+    if (!numbers) {
+      problems.add(path(name) + " must hold " + count + " numbers");
+    }
+  }
+
   /** A list of whole numbers from 0 to 2^53. */
   long[] wholeNumbers(String name) {
     return wholeNumbers(list(name), name);
