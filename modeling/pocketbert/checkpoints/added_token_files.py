@@ -18,6 +18,7 @@ from pocketbert.checkpoints.tokenizer_keys import (
     MAP_NAME,
     NAMED_TOKENS,
     TOKENIZER_NAME,
+    names_of_tokens,
     unknown_keys,
 )
 from pocketbert.configs import TokenizerKind
@@ -67,7 +68,8 @@ class StatedTokens:
           problems: list that receives problems.
         """
         special = read_json_object(path / MAP_NAME, problems, required=False) or {}
-        problems += unknown_keys(special, {*NAMED_TOKENS, *LISTED_TOKENS}, MAP_NAME)
+        names = names_of_tokens(config) | names_of_tokens(special)
+        problems += unknown_keys(special, {*NAMED_TOKENS, *LISTED_TOKENS, *names}, MAP_NAME)
         added = read_json_object(path / ADDED_NAME, problems, required=False)
         wrong = [token for token, index in (added or {}).items() if type(index) is not int]
         if wrong:
@@ -174,10 +176,14 @@ def _is_default(kind: TokenizerKind, token: AddedToken, ids: Mapping[str, int]) 
     """Whether a token is one of the kind's special tokens, with the flags that it has anyway."""
     if token.content not in special_tokens(kind):
         return False
+    default = default_special(kind, token.content, ids.get(token.content, token.id))
     if kind != "wordpiece":
         # No text but the token itself has its normalized form, and no normalizer changes it.
         token = dataclasses.replace(token, normalized=False)
-    return token == default_special(kind, token.content, ids.get(token.content, token.id))
+    if kind == "unigram":
+        # The normalizer removes white space anyway; transformers 5 leaves the flag of <mask> out.
+        token = dataclasses.replace(token, lstrip=default.lstrip)
+    return token == default
 
 
 def _report_ignored(stated: StatedTokens, found: Mapping[str, AddedToken]) -> None:

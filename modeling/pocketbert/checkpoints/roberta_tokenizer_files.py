@@ -17,6 +17,7 @@ import numpy as np
 from pocketbert.checkpoints.tokenizer_files import common_problems, post_processor_problems
 from pocketbert.checkpoints.tokenizer_keys import unknown_keys
 from pocketbert.configs import TokenizerKind
+from pocketbert.progress import log_info
 from pocketbert.tokenizers.added_tokens import default_special
 from pocketbert.tokenizers.byte_bpe_files import byte_bpe_problems, ordered_tokens
 from pocketbert.tokenizers.files import Vocabulary
@@ -139,6 +140,9 @@ def _unigram(parts: Mapping[str, Any], found: list[str]) -> TokenizerJson:
         _component({"pre_tokenizer": pre_tokenizers[0]}, "pre_tokenizer", _METASPACE, found)
     found += post_processor_problems(parts.get("post_processor"), _TEMPLATES, "")
     charsmap = _charsmap(parts.get("normalizer"), found)
+    normalizers = _sequence(parts.get("normalizer"), "normalizers")
+    if keeps_space and not any(_matches(part, _SPACES[0]) for part in normalizers):
+        log_info("tokenizer.json makes white space at the end of a text a token; here it is dropped")
     entries = model.get("vocab")
     if not isinstance(entries, list) or not all(_is_entry(each) for each in entries):
         found.append("model.vocab must be a list of subwords with their scores; received others")

@@ -95,6 +95,7 @@ def parse_tokenizer(parts: Mapping[str, Any], found: list[str]) -> tuple[Sequenc
     """
     found += common_problems(parts, PAD)
     model = _component(parts, "model", _MODEL, ("vocab",), found)
+    is_lowered, parts = _without_lowercase(parts)
     normalizer = _component(parts, "normalizer", _NORMALIZER, _NORMALIZER_OPTIONS, found)
     _component(parts, "pre_tokenizer", {"type": "BertPreTokenizer"}, (), found)
     post = parts.get("post_processor")
@@ -104,9 +105,10 @@ def parse_tokenizer(parts: Mapping[str, Any], found: list[str]) -> tuple[Sequenc
         found += post_processor_problems(post, _TEMPLATES, "BertProcessing", _SEGMENTS)
     tokens = _tokens(model.get("vocab"), found)
     found += token_problems(tokens)
+    strip_accents = normalizer.get("strip_accents")
     options = {
-        "lowercase": normalizer.get("lowercase"),
-        "strip_accents": normalizer.get("strip_accents"),
+        "lowercase": is_lowered or normalizer.get("lowercase"),
+        "strip_accents": normalizer.get("lowercase") if strip_accents is None else strip_accents,
         "tokenize_chinese_chars": normalizer.get("handle_chinese_chars"),
     }
     try:
@@ -114,6 +116,15 @@ def parse_tokenizer(parts: Mapping[str, Any], found: list[str]) -> tuple[Sequenc
     except UserError as error:
         found.append(f"normalizer: {error}")
         return tokens, None
+
+
+def _without_lowercase(parts: Mapping[str, Any]) -> tuple[bool, Mapping[str, Any]]:
+    """Takes out the lower-casing that sentence-transformers puts in front of a normalizer, and says whether it is there."""
+    normalizer = parts.get("normalizer")
+    listed = normalizer.get("normalizers") if isinstance(normalizer, dict) else None
+    if isinstance(listed, list) and len(listed) == 2 and listed[0] == {"type": "Lowercase"}:
+        return True, {**parts, "normalizer": listed[1]}
+    return False, parts
 
 
 def _component(

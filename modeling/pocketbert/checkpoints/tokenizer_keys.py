@@ -17,7 +17,7 @@ TOKENIZER_NAME = "tokenizer.json"
 
 # The named special tokens, in transformers' order, and lists of further ones.
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-LISTED_TOKENS = ("additional_special_tokens", "extra_special_tokens")
+LISTED_TOKENS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 
 # Keys of tokenizer_config.json that change no token, or only those of a call with a length.
 _HARMLESS = {
@@ -50,7 +50,13 @@ _FIXED_OF_KIND: dict[TokenizerKind, dict[str, tuple[object, ...]]] = {
     },
     "byte_bpe": {"add_prefix_space": (False, True), "dropout": (0, 0.0), "use_regex": (True,)},
     # Metaspace's own option decides; transformers 5 writes this one in every directory.
-    "unigram": {"add_prefix_space": (False, True), "keep_accents": (True,), "sp_model_kwargs": ({},)},
+    # transformers 5 counts `unk_id` in the sentencepiece model.
+    "unigram": {
+        "add_prefix_space": (False, True),
+        "keep_accents": (True,),
+        "sp_model_kwargs": ({},),
+        "unk_id": (0, 3),
+    },
 }
 _READ = {"added_tokens_decoder", *NAMED_TOKENS, *LISTED_TOKENS}
 # BERT's options. Conversions leave them in the files of other tokenizers, whose fast classes ignore them.
@@ -65,7 +71,8 @@ def config_key_problems(content: Mapping[str, Any], kind: TokenizerKind) -> list
       kind: the tokenizer.
     """
     fixed = _FIXED | _FIXED_OF_KIND[kind]
-    problems = unknown_keys(content, {*_HARMLESS, *fixed, *_READ, *_BERT_OPTIONS}, CONFIG_NAME)
+    known = {*_HARMLESS, *fixed, *_READ, *_BERT_OPTIONS, *names_of_tokens(content)}
+    problems = unknown_keys(content, known, CONFIG_NAME)
     if kind != "wordpiece" and content.get("do_lower_case"):
         log_info(f"do_lower_case in {CONFIG_NAME} does not count: {kind} keeps the case, also in transformers")
     problems += [
@@ -74,6 +81,11 @@ def config_key_problems(content: Mapping[str, Any], kind: TokenizerKind) -> list
         if content.get(key) is not None and content[key] not in accepted
     ]
     return problems
+
+
+def names_of_tokens(content: Mapping[str, Any]) -> set[str]:
+    """The names that mappings of special tokens define; transformers repeats each as a key."""
+    return {name for key in LISTED_TOKENS if isinstance(content.get(key), dict) for name in content[key]}
 
 
 def unknown_keys(content: Mapping[str, Any], known: Collection[str], where: str) -> list[str]:

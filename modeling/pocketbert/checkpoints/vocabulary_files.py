@@ -195,7 +195,9 @@ def _wordpiece(
     problems += [f"{TOKENIZER_NAME}: {problem}" for problem in found]
     if found or stored is None:
         return None
-    _compare_options(config, options, stored, problems)
+    # As in transformers: a class changes only a normalizer without others.
+    if isinstance(parts.get("normalizer"), dict) and "normalizers" not in parts["normalizer"]:
+        _compare_options(config, options, stored, problems)
     if not vocab_path.exists():
         return Vocabulary(
             path=kept_file("".join(f"{token}\n" for token in tokens).encode(), "vocab.txt"), config=stored
@@ -250,14 +252,8 @@ def _roberta(
     vocabulary = None
     if has_files:
         merges = path / names[1] if kind == "byte_bpe" else None
-        # transformers converts a sentencepiece model to one with Metaspace alone.
-        vocabulary = Vocabulary(
-            path=path / names[0],
-            merges=merges,
-            kind=kind,
-            keeps_space=kind == "unigram",
-            add_prefix_space=kind == "byte_bpe" and config.get("add_prefix_space") is True,
-        )
+        prefix = kind == "byte_bpe" and config.get("add_prefix_space") is True
+        vocabulary = Vocabulary(path=path / names[0], merges=merges, kind=kind, add_prefix_space=prefix)
     if parts is None:
         return vocabulary
     found: list[str] = []
