@@ -385,7 +385,7 @@ def from_pretrained(
     directory = read_directory(found, headless=headless) if task is None else read_with_heads(found, task.kind)
     own = None if headless else task_of_asset(directory_or_name)
     tasks = (task,) if task else directory.tasks or ((own,) if own else ())
-    tokenizer = directory.vocabulary and open_tokenizer(directory.vocabulary)
+    tokenizer = open_tokenizer(directory.vocabulary) if directory.vocabulary else None
     config = directory.config if task is None else get_task(task).encoder_config(directory.config)
     model = Model(config, tasks, tokenizer, seed=seed, initialize=False)
     for name, variable in model.weights_by_path().items():
