@@ -221,7 +221,7 @@ def vocabulary_in(directory: Path, description: Mapping[str, Any]) -> Vocabulary
     options = {key: value for key, value in description["tokenizer"].items() if key != "vocab_size"}
     kind: TokenizerKind = options.pop("kind", "wordpiece")
     added = tuple(AddedToken(**token) for token in options.pop("added_tokens", ()))
-    keeps_space = options.pop("keeps_space", False)
+    flags = {name: options.pop(name, False) for name in ("keeps_space", "add_prefix_space")}
     files = [directory / name for name in FILE_NAMES[kind]]
     return Vocabulary(
         path=files[0],
@@ -229,7 +229,7 @@ def vocabulary_in(directory: Path, description: Mapping[str, Any]) -> Vocabulary
         kind=kind,
         config=TokenizerConfig(**options) if kind == "wordpiece" else None,
         added=added,
-        keeps_space=keeps_space,
+        **flags,
     )
 
 

@@ -58,6 +58,7 @@ def describe(
         "outputs": [{"name": name, "dtype": output_type} for name in outputs],
         "tokenizer": {
             **(dataclasses.asdict(tokenizer.vocabulary.options) if is_wordpiece else {"kind": kind}),
+            **({"add_prefix_space": True} if tokenizer.vocabulary.add_prefix_space else {}),
             **_added(tokenizer.vocabulary),
             "vocab_size": int(tokenizer.vocab_size),
         },

@@ -169,6 +169,8 @@ def _other_tokenizer() -> dict[str, Any]:
     tokenizer = _tokenizer(kind={"enum": ["byte_bpe", "unigram"]})
     # Of unigram with added tokens; see `Vocabulary`.
     tokenizer["properties"]["keeps_space"] = _FLAG
+    # Of byte-level BPE.
+    tokenizer["properties"]["add_prefix_space"] = _FLAG
     return tokenizer
 
 

@@ -12,6 +12,7 @@ from pocketbert.embedding_config import EmbeddingConfig, dense_shapes, embedding
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.feedforward import FeedForwardConfig
 from pocketbert.label_names import label_problems, shown
+from pocketbert.tokenizer_config import TokenizerConfig as TokenizerConfig
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 Norm = Literal["layer_norm", "no_norm", "identity"]
@@ -238,7 +239,6 @@ class TaskRules:
       min_labels: minimum number of labels; 0 for a kind without labels.
       has_null_threshold: whether `TaskConfig.null_threshold` may be set.
       has_embedding: whether the task has a `TaskConfig.embedding`.
-      has_activation: whether `TaskConfig.activation` may be set.
       head: layout of the head's weights: `linear` (one map, `output`), `sentence` or `masked_lm` (as in transformers'
         classes), or a function that gives shapes by path, for heads under their own paths; None to derive it.
       tensor: stored name of the linear map; for `sentence`, its name beside another sentence head.
@@ -250,7 +250,6 @@ class TaskRules:
     min_labels: int = 0
     has_null_threshold: bool = False
     has_embedding: bool = False
-    has_activation: bool = False
     head: Literal["linear", "sentence", "masked_lm"] | HeadShapes | None = None
     tensor: str = ""
     num_outputs: int | None = None
@@ -267,9 +266,7 @@ TASK_RULES: dict[TaskKind, TaskRules] = {
     "multi_label": dataclasses.replace(
         _SENTENCE, min_labels=1, tensor="label_classifier", problem_type="multi_label_classification"
     ),
-    "regression": dataclasses.replace(
-        _SENTENCE, num_outputs=1, tensor="regressor", problem_type="regression", has_activation=True
-    ),
+    "regression": dataclasses.replace(_SENTENCE, num_outputs=1, tensor="regressor", problem_type="regression"),
     "span": TaskRules(
         has_null_threshold=True, head="linear", tensor="qa_outputs", num_outputs=2, architecture="ForQuestionAnswering"
     ),
@@ -344,7 +341,7 @@ class TaskConfig:
             problems.append(f"embedding is for sentence embeddings; received it for {self.kind!r}")
         if self.activation is not None:
             problems += _one_of("activation", self.activation, ScoreActivation)
-            if not rules.has_activation:
+            if rules.num_outputs != 1:
                 problems.append(f"activation is for regression; received {self.activation!r} for {self.kind!r}")
         raise_if_any(problems, "TaskConfig")
 
@@ -370,39 +367,6 @@ def head_names(tasks: Sequence[TaskConfig]) -> tuple[str, ...]:
             f"TaskConfig(kind='classification', name='sst2', ...); received {', '.join(map(repr, names))}"
         )
     return names
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenizerConfig:
-    """Normalization of a WordPiece tokenizer, in the terms of tokenizer_config.json.
-
-    Attributes:
-      lowercase: lower-case all letters.
-      strip_accents: decompose letters and drop their accents; None takes the value of `lowercase`.
-      tokenize_chinese_chars: make each CJK ideograph a separate word.
-    """
-
-    lowercase: bool = True
-    strip_accents: bool | None = None
-    tokenize_chinese_chars: bool = True
-
-    def __post_init__(self) -> None:
-        if self.strip_accents is None:
-            object.__setattr__(self, "strip_accents", self.lowercase)
-        problems = [
-            f"{field.name} must be true or false; received {getattr(self, field.name)!r}"
-            for field in dataclasses.fields(self)
-            if not isinstance(getattr(self, field.name), bool)
-        ]
-        raise_if_any(problems, "TokenizerConfig")
-
-    def require_default(self, subject: str, remedy: str) -> None:
-        """Raises `UserError` unless all other fields are at their defaults, for formats that store only `lowercase`."""
-        if self != TokenizerConfig(lowercase=self.lowercase):
-            raise UserError(
-                f"{subject} needs a tokenizer with strip_accents={self.lowercase} and tokenize_chinese_chars=True; "
-                f"received {self.strip_accents} and {self.tokenize_chinese_chars}; {remedy}"
-            )
 
 
 def _one_of(name: str, value: object, choices: object) -> list[str]:

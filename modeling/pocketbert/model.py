@@ -19,7 +19,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.assets import model_directory, task_of_asset
 from pocketbert.data.task_data import described_task
 from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.errors import UserError
 from pocketbert.layers.checks import user_errors
 from pocketbert.layers.core import initialize_weights, weights_by_path
 from pocketbert.layers.dropout import dropout_generators
@@ -27,8 +27,9 @@ from pocketbert.layers.graph_form import GraphForm
 from pocketbert.presets import preset
 from pocketbert.tasks.outputs import ModelForward, labelled_outputs, output_names
 from pocketbert.tasks.predictor import model_predictor
-from pocketbert.tasks.registry import get_task
+from pocketbert.tasks.registry import check_tasks, get_task
 from pocketbert.tasks.text_inputs import as_inputs
+from pocketbert.tokenizers.opening import open_tokenizer
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
@@ -77,12 +78,12 @@ class Model(tf_keras.Model):
         initialize: bool = True,
     ) -> None:
         super().__init__()
-        names = _check_tasks(config, tasks)
+        check_tasks(config, tasks)
         self.config = config
         self.tasks = tuple(tasks)
         self.tokenizer = tokenizer
         self.encoder = Encoder(config, graph, seed, initialize)
-        self.heads = {name: get_task(task).head(config) for name, task in zip(names, tasks, strict=True)}
+        self.heads = {name: get_task(task).head(config) for name, task in zip(head_names(tasks), tasks, strict=True)}
         for head in self.heads.values():
             initialize_weights(head, config.initializer_range, seed)
         self.reset_dropout(seed)
@@ -128,7 +129,7 @@ class Model(tf_keras.Model):
         top = self.config.num_layers
         names = {name: None if not isinstance(request, Mapping) else tuple(request[name]) for name in request}
         del names["logits"]
-        requested = {name: layers or _all_layers(name, top) for name, layers in names.items()}
+        requested = {name: layers or tuple(range(name != "hidden_states", top + 1)) for name, layers in names.items()}
         # The heads read the last feature map, whether or not it was requested.
         hidden = requested.get("hidden_states", ())
         computed = {**requested, "hidden_states": (*hidden, top)}
@@ -384,11 +385,7 @@ def from_pretrained(
     directory = read_directory(found, headless=headless) if task is None else read_with_heads(found, task.kind)
     own = None if headless else task_of_asset(directory_or_name)
     tasks = (task,) if task else directory.tasks or ((own,) if own else ())
-    tokenizer = None
-    if directory.vocabulary is not None:
-        from pocketbert.tokenizers.opening import open_tokenizer
-
-        tokenizer = open_tokenizer(directory.vocabulary)
+    tokenizer = open_tokenizer(directory.vocabulary) if directory.vocabulary else None
     config = directory.config if task is None else get_task(task).encoder_config(directory.config)
     model = Model(config, tasks, tokenizer, seed=seed, initialize=False)
     for name, variable in model.weights_by_path().items():
@@ -401,14 +398,3 @@ def _called_once(model: Model) -> Model:
     ids = tf.zeros([1, min(3, model.config.max_position_embeddings)], tf.int32)
     model({name: ids for name in ("input_word_ids", "input_mask", "input_type_ids")})
     return model
-
-
-def _all_layers(name: str, num_layers: int) -> tuple[int, ...]:
-    return tuple(range(0 if name == "hidden_states" else 1, num_layers + 1))
-
-
-def _check_tasks(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> tuple[str, ...]:
-    """The heads' names."""
-    needing = [task.kind for task in tasks if get_task(task).needs_pooler and config.pooler == "none"]
-    raise_if_any([f"{kind} needs a pooler; received pooler='none'" for kind in needing], "tasks")
-    return head_names(tasks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Sequence
@@ -12,6 +13,10 @@ import pytest
 import roberta_texts
 from test_java_tokenizer import awkward  # noqa: F401
 
+from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
+from pocketbert.tokenizers.opening import open_tokenizer
+
+SAVERS = Path(__file__).resolve().parents[1] / "goldens" / "savers"
 pytestmark = pytest.mark.java
 
 
@@ -109,3 +114,25 @@ def test_lone_surrogates_are_replaced(java: Any, toy: Path, tmp_path: Path) -> N
     expected = ["a\ufffdb", "\ufffd", "a \ufffd\ufffd <mask>"]
     found = roberta_texts.run(java, toy, tmp_path, texts)
     assert found == roberta_texts.run(java, toy, tmp_path, expected) and found[1][0]
+
+
+def test_prefix_space_gives_their_tokens(java: Any, tmp_path: Path) -> None:
+    """Texts and spans that transformers' own tokenizer gave, between added tokens too."""
+    source = SAVERS / "transformers-4.57.6" / "roberta_prefix_space"
+    files = tmp_path / "files"
+    files.mkdir()
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copyfile(source / name, files / name)
+    problems: list[str] = []
+    vocabulary = read_vocabulary_files(source, problems)
+    assert vocabulary is not None and problems == [] and vocabulary.add_prefix_space
+    (files / "added.json").write_text(json.dumps([dataclasses.asdict(token) for token in vocabulary.added]))
+    (files / "add_prefix_space").touch()
+    tokenizer = open_tokenizer(vocabulary)
+    texts = [each["text"] for each in json.loads((source / "expected.json").read_text("utf-8"))["texts"]]
+    texts += ["\tthe", "\u00a0cat", "é", "<mask>é<mask> cat", "12 a", " a", "  a", "'s cat", "\n", "a</s>b c</s> d"]
+    found = tokenizer.tokenize_with_offsets(texts)
+    parts = (found.ids.to_list(), found.starts.to_list(), found.ends.to_list())
+    expected = [list(row) for row in zip(*parts, strict=True)]
+    for text, ours, theirs in zip(texts, roberta_texts.run(java, files, tmp_path, texts), expected, strict=True):
+        assert ours == theirs, ascii(text)

@@ -13,14 +13,16 @@ import networks
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tiny_tokenizers import unigram_file
+from tiny_tokenizers import byte_bpe_files, unigram_file
 
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.files import sha256
+from pocketbert.presets import preset
 from pocketbert_export import exporter
+from pocketbert_export.bundle import Bundle
 
 WEIGHTS, KERAS = "model.safetensors", "tf_model.h5"
 TEXTS = ["a film is good", "the dog walks badly , and the story ends !"]
@@ -222,3 +224,26 @@ def test_bert_with_unigram_becomes_a_bundle(tmp_path: Path) -> None:
     model = pb.from_pretrained(tmp_path / "model")
     for one, other in zip(bundle.predict(texts), model.predict(texts), strict=True):
         np.testing.assert_allclose([*one["probabilities"].values()], [*other["probabilities"].values()], atol=2e-5)
+
+
+def test_prefix_space_is_in_the_bundle(tmp_path: Path) -> None:
+    """RoBERTa for NER: a space in front of the first word."""
+    tokenizer = pb.ByteBPETokenizer(*byte_bpe_files(tmp_path), add_prefix_space=True)
+    config = preset("roberta_base").config
+    names = ("hidden_size", "embedding_size", "num_layers", "num_attention_heads", "head_size", "intermediate_size")
+    changes = {name: getattr(BERT, name) for name in (*names, "max_position_embeddings")}
+    task = TaskConfig(kind="token_classification", labels=("O", "B-X", "I-X"))
+    network = networks.network(config.replace(vocab_size=tokenizer.vocab_size, **changes), (task,), tokenizer)
+    network.save_pretrained(tmp_path / "model")
+    bundle = pb.export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=LENGTHS)
+    assert json.loads((tmp_path / "bundle/bundle.json").read_text())["tokenizer"]["add_prefix_space"] is True
+    texts = ["the cat sat", " the cat"]
+    found = Bundle.open(tmp_path / "bundle").tokenizer.tokenize(texts).to_list()
+    without = pb.ByteBPETokenizer(*tokenizer.vocabulary.files)
+    assert found == tokenizer.tokenize(texts).to_list() != without.tokenize(texts).to_list()
+    model = pb.from_pretrained(tmp_path / "model")
+    places = [
+        [[(span["label"], span["start"], span["end"]) for span in each["spans"]] for each in given.predict(texts)]
+        for given in (bundle, model)
+    ]
+    assert places[0] == places[1] and any(places[0])

@@ -209,7 +209,7 @@ def _tasks(
         kinds = {task.kind for task in tasks}
         activation = cross_encoder_activation(given, len(labels), kinds, problems)
         return tuple(
-            dataclasses.replace(task, activation=activation) if activation and task.rules.has_activation else task
+            dataclasses.replace(task, activation=activation) if activation and task.rules.num_outputs == 1 else task
             for task in tasks
         )
 
@@ -239,7 +239,7 @@ def _tasks(
                     name=options.get("finetuning_task", ""),
                     labels=labels if rules.min_labels else (),
                     dropout=float(dropout) if _has_dropout(rules) else 0.0,
-                    activation=activation if rules.has_activation else None,
+                    activation=activation if rules.num_outputs == 1 else None,
                 )
             )
         except UserError as error:

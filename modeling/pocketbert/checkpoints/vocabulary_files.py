@@ -252,12 +252,8 @@ def _roberta(
     vocabulary = None
     if has_files:
         merges = path / names[1] if kind == "byte_bpe" else None
-        vocabulary = Vocabulary(
-            path=path / names[0],
-            merges=merges,
-            kind=kind,
-            add_prefix_space=kind == "byte_bpe" and config.get("add_prefix_space") is True,
-        )
+        prefix = kind == "byte_bpe" and config.get("add_prefix_space") is True
+        vocabulary = Vocabulary(path=path / names[0], merges=merges, kind=kind, add_prefix_space=prefix)
     if parts is None:
         return vocabulary
     found: list[str] = []

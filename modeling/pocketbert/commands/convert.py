@@ -29,17 +29,8 @@ from pocketbert.options import AnyPath, DirectoryPath, FilePath
 from pocketbert.tokenizers.files import Vocabulary
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_HUB_FILES = [
-    "config.json",
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "tokenizer_config.json",
-    "tokenizer.json",
-]
+# `*` also stands for folders, such as those of the modules of sentence-transformers.
+_HUB_FILES = ["*.json", "*.safetensors", "*vocab.txt", "*merges.txt", "*sentencepiece.bpe.model"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,6 +161,7 @@ def _local_folder(name: str) -> Path:
     """Returns the folder, downloaded from the hub if necessary."""
     if Path(name).exists() or not _HUB_NAME.fullmatch(name):
         return Path(name)
+    from pocketbert.checkpoints.module_layout import stored_weights
     from pocketbert.checkpoints.stored_tensors import KERAS_NAME
 
     try:
@@ -180,9 +172,10 @@ def _local_folder(name: str) -> Path:
         ) from None
     try:
         folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES))
-        if any(folder.glob("*.safetensors")):
+        if stored_weights(folder):
             return folder
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=[*_HUB_FILES, KERAS_NAME]))
+        keras = [KERAS_NAME, f"*/{KERAS_NAME}"]
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=[*_HUB_FILES, *keras]))
     except Exception as error:  # The client raises errors from several HTTP libraries.
         reason = " ".join(str(error).split())[:200]
         raise UserError(

@@ -51,6 +51,7 @@ def run(options: Options) -> None:
     """Copies the files of an asset to a new folder."""
     from pocketbert.checkpoints.sentence_transformers import write_modules
     from pocketbert.data.assets import ASSETS, fetch_asset
+    from pocketbert.json_reading import read_json
     from pocketbert.outputs import check_directory, new_directory
 
     own = options[FetchOptions]
@@ -63,5 +64,5 @@ def run(options: Options) -> None:
         for name in ASSETS[own.name].files:
             shutil.copyfile(source / name, folder / name)
         if (task := ASSETS[own.name].task) is not None:
-            write_modules(folder, task, ASSETS[own.name].hidden_size, {})
+            write_modules(folder, task, read_json(folder / "config.json")["hidden_size"], {})
     print(own.output)

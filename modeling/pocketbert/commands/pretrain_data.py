@@ -129,7 +129,7 @@ def _tokenizer(own: PretrainDataOptions) -> WordPieceTokenizer:
         if directory.vocab_path is None:
             raise UserError(f"--model must have a vocab.txt; received {own.model}; pass --vocab instead")
         assert directory.vocabulary is not None
-        directory.vocabulary.require_no_added("pretraining data", "pass --vocab for data without these tokens")
+        directory.vocabulary.require_no_added("pretraining data", "pass --vocab instead, for data without these tokens")
         config = directory.tokenizer or TokenizerConfig()
         config.require_default("pretraining data", "pass --vocab and --lowercase instead of --model")
         options = {"vocab_path": directory.vocab_path, "lowercase": config.lowercase}

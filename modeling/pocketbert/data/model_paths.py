@@ -11,6 +11,8 @@ from pocketbert.errors import UserError, did_you_mean
 from pocketbert.progress import log_info
 
 MODEL_FILE, BUNDLE_FILE = "config.json", "bundle.json"
+# Of sentence-transformers, whose config.json may lie in a folder beside it.
+_MODULES_FILE = "modules.json"
 # What an option takes: a model directory, a bundle, either of them, or a model directory or an architecture.
 ModelForm: TypeAlias = Literal["model", "bundle", "either", "start"]
 # Where the commands put models and bundles in their output folder.
@@ -42,7 +44,8 @@ def find_model(value: str | os.PathLike[str], form: ModelForm, names: tuple[str,
       UserError: there is no such model or bundle. The message has a remedy.
     """
     path, name = Path(value), os.fspath(value)
-    files = {"model": (MODEL_FILE,), "bundle": (BUNDLE_FILE,), "either": (BUNDLE_FILE, MODEL_FILE)}
+    models = (MODEL_FILE, _MODULES_FILE)
+    files = {"model": models, "bundle": (BUNDLE_FILE,), "either": (BUNDLE_FILE, *models)}
     if not path.exists():
         if name in names and form != "bundle":
             return None

@@ -50,8 +50,8 @@ class EmbeddingHead(tf_keras.layers.Layer):
         self._config: EmbeddingConfig = task.embedding
         if self._config.dimensions is not None:
             self.dense = Dense(config.hidden_size, self._config.dimensions, bias=self._config.dense_bias)
-        if "residual.kernel" in dense_shapes(config, task):
-            self.residual = Dense(config.hidden_size, self._config.dimensions, bias=False)
+            if "residual.kernel" in dense_shapes(config, task):
+                self.residual = Dense(config.hidden_size, self._config.dimensions, bias=False)
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps `sequence_output` [B, S, H] and `input_mask` [B, S] to float32 [B, D]."""

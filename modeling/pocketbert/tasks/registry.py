@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Sequence
 
 from pocketbert.configs import TASK_RULES, EncoderConfig, TaskConfig, TaskRules
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.core import weights_by_path
 from pocketbert.tasks.base import SupervisedTask, Task
 from pocketbert.tasks.texts import TextTask
@@ -18,6 +19,12 @@ TASKS: dict[str, type[Task]] = {}
 def get_task(config: TaskConfig) -> Task:
     """Returns the task for a configuration."""
     return TASKS[config.kind](config)
+
+
+def check_tasks(encoder: EncoderConfig, tasks: Sequence[TaskConfig]) -> None:
+    """Raises `UserError` if an encoder cannot carry the heads of tasks."""
+    needing = [task.kind for task in tasks if get_task(task).needs_pooler and encoder.pooler == "none"]
+    raise_if_any([f"{kind} needs a pooler; received pooler='none'" for kind in needing], "tasks")
 
 
 def supervised_task(config: TaskConfig | None, rule: str = "", remedy: str = "") -> SupervisedTask:

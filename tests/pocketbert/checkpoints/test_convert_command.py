@@ -1,6 +1,8 @@
 """`pocketbert convert` from the outside."""
 
+import fnmatch
 import json
+import shutil
 import sys
 import types
 
@@ -118,6 +120,36 @@ def test_wrong_flags(arguments, message, capsys):
     code, out, err = convert(capsys, *arguments)
     assert (code, out) == (2, "")
     assert message in err
+
+
+@pytest.mark.parametrize("place", ["", "0_Transformer"])
+def test_hub_model_keeps_its_modules(place, tmp_path, capsys, monkeypatch):
+    from test_sentence_transformers import write_sentence_transformer
+
+    folder = write_sentence_transformer(tmp_path / "given", "max", dense=True, normalize=True)
+    if place:
+        (folder / place).mkdir()
+        for file in ("config.json", "model.safetensors", "vocab.txt", "sentence_bert_config.json"):
+            (folder / file).rename(folder / place / file)
+        modules = json.loads((folder / "modules.json").read_text())
+        modules[0]["path"] = place
+        (folder / "modules.json").write_text(json.dumps(modules))
+
+    def snapshot_download(name, allow_patterns):
+        # The hub's client matches paths in the same way.
+        for file in [path for path in folder.rglob("*") if path.is_file()]:
+            path = file.relative_to(folder).as_posix()
+            if any(fnmatch.fnmatch(path, pattern) for pattern in allow_patterns):
+                (tmp_path / "hub" / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, tmp_path / "hub" / path)
+        return str(tmp_path / "hub")
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(snapshot_download=snapshot_download))
+    code, out, _ = convert(capsys, "--from=hf", "--input=someone/embedding", f"--output={tmp_path / 'new'}")
+    assert code == 0 and json.loads(out)["tasks"] == ["embedding"]
+    found, given = read_directory(tmp_path / "new"), read_directory(folder)
+    assert found.tasks == given.tasks and found.tensors.keys() == given.tensors.keys()
+    assert found.vocabulary is not None
 
 
 def test_hub_names(reference, tmp_path, capsys, monkeypatch):

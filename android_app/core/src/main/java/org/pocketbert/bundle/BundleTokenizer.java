@@ -52,7 +52,10 @@ final class BundleTokenizer {
     switch (description.tokenizerKind) {
       case BYTE_BPE:
         return new ByteBpeTokenizer(
-            ByteBpeVocabulary.parse(files.get(0), files.get(1)), description.addedTokens, true);
+            ByteBpeVocabulary.parse(files.get(0), files.get(1)),
+            description.addedTokens,
+            description.addPrefixSpace,
+            true);
       case UNIGRAM:
         return new UnigramTokenizer(
             SentencePieceModel.parse(files.get(0)), description.addedTokens, description.keepsSpace, true);

@@ -84,6 +84,9 @@ final class Description {
   /** Whether a space before an added token of unigram is a token. */
   final boolean keepsSpace;
 
+  /** Whether byte-level BPE puts a space in front of a text. */
+  final boolean addPrefixSpace;
+
   /** A file's expected content. */
   static final class File {
     final String sha256;
@@ -141,7 +144,7 @@ final class Description {
       checkLabels(problems);
       task.numberIfPresent("null_threshold");
       // The graph applies it.
-      if (task.has("activation") && !ACTIVATIONS.contains(task.string("activation"))) {
+      if (task.names().contains("activation") && !ACTIVATIONS.contains(task.string("activation"))) {
         problems.add("$.task.activation must be one of " + String.join(", ", ACTIVATIONS));
       }
     }
@@ -179,6 +182,8 @@ final class Description {
       }
     }
     keepsSpace = namesTokenizer && cleaning.names().contains("keeps_space") && cleaning.bool("keeps_space");
+    addPrefixSpace =
+        namesTokenizer && cleaning.names().contains("add_prefix_space") && cleaning.bool("add_prefix_space");
     cleaning.close();
     recipe = fields.string("recipe");
     if (!RECIPES.contains(recipe)) {

@@ -140,11 +140,6 @@ final class Fields {
     return least;
   }
 
-  /** Whether the object has the member. */
-  boolean has(String name) {
-    return members.containsKey(name);
-  }
-
   /** Checks an optional number. */
   void numberIfPresent(String name) {
     if (members.containsKey(name)) {

@@ -5,7 +5,7 @@ import java.util.List;
 
 /**
  * RoBERTa's tokenizer. It equals {@code pocketbert.ByteBPETokenizer} and Hugging Face's tokenizers with {@code
- * add_prefix_space=False} and {@code trim_offsets=True}, for every Unicode version of Java or Android.
+ * trim_offsets=True}, for every Unicode version of Java or Android.
  *
  * <p>Spans exclude the white space before a token. A token for part of a character spans the character; a token with
  * only spaces has an empty span. A lone surrogate becomes U+FFFD.
@@ -14,6 +14,7 @@ import java.util.List;
  */
 public final class ByteBpeTokenizer extends RobertaTokenizer {
   private final ByteBpeVocabulary vocabulary;
+  private final boolean addPrefixSpace;
 
   /**
    * Creates a tokenizer without added tokens.
@@ -21,17 +22,20 @@ public final class ByteBpeTokenizer extends RobertaTokenizer {
    * @param specialTokensInText see the other constructor
    */
   public ByteBpeTokenizer(ByteBpeVocabulary vocabulary, boolean specialTokensInText) {
-    this(vocabulary, Collections.emptyList(), specialTokensInText);
+    this(vocabulary, Collections.emptyList(), false, specialTokensInText);
   }
 
   /**
    * Creates a tokenizer.
    *
    * @param added tokens to find in a text before it is split
+   * @param addPrefixSpace whether a text that begins without a space gets one, and each part after a token that is found
+   *     before the split
    * @param specialTokensInText whether {@code </s>} and similar strings in a text are special tokens, as in a bundle's
    *     golden examples ({@code <mask>} includes the white space before it). Pass false for untrusted text
    */
-  public ByteBpeTokenizer(ByteBpeVocabulary vocabulary, List<AddedToken> added, boolean specialTokensInText) {
+  public ByteBpeTokenizer(
+      ByteBpeVocabulary vocabulary, List<AddedToken> added, boolean addPrefixSpace, boolean specialTokensInText) {
     super(
         AddedToken.sizeWith(vocabulary.size(), added),
         Frame.roberta(
@@ -49,6 +53,7 @@ public final class ByteBpeTokenizer extends RobertaTokenizer {
             specialTokensInText,
             codes -> codes));
     this.vocabulary = vocabulary;
+    this.addPrefixSpace = addPrefixSpace;
   }
 
   /** There is no normalization. */
@@ -65,6 +70,36 @@ public final class ByteBpeTokenizer extends RobertaTokenizer {
 
   @Override
   void addTokens(int[] text, int from, int to, TokenList tokens) {
+    if (!addPrefixSpace || from == to) {
+      addWords(text, from, to, tokens);
+      return;
+    }
+    boolean hasSpace = text[from] == ' ';
+    int shift = hasSpace ? from : from - 1;
+    int[] prefixed = new int[to - shift];
+    prefixed[0] = ' ';
+    System.arraycopy(text, shift + 1, prefixed, 1, to - shift - 1);
+    TokenList list = new TokenList();
+    addWords(prefixed, 0, prefixed.length, list);
+    Tokens part = list.tokens();
+    boolean isFirst = tokens.isEmpty();
+    for (int i = 0; i < part.ids.length; i++) {
+      int start = part.starts[i] + shift;
+      int end = part.ends[i] + shift;
+      // Spans of the library: the added space counts as the part's first character, and a single space at the start
+      // of the text belongs to its first token.
+      if (i == 0 && isFirst && hasSpace && part.starts[0] == 1) {
+        start = shift;
+        end = part.ends[0] == 1 ? shift : end;
+      } else if (i == 0 && !isFirst && !hasSpace) {
+        start = from + 1;
+        end = Math.max(end, start);
+      }
+      tokens.add(part.ids[i], start, end);
+    }
+  }
+
+  private void addWords(int[] text, int from, int to, TokenList tokens) {
     for (int start = from; start < to; ) {
       int end = wordEnd(text, start, to);
       new ByteBpeWord(text, start, end, vocabulary).addTokens(tokens);

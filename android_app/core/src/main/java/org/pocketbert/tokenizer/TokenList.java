@@ -12,6 +12,10 @@ final class TokenList {
     ends.add(end);
   }
 
+  boolean isEmpty() {
+    return ids.size() == 0;
+  }
+
   Tokens tokens() {
     return new Tokens(ids.toArray(), starts.toArray(), ends.toArray());
   }

@@ -68,7 +68,10 @@ public final class RobertaTokenizeMain {
     byte[] vocabulary = Files.readAllBytes(folder.resolve("vocab.json"));
     byte[] merges = Files.readAllBytes(folder.resolve("merges.txt"));
     return new ByteBpeTokenizer(
-        ByteBpeVocabulary.parse(vocabulary, merges), AddedTokensFile.read(folder), specialTokensInText);
+        ByteBpeVocabulary.parse(vocabulary, merges),
+        AddedTokensFile.read(folder),
+        Files.exists(folder.resolve("add_prefix_space")),
+        specialTokensInText);
   }
 
   private static void time(Tokenizer tokenizer, String text) {
