@@ -59,7 +59,7 @@ def run(options: Options) -> None:
     problems = [] if options[DistillationOptions].teacher else ["--teacher is required; received none"]
     raise_if_any([*problems, *distill.plan_problems(options)], "cache-teacher")
     from pocketbert.distillation.cache_teacher import cache_stages
-    from pocketbert.distillation.plan import plan_distillation
+    from pocketbert.distillation.plan import plan_distillation, warn_of_few_examples
 
     plan = plan_distillation(
         distill.chosen_student(options),
@@ -68,6 +68,7 @@ def run(options: Options) -> None:
         method=distill.chosen_method(options),
         run=RunConfig(seed=own.seed),
     )
+    warn_of_few_examples(plan)
     folders = cache_stages(plan, own.output, dtype=own.dtype, masks=own.masks, overwrite=own.overwrite)
     sizes = {folder.name: sum(file.stat().st_size for file in folder.glob("[!.]*")) for folder in folders}
     print(json.dumps({"teacher_cache": own.output, "size_bytes": sizes}, indent=2, ensure_ascii=False))
