@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pocketbert_bench.baselines import TFLITE_CONVERTER
+from pocketbert_bench.bundle_outcomes import BundleOutcome
 from pocketbert_bench.load import busy_signs
 from pocketbert_bench.results import Accuracy, Measurement, Ratio, ResultFile, Runtime, latency_ratio
 
@@ -30,6 +31,7 @@ class Row:
       latencies: (length, threads) → successful measurement.
       failures: reasons of failed measurements, one sentence each.
       accuracy: score in this run, if any.
+      outcome: outcome of the bundle, if any.
       reference: export to compare `smaller` and `faster` with, if any.
       smaller: size of the reference ÷ own size.
       faster: own latency ÷ the reference's at `faster_at`, or None.
@@ -45,10 +47,18 @@ class Row:
     latencies: Mapping[tuple[int, int], Measurement]
     failures: tuple[str, ...]
     accuracy: Accuracy | None
+    outcome: BundleOutcome | None = None
     reference: Row | None = None
     smaller: float | None = None
     faster: Ratio | None = None
     faster_at: tuple[int, int] | None = None
+
+    @property
+    def score(self) -> tuple[str, float] | None:
+        """Metric and score: those of this run, else those of the bundle's outcome; None without a score."""
+        if self.accuracy:
+            return self.accuracy.metric, self.accuracy.value
+        return (self.outcome.metric, self.outcome.score) if self.outcome else None
 
     def latency_us(self, length: int, threads: int) -> float | None:
         """Median latency in microseconds; None if it was not measured."""
@@ -210,6 +220,7 @@ def threads(found: Sequence[Row]) -> list[int]:
 def _row(result: ResultFile, model: str, label: str, parts: Sequence[Measurement]) -> Row:
     scores = [score for score in result.accuracies if (score.model, score.label) == (model, label)]
     good = [part for part in parts if part.status == "ok"]
+    digests = {part.model_sha256 for part in parts}
     return Row(
         run=result,
         model=model,
@@ -220,6 +231,7 @@ def _row(result: ResultFile, model: str, label: str, parts: Sequence[Measurement
         latencies={(part.length, part.threads): part for part in good if part.length},
         failures=tuple(dict.fromkeys(part.error for part in parts if part.error)),
         accuracy=scores[0] if scores else None,
+        outcome=next((each for each in result.outcomes or () if each.model_sha256 in digests), None),
     )
 
 

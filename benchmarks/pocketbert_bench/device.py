@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import re
 import secrets
@@ -17,6 +18,7 @@ from pocketbert import files, outputs, progress
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import adb, phone_app, phone_plan, results
 from pocketbert_bench.adb import Disconnected, Phone, PhoneError
+from pocketbert_bench.bundle_outcomes import outcomes_of
 from pocketbert_bench.phone_plan import Kept, Plan
 from pocketbert_bench.results import ResultFile
 
@@ -166,6 +168,7 @@ class _Session:
         try:
             result = self._kept.join(f"Latency of exported bundles on {what} {self._subject.model}")
             if result:
+                result = dataclasses.replace(result, outcomes=outcomes_of(self._plan.configurations))
                 results.write(self._path, result)
         except OSError as error:
             problem = problem or str(error)

@@ -21,6 +21,7 @@ from pocketbert import files, progress
 from pocketbert.errors import UserError
 from pocketbert_bench import configurations, load, machine
 from pocketbert_bench import weight_cache as caches
+from pocketbert_bench.bundle_outcomes import outcomes_of
 from pocketbert_bench.configurations import Configuration, LiteRT
 from pocketbert_bench.results import (
     RANDOM_WEIGHTS_NOTE,
@@ -214,7 +215,8 @@ def bench_bundles(
     created, before = now(), machine.machine()
     measurements = measure(everything, QUICK if quick else FULL, seed=seed)
     notes = [RANDOM_WEIGHTS_NOTE] if weights == "random" else []
-    return result_file(title, quick=quick, measurements=measurements, notes=notes, on=before, created=created)
+    found: dict[str, Any] = {"measurements": measurements, "outcomes": outcomes_of(everything), "notes": notes}
+    return result_file(title, quick=quick, **found, on=before, created=created)
 
 
 def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: int = 0) -> list[Measurement]:

@@ -89,7 +89,7 @@ def _quickstart(output: Path, *, full: bool, seed: int) -> str:
     step(f"export and verify: {', '.join(recipes)} of both for {', '.join(map(str, LENGTHS))} tokens")
     bundles = {
         role: {
-            recipe: _bundle(model, recipe, _judged(recipe, dev, train), output / "bundles" / role / recipe)
+            recipe: _bundle(model, recipe, _judged(recipe, dev, train), dev, output / "bundles" / role / recipe)
             for recipe in recipes
         }
         for role, model in models.items()
@@ -165,14 +165,14 @@ def _joined(first: Examples, second: Examples) -> Examples:
     )
 
 
-def _bundle(model_directory: Path, recipe: str, judged: Examples, path: Path) -> Path:
+def _bundle(model_directory: Path, recipe: str, judged: Examples, dev: Examples, path: Path) -> Path:
     """Exports a bundle unless an earlier call did."""
     role = path.parent.name
     if path.exists():
         Bundle.open(path)
         log_info(f"  {role}, {recipe}: already exported")
         return path
-    export(model_directory, path, recipe=recipe, lengths=LENGTHS, examples=judged, card=_card())
+    export(model_directory, path, recipe=recipe, lengths=LENGTHS, examples=judged, scored=dev, card=_card())
     size = (path / "model.tflite").stat().st_size
     checks = json.loads((path / "verification.json").read_text())["checks"]
     log_info(f"  {role}, {recipe}: {size / 1e6:.1f} MB, {len(checks)} checks passed")

@@ -99,7 +99,7 @@ def _quickstart(output: Path, glue: str | None, *, full: bool, seed: int) -> str
 
     log_info(f"[3/5] export and verify: {RECIPE} of both for {', '.join(map(str, LENGTHS))} tokens")
     judged = scored.select(np.arange(0, len(scored), max(1, len(scored) // GATE_PAIRS)))
-    bundles = {role: _bundle(model, judged, output / "bundles" / role) for role, model in models.items()}
+    bundles = {role: _bundle(model, judged, scored, output / "bundles" / role) for role, model in models.items()}
     for path in bundles.values():
         if not folder_beside(path).exists():
             write_task_files(Bundle.open(path), folder_beside(path), dev.texts)
@@ -146,14 +146,14 @@ def _similarities(model: Path, pairs: Examples) -> np.ndarray:
     return np.array([answer["similarity"] for answer in answers], np.float32)
 
 
-def _bundle(model: Path, judged: Examples, path: Path) -> Path:
+def _bundle(model: Path, judged: Examples, scored: Examples, path: Path) -> Path:
     """Exports a bundle unless an earlier call did."""
     if path.exists():
         Bundle.open(path)
         return path
     network = ASSETS[NETWORK]
     card = CardOptions(base_model=network.origin, base_model_license=network.license)
-    export(model, path, recipe=RECIPE, lengths=LENGTHS, examples=judged, card=card)
+    export(model, path, recipe=RECIPE, lengths=LENGTHS, examples=judged, scored=scored, card=card)
     checks = {check["name"]: check for check in json.loads((path / "verification.json").read_text())["checks"]}
     size = (path / "model.tflite").stat().st_size
     log_info(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ from typing import Any
 from pocketbert import files, outputs
 from pocketbert.errors import UserError
 from pocketbert.report import render
-from pocketbert_bench import charts, comparison, paper_figures, results, side_by_side
+from pocketbert.report.outcome import view
+from pocketbert_bench import bundle_outcomes, charts, comparison, paper_figures, results, side_by_side
 from pocketbert_bench.baselines import TFLITE_CONVERTER
 from pocketbert_bench.comparison import Row
-from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
+from pocketbert_bench.formats import FILTERS, ms, times
+from pocketbert_bench.results import ResultFile
 from pocketbert_bench.searches import Search
 from pocketbert_bench.side_by_side import Pair
 
@@ -95,8 +97,8 @@ class Section:
 
     @property
     def metric(self) -> str:
-        """Data set of the scores; empty if there are none."""
-        return next((row.accuracy.metric for row in self.rows if row.accuracy), "")
+        """Metric of the scores; empty if there are none."""
+        return _metric(self.rows)
 
     @property
     def several_networks(self) -> bool:
@@ -155,11 +157,12 @@ def build_report(
     page = render(
         "report.html",
         package="pocketbert_bench",
-        filters=_FILTERS,
+        filters=FILTERS,
         title=title,
         summary=summary,
         runs=runs,
         quick=any(run.quick for run in runs),
+        outcomes=_outcomes(found),
         sections=sections,
         captions=CAPTIONS,
         paper=paper_figures,
@@ -191,15 +194,16 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
     """
     found = _rows([run], pair)
     lengths, all_threads = comparison.lengths(found), comparison.threads(found)
-    heads = ["export", "MB", *([f"{run.accuracies[0].metric} %"] if run.accuracies else [])]
+    metric = _metric(found)
+    heads = ["export", "MB", *([f"{metric} %"] if metric else [])]
     heads += [f"ms@{length}" + (f"/{number}t" if number > 1 else "") for number in all_threads for length in lengths]
     references = _references(found)
     heads += ["smaller", "faster"] if references else []
     lines = [heads]
     for row in found:
         cells = [comparison.name(row, found), f"{row.size_bytes / 1e6:.1f}" if row.size_bytes else "failed"]
-        if run.accuracies:
-            cells.append(f"{100 * row.accuracy.value:.2f}" if row.accuracy else "")
+        if metric:
+            cells.append(f"{100 * row.score[1]:.2f}" if row.score and row.score[0] == metric else "")
         for number in all_threads:
             for length in lengths:
                 latency = row.latency_us(length, number)
@@ -219,12 +223,32 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
     notes += comparison.delegate_notes(found) + comparison.memory_notes(found)
     notes += [f"{caveat.mark} {caveat.sentence}" for caveat in comparison.caveats(found)]
     notes += [f"failed: {comparison.name(row, found)}: {each}" for row in found for each in row.failures]
-    return "\n".join(line.rstrip() for line in [*aligned, *notes])
+    worth = [
+        bundle_outcomes.line(comparison.name(row, found), row.outcome)
+        for row in found
+        if not row.is_baseline and row.latencies and (row.outcome or not row.accuracy)
+    ]
+    return "\n".join(line.rstrip() for line in [*worth, *aligned, *notes])
 
 
-def times(factor: float | None) -> str:
-    """Formats a factor: 3.42× or 12.5×."""
-    return "" if factor is None else f"{factor:.2f}×" if factor < 10 else f"{factor:.1f}×"
+def _metric(found: Sequence[Row]) -> str:
+    """Metric of the score column; empty without scores."""
+    return next((row.score[0] for row in found if row.score), "")
+
+
+def _outcomes(found: Sequence[Row]) -> list[dict[str, Any]]:
+    """Outcomes of our exports for the page, each once; a score of the run serves if the bundle has none."""
+    seen: dict[str, Mapping[str, Any] | None] = {}
+    for row in found:
+        if row.is_baseline or not row.latencies:
+            continue
+        content: dict[str, Any] | None = None if row.outcome is None else dataclasses.asdict(row.outcome)
+        if content is None and row.accuracy is not None:
+            score = {"metric": row.accuracy.metric, "score": row.accuracy.value, "examples": row.accuracy.examples}
+            content = {**score, "interval": None, "baselines": (), "teacher": None, "verdict": "good", "warnings": ()}
+        name = comparison.name(row, found)
+        seen[name] = content if content is not None else seen.get(name)
+    return [view(name, content) for name, content in seen.items()]
 
 
 def _sections(
@@ -296,14 +320,15 @@ def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) 
         alike = [row for row in same_run if row.is_baseline and row.recipe == best.recipe and row.latencies]
         if alike:
             tiles += _against_same_recipe(best, min(alike, key=lambda row: not row.label.startswith(TFLITE_CONVERTER)))
-        if best.accuracy:
+        if best.accuracy and not best.outcome:
             float32 = next((row for row in same_run if row.recipe == "float32" and row.accuracy), None)
             detail = f"{best.accuracy.examples:,} examples"
             if float32 and float32.accuracy:
                 detail += f"; {comparison.name(float32, found)} {100 * float32.accuracy.value:.1f} %"
             tiles.append((f"{100 * best.accuracy.value:.1f} %", best.accuracy.metric, detail))
     checks = [check for content in verification.values() for check in content["checks"]]
-    if checks:
+    # Alone, they would look like the outcome.
+    if checks and tiles:
         passed = sum(bool(check["passed"]) for check in checks)
         tiles.append((f"{passed} of {len(checks)}", "checks passed", "verification gate"))
     return tiles
@@ -322,8 +347,8 @@ def _against_reference(best: Row, reference: Row) -> list[tuple[str, str, str]]:
         low, high = (1 / end for end in reversed(best.faster.interval))
         length, number = best.faster_at
         detail = (
-            f"{_ms(best.latency_us(length, number))} at {length} tokens, {number} thread{'s' if number > 1 else ''}; "
-            f"baseline {_ms(reference.latency_us(length, number))} (95 % CI {times(low)} to {times(high)})"
+            f"{ms(best.latency_us(length, number))} at {length} tokens, {number} thread{'s' if number > 1 else ''}; "
+            f"baseline {ms(reference.latency_us(length, number))} (95 % CI {times(low)} to {times(high)})"
         )
         tiles.append((times(1 / best.faster.value), "faster", detail))
     return tiles
@@ -343,46 +368,6 @@ def _against_same_recipe(best: Row, baseline: Row) -> list[tuple[str, str, str]]
         mine, theirs = best.effective_latency_us(tokens, number), baseline.effective_latency_us(tokens, number)
         if mine and theirs and (tokens == longest or short < longest):
             pads = "" if (tokens, number) in baseline.latencies else f" pads to {longest}:"
-            detail = f"{_ms(mine)} at {tokens} tokens; {_qualified_name(baseline, best)}{pads} {_ms(theirs)}"
+            detail = f"{ms(mine)} at {tokens} tokens; {_qualified_name(baseline, best)}{pads} {ms(theirs)}"
             tiles.append((times(theirs / mine), name, detail))
     return tiles
-
-
-def _ms(microseconds: float | None) -> str:
-    """Formats a latency in milliseconds with three digits: 9.00 ms, 25.5 ms, 1,234 ms."""
-    return "" if microseconds is None else f"{charts.short(microseconds / 1e3)} ms"
-
-
-def _number(value: object) -> str:
-    """Formats a check's value in a few digits."""
-    if value is None or isinstance(value, bool):
-        return ""
-    if not isinstance(value, (int, float)):
-        return str(value)
-    if value and abs(value) < 1e-3:
-        return f"{value:.1e}"
-    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
-
-
-def _delegated(measurement: Measurement) -> str:
-    return ", ".join(map(str, measurement.delegates)) or "none"
-
-
-def _speeds(device: DeviceConditions) -> str:
-    """Current and maximum speed of the processors by kind: 4 at 1.79 of 1.79 GHz, 1 at 2.21 of 2.84 GHz."""
-    kinds: dict[int, list[int]] = {}
-    for name, highest in (device.processors_highest_khz or {}).items():
-        if now := (device.processors_khz or {}).get(name):
-            kinds.setdefault(highest, []).append(now)
-    said = [f"{len(now)} at {min(now) / 1e6:.2f} of {highest / 1e6:.2f} GHz" for highest, now in sorted(kinds.items())]
-    return ", ".join(said) or "unknown"
-
-
-_FILTERS: dict[str, Callable[..., str]] = {
-    "data_url": lambda text: f"data:text/markdown;charset=utf-8,{urllib.parse.quote(text)}",
-    "times": times,
-    "ms": _ms,
-    "number": _number,
-    "delegated": _delegated,
-    "speeds": _speeds,
-}

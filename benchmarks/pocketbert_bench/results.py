@@ -19,6 +19,7 @@ from typing import Any, Literal
 from pocketbert import files, json_reading
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import machine, schema, statistics
+from pocketbert_bench.bundle_outcomes import BundleOutcome
 from pocketbert_bench.load import Load
 from pocketbert_bench.machine import Machine, Thermal
 
@@ -215,6 +216,9 @@ class ResultFile:
     accuracies: tuple[Accuracy, ...] = _note("scores")
     ratios: tuple[Ratio, ...] = _note("comparisons")
     notes: tuple[str, ...] = _note("notes for the reader, one sentence each")
+    outcomes: tuple[BundleOutcome, ...] | None = _optional_note(
+        "scores in the measured bundles; null in the Java host's runs"
+    )
 
 
 def ratio(
@@ -253,6 +257,7 @@ def result_file(
     quick: bool,
     measurements: Sequence[Measurement] = (),
     accuracies: Sequence[Accuracy] = (),
+    outcomes: Sequence[BundleOutcome] = (),
     ratios: Sequence[Ratio] = (),
     notes: Sequence[str] = (),
     on: Machine | None = None,
@@ -265,6 +270,7 @@ def result_file(
       quick: whether the run was shortened.
       measurements: latencies.
       accuracies: scores.
+      outcomes: scores in the measured bundles.
       ratios: comparisons.
       notes: notes for the reader.
       on: the machine before the run; None describes it now.
@@ -280,6 +286,7 @@ def result_file(
         machine=on or machine.machine(),
         measurements=tuple(measurements),
         accuracies=tuple(accuracies),
+        outcomes=tuple(outcomes),
         ratios=tuple(ratios),
         notes=tuple(notes),
     )

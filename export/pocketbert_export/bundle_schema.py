@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
+
+from pocketbert.configs import ScoreActivation
+from pocketbert.tokenizers.added_tokens import FLAGS
 
 # Of bundles with a WordPiece tokenizer, which older versions of this project also read.
 SCHEMA_VERSION = 2
@@ -13,6 +16,7 @@ _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 1}
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _FLAG = {"type": "boolean"}
+_NUMBER = {"type": "number"}
 # int32
 _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 # No path may leave the folder. The last part rejects a trailing line break, which Python's `$` would match.
@@ -50,9 +54,18 @@ def _task() -> dict[str, Any]:
     task = _object(kind=_TEXT, name=_TEXT, labels=_list(_TEXT, least=0))
     # For span tasks with unanswerable questions.
     task["properties"]["null_threshold"] = {"type": "number"}
+    # Of rerankers; it is in the graph.
+    task["properties"]["activation"] = {"enum": list(get_args(ScoreActivation))}
     # The fields of `EmbeddingConfig`, which checks them.
     task["properties"]["embedding"] = {"type": "object"}
     return task
+
+
+def _tokenizer(**properties: Any) -> dict[str, Any]:
+    tokenizer = _object(**properties, vocab_size=_COUNT)
+    flags = {flag: _FLAG for flag in FLAGS}
+    tokenizer["properties"]["added_tokens"] = _list(_object(content={**_TEXT, "minLength": 1}, id=_ID, **flags))
+    return tokenizer
 
 
 def _model_card() -> dict[str, Any]:
@@ -67,17 +80,43 @@ def _model_card() -> dict[str, Any]:
         limits=_list(_TEXT, least=0),
         run_sha256={"oneOf": [_DIGEST, {"type": "null"}]},
     )
-    number = {"type": "number"}
-    facts["properties"]["scores"] = _object(metric=_TEXT, float_model=number, file=number, examples=_COUNT)
     facts["properties"]["latencies"] = _list(
-        _object(length=_COUNT, threads=_COUNT, median_ms=number, runtime=_TEXT, machine=_TEXT)
+        _object(length=_COUNT, threads=_COUNT, median_ms=_NUMBER, runtime=_TEXT, machine=_TEXT)
     )
     return facts
+
+
+def _outcome() -> dict[str, Any]:
+    """Of bundles exported with labelled examples: `Scores.outcome` of the file, and the identity of the examples."""
+    known = {"type": ["number", "null"]}
+    outcome = _object(
+        metric=_TEXT,
+        score=_NUMBER,
+        examples=_COUNT,
+        examples_sha256=_DIGEST,
+        interval={"oneOf": [{**_list(_NUMBER, least=2), "maxItems": 2}, {"type": "null"}]},
+        baselines=_list(_object(name=_TEXT, score=_NUMBER), least=0),
+        teacher=known,
+        float_model=_NUMBER,
+        verdict={"enum": ["good", "below the baseline", "not learned"]},
+        headline=_TEXT,
+        warnings=_list(_TEXT, least=0),
+    )
+    # Options of the windows that questions and long texts were read in.
+    outcome["properties"]["windows"] = {"type": "object", "additionalProperties": _COUNT}
+    return outcome
 
 
 def _calibration() -> dict[str, Any]:
     """Of static recipes: texts and method that determined the ranges of activations."""
     return _object(texts=_COUNT, sha256=_DIGEST, method=_TEXT)
+
+
+def _columns() -> dict[str, Any]:
+    """Of the training file: defaults of commands that read tables."""
+    columns = _object(text=_TEXT, label=_list(_TEXT, least=0), separator=_TEXT)
+    columns["properties"]["pair"] = _TEXT
+    return columns
 
 
 SCHEMA: dict[str, Any] = {
@@ -94,7 +133,7 @@ SCHEMA: dict[str, Any] = {
         signatures=_list(_object(name=_TEXT, length=_COUNT)),
         inputs=_tensors("int32"),
         outputs=_tensors("float32", "int8"),
-        tokenizer=_object(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_chars=_FLAG, vocab_size=_COUNT),
+        tokenizer=_tokenizer(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_chars=_FLAG),
         recipe=_TEXT,
         runtimes=_list(_TEXT),
         graph_optimizations=_by_name(_TEXT),
@@ -121,7 +160,17 @@ SCHEMA: dict[str, Any] = {
     ),
 }
 SCHEMA["properties"]["calibration"] = _calibration()
+SCHEMA["properties"]["columns"] = _columns()
 SCHEMA["properties"]["model_card"] = _model_card()
+SCHEMA["properties"]["outcome"] = _outcome()
+
+
+def _other_tokenizer() -> dict[str, Any]:
+    tokenizer = _tokenizer(kind={"enum": ["byte_bpe", "unigram"]})
+    # Of unigram with added tokens; see `Vocabulary`.
+    tokenizer["properties"]["keeps_space"] = _FLAG
+    return tokenizer
+
 
 # Version → schema.
 SCHEMAS: dict[int, dict[str, Any]] = {
@@ -131,7 +180,7 @@ SCHEMAS: dict[int, dict[str, Any]] = {
         "properties": SCHEMA["properties"]
         | {
             "schema_version": {"const": OTHER_TOKENIZERS_VERSION},
-            "tokenizer": _object(kind={"enum": ["byte_bpe", "unigram"]}, vocab_size=_COUNT),
+            "tokenizer": _other_tokenizer(),
         }
     },
 }

@@ -55,6 +55,7 @@ from pocketbert_export.bounds import BOUNDS, Bounds
 Outputs = Mapping[str, np.ndarray]
 # Outputs whose second axis counts tokens; their values at padding are not compared.
 TOKEN_OUTPUTS = ("sequence_output", "start_logits", "end_logits", "token_logits", "prediction_logits")
+OWN_OUTPUTS = "goldens: outputs at export"
 # Share of the float model's change that may be missing or in excess, on top of four standard errors.
 _MOST_MISSING, _STANDARD_ERRORS = 0.5, 4.0
 
@@ -131,7 +132,7 @@ def check_own_answers(recorded: Outputs, answers: Outputs, bounds: Bounds, task:
     """Checks that the file reproduces its own golden outputs."""
     largest, _ = _differences(recorded, answers, task)
     reason = "largest difference from the file's own outputs at export, relative to their RMS"
-    return _bounded("goldens: outputs at export", largest, bounds.own_difference, reason)
+    return _bounded(OWN_OUTPUTS, largest, bounds.own_difference, reason)
 
 
 def check_response(

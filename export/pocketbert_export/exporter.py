@@ -14,15 +14,18 @@ from pocketbert import files, outputs
 from pocketbert._keras import fresh_layer_names
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import model_directory
+from pocketbert.data.data_warnings import truncation_warning
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
+from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export import bundle as layout
+from pocketbert_export import outcomes
 from pocketbert_export.bounds import Bounds
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.bundle_description import describe, file_entries, saved_weight_digests, weight_digests
@@ -36,7 +39,7 @@ from pocketbert_export.integer_outputs import check_output_type, with_int8_outpu
 from pocketbert_export.label_order import examples_for, named
 from pocketbert_export.length_buckets import LengthBucket, bucket_texts
 from pocketbert_export.mixed_precision import FrontPoint, check_limits
-from pocketbert_export.model_card import CardOptions, card_facts, score_facts, write_card
+from pocketbert_export.model_card import CardOptions, card_facts, write_card
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
 from pocketbert_export.signatures import check_lengths, default_lengths
@@ -47,6 +50,9 @@ from pocketbert_export.verify import verify_bundle
 
 # Enough to find a full text for every usual length without encoding a whole data set.
 _MOST_CANDIDATES = 512
+# Golden examples are few: of very many added tokens, the first ones are tried with their flags.
+_MOST_ADDED_TEXTS = 16
+_MOST_SHOWN_WITH_FLAGS = 64
 # In front of tokens of byte-level BPE and unigram that follow a space.
 _SPACE_MARKS = "\u0120\u2581"
 
@@ -96,9 +102,11 @@ def export(
     metric: str | None = None,
     data_task: str | None = None,
     windows: Mapping[str, Any] = {},
+    scored: LabelledData | TaskData | None = None,
     calibration: LabelledData | TaskData | str | os.PathLike[str] | None = None,
     calibration_options: CalibrationOptions = CalibrationOptions(),  # noqa: B008
     card: CardOptions = CardOptions(),  # noqa: B008
+    columns: Mapping[str, Any] = {},
 ) -> Bundle:
     """Converts a model, verifies the file against it, and writes a bundle, completely or not at all.
 
@@ -124,10 +132,14 @@ def export(
       metric: metric of the gate; see `pocketbert_export.verify.verify_bundle`.
       data_task: see `verify_bundle`.
       windows: see `verify_bundle`.
+      scored: labelled examples for the score in `bundle.json`, in the order of the model's logits; None uses
+        `examples`. Pass it if the gate also runs training examples.
       calibration: texts for recipes that calibrate: examples, a run's data (its training examples are used), or a path
         like `examples`. None uses the training examples of a run's data in `examples`. Texts of the gate are left out.
       calibration_options: number of calibration texts and method of the ranges.
       card: facts for the model card.
+      columns: columns of the training file: `text`, `label` (a list), `separator`, and for pairs `pair`. `evaluate`,
+        `predict` and `verify` use them as defaults.
     Returns:
       The opened bundle.
     Raises:
@@ -147,12 +159,16 @@ def export(
     lengths = check_lengths(lengths, model.config)
     _check_exportable(model, directory or "the model")
     calibration = _calibration_data(model.task, chosen, calibration, examples, calibration_options)
+    scored_data = examples if scored is None else scored
     examples = examples_for(model.task, examples)
     outputs.check_inputs(output, (examples.source if examples is not None else None,))
     # Fail before the conversion, which takes minutes.
     gate_metric(model.task and named(model.task, data_task), metric, examples)
-    examples = examples if examples is not None and len(examples) else default_examples(model.task)
+    to_score = _to_score(model.task, scored_data, metric, data_task, windows)
     assert model.tokenizer is not None
+    if examples is not None and len(examples) and model.task:
+        _warn_of_cuts(model.task, examples, model.tokenizer, max(lengths))
+    examples = examples if examples is not None and len(examples) else default_examples(model.task)
     texts = None
     if calibration is not None:
         # Before the conversion, too.
@@ -186,6 +202,7 @@ def export(
         description = {
             **describe(model, optimized, chosen, lengths, runtime, decided, output_type),
             **record,
+            **({"columns": dict(columns)} if columns else {}),
             "model_card": card_facts(card, directory),
             "source": saved_weight_digests(model) if directory is None else weight_digests(directory),
         }
@@ -206,18 +223,54 @@ def export(
         verification.require()
         for warning in verification.warnings:
             log_info(f"export {recipe}: warning: {warning}")
-        record = verification.to_json()
-        files.write_json(folder / layout.VERIFICATION_FILE, record)
-        description["model_card"] |= score_facts(record)
+        files.write_json(folder / layout.VERIFICATION_FILE, verification.to_json())
+        found = None
+        if to_score is not None:
+            log_info(f"export {recipe}: scoring on {len(to_score.scored)} examples")
+            found = outcomes.score_both(Bundle.open(folder), model, to_score, outcomes.run_folder_of(directory))
+            description["outcome"] = outcomes.to_json(found.bundle, to_score)
         description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
         write_card(folder, Path(output).resolve().name)
-    return Bundle.open(output)
+    opened = Bundle.open(output)
+    opened.scored = found
+    return opened
+
+
+def _warn_of_cuts(config: TaskConfig, examples: LabelledData, tokenizer: Any, length: int) -> None:
+    """Logs a line if the bundle's longest length cuts texts."""
+    task = get_task(config)
+    if isinstance(task, SupervisedTask):
+        truncated = task.count_truncated(examples, tokenizer, length)
+        if line := truncation_warning(examples.source, truncated, len(examples), length, "pass a longer --lengths"):
+            log_info(f"warning: {line}")
 
 
 def as_read(task: TaskConfig | None, data: Any) -> Any:
     """The examples as the network reads them."""
     return data if task is None else get_task(task).inputs(data)
+
+
+def _to_score(
+    task: TaskConfig | None,
+    data: LabelledData | TaskData | str | os.PathLike[str] | None,
+    metric: str | None,
+    data_task: str | None,
+    windows: Mapping[str, Any],
+) -> outcomes.ScoringData | None:
+    """The labelled examples that the outcome is measured on; None without labels or without a task that has them."""
+    metrics: tuple[str, ...] | None = (metric,) if metric else None
+    main = metric
+    if isinstance(data, TaskData) and not metric:
+        metrics, main = tuple(data.metrics) or None, data.main_metric or None
+    labelled = examples_for(task, data)
+    if task is None or not isinstance(get_task(task), SupervisedTask) or labelled is None or not labelled.labelled:
+        return None
+    if not len(labelled):
+        return None
+    return outcomes.ScoringData(
+        data=labelled, metrics=metrics, main_metric=main, data_task=data_task, windows=dict(windows)
+    )
 
 
 def _calibration_data(
@@ -285,8 +338,25 @@ def _tokenizer_text(tokenizer: Tokenizer) -> str:
     return text if tokenizer.vocabulary.kind == "wordpiece" else f"½  {text} ﬁ"
 
 
+def _added_token_texts(tokenizer: Tokenizer, room: int) -> list[str]:
+    """Texts with each added token: alone, inside a word and in other case, so that any other flag changes ids."""
+    if not tokenizer.vocabulary.added:
+        return []
+    tokens = [token.content for token in tokenizer.vocabulary.added]
+    samples = [f" {token}  the{token}the {token.swapcase()}" for token in tokens]
+    if len(tokens) > _MOST_SHOWN_WITH_FLAGS:
+        samples[_MOST_SHOWN_WITH_FLAGS:] = [f" {token}" for token in tokens[_MOST_SHOWN_WITH_FLAGS:]]
+    texts, used = [""], 0
+    for sample, count in zip(samples, tokenizer.tokenize(samples).row_lengths().numpy().tolist(), strict=True):
+        if texts[-1] and used + count > room:
+            texts, used = [*texts, ""], 0
+        texts[-1] += sample
+        used += count
+    return texts[:_MOST_ADDED_TEXTS]
+
+
 def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequence[int]) -> list[Golden]:
-    """Chooses the fullest text per length, the shortest text at the longest length, and one for the tokenizer."""
+    """Chooses the fullest text per length, the shortest text at the longest length, and some for the tokenizer."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
     encoded = tokenizer(candidates.texts, candidates.pairs, max_length=lengths[-1])
@@ -301,6 +371,10 @@ def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequ
         (candidates.texts[index], candidates.pairs[index] if candidates.pairs else None, length)
         for index, length in dict.fromkeys(indices)
     ]
+    has_pairs = candidates.pairs is not None
+    room = lengths[-1] - tokenizer.frame.num_special_tokens(pairs=has_pairs)
+    for text in _added_token_texts(tokenizer, room // 2 if has_pairs else room):
+        chosen.append((text, DEFAULT_TEXTS[3] if has_pairs else None, lengths[-1]))
     is_pair = candidates.pairs is not None or model.config.type_vocab_size > 1
     chosen.append((_tokenizer_text(tokenizer), DEFAULT_TEXTS[3] if is_pair else None, lengths[-1]))
     goldens = []

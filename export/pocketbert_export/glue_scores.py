@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.progress import log_info
-from pocketbert.tasks.scores import Scores
 from pocketbert.tasks.registry import text_task
+from pocketbert.tasks.scores import Scores
 from pocketbert_export.glue_models import GlueModel, check_models
 
 # Task → split → metric → value, as a fraction.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pocketbert.data.assets import Asset
 
 CARD_FILE = "README.md"
+NO_OUTCOME = "No score. Export with `--file=…`, your labelled examples, to see it."
 _RUN_FILE = "run.json"
 _UNKNOWN = "unknown"
 
@@ -87,21 +88,9 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
     }
 
 
-def score_facts(verification: Mapping[str, Any]) -> dict[str, Any]:
-    """The scores for `model_card` in `bundle.json`; empty if the gate computed none.
-
-    Args:
-      verification: content of `verification.json`.
-    """
-    found = _scores(verification)
-    if found is None:
-        return {}
-    count = verification["examples"]["count"]
-    return {"scores": {"metric": verification["metric"], "float_model": found[0], "file": found[1], "examples": count}}
-
-
 def _asset_with_digest(digest: str | None) -> Asset | None:
     """The fetched package whose model directory has this digest (`state.digest_directory`), or None."""
+    from pocketbert.checkpoints.module_layout import model_files
     from pocketbert.checkpoints.sentence_transformers import write_modules
     from pocketbert.data.assets import ASSETS
     from pocketbert.files import digest_files, sha256
@@ -112,9 +101,8 @@ def _asset_with_digest(digest: str | None) -> Asset | None:
             return asset
         if asset.task is not None:
             with tempfile.TemporaryDirectory() as folder:
-                # The width is in a subfolder, which the digest leaves out.
-                write_modules(Path(folder), asset.task, 1, {})
-                digests |= {path.name: sha256(path) for path in Path(folder).glob("*.json")}
+                write_modules(Path(folder), asset.task, asset.hidden_size, {})
+                digests |= {name: sha256(path) for name, path in model_files(folder).items()}
             if digest_files(digests) == digest:
                 return asset
     return None
@@ -153,25 +141,18 @@ def render(
       verification: content of `verification.json`.
       latencies: measured latencies.
     """
-    facts = description.get("model_card") or card_facts(CardOptions(), None)
-    scores = _scores(verification)
+    facts, outcome = description.get("model_card") or card_facts(CardOptions(), None), description.get("outcome")
     parts = [
-        _front_matter(name, description, facts, verification, scores),
+        _front_matter(name, description, facts, verification),
         f"# {name}\n\n{_purpose(description)} Exported by PocketBERT {description['tools']['pocketbert']}.",
+        "## Score\n\n" + (_outcome(outcome, verification) if outcome else NO_OUTCOME),
         _facts_table(description, facts),
-        "## Scores\n\n" + (_scores_table(verification, scores) or "The gate had no labelled examples."),
         "## Latency\n\n"
         + (_latency_table(latencies) or "Not measured. Run `pocketbert bench`, then `pocketbert card`."),
         "## Verification\n\n" + _verification(verification),
         "## Limits\n\n" + "".join(f"- {limit}\n" for limit in _limits(description, facts, verification)),
     ]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
-
-
-def _scores(verification: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The metric of the float model and of the file, the worst of all runtimes."""
-    found = [tuple(check["scores"]) for check in verification["checks"] if check.get("scores")]
-    return min(found, key=lambda scores: scores[1], default=None)
 
 
 def _pipeline_tag(description: Mapping[str, Any]) -> str:
@@ -186,10 +167,9 @@ def _front_matter(
     description: Mapping[str, Any],
     facts: Mapping[str, Any],
     verification: Mapping[str, Any],
-    scores: tuple[float, float] | None,
 ) -> str:
     """YAML between lines of dashes. JSON values are valid YAML."""
-    tag, task = _pipeline_tag(description), description["task"]
+    tag, task, outcome = _pipeline_tag(description), description["task"], description.get("outcome")
     fields: dict[str, Any] = {
         "license": facts["license"] or _UNKNOWN,
         "library_name": "litert",
@@ -200,14 +180,14 @@ def _front_matter(
         fields["base_model"] = facts["base_model"]
     if facts["dataset"]:
         fields["datasets"] = [facts["dataset"]]
-    if scores is not None:
+    if outcome is not None:
         result = {
             "task": {"type": tag},
             "dataset": {
                 "name": facts["dataset"] or task["name"] or _source(verification),
                 "type": task["name"] or "own",
             },
-            "metrics": [{"type": verification["metric"], "value": round(scores[1], 4)}],
+            "metrics": [{"type": outcome["metric"], "value": round(outcome["score"], 4)}],
         }
         fields["model-index"] = [{"name": name, "results": [result]}]
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()]
@@ -254,16 +234,28 @@ def _source(verification: Mapping[str, Any]) -> str:
     return Path(str(verification["examples"]["source"])).name
 
 
-def _scores_table(verification: Mapping[str, Any], scores: tuple[float, float] | None) -> str:
-    if scores is None:
-        return ""
-    row = (
-        str(verification["metric"]),
-        f"{100 * scores[0]:.2f} %",
-        f"{100 * scores[1]:.2f} %",
-        f"{verification['examples']['count']:,} from {_source(verification)}",
-    )
-    return _table(("Metric", "Float model", "This file", "Examples"), [row])
+def _outcome(outcome: Mapping[str, Any], verification: Mapping[str, Any]) -> str:
+    """The outcome in one line, and a table of all scores on the same examples."""
+    score = outcome["score"]
+    interval = "" if outcome["interval"] is None else "{:.4f} to {:.4f}".format(*outcome["interval"])
+    rows = [("This file", f"{score:.4f}", interval, "")]
+    others = [("Float model", outcome["float_model"]), ("Teacher", outcome["teacher"])]
+    others += [(each["name"], each["score"]) for each in outcome["baselines"]]
+    rows += [
+        (name[:1].upper() + name[1:], f"{value:.4f}", "", signed_points(score - value))
+        for name, value in others
+        if value is not None
+    ]
+    table = _table((outcome["metric"], "Score", "95 % interval", "This file against it"), rows)
+    source = f"{outcome['examples']:,} examples from {_source(verification)}."
+    warnings = "".join(f"\n- Warning: {warning}" for warning in outcome["warnings"])
+    headline = outcome["headline"][:1].upper() + outcome["headline"][1:]
+    return f"**{headline}**\n{warnings}\n\n{table}\n\n{source}"
+
+
+def signed_points(difference: float) -> str:
+    """A difference of two scores in points: +1.25 points, −0.40 points."""
+    return f"{100 * difference:+.2f} points".replace("-", "\N{MINUS SIGN}")
 
 
 def _latency_table(latencies: Sequence[Latency]) -> str:
@@ -297,7 +289,7 @@ def _limits(description: Mapping[str, Any], facts: Mapping[str, Any], verificati
     if description["tokenizer"].get("lowercase"):
         limits.append("The tokenizer ignores case.")
     if not verification["examples"]["labelled"]:
-        limits.append("No labelled examples were checked: the accuracy of this file is unknown.")
+        limits.append("No labelled examples were checked: the score of this file is unknown.")
     if len(verification["runtimes"]) == 1:
         limits.append(f"The file was verified on {next(iter(verification['runtimes']))} only.")
     return limits

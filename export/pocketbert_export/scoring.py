@@ -8,9 +8,9 @@ from typing import Any
 from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Evaluator
-from pocketbert.tasks.scores import Scores
 from pocketbert.tasks.predictor import Predictor
 from pocketbert.tasks.registry import supervised_task
+from pocketbert.tasks.scores import Scores
 from pocketbert_export.label_order import named
 
 

@@ -19,10 +19,10 @@ from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
-from pocketbert_export import file_checks
+from pocketbert_export import file_checks, outcomes
 from pocketbert_export.bounds import BOUNDS, Bounds
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.checks import Check
+from pocketbert_export.checks import OWN_OUTPUTS, Check
 from pocketbert_export.comparisons import check_segments_are_read, compare, judge, reference_outputs
 from pocketbert_export.delegates import DelegateShare, documented_shares
 from pocketbert_export.float16_range import Float16Range, float16_range
@@ -150,6 +150,7 @@ def verify_bundle(
     metric: str | None = None,
     data_task: str | None = None,
     windows: Mapping[str, Any] = {},
+    model_directory: str | os.PathLike[str] | None = None,
 ) -> Verification:
     """Runs the gate.
 
@@ -165,6 +166,7 @@ def verify_bundle(
         (`SupervisedTask.main_metric`).
       data_task: name of the examples' task, if the bundle's task has no name or another one.
       windows: windows of questions' paragraphs: fields of `WindowOptions` without the length, which is the bundle's.
+      model_directory: folder of the model; the record of its run has the baselines and the teacher's score.
 
     Returns:
       All checks, including failed ones; `require()` raises for them.
@@ -180,7 +182,7 @@ def verify_bundle(
     task = task and named(task, data_task)
     metric = gate_metric(task, metric, examples)
     made_task = get_task(task) if task else None
-    asked = ValidationSet(made_task, given, bundle.tokenizer(), max(bundle.lengths), windows)
+    asked = ValidationSet(made_task, given, bundle.tokenizer, max(bundle.lengths), windows)
     histogram = count_ops(bundle.model_path)
     names = {bundle.signature(length): length for length in bundle.lengths}
     found = [
@@ -231,6 +233,20 @@ def verify_bundle(
         if versions and get_recipe(bundle.recipe).weights == "float16":
             maxima = float16_range(bundle.model_path.read_bytes(), validation_inputs.examples)
             found.append(maxima.check())
+        # Outputs that fail the checks above may not even be finite.
+        scorable = versions and examples is not None and examples.labelled and all(check.passed for check in found)
+        if scorable and bundle.outcome is not None and examples is not None:
+            own = [check for check in found if check.name == OWN_OUTPUTS]
+            found.append(
+                outcomes.check(
+                    bundle,
+                    reference,
+                    examples,
+                    data_task=data_task,
+                    run_folder=outcomes.run_folder_of(model_directory),
+                    exact=all(check.measured == 0 for check in own),
+                )
+            )
     return Verification(
         recipe=bundle.recipe,
         checks=tuple(found),
@@ -261,7 +277,7 @@ def _golden_examples(bundle: Bundle) -> Examples:
 
 def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledData) -> Check:
     """Checks that golden texts, and real texts if the model is given, become the ids of the model's tokenizer."""
-    ours, theirs = bundle.tokenizer(), None if reference is None else reference.tokenizer
+    ours, theirs = bundle.tokenizer, None if reference is None else reference.tokenizer
     problems = tokenization_problems(bundle.goldens, ours)
     if theirs is not None:
         problems += [f"with the model's tokenizer {each}" for each in tokenization_problems(bundle.goldens, theirs)]
@@ -280,9 +296,11 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledDat
 
 
 def _check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
-    """Checks that the bundle has the model's task, with its labels in its order; a graph shows its pooling in its outputs."""
-    # Dropout is for training only; a bundle has none.
-    given, models = (None if each is None else dataclasses.replace(each, dropout=0.0, pooling=None) for each in (task, wanted))
+    """Checks that the bundle has the model's task, with its labels in its order."""
+    # Dropout is for training only. The outputs of the graph show its pooling.
+    given, models = (
+        None if each is None else dataclasses.replace(each, dropout=0.0, pooling=None) for each in (task, wanted)
+    )
     passed = given == models
     reason = (
         "task, labels and label order match the model" if passed else f"bundle.json has {given}; the model has {models}"
@@ -291,7 +309,7 @@ def _check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
 
 
 def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> ValidationInputs:
-    tokenizer = bundle.tokenizer()
+    tokenizer = bundle.tokenizer
     types = [table.rows for table in histogram.tables.get("input_type_ids", ())]
     return ValidationInputs(
         examples.encoded,

@@ -68,9 +68,22 @@ def test_reader_is_strict_as_the_schema(java: Any, tmp_path: Path, version: int)
     description["calibration"] = {"texts": 256, "sha256": "0" * 64, "method": "mse"}
     texts = ("license", "base_model", "base_model_license", "dataset", "dataset_license")
     description["model_card"] = {**dict.fromkeys(texts, "x"), "limits": ["short texts"], "run_sha256": "1" * 64}
-    scores = {"metric": "accuracy", "float_model": 0.75, "file": 0.5, "examples": 12}
+    description["outcome"] = {
+        "metric": "accuracy",
+        "score": 0.75,
+        "examples": 12,
+        "examples_sha256": "2" * 64,
+        "interval": [0.5, 0.875],
+        "baselines": [{"name": "always 'a'", "score": 0.5}],
+        "teacher": 0.9,
+        "float_model": 0.8,
+        "verdict": "good",
+        "headline": "accuracy 0.750",
+        "warnings": ["a warning"],
+        "windows": {"stride": 6},
+    }
     latency = {"length": 19, "threads": 2, "median_ms": 1.25, "runtime": "litert 2.3.0", "machine": "a phone"}
-    description["model_card"] |= {"scores": scores, "latencies": [latency]}
+    description["model_card"] |= {"latencies": [latency]}
     validator = jsonschema.Draft202012Validator(SCHEMAS[version])
     assert validator.is_valid(description)
     refused = {what: changed for what, changed in spoiled(description) if not validator.is_valid(changed)}

@@ -41,7 +41,9 @@ def test_bench_output_is_readable_by_report(folder: Path, tmp_path: Path, capsys
     arguments = ["bench", str(folder / "whole"), "--lengths=9,17", "--threads=1,2", f"--output={output}"]
     assert cli.main(arguments) == 0
     table = capsys.readouterr().out
-    assert table.split("\n")[0].split() == "export MB ms@9 ms@17 ms@9/2t ms@17/2t smaller faster".split()
+    hint, heads = table.split("\n")[:2]
+    assert hint == "whole: no score: export with --file=…, your labelled examples, to see it."
+    assert heads.split() == "export MB ms@9 ms@17 ms@9/2t ms@17/2t smaller faster".split()
     measured = results.read(output)
     assert [(each.length, each.threads) for each in measured.measurements] == [(9, 1), (9, 2), (17, 1), (17, 2)]
     # A bundle does not tell.

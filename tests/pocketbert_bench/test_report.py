@@ -11,7 +11,7 @@ import pytest
 from bench_subjects import measurement
 
 from pocketbert.errors import UserError
-from pocketbert_bench import accuracy, comparison, report, results
+from pocketbert_bench import accuracy, comparison, formats, report, results
 from pocketbert_bench.results import ResultFile
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -321,4 +321,4 @@ def test_the_table_for_a_terminal(run: ResultFile) -> None:
     [(0.0, "0"), (1.5, "1.5"), (23_111_222.0, "23,111,222"), (1.2e-6, "1.2e-06"), (None, ""), (0.99912, "0.999")],
 )
 def test_figures_are_short(value: Any, text: str) -> None:
-    assert report._number(value) == text
+    assert formats.number(value) == text

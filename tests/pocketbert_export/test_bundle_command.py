@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.commands import task_options
 from pocketbert.commands.task_options import TableOptions, TaskOptions
+from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.data.questions import QuestionFile
 from pocketbert.data.train_dev_split import train_dev_split
@@ -21,6 +24,7 @@ from pocketbert.data.windows import WindowOptions, Windows
 from pocketbert.tasks import question_answering
 from pocketbert.tasks.predictor import Predictor
 from pocketbert_export.bundle import Bundle
+from pocketbert_export.commands.last_lines import predict_line
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +56,15 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[WindowOptions]:
     return seen
 
 
+def predicted_by_last_line(progress: str, capsys: pytest.CaptureFixture[str]) -> int:
+    """Runs the last line on stderr as it stands; returns the number of predictions."""
+    program, *call = shlex.split(progress.splitlines()[-1])
+    assert program == "pocketbert" and cli.main(call) in (None, 0)
+    lines = capsys.readouterr().out.splitlines()
+    assert all({"label", "answer", "labels", "spans", "score"} & json.loads(line).keys() for line in lines)
+    return len(lines)
+
+
 def test_questions_train_and_export_a_bundle(
     bare: Path, windows: list[WindowOptions], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +76,7 @@ def test_questions_train_and_export_a_bundle(
     assert json.loads((tmp_path / "out" / "scores.json").read_text()) == result
     # As in training.
     assert windows == 3 * [WindowOptions(max_length=tiny_questions.MAX_LENGTH, stride=6, max_question_tokens=2)]
+    assert predicted_by_last_line(said.err, capsys) == 240
     # About a tenth of 240, by paragraph.
     assert 20 <= result["examples"] <= 28
     assert f"{result['examples']} of 240 examples are the dev split" in said.err
@@ -91,7 +105,17 @@ def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureF
     dev = tiny_finetuning.write_table(tmp_path / "dev.csv", tiny_finetuning.examples(31, 1))
     files = [f"--train-file={train}", f"--dev-file={dev}", "--lengths=11,19", "--epochs=5"]
     assert cli.main(arguments(bare, tmp_path / "out", *files)) == 0
-    result = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    result = json.loads(said.out)
+    opened, outcome = Bundle.open(tmp_path / "out" / "bundle"), result["outcome"]
+    assert opened.outcome is not None and outcome.items() <= opened.outcome.items()
+    assert outcome["score"] == result["metrics"]["bundle"]["accuracy"] and outcome["examples"] == 31
+    assert said.err.splitlines()[-4:-1] == [
+        f"bundle: {outcome['headline']}",
+        f"page: {tmp_path / 'out' / 'report.html'}",
+        f"bundle: {opened.directory}",
+    ]
+    assert predicted_by_last_line(said.err, capsys) == 31
     assert result["examples"] == 31
     assert result["metrics"]["model"]["accuracy"] > 0.8
     assert result["metrics"]["bundle"] == result["metrics"]["model"]
@@ -104,6 +128,41 @@ def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert sum(map(sum, result["classes"]["bundle"]["confusion_matrix"])) == 31
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     assert f"{share:.4f}" in page and "bundle" in page and "Confusion matrix" in page
+    assert page.index(f"<b>{outcome['score']:.3f}</b>") < page.index("checks passed") < page.index("Confusion matrix")
+    assert "Always &#39;" in page[: page.index("checks passed")]
+
+
+def test_last_line_is_quoted_for_shells(bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tiny_finetuning.examples(41, 0)
+    assert rows.labels is not None
+    train = tmp_path / "my rows' & more.csv"
+    lines = [f"{rows.texts[row]};the film;{'xy'[label]}\n" for row, label in enumerate(rows.labels)]
+    train.write_text("the text;second $one;label\n" + "".join(lines), encoding="utf-8")
+    columns = ["--text-column=the text", "--pair-column=second $one", "--separator=;", "--noshow-texts"]
+    call = arguments(bare, tmp_path / "my output", f"--train-file={train}", "--lengths=19", *columns)
+    assert cli.main(call) == 0
+    said = capsys.readouterr()
+    assert predicted_by_last_line(said.err, capsys) == 41
+    # Private texts are on neither page.
+    pages = [tmp_path / "my output" / "report.html", tmp_path / "my output" / "run" / "report.html"]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert "because of --noshow-texts" in text and not any(each in text for each in rows.texts if len(each) > 20)
+
+
+@pytest.mark.parametrize("kind", ["classification", "span"])
+def test_last_line_without_file_has_a_text(kind: str) -> None:
+    line = predict_line(
+        Path("out/bundle"),
+        TaskConfig(kind=kind, labels=("a", "b") if kind != "span" else ()),
+        TaskOptions(task="sst2", data="glue"),
+        TableOptions(),
+        has_pairs=kind == "span",
+    )
+    shell = subprocess.run(["bash", "-c", line.replace("| pocketbert", "| cat; echo")], capture_output=True, text=True)
+    text, command = shell.stdout.splitlines()
+    assert command == "predict --model=out/bundle"
+    assert (text[:1] == "{" and {"question", "context"} == json.loads(text).keys()) == (kind == "span")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,9 @@ def test_front_matter_has_the_hub_fields(bundle: Path, labelled: Examples) -> No
 
 def test_card_shows_scores_without_paths_of_the_machine(bundle: Path) -> None:
     card = (bundle / "README.md").read_text(encoding="utf-8")
-    assert "| accuracy | 75.00 % | 75.00 % | 12 from reviews.csv |" in card
+    assert "| This file | 0.7500 | " in card and "| Float model | 0.7500 |  | +0.00 points |" in card
+    assert "12 examples from reviews.csv." in card
+    assert card.index("**Not learned") < card.index("| Size |") < card.index("## Latency") < card.index("## Verif")
     assert "/srv/somebody" not in card
     assert "- Irony confuses it.\n" in card
     assert "at most 19 tokens" in card
@@ -87,12 +89,14 @@ def test_card_shows_scores_without_paths_of_the_machine(bundle: Path) -> None:
 
 
 def test_bundle_json_has_the_same_facts(bundle: Path) -> None:
-    facts = content(bundle, "bundle.json")["model_card"]
+    description = content(bundle, "bundle.json")
+    facts, outcome = description["model_card"], description["outcome"]
     assert facts["license"] == "mit"
     assert facts["limits"] == ["Irony confuses it."]
     assert facts["base_model_license"] is None
     assert facts["run_sha256"] is None
-    assert facts["scores"] == {"metric": "accuracy", "float_model": 0.75, "file": 0.75, "examples": 12}
+    assert (outcome["metric"], outcome["float_model"], outcome["score"]) == ("accuracy", 0.75, 0.75)
+    assert outcome["examples"] == 12
     assert "latencies" not in facts
 
 
@@ -132,7 +136,7 @@ def test_bundle_without_facts_or_labels_says_so(small_bundle: Path) -> None:
     card = render("mood", description, verification, [Latency(19, 2, 1.25, "litert 2.3.0", "a phone")])
     assert front_matter(card)["license"] == "unknown"
     assert "model-index" not in front_matter(card)
-    assert "the accuracy of this file is unknown" in card
+    assert "the score of this file is unknown" in card and "No score. Export with `--file=…`" in card
     assert "| 19 | 2 | 1.25 ms | litert 2.3.0 | a phone |" in card
 
 
@@ -148,7 +152,7 @@ def test_command_adds_the_bundles_own_latencies(
     assert "# Moods\n" in card
     facts = content(bundle, "bundle.json")["model_card"]
     assert [each["length"] for each in facts["latencies"]] == [each.length for each in latencies_of(bundle, [measured])]
-    assert facts["scores"]["metric"] == "accuracy" and Bundle.open(bundle).recipe == "float32"
+    assert "| This file | 0.7500 | " in card and Bundle.open(bundle).recipe == "float32"
     others = tuple(dataclasses.replace(each, model_sha256="0" * 64) for each in measured.measurements)
     results.write(tmp_path / "other.json", dataclasses.replace(measured, measurements=others))
     capsys.readouterr()

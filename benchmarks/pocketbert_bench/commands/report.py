@@ -55,6 +55,7 @@ def run(options: Options) -> None:
     from pocketbert.outputs import check_directory
     from pocketbert_bench import report, results
     from pocketbert_bench.benchmark import verification_of
+    from pocketbert_bench.bundle_outcomes import completed
     from pocketbert_bench.try_page import KIND, check_tryable, write_try_page
     from pocketbert_export.bundle import Bundle
     from pocketbert_export.model_card import CARD_FILE
@@ -67,8 +68,9 @@ def run(options: Options) -> None:
         check_directory(page, KIND, overwrite=own.overwrite)
         check_tryable(bundle)
     if own.results:
+        bundles = [Path(each) for each in own.bundles]
         made = report.build_report(
-            [results.read(path) for path in own.results],
+            [completed(results.read(path), bundles) for path in own.results],
             Path(own.output),
             verification={Path(each).resolve().name: verification_of(Path(each)) for each in own.bundles},
             cards={Path(each).resolve().name: Path(each) / CARD_FILE for each in own.bundles},

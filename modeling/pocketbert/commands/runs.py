@@ -13,7 +13,7 @@ from pocketbert.commands.command_line import Options
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_text
 from pocketbert.options import DirectoryPath
-from pocketbert.training.run_folder import COMMAND_FILE
+from pocketbert.training.run_folder import COMMAND_FILE, MODEL_FOLDER, REPORT_FILE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,20 @@ class RunFolderOptions:
         if not self.seeds or len(set(self.seeds)) != len(self.seeds):
             received = ",".join(map(str, self.seeds))
             raise UserError(f"--seeds must be one or more different numbers; received {received}")
+
+
+def check_output(options: Options, *, single: bool) -> None:
+    """Refuses an output that cannot become a run, before training.
+
+    Args:
+      options: options of the command.
+      single: whether the output holds one run, rather than several.
+    """
+    from pocketbert.outputs import RUN_KIND, check_held
+
+    output = options[RunFolderOptions].output
+    if Path(output).is_file() or (single and len(options[RunFolderOptions].seeds) == 1):
+        check_held(output, RUN_KIND)
 
 
 def answer(options: Options, train: Callable[[], Any], train_seeds: Callable[[], dict[str, Any]]) -> int | None:
@@ -73,8 +87,27 @@ def print_result(options: Options, make: Callable[[], dict[str, Any]]) -> int | 
         return 1
     if _is_chief(options):
         write_text(Path(options[RunFolderOptions].output) / COMMAND_FILE, options.to_toml())
-    print(json.dumps(result, indent=2, ensure_ascii=False))
+    print(json.dumps(result, indent=2, ensure_ascii=False), flush=True)
+    _print_places(options, result)
     return None
+
+
+def _print_places(options: Options, result: dict[str, Any]) -> None:
+    """Logs the outcome, the page and the model as the last lines on stderr."""
+    from pocketbert.progress import log_info
+
+    output = Path(options[RunFolderOptions].output)
+    best = result.get("best", {}).get("run")
+    model = result.get("model_directory") or result.get("best_model") or (best and str(output / best / MODEL_FOLDER))
+    if outcome := result.get("outcome"):
+        log_info(outcome["headline"])
+        for warning in outcome["warnings"]:
+            log_info(f"warning: {warning}")
+    pages = [output / REPORT_FILE, *([Path(model).parent / REPORT_FILE] if model else [])]
+    for page in [path for path in pages if path.is_file()][:1]:
+        log_info(f"page: {page}")
+    if model:
+        log_info(f"model: {model}")
 
 
 def _is_chief(options: Options) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from pocketbert.configs import EncoderConfig
+from pocketbert.checkpoints.directory import read_with_heads
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache_layout import MANIFEST_NAME
 from pocketbert.distillation import layer_maps
@@ -38,8 +39,8 @@ from pocketbert.training.stage import Stage
 from pocketbert.training.state import digest_directory
 
 _T = TypeVar("_T")
-# A student with random weights also has to learn the language. docs/results/tinybert.md: on 20,000 sentences of SST-2 it
-# stays 7 points below its teacher.
+# A student with random weights also has to learn the language. On 20,000 sentences of SST-2 it stays 7 points below its
+# teacher (docs/results/tinybert.md).
 _MANY_EXAMPLES = 20_000
 
 
@@ -141,6 +142,9 @@ def plan_distillation(
         planned = _attempt(problems, plan_student, student, described.config)
     raise_if_any(problems, method.name)
     assert described is not None and planned is not None
+    if isinstance(data, TaskData):
+        data = dataclasses.replace(data, task=_with_pooling(data.task, planned, described))
+        opened = open_data(data)
     spec = _spec(described, planned, opened)
     stages, unfit = validated_stages(method, spec)
     if unfit:
@@ -239,6 +243,16 @@ def _spec(teacher: TeacherDescription, planned: ModelInit, data: RunData) -> Dis
         student_vocabulary=planned.vocabulary,
         start="random" if planned.untrained else planned.start,
     )
+
+
+def _with_pooling(task: TaskConfig, student: ModelInit, teacher: TeacherDescription) -> TaskConfig:
+    """The student's task: its head reads the text where the head does that it copies or continues."""
+    if student.layers:
+        held = (teacher.task,) if teacher.task else ()
+    else:
+        held = read_with_heads(student.directory).tasks if student.directory else ()
+    pooling = next((head.pooling for head in held if head.pooling), None)
+    return dataclasses.replace(task, pooling=pooling) if task.rules.head == "sentence" else task
 
 
 def _attempt(problems: list[str], call: Callable[..., _T], *arguments: Any, **options: Any) -> _T | None:

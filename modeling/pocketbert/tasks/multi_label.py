@@ -13,6 +13,7 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.tasks.base import Decisions
 from pocketbert.tasks.classification import ClassificationHead
 from pocketbert.tasks.metrics import MULTI_LABEL_METRICS, label_results, root_mean_square
+from pocketbert.tasks.mistakes import listed
 from pocketbert.tasks.outputs import mean_over_examples
 from pocketbert.tasks.texts import TextTask, described_probabilities
 
@@ -68,6 +69,14 @@ class MultiLabel(TextTask):
     def right(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
         """Each label of each example is a decision."""
         return (labels == predictions).astype(np.float64).sum(axis=1)
+
+    def certainty(self, logits: np.ndarray) -> np.ndarray:
+        """Probability of each decision for or against a label, [N, labels]."""
+        return sigmoid_of(np.abs(logits))
+
+    def in_words(self, answer: Any) -> str:
+        """The names of the labels."""
+        return listed([label for label, given in zip(self.config.labels, answer, strict=True) if given], "no label")
 
     def constant_answer(self, labels: np.ndarray) -> tuple[np.ndarray, str]:
         """The most frequent labels, as many as maximize micro-F1."""

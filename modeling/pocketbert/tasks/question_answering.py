@@ -20,6 +20,7 @@ from pocketbert.progress import bar
 from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
 from pocketbert.tasks.base import Forward, Outputs
+from pocketbert.tasks.mistakes import Mistake, excerpt, most_certain
 from pocketbert.tasks.outputs import check_finite
 from pocketbert.tasks.scores import Scores, score_interval
 
@@ -147,6 +148,12 @@ class QuestionScores:
         unanswered = leads > null_threshold
         return np.where(unanswered, exact_of_none, exact), np.where(unanswered, f1_of_none, f1)
 
+    @property
+    def leads(self) -> np.ndarray:
+        """Lead of the empty answer over the best answer per question, [N]."""
+        leads: np.ndarray = self._columns()[4]
+        return leads
+
     def _columns(self) -> np.ndarray:
         """[6, N]: exact match and F1 of the best and the empty answer, lead of the empty answer, is_impossible."""
         return np.frombuffer(self._numbers).reshape(-1, 6).T
@@ -258,6 +265,8 @@ class QuestionEvaluator:
         self._show_progress = show_progress
         self._answers_by_id: dict[str, Answered] = {}
         self._last: QuestionScores | None = None
+        # Of each question: the best answer, its probability, and that of the empty answer.
+        self._best: list[tuple[str, float, float]] = []
 
     def metrics(self, when: str) -> dict[str, float]:
         """See `Evaluator.metrics`."""
@@ -275,8 +284,11 @@ class QuestionEvaluator:
             progress_total=len(self._questions) if self._show_progress else None,
         )
         self._answers_by_id.clear()
+        self._best.clear()
         for question, answered in found:
             scores.add(question, answered)
+            best, none = answered.best, 1 - sum(answer.probability for answer in answered.answers)
+            self._best.append((best.text, best.probability, none) if best else ("", 0.0, none))
             if self._keep_answers:
                 self._answers_by_id[question.id] = answered
         if self._choose_threshold:
@@ -288,6 +300,35 @@ class QuestionEvaluator:
     def answers(self) -> dict[str, str]:
         """Question id → answer of the last evaluation, with `keep_answers`."""
         return {name: answered.text(self.task.null_threshold) for name, answered in self._answers_by_id.items()}
+
+    def mistakes(self) -> list[Mistake]:
+        """See `Evaluator.mistakes`. Answers that share a word with a right one are not wrong."""
+        assert self._last is not None
+        threshold = self.task.null_threshold
+        _, f1 = self._last.of_each_question(threshold)
+        empty = np.zeros(len(f1), bool) if threshold is None else self._last.leads > threshold
+        answers = [
+            ("", none) if is_empty else (text, probability)
+            for (text, probability, none), is_empty in zip(self._best, empty, strict=True)
+        ]
+        places = most_certain(f1 == 0, np.array([probability for _, probability in answers]))
+        found = []
+        # A file gives questions in its own order.
+        questions = dict(zip(sorted(places), self._questions.select(places), strict=True))
+        for place in places:
+            question, (text, probability) = questions[place], answers[place]
+            start = question.starts[0] if question.starts else max(question.context.find(text), 0)
+            length = len(question.answers[0]) if question.answers else len(text)
+            found.append(
+                Mistake(
+                    text=question.question,
+                    pair=excerpt(question.context, start, start + length),
+                    label=" / ".join(dict.fromkeys(question.answers)) or "no answer",
+                    prediction=text or "no answer",
+                    probability=probability,
+                )
+            )
+        return found
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
         """See `Evaluator.scores`. The baseline does not read the question."""

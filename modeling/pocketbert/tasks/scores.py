@@ -46,6 +46,7 @@ class Scores:
       interval: 95 % confidence interval of the main metric, or None.
       baselines: simple methods on the same examples.
       teacher: main metric of the teacher on the same examples, or None without one.
+      float_model: for a bundle, main metric of its float model on the same examples; else None.
       notes: further warnings.
     """
 
@@ -58,6 +59,7 @@ class Scores:
     interval: tuple[float, float] | None = None
     baselines: tuple[Baseline, ...] = ()
     teacher: float | None = None
+    float_model: float | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -105,6 +107,8 @@ class Scores:
             parts[0] += f" on {self.examples} examples"
         if self.interval is not None:
             parts[0] += f" (95 % interval {self.interval[0]:.3f} to {self.interval[1]:.3f})"
+        if self.float_model is not None:
+            parts.append(f"the float model has {self.float_model:.3f}")
         if self.teacher is not None:
             parts.append(f"the teacher has {self.teacher:.3f}")
         parts += [f"{name} has {score:.3f}" for name, score in self._every_baseline()]
@@ -156,6 +160,7 @@ class Scores:
             "interval": None if self.interval is None else list(self.interval),
             "baselines": [{"name": name, "score": score} for name, score in self._every_baseline()],
             "teacher": self.teacher,
+            "float_model": self.float_model,
             "verdict": self.verdict,
             "headline": self.headline,
             "warnings": self.warnings,

@@ -12,18 +12,18 @@ import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
+from pocketbert.data.data_warnings import count_truncated
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.glue import GLUE
 from pocketbert.data.tables import LabelForm, read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.metrics import compute
+from pocketbert.tasks.mistakes import Mistake, most_certain
 from pocketbert.tasks.outputs import check_finite, check_finite_answers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
-
-# Keys of the two texts of a pair in a dict.
-_PAIR_NAMES = (("question", "context"), ("text", "pair"))
+from pocketbert.tasks.text_inputs import examples_of
 
 
 class TextTask(SupervisedTask):
@@ -79,6 +79,42 @@ class TextTask(SupervisedTask):
     def right(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray | None:
         """Number of correct decisions per example, float64 [N]; None if predictions are not right or wrong."""
         return (labels == predictions).astype(np.float64)
+
+    def certainty(self, logits: np.ndarray) -> np.ndarray | None:
+        """Probability of each decision, float64 in the shape of `Examples.labels`; None if there is none."""
+        return None
+
+    def in_words(self, answer: Any) -> str:
+        """A label or a prediction, a row of `Examples.labels`, for readers."""
+        return self.config.labels[int(answer)] if self.config.labels else f"{float(answer):.3g}"
+
+    def mistakes(self, data: Examples, logits: np.ndarray) -> list[Mistake]:
+        """Wrong answers, the most certain first; for scores the answers with the largest errors.
+
+        Args:
+          data: labelled examples.
+          logits: [N, ...], those of the examples.
+        """
+        labels, predictions = data.labels, self.decide(logits)
+        assert labels is not None
+        wrong, certainty = labels != predictions, self.certainty(logits)
+        if certainty is None:
+            # The largest error first.
+            order = np.abs(labels.astype(np.float64) - predictions)
+        else:
+            order = np.where(wrong, certainty, 0.0)
+        rows = tuple(range(1, labels.ndim))
+        found = most_certain(wrong.any(axis=rows), order.max(axis=rows))
+        return [
+            Mistake(
+                text=data.texts[index],
+                pair=data.pairs[index] if data.pairs else None,
+                label=self.in_words(labels[index]),
+                prediction=self.in_words(predictions[index]),
+                probability=None if certainty is None else float(order[index].max()),
+            )
+            for index in found
+        ]
 
     def simple_methods(self, train: Examples, dev: Examples, metric: str, vectors: Vectors | None) -> list[Baseline]:
         """See `SupervisedTask.simple_methods`: linear models on words and, for pairs, on separate vectors."""
@@ -148,7 +184,11 @@ class TextTask(SupervisedTask):
         """See `SupervisedTask.evaluator`. There is no threshold to choose."""
         self.check_data(data)
         encoded = encode(data, tokenizer, max_length)
-        return TextEvaluator(self, forward, encoded, metrics or self.metrics, show_progress=show_progress)
+        return TextEvaluator(self, forward, encoded, metrics or self.metrics, data, show_progress=show_progress)
+
+    def count_truncated(self, data: Examples, tokenizer: Any, max_length: int) -> int:
+        """Number of texts or pairs that are cut."""
+        return count_truncated(data.texts, data.pairs, tokenizer, max_length)
 
     def predict(
         self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
@@ -166,10 +206,9 @@ class TextTask(SupervisedTask):
         show_progress: bool = False,
     ) -> np.ndarray:
         """The logits, float32 [N, ...], in the order of the inputs; for the arguments see `predict`."""
-        texts, pairs = texts_and_pairs(inputs)
-        if not texts:
+        if not len(inputs):
             return np.zeros((0, *((len(self.config.labels),) if self.config.labels else ())), np.float32)
-        examples = Examples(texts, pairs, None, [str(index) for index in range(len(texts))], "the texts")
+        examples = examples_of(inputs)
         encoded = encode(examples, tokenizer, max_length, show_progress=show_progress)
         return check_finite_answers(forward(encoded, show_progress=show_progress))["logits"]
 
@@ -295,11 +334,12 @@ class TextEvaluator:
         forward: Forward,
         encoded: EncodedExamples,
         metrics: Sequence[str],
+        data: Examples,
         *,
         show_progress: bool = False,
     ) -> None:
         self.task: TaskConfig = task.config
-        self._task, self._forward, self._encoded, self._metrics = task, forward, encoded, metrics
+        self._task, self._forward, self._encoded, self._metrics, self._data = task, forward, encoded, metrics, data
         self._show_progress = show_progress
         self._logits: np.ndarray | None = None
 
@@ -316,6 +356,11 @@ class TextEvaluator:
         predictions = self._predictions("at the end")
         scores = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups)
         return scores if metrics is None else dataclasses.replace(scores, metrics=metrics)
+
+    def mistakes(self) -> list[Mistake]:
+        """See `Evaluator.mistakes`."""
+        assert self._logits is not None
+        return self._task.mistakes(self._data, self._logits)
 
     def _predictions(self, when: str) -> np.ndarray:
         outputs = check_finite(when, self._forward(self._encoded, show_progress=self._show_progress))
@@ -349,45 +394,3 @@ def described_probabilities(labels: Sequence[str], values: Iterable[float], top_
         return {"probabilities": {label: round(value, 6) for label, value in found}}
     best = sorted(found, key=lambda each: -each[1])[:top_k]
     return {"top": [{"label": label, "probability": round(value, 6)} for label, value in best]}
-
-
-def as_inputs(given: Any) -> list[Any] | None:
-    """Converts an argument of `predict` to a list of texts or pairs; None for anything else, such as tensors."""
-    if isinstance(given, str):
-        raise UserError(f"predict takes a list of texts; received one text, {given!r:.60}; put it into a list")
-    if getattr(getattr(given, "dtype", None), "kind", "") in "OUT" and hasattr(given, "tolist"):
-        given = given.tolist()
-    if not isinstance(given, list | tuple):
-        return None
-    return list(given) if not given or any(_parts(each) for each in given) else None
-
-
-def texts_and_pairs(inputs: Sequence[Any]) -> tuple[list[str], list[str] | None]:
-    """Splits inputs of `predict` into first and second texts.
-
-    Args:
-      inputs: texts, or pairs of texts as tuples or dicts (`text` and `pair`, or `question` and `context`).
-
-    Raises:
-      UserError: the inputs are neither all texts nor all pairs.
-    """
-    parts = [_parts(each) for each in inputs]
-    for each, found in zip(inputs, parts, strict=True):
-        if found is None or len(found) != len(parts[0] or ()):
-            raise UserError(
-                f"inputs must be texts, or pairs of texts; received {each!r:.80}; pass all inputs in one form"
-            )
-    texts = [part[0] for part in parts if part]
-    return texts, [part[1] for part in parts if part] if parts and parts[0] and len(parts[0]) == 2 else None
-
-
-def _parts(each: Any) -> tuple[str, ...] | None:
-    """The one or two texts of an input; None if it is neither."""
-    if isinstance(each, str):
-        return (each,)
-    if isinstance(each, Mapping):
-        names = next((names for names in _PAIR_NAMES if each.keys() >= {*names}), ("text",))
-        each = tuple(each.get(name) for name in names)
-    if isinstance(each, list | tuple) and 1 <= len(each) <= 2 and all(isinstance(text, str) for text in each):
-        return tuple(each)
-    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples, evenly
-from pocketbert.data.iob import OUTSIDE, WordSpan, iob2, prefixed, spans_of, type_of
+from pocketbert.data.iob import OUTSIDE, prefixed, type_of
 from pocketbert.data.tagged_texts import TaggedTexts, plain_texts, read_tagged
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
@@ -23,17 +23,15 @@ from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
 from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.tasks.base import Decisions, Forward, Outputs, SupervisedTask
-from pocketbert.tasks.classification import class_decisions, probabilities_of
+from pocketbert.tasks.classification import class_decisions
 from pocketbert.tasks.masked_lm import is_labelled, only_labelled
 from pocketbert.tasks.metrics import TAG_METRICS, tag_results, tag_scores
+from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, tag_method
-from pocketbert.tasks.texts import texts_and_pairs
-
-TOKEN_LOGITS = "token_logits"
-_UNLABELLED = -1
-_TEXTS_A_CALL = 4096
+from pocketbert.tasks.tagged_rows import TEXTS_A_CALL, TOKEN_LOGITS, TaggedRows, span_set
+from pocketbert.tasks.text_inputs import texts_and_pairs
 
 
 class TokenClassificationHead(tf_keras.layers.Layer):
@@ -211,8 +209,8 @@ class TokenClassification(SupervisedTask):
         if pairs is not None:
             raise UserError(f"inputs must be texts; received a pair, {inputs[0]!r:.80}; pass one text each")
         found = []
-        for start in range(0, len(texts), _TEXTS_A_CALL):
-            data = plain_texts(texts[start : start + _TEXTS_A_CALL], "the texts")
+        for start in range(0, len(texts), TEXTS_A_CALL):
+            data = plain_texts(texts[start : start + TEXTS_A_CALL], "the texts")
             rows = self.rows(data, tokenizer, max_length, **windows)
             found += [{"spans": spans} for spans in rows.spans(check_finite_answers(forward(rows.encoded)))]
         return found
@@ -224,125 +222,6 @@ class TokenClassification(SupervisedTask):
     def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions:
         """Compares predicted tags; see `Classification.decisions`."""
         return class_decisions(reference, answers, tolerance, "tokens")
-
-
-class TaggedRows:
-    """Windows of texts as rows; see `Rows`.
-
-    Args:
-      task: the task.
-      data: the texts, labelled or not.
-      tokenizer: tokenizer of the network.
-      options: options of the windows.
-
-    Attributes:
-      data: the texts.
-      encoded: the rows, without labels.
-      decided: int64, places of the tokens that carry the tag of a word.
-    """
-
-    def __init__(self, task: TokenClassification, data: TaggedTexts, tokenizer: Any, options: WindowOptions) -> None:
-        self._task, self.data = task, data
-        frame = tokenizer.frame
-        room = options.max_length - frame.num_special_tokens(pairs=False)
-        step = min(options.stride or options.max_length // 3, room)
-        word_ids, lengths = [], []
-        # For each word the place of its first token among all rows' tokens; -1 without a token.
-        self._places: list[np.ndarray] = []
-        total = 0
-        for words, ids, starts in _tokenized(data, tokenizer):
-            # The first token that starts inside the word.
-            first = np.searchsorted(starts, words[:, 0])
-            inside = first < len(starts)
-            inside[inside] = starts[first[inside]] < words[inside, 1]
-            begins = np.arange(1 - min(room - len(ids), 0) // step) * step
-            ends = np.minimum(begins + room, len(ids))
-            window = _most_context(first, begins, ends)
-            offsets = total + np.cumsum([0, *(ends - begins + 2)])
-            self._places.append(np.where(inside, offsets[window] + 1 + first - begins[window], -1))
-            for begin, end in zip(begins, ends, strict=True):
-                word_ids.append(np.concatenate([[frame.first], ids[begin:end], [frame.last]]))
-            lengths += (ends - begins + 2).tolist()
-            total = int(offsets[-1])
-        ids_of_rows = np.concatenate(word_ids).astype(np.int32)
-        self.encoded = EncodedExamples(
-            word_ids=ids_of_rows,
-            type_ids=np.zeros_like(ids_of_rows),
-            offsets=np.cumsum([0, *lengths]).astype(np.int64),
-            labels=None,
-            max_length=options.max_length,
-            pad_token_id=int(tokenizer.pad_token_id),
-        )
-        every = np.concatenate([*self._places, np.zeros(0, np.int64)])
-        self.decided = every[every >= 0]
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    @property
-    def gold(self) -> list[list[str]]:
-        """The tags of the data."""
-        assert self.data.tags is not None
-        return self.data.tags
-
-    def labelled_rows(self) -> EncodedExamples:
-        """The rows with labels; see `TokenClassification.encode`."""
-        labels = self._task.config.labels
-        index = {label: position for position, label in enumerate(labels)}
-        flat = np.full(len(self.encoded.word_ids), _UNLABELLED, np.int32)
-        for tags, places in zip(self.gold, self._places, strict=True):
-            unknown = set(tags) - index.keys()
-            if unknown:
-                raise UserError(
-                    f"to train, the labels must be IOB2 tags; the model's labels {', '.join(labels)[:200]} lack "
-                    f"{', '.join(sorted(unknown))[:200]} of {self.data.source}; fine-tune a new head"
-                )
-            flat[places[places >= 0]] = [index[tag] for tag, place in zip(tags, places, strict=True) if place >= 0]
-        lengths = self.encoded.lengths
-        padded = np.full((len(lengths), self.encoded.max_length), _UNLABELLED, np.int32)
-        padded[np.arange(self.encoded.max_length) < lengths[:, np.newaxis]] = flat
-        return self.encoded.with_labels(padded)
-
-    def tags(self, outputs: Outputs) -> list[list[str]]:
-        """The predicted IOB2 tags of the words of each text; `O` for words without a token.
-
-        Models with other schemes have the same spans, and sequences that IOB2 does not allow get a meaning; see
-        `iob.spans_of`.
-        """
-        names = [prefixed(label) for label in self._task.config.labels]
-        best = outputs[TOKEN_LOGITS].argmax(axis=-1)
-        given = [[names[best[place]] if place >= 0 else OUTSIDE for place in places] for places in self._places]
-        return [iob2(spans_of(tags), len(tags)) for tags in given]
-
-    def spans(self, outputs: Outputs) -> list[list[dict[str, Any]]]:
-        """The predicted spans of each text; see `TokenClassification.predict`."""
-        probability = probabilities_of(outputs[TOKEN_LOGITS]).max(axis=1)
-        found = []
-        for text, words, places, tags in zip(
-            self.data.texts, self.data.words, self._places, self.tags(outputs), strict=True
-        ):
-            found.append(
-                [
-                    {
-                        "text": text[words[first, 0] : words[last, 1]],
-                        "label": label,
-                        "start": int(words[first, 0]),
-                        "end": int(words[last, 1]),
-                        "probability": round(float(probability[places[first : last + 1]].mean()), 6),
-                    }
-                    for first, last, label in spans_of(tags)
-                ]
-            )
-        return found
-
-    def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray]:
-        """See `Rows.score`. A text counts its correct spans, minus its wrong ones."""
-        predicted = self.tags(outputs)
-        right = [
-            2 * len(wanted & found) - len(found)
-            for wanted, found in zip(map(_span_set, self.gold), map(_span_set, predicted), strict=True)
-        ]
-        return tag_scores([metric], self.gold, predicted)[metric], np.asarray(right, np.float64)
 
 
 class TokenEvaluator:
@@ -360,6 +239,7 @@ class TokenEvaluator:
         self.task: TaskConfig = task.config
         self._task, self._forward, self._rows, self._metrics = task, forward, rows, metrics
         self._show_progress = show_progress
+        self._outputs: Outputs | None = None
 
     def metrics(self, when: str) -> dict[str, float]:
         """See `Evaluator.metrics`."""
@@ -375,8 +255,14 @@ class TokenEvaluator:
             scores, classes=tag_results(gold, predicted), interval=_tag_interval(scores.main_metric, gold, predicted)
         )
 
+    def mistakes(self) -> list[Mistake]:
+        """See `Evaluator.mistakes`."""
+        assert self._outputs is not None
+        return self._rows.mistakes(self._outputs)
+
     def _predictions(self, when: str) -> list[list[str]]:
-        return self._rows.tags(check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress)))
+        self._outputs = check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress))
+        return self._rows.tags(self._outputs)
 
 
 def _tag_interval(metric: str, gold: list[list[str]], predicted: list[list[str]]) -> tuple[float, float]:
@@ -394,28 +280,7 @@ def _counts(metric: str, gold: list[str], predicted: list[str]) -> tuple[int, in
     """Numerator and denominator of a metric of `TAG_METRICS` for one text."""
     if metric == "accuracy":
         return sum(map(operator.eq, gold, predicted)), len(gold)
-    right, spans = _span_set(gold), _span_set(predicted)
+    right, spans = span_set(gold), span_set(predicted)
     hits = len(right & spans)
     shares = {"f1": (2 * hits, len(right) + len(spans)), "precision": (hits, len(spans)), "recall": (hits, len(right))}
     return shares[metric]
-
-
-def _span_set(tags: Sequence[str]) -> set[WordSpan]:
-    return {*spans_of(tags)}
-
-
-def _tokenized(data: TaggedTexts, tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Words, token ids and the tokens' starts in code points of each text."""
-    for chunk in range(0, len(data), _TEXTS_A_CALL):
-        tokens = tokenizer.tokenize_with_offsets(data.texts[chunk : chunk + _TEXTS_A_CALL])
-        ids, starts = tokens.ids.values.numpy(), tokens.starts.values.numpy()
-        splits = tokens.ids.row_splits.numpy()
-        for words, begin, end in zip(data.words[chunk : chunk + _TEXTS_A_CALL], splits, splits[1:], strict=False):
-            yield words, ids[begin:end], starts[begin:end]
-
-
-def _most_context(tokens: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The window with the most tokens on the shorter side of each token; the first one for ties."""
-    left = tokens[:, np.newaxis] - begins
-    right = ends - 1 - tokens[:, np.newaxis]
-    return np.minimum(left, right).argmax(axis=1)

@@ -44,6 +44,7 @@ class RunConfig:
       qat: quantization-aware training: in the last stage, round weights and activations as this recipe does, in
         training and evaluation. Start from a trained model, and export with the same recipe.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
+      show_texts: show up to 20 wrongly predicted texts in report.html; --noshow-texts for private data.
       distribution: devices that share each batch. `one`: TensorFlow's default, one GPU or the processors. `mirrored`:
         all GPUs of this machine. `multi-worker`: several machines; run the command on each, with its own TF_CONFIG and
         the same files; the first one writes. `tpu`: one TPU, not a pod; not tested on a TPU yet.
@@ -63,6 +64,7 @@ class RunConfig:
     patience: int | None = None
     qat: Literal["none", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai8_full"] = "none"
     checkpoint_seconds: float = 60.0
+    show_texts: bool = True
     distribution: Literal["one", "mirrored", "multi-worker", "tpu"] = "one"
     tpu: str | None = None
     overwrite: bool = False
@@ -78,7 +80,7 @@ class RunConfig:
     def recorded(self) -> dict[str, Any]:
         """Options that affect the result, as JSON values."""
         recorded = dataclasses.asdict(self)
-        for name in ("checkpoint_seconds", "tpu", "overwrite"):
+        for name in ("checkpoint_seconds", "show_texts", "tpu", "overwrite"):
             del recorded[name]
         if self.qat == "none":
             del recorded["qat"]

@@ -1,62 +1,141 @@
-"""A self-contained HTML page with the scores of one or more models on the same examples."""
+"""A self-contained HTML page with the outcome of a model, or of a model and its bundle, on the same examples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from pocketbert.files import write_text
+from pocketbert.progress import log_info
 from pocketbert.report import render
+from pocketbert.report.outcome import data_name, points, view
+from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.scores import Scores
 
+# A phone shows so many columns.
+_MOST_COLUMNS = 12
+_MOST_CONFUSIONS = 20
+_HIDDEN = '<p class="note">This page shows no texts, because of --noshow-texts.</p>'
+# Texts on the page are escaped, so they cannot end this part.
+_TEXTS = re.compile("<!-- texts -->.*<!-- end of texts -->", re.DOTALL)
 
-def page(models: Mapping[str, Scores], examples: int, source: str) -> str:
-    """Renders the scores as a self-contained HTML page.
 
-    The page has a table of metrics with the baseline; for classification also scores per class and the confusion
-    matrix; for multi_label also scores per label.
+def page(
+    models: Mapping[str, Scores],
+    examples: int,
+    source: str,
+    *,
+    data: str = "",
+    mistakes: Sequence[Mistake] | None = (),
+    tiles: Sequence[tuple[str, str, str]] = (),
+) -> str:
+    """Renders the scores as a self-contained HTML page, the outcome of the last model first.
 
     Args:
-      models: name → scores, all on the same examples.
+      models: name → scores, all on the same examples: a model, or a model and its bundle.
       examples: number of examples.
       source: origin of the examples.
+      data: origin of the training examples, for the title; empty for `source`.
+      mistakes: wrong answers of the last model; None if they are private.
+      tiles: further figures: (figure, name, detail).
     """
-    first = next(iter(models.values()))
+    name, scores = [*models.items()][-1]
+    several = len(models) > 1
+    by_label = scores.classes["by_label"] if scores.classes else {}
+    counts = scores.classes.get("confusion_matrix", []) if scores.classes else []
     return render(
         "scores.html",
-        title="Scores",
-        source=source,
+        title=data_name(data or source),
+        source=Path(source).name or source,
         examples=examples,
-        positive=first.positive_label,
-        baseline=first.baseline,
-        head=["Metric", *models, *([f"Baseline: {first.baseline['answer']}"] if first.baseline else [])],
-        rows=_rows(models),
-        by_class={name: _by_class(scores.classes) for name, scores in models.items() if scores.classes},
-        warnings=[warning for scores in models.values() for warning in scores.warnings],
+        seen=view(name[:1].upper() + name[1:], scores.outcome()),
+        tiles=tiles,
+        whose=f"Of the {name}. " if several else "",
+        positive=scores.positive_label,
+        baseline=scores.baseline,
+        head=_head(models, scores),
+        rows=_rows(models, scores),
+        changes=several,
+        classes=_by_class(by_label, models),
+        matrix=_matrix(list(by_label), counts) if len(counts) <= _MOST_COLUMNS else [],
+        confusions=_confusions(list(by_label), counts) if len(counts) > _MOST_COLUMNS else [],
+        mistakes=mistakes,
+        hidden=_HIDDEN,
+        most=MOST_MISTAKES,
     )
 
 
-def _rows(models: Mapping[str, Scores]) -> list[list[str]]:
-    """Returns one row per metric: the name, and the values of each model and the baseline."""
-    first = next(iter(models.values()))
-    columns: list[Mapping[str, Any]] = [scores.metrics for scores in models.values()]
-    if first.baseline:
-        columns.append(first.baseline["metrics"])
-    rows = [[name, *(f"{column[name]:.4f}" for column in columns)] for name in first.metrics]
-    if first.classes and "macro_f1" in first.classes:
-        macro = [f"{scores.classes['macro_f1']:.4f}" for scores in models.values() if scores.classes]
-        rows.append(["macro-F1", *macro, *(["–"] if first.baseline else [])])
+def show_or_hide_texts(path: Path, *, show: bool) -> None:
+    """Removes the texts from the page of a run that finished earlier, or says in a line that it has none.
+
+    Args:
+      path: the page; may be missing.
+      show: whether the page may show texts.
+    """
+    if not path.is_file():
+        return
+    content = path.read_text(encoding="utf-8")
+    if show and _HIDDEN in content:
+        log_info(f"{path} has no texts, since this run was made with --noshow-texts; pass --overwrite to train again")
+    elif not show and _TEXTS.search(content):
+        write_text(path, _TEXTS.sub(lambda _: _HIDDEN, content))
+
+
+def _head(models: Mapping[str, Scores], scores: Scores) -> list[str]:
+    names = [name[:1].upper() + name[1:] for name in models]
+    return ["Metric", *names, *(["Points"] if len(models) > 1 else []), *(["Baseline"] if scores.baseline else [])]
+
+
+def _rows(models: Mapping[str, Scores], scores: Scores) -> list[list[str]]:
+    """One row per metric: the values of each model, the difference of the last two in points, and the baseline."""
+    columns = [dict(each.metrics) for each in models.values()]
+    names = list(scores.metrics)
+    if scores.classes and "macro_f1" in scores.classes and "macro_f1" not in names:
+        names.append("macro_f1")
+        for column, each in zip(columns, models.values(), strict=True):
+            column["macro_f1"] = each.classes["macro_f1"] if each.classes else 0.0
+    rows = []
+    for name in names:
+        values = [column[name] for column in columns]
+        row = [name.replace("_", " "), *(f"{value:.4f}" for value in values)]
+        row += [points(values[-1] - values[-2])] if len(values) > 1 else []
+        if scores.baseline:
+            constant = scores.baseline["metrics"].get(name)
+            row.append("–" if constant is None else f"{constant:.4f}")
+        rows.append(row)
     return rows
 
 
-def _by_class(classes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the cells of the tables of a model: the scores per label, and the confusion matrix if there is one."""
-    labels = classes["by_label"]
-    counts = classes.get("confusion_matrix", [])
-    return {
-        "rows": [
-            [label, *(f"{found[metric]:.4f}" for metric in ("precision", "recall", "f1")), found["support"]]
-            for label, found in labels.items()
-        ],
-        "confusion_head": ["", *labels],
-        "confusion": [[label, *row] for label, row in zip(labels, counts, strict=False)],
-    }
+def _by_class(by_label: Mapping[str, Any], models: Mapping[str, Scores]) -> list[list[str]]:
+    """The cells of the table of classes; with several models also the change of F1."""
+    first = next(iter(models.values())).classes or {"by_label": {}}
+    rows = []
+    for label, found in by_label.items():
+        row = [label, *(f"{found[metric]:.3f}" for metric in ("precision", "recall", "f1"))]
+        if len(models) > 1:
+            before = first["by_label"].get(label, {"f1": 0.0})
+            row.append(points(found["f1"] - before["f1"]))
+        rows.append([*row, str(found["support"])])
+    return rows
+
+
+def _matrix(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> list[tuple[str, list[tuple[int, float]]]]:
+    """Label → count and strength of the colour, 0 to 0.4, of each prediction."""
+    return [
+        (label, [(count, 0.4 * count / max(1, sum(row))) for count in row])
+        for label, row in zip(labels, counts, strict=bool(counts))
+    ]
+
+
+def _confusions(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> list[list[str]]:
+    """The most frequent pairs of label and wrong prediction, with their number."""
+    found = [
+        (count, label, labels[column])
+        for row, (label, cells) in enumerate(zip(labels, counts, strict=True))
+        for column, count in enumerate(cells)
+        if count and row != column
+    ]
+    found.sort(key=lambda each: -each[0])
+    return [[label, prediction, str(count)] for count, label, prediction in found[:_MOST_CONFUSIONS]]

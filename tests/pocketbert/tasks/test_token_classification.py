@@ -20,7 +20,8 @@ from pocketbert.errors import UserError
 from pocketbert.tasks.metrics import tag_results, tag_scores
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import get_task
-from pocketbert.tasks.token_classification import TaggedRows, TokenClassification
+from pocketbert.tasks.tagged_rows import TaggedRows
+from pocketbert.tasks.token_classification import TokenClassification
 
 VOCABULARY = [*tiny_finetuning.SPECIAL, *"new york ##er ##s lives in un ##aff ##able a b c d e f g h . , ü".split()]
 TASK = TaskConfig(kind="token_classification", labels=("O", "B-LOC", "I-LOC", "B-PER", "I-PER"), dropout=0.2)

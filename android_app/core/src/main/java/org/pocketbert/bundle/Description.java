@@ -14,6 +14,7 @@ import java.util.TreeMap;
 import java.util.regex.Pattern;
 import org.pocketbert.Sha256;
 import org.pocketbert.UserError;
+import org.pocketbert.tokenizer.AddedToken;
 import org.pocketbert.tokenizer.TokenizerOptions;
 
 /** The content of bundle.json, schema version 2 or 3, checked as strictly as by the JSON schema in Python. */
@@ -24,6 +25,7 @@ final class Description {
   private static final long OTHER_TOKENIZERS_VERSION = 3;
   private static final int MOST_FILES = 16;
   private static final int MOST_TOKENS = 1 << 16;
+  private static final List<String> ACTIVATIONS = Arrays.asList("identity", "sigmoid");
   private static final List<String> TASKS =
       Arrays.asList(
           "classification",
@@ -36,6 +38,7 @@ final class Description {
           "next_sentence");
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
+  private static final List<String> VERDICTS = Arrays.asList("good", "below the baseline", "not learned");
   private static final List<String> RECIPES =
       Arrays.asList(
           "float32",
@@ -74,6 +77,12 @@ final class Description {
   final TokenizerOptions tokenizer;
 
   final long vocabSize;
+
+  /** Tokens to find in a text before it is split. */
+  final List<AddedToken> addedTokens = new ArrayList<>();
+
+  /** Whether a space before an added token of unigram is a token. */
+  final boolean keepsSpace;
 
   /** A file's expected content. */
   static final class File {
@@ -131,6 +140,10 @@ final class Description {
       labels.addAll(task.strings("labels"));
       checkLabels(problems);
       task.numberIfPresent("null_threshold");
+      // The graph applies it.
+      if (task.has("activation") && !ACTIVATIONS.contains(task.string("activation"))) {
+        problems.add("$.task.activation must be one of " + String.join(", ", ACTIVATIONS));
+      }
     }
     embedding = SentenceEmbedder.KIND.equals(taskKind) ? new EmbeddingOptions(task.object("embedding"), problems) : null;
     if (task != null) {
@@ -160,6 +173,12 @@ final class Description {
             : new TokenizerOptions(
                 cleaning.bool("lowercase"), cleaning.bool("strip_accents"), cleaning.bool("tokenize_chinese_chars"));
     vocabSize = cleaning.count("vocab_size");
+    if (cleaning.names().contains("added_tokens")) {
+      for (Fields token : cleaning.objects("added_tokens")) {
+        addedTokens.add(addedToken(token, vocabSize, problems));
+      }
+    }
+    keepsSpace = namesTokenizer && cleaning.names().contains("keeps_space") && cleaning.bool("keeps_space");
     cleaning.close();
     recipe = fields.string("recipe");
     if (!RECIPES.contains(recipe)) {
@@ -172,7 +191,9 @@ final class Description {
       checkDigest(calibration.string("sha256"), "$.calibration.sha256", problems);
       calibration.close();
     }
+    readColumns(fields.objectIfPresent("columns"));
     readCard(fields.objectIfPresent("model_card"), problems);
+    readOutcome(fields.objectIfPresent("outcome"), problems);
     fields.count("num_parameters");
     fields.texts("graph_optimizations");
     fields.texts("tools");
@@ -189,10 +210,45 @@ final class Description {
     fields.close();
   }
 
+  private static AddedToken addedToken(Fields token, long vocabSize, List<String> problems) {
+    String content = token.string("content");
+    if (content.isEmpty()) {
+      problems.add(token.path("content") + " must not be empty");
+    }
+    long id = token.whole("id", 0);
+    if (id >= vocabSize) {
+      problems.add(token.path("id") + " must be below " + vocabSize + "; received " + id);
+    }
+    AddedToken read =
+        new AddedToken(
+            content,
+            (int) Math.min(id, Integer.MAX_VALUE - 1),
+            token.bool("lstrip"),
+            token.bool("rstrip"),
+            token.bool("single_word"),
+            token.bool("normalized"),
+            token.bool("special"));
+    token.close();
+    return read;
+  }
+
   private static void checkDigest(String digest, String path, List<String> problems) {
     if (!DIGEST.matcher(digest).matches()) {
       problems.add(path + " must hold 64 hexadecimal digits");
     }
+  }
+
+  private static void readColumns(Fields columns) {
+    if (columns == null) {
+      return;
+    }
+    columns.string("text");
+    if (columns.names().contains("pair")) {
+      columns.string("pair");
+    }
+    columns.strings("label");
+    columns.string("separator");
+    columns.close();
   }
 
   private static void readCard(Fields card, List<String> problems) {
@@ -207,14 +263,6 @@ final class Description {
     if (run != null) {
       checkDigest(run, "$.model_card.run_sha256", problems);
     }
-    Fields scores = card.objectIfPresent("scores");
-    if (scores != null) {
-      scores.string("metric");
-      scores.number("float_model");
-      scores.number("file");
-      scores.count("examples");
-      scores.close();
-    }
     if (card.names().contains("latencies")) {
       for (Fields latency : card.objects("latencies")) {
         latency.count("length");
@@ -226,6 +274,38 @@ final class Description {
       }
     }
     card.close();
+  }
+
+  private static void readOutcome(Fields outcome, List<String> problems) {
+    if (outcome == null) {
+      return;
+    }
+    outcome.string("metric");
+    outcome.number("score");
+    outcome.number("float_model");
+    outcome.numberOrNull("teacher");
+    outcome.count("examples");
+    checkDigest(outcome.string("examples_sha256"), "$.outcome.examples_sha256", problems);
+    outcome.numbersOrNull("interval", 2);
+    if (!outcome.list("baselines").isEmpty()) {
+      for (Fields baseline : outcome.objects("baselines")) {
+        baseline.string("name");
+        baseline.number("score");
+        baseline.close();
+      }
+    }
+    if (!VERDICTS.contains(outcome.string("verdict"))) {
+      problems.add("$.outcome.verdict must be one of " + String.join(", ", VERDICTS));
+    }
+    outcome.string("headline");
+    outcome.strings("warnings");
+    Fields windows = outcome.objectIfPresent("windows");
+    if (windows != null) {
+      for (String name : windows.names()) {
+        windows.count(name);
+      }
+    }
+    outcome.close();
   }
 
   private static TokenizerKind kind(Fields tokenizer, List<String> problems) {

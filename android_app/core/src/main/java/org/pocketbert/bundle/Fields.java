@@ -126,13 +126,23 @@ final class Fields {
 
   /** A whole number from 1 to 2^53. */
   long count(String name) {
+    return whole(name, 1);
+  }
+
+  /** A whole number from {@code least} to 2^53. */
+  long whole(String name, long least) {
     Object value = take(name);
-    double number = value instanceof Number ? ((Number) value).doubleValue() : 0;
-    if (number >= 1 && number <= MOST_WHOLE && number == Math.rint(number)) {
+    double number = value instanceof Number ? ((Number) value).doubleValue() : -1;
+    if (number >= least && number <= MOST_WHOLE && number == Math.rint(number)) {
       return (long) number;
     }
-    problems.add(path(name) + " must be a whole number of at least 1");
-    return 1;
+    problems.add(path(name) + " must be a whole number of at least " + least);
+    return least;
+  }
+
+  /** Whether the object has the member. */
+  boolean has(String name) {
+    return members.containsKey(name);
   }
 
   /** Checks an optional number. */
@@ -146,6 +156,28 @@ final class Fields {
   void number(String name) {
     if (!(take(name) instanceof Number)) {
       problems.add(path(name) + " must be a number");
+    }
+  }
+
+  /** Checks a number or null. */
+  void numberOrNull(String name) {
+    if (take(name) != null || !members.containsKey(name)) {
+      number(name);
+    }
+  }
+
+  /** Checks a list of so many numbers, or null. */
+  void numbersOrNull(String name, int count) {
+    if (take(name) == null && members.containsKey(name)) {
+      return;
+    }
+    List<?> values = list(name);
+    boolean numbers = values.size() == count;
+    for (Object value : values) {
+      numbers &= value instanceof Number;
+    }
+    if (!numbers) {
+      problems.add(path(name) + " must hold " + count + " numbers");
     }
   }
 

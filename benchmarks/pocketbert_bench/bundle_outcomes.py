@@ -1,0 +1,98 @@
+"""Outcomes of measured bundles: what the files are worth, beside how fast they are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pocketbert import files, json_reading
+from pocketbert.errors import UserError
+from pocketbert.report.outcome import NO_OUTCOME
+from pocketbert_bench.schema import note
+
+if TYPE_CHECKING:
+    from pocketbert_bench.configurations import Configuration
+    from pocketbert_bench.results import ResultFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineScore:
+    """A simple method on the same examples."""
+
+    name: str = note("name of the method; the constant answer stands first")
+    score: float = note("its main metric", minimum=-1, maximum=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleOutcome:
+    """Score of a bundle on labelled examples, as bundle.json recorded it when the bundle was measured."""
+
+    model: str = note("name of the network")
+    label: str = note("label of the bundle's measurements")
+    model_sha256: str = note("digest of the model file", pattern="^[0-9a-f]{64}$")
+    metric: str = note("for example accuracy or f1")
+    score: float = note("the score; 1 is perfect", minimum=-1, maximum=1)
+    examples: int = note("number of scored examples", minimum=1)
+    interval: tuple[float, ...] | None = note("lower and upper end of the 95 % interval; null if unknown")
+    baselines: tuple[BaselineScore, ...] = note("simple methods on the same examples")
+    teacher: float | None = note("score of the teacher; null without one")
+    float_model: float | None = note("score of the float model; null if unknown")
+    verdict: Literal["good", "below the baseline", "not learned"] = note("comparison with the baselines")
+    headline: str = note("the outcome in one line")
+    warnings: tuple[str, ...] = note("warnings about the outcome, one sentence each")
+
+
+def outcomes_of(configurations: Iterable[Configuration]) -> tuple[BundleOutcome, ...]:
+    """The outcomes in `bundle.json` of the bundles among some configurations; bundles without one are left out."""
+    found: dict[tuple[str, str], BundleOutcome] = {}
+    for each in configurations:
+        content = None if each.is_baseline or each.problem else recorded(each.model_path.parent)
+        if content is not None and (each.model, each.label) not in found:
+            digest = files.sha256(each.model_path)
+            found[each.model, each.label] = _outcome(content, each.model, each.label, digest)
+    return tuple(found.values())
+
+
+def recorded(bundle: Path) -> dict[str, Any] | None:
+    """The outcome in `bundle.json`; None for a bundle exported without labelled examples, or one that is damaged."""
+    try:
+        description = json_reading.read_json(bundle / "bundle.json")
+    except UserError:
+        return None
+    outcome: dict[str, Any] | None = description.get("outcome") if isinstance(description, dict) else None
+    return outcome
+
+
+def completed(run: ResultFile, bundles: Sequence[Path]) -> ResultFile:
+    """A run with the outcomes of bundles that it measured without recording them, matched by the file's SHA-256."""
+    measured = {each.model_sha256: each for each in run.measurements if not each.peer}
+    known = {each.model_sha256 for each in run.outcomes or ()}
+    more = []
+    for bundle in bundles:
+        content, digest = recorded(bundle), files.sha256(bundle / "model.tflite")
+        if content is not None and digest in measured and digest not in known:
+            more.append(_outcome(content, measured[digest].model, measured[digest].label, digest))
+    return dataclasses.replace(run, outcomes=(*(run.outcomes or ()), *more)) if more else run
+
+
+def line(name: str, outcome: BundleOutcome | None) -> str:
+    """The outcome of a bundle in one line for a terminal."""
+    return f"{name}: {NO_OUTCOME[:1].lower()}{NO_OUTCOME[1:]}" if outcome is None else f"{name}: {outcome.headline}"
+
+
+def _outcome(content: Mapping[str, Any], model: str, label: str, digest: str) -> BundleOutcome:
+    shared = {field.name for field in dataclasses.fields(BundleOutcome)} & content.keys()
+    return BundleOutcome(
+        **{name: content[name] for name in shared}
+        | {
+            "model": model,
+            "label": label,
+            "model_sha256": digest,
+            "interval": None if content["interval"] is None else tuple(content["interval"]),
+            "baselines": tuple(BaselineScore(**each) for each in content["baselines"]),
+            "warnings": tuple(content["warnings"]),
+        }
+    )

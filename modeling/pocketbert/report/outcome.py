@@ -1,0 +1,71 @@
+"""The outcome of a model or bundle for a page: score, interval, baselines, and the loss against others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+NO_OUTCOME = "No score: export with --file=…, your labelled examples, to see it."
+# Names of files that say nothing about their content.
+_GENERIC = ("train", "training", "dev", "valid", "validation", "test", "data", "examples", "questions")
+
+
+class Compared(NamedTuple):
+    """Another method on the same examples.
+
+    Attributes:
+      name: name of the method.
+      score: its main metric, as a fraction of one.
+      points: points by which the model is better.
+      better: whether the method is better than the model.
+    """
+
+    name: str
+    score: float
+    points: str
+    better: bool
+
+
+def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Values of the macro `outcome` in `parts.html`.
+
+    Args:
+      name: name of the model or bundle.
+      outcome: `Scores.outcome`; None for a bundle exported without labelled examples.
+    """
+    if outcome is None:
+        return {"name": name, "hint": NO_OUTCOME}
+    score = outcome["score"]
+    others = [("float model", outcome.get("float_model")), ("teacher", outcome["teacher"])]
+    others += [(each["name"], each["score"]) for each in outcome["baselines"]]
+    return {
+        "name": name,
+        "hint": "",
+        "metric": outcome["metric"].replace("_", " "),
+        "score": score,
+        "examples": outcome["examples"],
+        "interval": outcome["interval"],
+        "verdict": outcome["verdict"],
+        "compared": [
+            Compared(other[:1].upper() + other[1:], value, points(score - value), value > score)
+            for other, value in others
+            if value is not None
+        ],
+        "warnings": outcome["warnings"],
+    }
+
+
+def points(difference: float) -> str:
+    """A difference of two scores in points: +1.2, −0.4, 0.0."""
+    rounded = f"{100 * difference:+.1f}"
+    return "0.0" if float(rounded) == 0 else rounded.replace("-", "\N{MINUS SIGN}")
+
+
+def data_name(source: str) -> str:
+    """Name of a data set for a title: of a file without extension, after its folder's name if it says nothing."""
+    path = Path(source)
+    if not path.suffix:
+        return path.name or source
+    generic = path.stem.lower() in _GENERIC and path.parent.name
+    return f"{path.parent.name}, {path.stem}" if generic else path.stem

@@ -1,0 +1,55 @@
+"""Wrong answers of a network, the most certain first, for reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+MOST_MISTAKES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """A wrong answer.
+
+    Attributes:
+      text: the text, or the question.
+      pair: the second text, or the part of the paragraph around the right answer; None without one.
+      label: the right answer, in words.
+      prediction: the answer of the network, in words.
+      probability: probability that the network gives to its answer; None for scores.
+    """
+
+    text: str
+    pair: str | None
+    label: str
+    prediction: str
+    probability: float | None
+
+
+def most_certain(wrong: np.ndarray, certainty: np.ndarray, most: int = MOST_MISTAKES) -> list[int]:
+    """Indices of wrong answers, the most certain first.
+
+    Args:
+      wrong: bool `[N]`.
+      certainty: float `[N]`.
+      most: maximum number of indices.
+    """
+    places = np.flatnonzero(wrong)
+    order = np.argsort(-certainty[places], kind="stable")[:most]
+    return [int(index) for index in places[order]]
+
+
+def excerpt(text: str, start: int, end: int, margin: int = 120) -> str:
+    """The part of a text around a span, cut at spaces, with an ellipsis where the text continues."""
+    first = 0 if start <= margin else text.find(" ", start - margin, start) + 1 or start
+    last = len(text) if end + margin >= len(text) else text.rfind(" ", end, end + margin)
+    last = end if last < 0 else last
+    return ("… " if first else "") + text[first:last] + (" …" if last < len(text) else "")
+
+
+def listed(names: Sequence[str], none: str) -> str:
+    """Names with commas, or `none` if there are none."""
+    return ", ".join(names) or none
