@@ -42,6 +42,7 @@ from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
 from pocketbert.options import ModelPath
 from pocketbert.training.config import FIXED_IN_A_GRID, FinetuneConfig, RunConfig
+from pocketbert.training.published_grids import PUBLISHED, PUBLISHED_HEAD
 
 if TYPE_CHECKING:
     from pocketbert.configs import TaskConfig
@@ -80,6 +81,9 @@ def run(options: Options) -> int | None:
     """Fine-tunes once per seed; prints the result as JSON."""
     place = options[RunFolderOptions]
     seeds = place.seeds
+    if any(name in PUBLISHED for name in options[GridOptions].grid):
+        # The papers' heads read the first token and start at random.
+        options.resolve(**{name: value for name, value in PUBLISHED_HEAD.items() if not options.given(name)})
     grid = grid_options.read(options, (FinetuneConfig, RunConfig), fixed=FIXED_IN_A_GRID)
 
     examples = task_options.read_examples(options[TaskOptions], options[TableOptions])

@@ -16,6 +16,8 @@ from pocketbert.data.questions import QuestionFile
 from pocketbert.data.reading import listed, shown
 from pocketbert.data.tagged_texts import TaggedTexts
 
+# Kinds of warnings about a network for another language.
+FOREIGN_WORDS = ("unknown_words", "many_tokens")
 # A class with so few examples is named.
 FEW_EXAMPLES = 2
 _TEXTS_SAMPLED = 1000

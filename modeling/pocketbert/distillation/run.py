@@ -90,8 +90,10 @@ def distill_planned(plan: DistillationPlan, output: str | os.PathLike[str]) -> D
     """
     data = plan.data.given
     if isinstance(data, TaskData):
-        for warning in training_warnings(data, plan.vocabulary, min(stage.max_length for stage in plan.stages)):
+        warnings = training_warnings(data, plan.vocabulary, min(stage.max_length for stage in plan.stages))
+        for warning in warnings:
             log_info(f"warning: {warning}")
+        plan = dataclasses.replace(plan, data_notes=tuple(warnings))
     return DistillResult.of(*run_plan(plan, output, DistillationTrainer))
 
 

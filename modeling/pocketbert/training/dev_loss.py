@@ -12,7 +12,8 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.tasks.base import Evaluator, Forward, Outputs, Task
 
 if TYPE_CHECKING:
-    from pocketbert.tasks.metrics import Scores
+    from pocketbert.tasks.mistakes import Mistake
+    from pocketbert.tasks.scores import Scores
 
 
 class KeptOutputs:
@@ -69,6 +70,20 @@ class LossEvaluator:
         """See `Evaluator.metrics`."""
         self._forward.clear()
         return self._evaluator.metrics(when)
+
+    def temperature(self) -> float:
+        """The divisor of the last logits with the smallest loss; 1 for tasks without one."""
+        fitted = getattr(self._evaluator, "temperature", None)
+        return 1.0 if fitted is None else fitted()
+
+    def mistakes(self) -> list[Mistake]:
+        """See `Evaluator.mistakes`."""
+        return self._evaluator.mistakes()
+
+    @property
+    def top_probability(self) -> float | None:
+        """Mean probability of the best class in the last evaluation; None for tasks without classes."""
+        return getattr(self._evaluator, "top_probability", None)
 
     @property
     def loss(self) -> float | None:

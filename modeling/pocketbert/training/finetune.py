@@ -81,8 +81,10 @@ def _finetune(
 ) -> FinetuneResult:
     plan = plan_finetuning(directory, data, config, run, frozen)
     check_inputs(output, (directory, *plan.data.paths()))
-    for warning in training_warnings(data, plan.vocabulary, config.max_length):
+    warnings = training_warnings(data, plan.vocabulary, config.max_length)
+    for warning in warnings:
         log_info(f"warning: {warning}")
+    plan = dataclasses.replace(plan, data_notes=tuple(warnings))
     folder, result = run_plan(plan, output, Finetuner)
     show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
     return FinetuneResult.of(folder, result)

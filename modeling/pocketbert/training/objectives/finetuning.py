@@ -24,6 +24,7 @@ from pocketbert.training.head_start import fit_head, frozen_vectors, start_head
 from pocketbert.training.initialization import assign_weights
 from pocketbert.training.label_losses import labels_loss
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
+from pocketbert.training.outcome_notes import falling_notes, flat_notes, simple_methods, with_notes
 from pocketbert.training.plan import TrainingPlan
 from pocketbert.training.run_folder import REPORT_FILE, START_FILE, read_record
 from pocketbert.training.score_report import page
@@ -32,8 +33,6 @@ from pocketbert.training.trainer import Trainer
 
 # Steps between evaluations if epochs are short.
 _SHORT_EPOCH_STEPS = 25
-# Mean top probability above chance, below which probabilities say nothing.
-_FLAT = 0.15
 _FROZEN_REMEDY = "training made the model worse; use fewer epochs or a lower learning rate"
 
 
@@ -129,9 +128,8 @@ class Finetuner(Trainer):
     def begin(self) -> None:
         """Scores simple methods on the dev split, and records them with the start of the head."""
         plan = self.plan
-        task, data = supervised_task(plan.tasks[0]), plan.data.given
-        log_info("scoring simple methods on the dev split, to compare with")
-        methods = task.simple_methods(data.train, data.dev, plan.main_metric, self._vectors)
+        data = plan.data.given
+        methods = simple_methods(data, plan.main_metric, self._vectors)
         if self._start.get("fitted"):
             evaluator: Any = self.evaluator(plan.stages[-1])
             score = evaluator.metrics("before training")[plan.main_metric]
@@ -146,9 +144,8 @@ class Finetuner(Trainer):
         evaluator: Any = self.evaluator(self.plan.stages[-1])
         self.load_kept()
         scores: Scores = evaluator.scores(self.plan.main_metric, state.best_metrics)
-        methods = tuple(Baseline(**method) for method in self._start.get("methods", ()))
-        notes = flat_notes(evaluator, scores.classes)
-        scores = dataclasses.replace(scores, baselines=methods, notes=tuple(notes))
+        notes = [*flat_notes(evaluator, self.plan.tasks[0].labels), *falling_notes(self.folder, "")]
+        scores = with_notes(scores, self._start.get("methods", ()), notes, self.plan.data_notes)
         scores.log(f"best, after step {state.best_step}")
         if self.distribution.is_chief:
             mistakes = evaluator.mistakes() if self.plan.run.show_texts else None
@@ -185,18 +182,3 @@ class Finetuner(Trainer):
         encoded = encode(examples, plan.tokenizer, plan.stages[-1].max_length, show_progress=False)
         vectors = frozen_vectors(self.model, supervised_task(plan.tasks[0]), encoded, ("mean",))["mean"]
         return vectors / MEAN_LENGTH
-
-
-def flat_notes(evaluator: Any, classes: Mapping[str, Any] | None) -> list[str]:
-    """A warning if the probabilities of the classes are hardly better than chance."""
-    top = getattr(evaluator, "top_probability", None)
-    if top is None or classes is None:
-        return []
-    count = len(classes["by_label"])
-    least = 1 / count + _FLAT
-    if top >= least:
-        return []
-    return [
-        f"the probabilities are flat: the best of {count} classes has {top:.2f} on average; chance is {1 / count:.2f}; "
-        "use more examples or more epochs"
-    ]
