@@ -237,8 +237,8 @@ def _write(job: ShardJob, shard: int, text: TokenizedText, folder: str) -> Shard
     if documents < 2:
         # Random next sentences come from another document.
         raise UserError(
-            f"each shard must have at least two {'dev ' if folder else ''}documents with words; received {documents} in "
-            f"shard {shard} of {len(job.shards)}; {_remedy(job, is_dev=bool(folder))}"
+            f"each shard must have at least two {'dev ' if folder else ''}documents with words; received {documents} "
+            f"in shard {shard} of {len(job.shards)}; {_remedy(job, is_dev=bool(folder))}"
         )
     pairs = np.concatenate([_pairs(text, options, shard, duplicate, folder) for duplicate in range(options.duplicates)])
     facts = VocabularyFacts.of(job.tokenizer)

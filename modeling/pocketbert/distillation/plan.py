@@ -31,7 +31,7 @@ from pocketbert.tasks.registry import TASKS
 from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.config import RunConfig
 from pocketbert.training.frozen_weights import FrozenWeights
-from pocketbert.training.initialization import ModelInit, with_own_embedding, with_own_pooling
+from pocketbert.training.initialization import ModelInit, with_own_embedding
 from pocketbert.training.plan import TrainingPlan, open_data, unused_options
 from pocketbert.training.run_data import Data, RunData
 from pocketbert.training.run_folder import ADAPTERS_FILE
@@ -121,9 +121,6 @@ def plan_distillation(
         teacher_directory, cache = teacher.teacher, teacher.folder
     if teacher_directory is not None and isinstance(data, TaskData):
         data = with_own_embedding(data, teacher_directory)
-    if isinstance(data, TaskData):
-        # Its weights suit one pooling only.
-        data = with_own_pooling(data, _head_directory(student, teacher_directory))
     opened = open_data(data)
 
     def reads(name: str, found: TeacherDescription) -> bool:
@@ -221,13 +218,6 @@ def warn_of_few_examples(plan: DistillationPlan) -> None:
         f"{plan.objective.name}: the student starts from random weights, and {count:,} examples are too few to learn a "
         f"language: expect a score far below the teacher's; {remedy}"
     )
-
-
-def _head_directory(student: Any, teacher: Path | None) -> Any:
-    """The directory of the head that a student starts from; not a directory if the head is new."""
-    if isinstance(student, TeacherLayers):
-        return teacher
-    return student.supernet if isinstance(student, SupernetSlices) else student
 
 
 def _spec(teacher: TeacherDescription, planned: ModelInit, data: RunData) -> DistillationSpec:

@@ -27,7 +27,7 @@ from pocketbert.json_reading import read_json_object
 from pocketbert.model import Model, from_preset
 from pocketbert.presets import preset, presets
 from pocketbert.tokenizers.files import Vocabulary
-from pocketbert.training.kept_heads import head_arrays, log_heads, source_of
+from pocketbert.training.kept_heads import head_arrays, log_heads
 from pocketbert.training.state import digest_directory
 
 if TYPE_CHECKING:
@@ -162,23 +162,6 @@ def with_own_embedding(data: TaskData, directory: str | os.PathLike[str]) -> Tas
     own = embedding_of(directory)
     task = data.task if own is None else dataclasses.replace(data.task, embedding=own)
     return dataclasses.replace(data, task=task)
-
-
-def with_own_pooling(data: TaskData, directory: Any) -> TaskData:
-    """The data with the pooling of the head that a model directory has for their labels, if it has one.
-
-    Args:
-      data: a task's examples.
-      directory: a model directory; other values and directories that cannot be read change nothing.
-    """
-    if not isinstance(directory, str | os.PathLike) or not Path(directory).is_dir():
-        return data
-    try:
-        held = source_of(read_directory(directory).tasks, data.task)
-    except UserError:
-        # The plan says why.
-        return data
-    return data if held is None else dataclasses.replace(data, task=dataclasses.replace(data.task, pooling=held.pooling))
 
 
 def assign_weights(model: Model, arrays: Mapping[str, np.ndarray]) -> None:

@@ -205,7 +205,7 @@ def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--short-sequence-probability=2"], "must be in [0, 1]; received 2.0"),
         (["--shards=-1", "--workers=-2"], "received -1; --workers must not be negative; received -2"),
         (["--format=jsonl"], "this must be JSON"),
-        (["--dev-every=15"], "two dev documents with words; received 1 in shard 0 of 3; pass fewer --shards or pass a smaller"),
+        (["--dev-every=15"], "two dev documents with words; received 1 in shard 0 of 3; pass fewer --shards or pass"),
         (["--shards=40", "--dev-every=0"], "received 1 in shard 21 of 40; pass fewer --shards or add text"),
         (["--shards=40", "--dev-every=0", "--runner=direct"], "received 1 in shard 21 of 40;"),
     ],
