@@ -237,6 +237,7 @@ def _spec(teacher: TeacherDescription, planned: ModelInit, data: RunData) -> Dis
 
 def _with_pooling(task: TaskConfig, student: ModelInit, teacher: TeacherDescription) -> TaskConfig:
     """The student's task: its head reads the text where the head does that it copies or continues."""
+    held: tuple[TaskConfig, ...]
     if student.layers:
         held = (teacher.task,) if teacher.task else ()
     else:
