@@ -22,7 +22,8 @@ class Trainings:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count, self.stop_at, self.fail = 0, -1, lambda expressions: False
-        monkeypatch.setattr(supernets, "distill", lambda *_, **__: None)
+        for name in ("plan_distillation", "distill_planned"):
+            monkeypatch.setattr(supernets, name, lambda *_, **__: None)
         monkeypatch.setattr(supernets, "train_supernet", lambda *_, **__: None)
         monkeypatch.setattr(rounds, "train_candidate", self)
 

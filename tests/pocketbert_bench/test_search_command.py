@@ -109,7 +109,8 @@ def test_many_candidates_leave_the_process(
 
 @pytest.mark.slow
 def test_parent_memory_is_flat(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supernets, "distill", lambda *_, **__: None)
+    for name in ("plan_distillation", "distill_planned"):
+        monkeypatch.setattr(supernets, name, lambda *_, **__: None)
     monkeypatch.setattr(rounds, "train_candidate", leaking_candidates.train)
     base = tiny.FACTORIZED_WORD.replace(num_layers=2, trigram=True, hidden_size=20, head_size=4, intermediate_size=24)
 

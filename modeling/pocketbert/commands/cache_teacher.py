@@ -64,7 +64,7 @@ def run(options: Options) -> None:
     own = options[CacheTeacherOptions]
     data = distill.read_data(options)
     from pocketbert.distillation.cache_teacher import cache_stages
-    from pocketbert.distillation.plan import plan_distillation
+    from pocketbert.distillation.plan import plan_distillation, warn_of_few_examples
 
     plan = plan_distillation(
         distill.chosen_student(options),
@@ -73,6 +73,7 @@ def run(options: Options) -> None:
         method=distill.chosen_method(options),
         run=RunConfig(seed=own.seed),
     )
+    warn_of_few_examples(plan)
     folders = cache_stages(plan, own.output, dtype=own.dtype, masks=own.masks, overwrite=own.overwrite)
     sizes = {folder.name: sum(file.stat().st_size for file in folder.glob("[!.]*")) for folder in folders}
     print(json.dumps({"teacher_cache": own.output, "size_bytes": sizes}, indent=2, ensure_ascii=False))

@@ -219,16 +219,26 @@ def _tokenized(job: ShardJob, documents: Iterable[Document]) -> tuple[TokenizedT
     return train.text(), dev.text(), without_tokens
 
 
+def _remedy(job: ShardJob, is_dev: bool) -> str:
+    """What gives a shard more documents."""
+    remedies = []
+    if len(job.shards) > 1:
+        remedies.append("pass fewer --shards")
+    if is_dev and job.options.dev_every > 2:
+        remedies.append("pass a smaller --dev-every")
+    if not is_dev and job.options.dev_every:
+        remedies.append("leave --dev-every out")
+    return " or ".join([*remedies, "add text with more documents; in text files, a blank line ends a document"])
+
+
 def _write(job: ShardJob, shard: int, text: TokenizedText, folder: str) -> ShardEntry:
     options, path = job.options, job.shard_file(shard, folder)
     documents = len(text.documents) - 1
     if documents < 2:
         # Random next sentences come from another document.
-        split = "dev " if folder else ""
-        remedy = "fewer --shards, more text" + (" or a smaller --dev-every" if folder else "")
         raise UserError(
-            f"each shard must have at least two {split}documents with words; received {documents} in shard {shard} of "
-            f"{len(job.shards)}; choose {remedy}"
+            f"each shard must have at least two {'dev ' if folder else ''}documents with words; received {documents} "
+            f"in shard {shard} of {len(job.shards)}; {_remedy(job, is_dev=bool(folder))}"
         )
     pairs = np.concatenate([_pairs(text, options, shard, duplicate, folder) for duplicate in range(options.duplicates)])
     facts = VocabularyFacts.of(job.tokenizer)

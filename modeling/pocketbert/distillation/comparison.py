@@ -18,7 +18,7 @@ from typing import Any
 
 from pocketbert.distillation import comparison_report
 from pocketbert.distillation.distiller import copy_teacher_layers
-from pocketbert.distillation.plan import DistillationPlan, plan_distillation
+from pocketbert.distillation.plan import DistillationPlan, plan_distillation, warn_of_few_examples
 from pocketbert.distillation.run import check_outputs, distill_planned
 from pocketbert.errors import raise_if_any
 from pocketbert.files import write_json, write_text
@@ -122,6 +122,7 @@ def distill_and_compare(
             seeded = dataclasses.replace(run, seed=seed)
             frozen = FrozenWeights.of(student)
             plan = plan_distillation(student_given, data, teacher=teacher_given, run=seeded, frozen=frozen, **arguments)
+            warn_of_few_examples(plan)
             if not pairs:
                 other_rows.extend(_other_rows(others, plan))
             pairs.append(_make_pair(plan, folder, learning_rate))

@@ -188,8 +188,8 @@ def _selected(
     teacher: ModelDirectory, teacher_task: TaskConfig | None, layers: Sequence[int], student: Model
 ) -> dict[str, np.ndarray]:
     """Returns path in the student → array of the teacher: embedding, pooler, selected layers, and a matching head."""
-    theirs = {(task.kind, task.labels) for task in (teacher_task, *teacher.tasks) if task is not None}
-    heads = tuple(f"heads.{task.kind}." for task in student.tasks if (task.kind, task.labels) in theirs)
+    theirs = {(task.kind, task.labels, task.pooling) for task in (teacher_task, *teacher.tasks) if task is not None}
+    heads = tuple(f"heads.{task.kind}." for task in student.tasks if (task.kind, task.labels, task.pooling) in theirs)
     selected = {}
     for path in student.weights_by_path():
         prefix, _, rest = path.partition("encoder.layers.")

@@ -178,8 +178,6 @@ def plan_distillation(
     theirs, ours = described.task, spec.teacher_task
     if theirs is not None and ours is not None and theirs != ours and has_default_labels(theirs):
         log_info(f"the teacher's labels have default names; its logits are read as {', '.join(ours.labels)}, in order")
-    if spec.start == "random" and isinstance(data, TaskData):
-        _warn_of_few_examples(spec, data, method.name, has_teacher=teacher_directory is not None)
     if any(opened.part(stage) != stage.data for stage in stages):
         log_info(
             f"{method.name} trains on augmented examples; none are given, so it uses the {len(opened.given.train)} "
@@ -201,21 +199,24 @@ def plan_distillation(
     )
 
 
-def _warn_of_few_examples(spec: DistillationSpec, data: TaskData, method: str, has_teacher: bool) -> None:
-    """Says what to expect of random weights and few examples, and names the alternative."""
+def warn_of_few_examples(plan: DistillationPlan) -> None:
+    """Says what to expect of a student with random weights and few examples, and names the alternative."""
+    data, spec = plan.data.given, plan.spec
+    if spec.start != "random" or not isinstance(data, TaskData):
+        return
     count = len(data.train if data.augmented is None else data.augmented)
     if count >= _MANY_EXAMPLES:
         return
     remedy = "start from a pretrained model directory instead (--student=DIR)"
-    if has_teacher:
+    if plan.teacher_directory is not None:
         layers = layer_maps.uniform(min(spec.student.num_layers, spec.teacher.num_layers), spec.teacher.num_layers)
         remedy = (
             f"pass --teacher-layers={','.join(map(str, layers))} without --student instead (in Python "
             f"pb.TeacherLayers({layers}))"
         )
     log_info(
-        f"{method}: the student starts from random weights, and {count:,} examples are too few to learn a language: "
-        f"expect a score far below the teacher's; {remedy}"
+        f"{plan.objective.name}: the student starts from random weights, and {count:,} examples are too few to learn a "
+        f"language: expect a score far below the teacher's; {remedy}"
     )
 
 
@@ -236,6 +237,7 @@ def _spec(teacher: TeacherDescription, planned: ModelInit, data: RunData) -> Dis
 
 def _with_pooling(task: TaskConfig, student: ModelInit, teacher: TeacherDescription) -> TaskConfig:
     """The student's task: its head reads the text where the head does that it copies or continues."""
+    held: tuple[TaskConfig, ...]
     if student.layers:
         held = (teacher.task,) if teacher.task else ()
     else:

@@ -14,7 +14,7 @@ from pocketbert.distillation.distiller import DistillationTrainer
 from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.plan import DistillationPlan, plan_distillation
+from pocketbert.distillation.plan import DistillationPlan, plan_distillation, warn_of_few_examples
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.model import Model
 from pocketbert.outputs import check_inputs
@@ -73,6 +73,7 @@ def distill(
             run=run,
             frozen=FrozenWeights.of(student),
         )
+        warn_of_few_examples(plan)
         return distill_planned(plan, output)
 
 

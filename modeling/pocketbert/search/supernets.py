@@ -12,7 +12,8 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.initialization import SupernetSlices
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
-from pocketbert.distillation.run import distill
+from pocketbert.distillation.plan import plan_distillation
+from pocketbert.distillation.run import distill_planned
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 from pocketbert.search.config import SearchConfig
@@ -118,7 +119,8 @@ class Supernets:
 
     def _distill(self, student: EncoderConfig | SupernetSlices, data: TaskData | TextData, folder: Path) -> Path:
         teacher = self.text_teacher if isinstance(data, TextData) else self.teacher
-        distill(student, data, folder, teacher=teacher, method=self.method(data), run=self._run)
+        plan = plan_distillation(student, data, teacher=teacher, method=self.method(data), run=self._run)
+        distill_planned(plan, folder)
         return folder / MODEL_FOLDER
 
 

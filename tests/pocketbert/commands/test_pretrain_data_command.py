@@ -205,8 +205,8 @@ def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--short-sequence-probability=2"], "must be in [0, 1]; received 2.0"),
         (["--shards=-1", "--workers=-2"], "received -1; --workers must not be negative; received -2"),
         (["--format=jsonl"], "this must be JSON"),
-        (["--dev-every=15"], "two dev documents with words; received 1 in shard 0 of 3; choose fewer --shards"),
-        (["--shards=40", "--dev-every=0"], "received 1 in shard 21 of 40; choose fewer --shards"),
+        (["--dev-every=15"], "two dev documents with words; received 1 in shard 0 of 3; pass fewer --shards or pass"),
+        (["--shards=40", "--dev-every=0"], "received 1 in shard 21 of 40; pass fewer --shards or add text"),
         (["--shards=40", "--dev-every=0", "--runner=direct"], "received 1 in shard 21 of 40;"),
     ],
 )  # fmt: skip
@@ -216,6 +216,40 @@ def test_bad_input_is_one_line(
     assert said in one_error(command(folder, tmp_path / "data", *arguments), capsys)
     # Of 40 shards the first 21 are fine, and stay for a run with the same options.
     assert [path.name for path in tmp_path.iterdir()] == (["data.unfinished"] if "--shards=40" in arguments else [])
+
+
+# Two documents.
+TWO = "w5 w6\n\nw7 w8\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "remedy", "following"),
+    [
+        (TWO, ["--shards=2", "--dev-every=0"], "pass fewer --shards or add", ["--shards=1"]),
+        (TWO * 2, ["--dev-every=3", "--shards=1"], "pass a smaller --dev-every or add", ["--dev-every=2"]),
+        (TWO, ["--dev-every=2", "--shards=1"], "leave --dev-every out or add", ["--dev-every=0"]),
+        (TWO * 2, ["--dev-every=2", "--shards=2"], "pass fewer --shards or leave", ["--shards=1"]),
+        ("w5 w6\nw7 w8\n", ["--dev-every=0", "--shards=1"], "of 1; add text with more documents", []),
+    ],
+)
+def test_too_few_documents_name_what_helps(
+    text: str,
+    arguments: list[str],
+    remedy: str,
+    following: list[str],
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text(text, encoding="utf-8")
+    line = command(folder, tmp_path / "data", f"--text={path}", "--overwrite", *arguments)
+    message = one_error(line, capsys)
+    assert f" {remedy}" in message
+    if not following:
+        # "in text files, a blank line ends a document".
+        path.write_text(text.replace("\n", "\n\n"), encoding="utf-8")
+    assert cli.main([*line, *following]) == 0
 
 
 @pytest.mark.slow

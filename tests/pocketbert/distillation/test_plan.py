@@ -243,6 +243,6 @@ def test_few_examples_depend_on_the_limit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(plan, "_MANY_EXAMPLES", many)
-    plan_distillation(**(from_store if cached else given))
+    plan.warn_of_few_examples(plan_distillation(**(from_store if cached else given)))
     said = capsys.readouterr().err
     assert ("random weights" in said) == bool(line) and re.search(line, said)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
+import cheap_tensorflow
+import numpy as np
 import pytest
 import tiny_distillation
 from toy_method import ToyMethod
@@ -30,6 +33,10 @@ class CopyingMethod(ToyMethod):
 
 def begin(*arguments: Any) -> None:
     raise Begun
+
+
+def heads_of(model: pb.Model) -> dict[str, np.ndarray]:
+    return {path: item.numpy() for path, item in model.weights_by_path().items() if path.startswith("heads.")}
 
 
 def test_directory_student_keeps_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,3 +78,27 @@ def test_tinybert_rates_depend_on_the_weights(student: str, rates: tuple[float, 
         plan = plan_distillation(given, data, teacher=teacher, method=without, run=run_options)
         # The paper's ablation has the paper's rates.
         assert tuple(stage.optimizer.learning_rate for stage in plan.stages) == (5e-5, 3e-5)
+
+
+@pytest.mark.parametrize("pooling", [None, "mean"])
+@pytest.mark.parametrize("start", ["teacher layers", "directory"])
+def test_student_keeps_its_heads_pooling(start: str, pooling: Any, tmp_path: Path) -> None:
+    task = dataclasses.replace(tiny_distillation.TASK, pooling=pooling)
+    config = tiny_distillation.TEACHER.replace(pooler="none")
+    bare = pb.from_pretrained(tiny_distillation.write_teacher(tmp_path / "first"))
+    teacher = pb.from_preset(config, task=task, tokenizer=bare.tokenizer, seed=5)
+    data = tiny_distillation.task_data(tmp_path / "first")
+    student: Any = pb.TeacherLayers([2])
+    if start == "directory":
+        student = pb.from_preset(config.replace(num_layers=1), task=task, tokenizer=bare.tokenizer, seed=6)
+    method = pb.TinyBERT(
+        max_length=19, without=("embedding", "transformer"), prediction_epochs=1, prediction_learning_rate=1e-9
+    )
+    with cheap_tensorflow.eager():
+        made = pb.distill(student, data, tmp_path / "run", teacher=teacher, method=method).model
+    assert made.task is not None and made.task.pooling == pooling
+    expected = teacher if start == "teacher layers" else student
+    assert len(heads_of(made)) == (2 if pooling else 4)
+    for path, variable in heads_of(made).items():
+        # A rate of 1e-9 moves a weight by less than 1e-6 in 3 steps.
+        np.testing.assert_allclose(variable, heads_of(expected)[path], atol=1e-6, err_msg=path)

@@ -360,7 +360,7 @@ def test_given_supernet_is_not_trained(
         trainings(training, *arguments)
 
     monkeypatch.setattr(rounds, "train_candidate", train)
-    monkeypatch.delattr(supernets, "distill")
+    monkeypatch.delattr(supernets, "distill_planned")
     found = start(teacher, tmp_path / "out", supernet=tmp_path / "supernet")
     assert used == {found.supernet} == {str(tmp_path / "supernet")}
     with pytest.raises(UserError, match="other options: supernet_sha256='.*', received None"):
