@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
@@ -17,7 +16,7 @@ from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.assets import model_directory, task_of_asset
-from pocketbert.data.task_data import described_task
+from pocketbert.data.task_data import described_network
 from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.checks import user_errors
@@ -29,6 +28,7 @@ from pocketbert.tasks.outputs import ModelForward, labelled_outputs, output_name
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import get_task
 from pocketbert.tasks.texts import as_inputs
+from pocketbert.tokenizers.opening import open_tokenizer
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
@@ -88,11 +88,7 @@ class Model(tf_keras.Model):
         self.reset_dropout(seed)
 
     def __repr__(self) -> str:
-        config = self.config
-        tasks = "; ".join(map(described_task, self.tasks)) or "no head"
-        parameters = sum(int(np.prod(variable.shape)) for variable in self.variables)
-        layers = f"{config.num_layers} layers of {config.hidden_size}"
-        return f"<Model {config.model_type}: {layers}, {parameters:,} parameters, {tasks}>"
+        return f"<Model {described_network(self.config, self.tasks, [each.shape for each in self.variables])}>"
 
     @property
     def task(self) -> TaskConfig | None:
@@ -378,11 +374,7 @@ def from_pretrained(directory_or_name: str | os.PathLike[str], task: TaskConfig 
     directory = read_directory(model_directory(directory_or_name), headless=task is not None)
     own = task_of_asset(directory_or_name)
     tasks = (task,) if task else directory.tasks or ((own,) if own else ())
-    tokenizer = None
-    if directory.vocabulary is not None:
-        from pocketbert.tokenizers.opening import open_tokenizer
-
-        tokenizer = open_tokenizer(directory.vocabulary)
+    tokenizer = None if directory.vocabulary is None else open_tokenizer(directory.vocabulary)
     config = directory.config if task is None else get_task(task).encoder_config(directory.config)
     model = Model(config, tasks, tokenizer, seed=seed, initialize=False)
     for name, variable in model.weights_by_path().items():
