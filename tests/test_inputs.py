@@ -187,3 +187,15 @@ def test_a_run_stands_for_its_model(folder: Path, tmp_path: Path, capsys: pytest
     done = capsys.readouterr()
     assert f"{tmp_path / 'run'}: using {tmp_path / 'run' / 'model'}" in done.err
     assert json.loads(done.out)["label"] in ("bad", "good")
+
+
+def test_python_takes_runs_and_names_too(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pocketbert.data import assets
+    from pocketbert.training.initialization import saved_models
+
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model").symlink_to(folder / "model")
+    monkeypatch.setattr(assets, "fetch_asset", lambda name: folder / "model")
+    given = (tmp_path / "run", "all-minilm", "tinybert_4l_312d", folder / "model")
+    with saved_models(*given) as found:
+        assert found == (tmp_path / "run" / "model", folder / "model", "tinybert_4l_312d", folder / "model")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pocketbert.errors import UserError
+from pocketbert.data.assets import fetch_asset, model_names
+from pocketbert.data.model_paths import find_model
 from pocketbert.model import Model, from_pretrained
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert_export.bundle import BUNDLE_FILE, Bundle
@@ -55,12 +56,5 @@ def limit_remedy(path: str | os.PathLike[str]) -> str:
 
 
 def _open(path: str | os.PathLike[str]) -> Model | Bundle:
-    folder = Path(path)
-    if (folder / BUNDLE_FILE).exists():
-        return Bundle.open(folder)
-    if (folder / "config.json").exists():
-        return from_pretrained(folder)
-    raise UserError(
-        f"a model must be a folder with {BUNDLE_FILE} (a bundle) or config.json (a model directory); received {path}; "
-        "pocketbert finetune writes a model directory, pocketbert export a bundle"
-    )
+    folder = find_model(path, "either", model_names()) or fetch_asset(os.fspath(path))
+    return Bundle.open(folder) if (folder / BUNDLE_FILE).exists() else from_pretrained(folder)

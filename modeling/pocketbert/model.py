@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
@@ -17,7 +16,7 @@ from pocketbert.checkpoints.directory import read_directory, read_with_heads, wr
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.assets import model_directory, task_of_asset
-from pocketbert.data.task_data import described_task
+from pocketbert.data.task_data import described_network
 from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
 from pocketbert.errors import UserError
 from pocketbert.layers.checks import user_errors
@@ -89,11 +88,7 @@ class Model(tf_keras.Model):
         self.reset_dropout(seed)
 
     def __repr__(self) -> str:
-        config = self.config
-        tasks = "; ".join(map(described_task, self.tasks)) or "no head"
-        parameters = sum(int(np.prod(variable.shape)) for variable in self.variables)
-        layers = f"{config.num_layers} layers of {config.hidden_size}"
-        return f"<Model {config.model_type}: {layers}, {parameters:,} parameters, {tasks}>"
+        return f"<Model {described_network(self.config, self.tasks, [each.shape for each in self.variables])}>"
 
     @property
     def task(self) -> TaskConfig | None:

@@ -84,6 +84,7 @@ def test_reader_is_strict_as_the_schema(java: Any, tmp_path: Path, version: int)
     }
     latency = {"length": 19, "threads": 2, "median_ms": 1.25, "runtime": "litert 2.3.0", "machine": "a phone"}
     description["model_card"] |= {"latencies": [latency]}
+    description["columns"] = {"text": "review", "pair": "reply", "label": ["mood"], "separator": ","}
     validator = jsonschema.Draft202012Validator(SCHEMAS[version])
     assert validator.is_valid(description)
     refused = {what: changed for what, changed in spoiled(description) if not validator.is_valid(changed)}

@@ -61,6 +61,10 @@ FAULTS: dict[str, tuple[Inject, str]] = {
         "must be one line of text",
     ),
     "unknown_recipe": (described(recipe="dynamic_wi2"), "$.recipe must be one of"),
+    "columns_of_another_form": (
+        described(columns={"text": "review", "label": "mood", "separator": ","}),
+        "$.columns.label must be a list",
+    ),
     "unknown_member": (described(surplus=1), "$.surplus is unknown"),
     "version_1": (described(schema_version=1), "schema_version must be 2 or 3"),
     "golden_without_mask": (golden(lambda one: one["inputs"].pop("input_mask")), "input_mask must be a list"),

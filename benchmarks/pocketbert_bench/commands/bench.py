@@ -119,18 +119,24 @@ class PhoneOptions:
 OPTIONS = (BenchOptions, PhoneOptions)
 
 
-def run(options: Options) -> int:
-    """Runs the command."""
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
     own, phone = options[BenchOptions], options[PhoneOptions]
-    paths = [Path(path) for path in own.bundles]
-    if missing := [str(path) for path in paths if not path.is_dir()]:
-        raise UserError(f"a bundle must be a folder written by pocketbert export; received {', '.join(missing)}")
     if phone.device:
-        return _run_on_phones(own, phone, paths)
+        _check_phones(own, phone)
+        return
     if given := options.changed("apk", "delegate", "affinity", "phone_weight_cache", "repeats", "seed"):
         raise UserError(f"{given[0]} is for phones; received it without --device; name a phone or leave it out")
     if own.baselines and not own.model:
         raise UserError("--baselines needs --model, the model directory that the bundles were exported from")
+
+
+def run(options: Options) -> int:
+    """Runs the command."""
+    own, phone = options[BenchOptions], options[PhoneOptions]
+    paths = [Path(path) for path in own.bundles]
+    if phone.device:
+        return _run_on_phones(own, phone, paths)
     if own.output:
         check_absent(own.output, overwrite=own.overwrite)
 
@@ -162,7 +168,7 @@ def run(options: Options) -> int:
     return int(any(measurement.status == "failed" for measurement in measured.result.measurements))
 
 
-def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]) -> int:
+def _check_phones(own: BenchOptions, phone: PhoneOptions) -> None:
     serials, apk = phone.device, Path(phone.apk) if phone.apk else None
     problems = [
         f"--{name.replace('_', '-')} is for this machine; leave it out with --device"
@@ -181,6 +187,9 @@ def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]
         problems.append(f"--apk must be a file that make android built; received {apk}")
     raise_if_any(problems, "bench")
 
+
+def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]) -> int:
+    serials, apk = phone.device, Path(phone.apk) if phone.apk else None
     from pocketbert_bench import configurations, device, report
     from pocketbert_bench.benchmark import labels_of
     from pocketbert_bench.phone_plan import Plan

@@ -157,14 +157,16 @@ def check(options: Options) -> None:
 def run(options: Options) -> int | None:
     """Searches; prints the result as JSON."""
     limits = options[LimitOptions]
+    if limits.recipe != LimitOptions.recipe:
+        from pocketbert_bench.latency_model import check_recipe
+
+        check_recipe(limits.recipe)
+    workers = _workers(options[ParallelOptions], sum(options[SearchConfig].resolved().candidates))
     examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
     runs.check_output(options, single=False)
 
     from pocketbert.search.run import search
-    from pocketbert_bench.latency_model import check_recipe
 
-    check_recipe(limits.recipe)
-    workers = _workers(options[ParallelOptions], sum(options[SearchConfig].resolved().candidates))
     task = task_options.with_metrics(examples)
 
     def make() -> dict[str, Any]:

@@ -166,6 +166,11 @@ def model_directory(directory_or_name: str | os.PathLike[str]) -> Path:
     return find_model(directory_or_name, "model", model_names()) or fetch_asset(os.fspath(directory_or_name))
 
 
+def model_or_start(start: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Finds the model directory of a run or a name; presets, files and missing paths stay as they are."""
+    return model_directory(start) if Path(start).is_dir() or os.fspath(start) in model_names() else start
+
+
 def task_of_asset(directory_or_name: str | os.PathLike[str]) -> TaskConfig | None:
     """Returns the task of a model that `model_directory` fetches, by name or by its folder; None for other models."""
     path = Path(directory_or_name)

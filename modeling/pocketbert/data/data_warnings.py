@@ -43,24 +43,24 @@ class DataWarning(str):
     Attributes:
       kind: what is counted: `conflicting_labels`, `train_in_dev`, `rare_classes`, `truncated`, `unknown_words`,
         `many_tokens` or `no_unanswerable_dev`.
-      count: how many texts, classes or percent.
+      number: how many texts, classes or percent.
     """
 
     kind: str
-    count: int
+    number: int
 
     def __new__(cls, sentence: str, kind: str, count: int) -> DataWarning:
         """Makes a sentence with its kind and count."""
         made = super().__new__(cls, sentence)
-        made.kind, made.count = kind, count
+        made.kind, made.number = kind, count
         return made
 
     def __getnewargs__(self) -> tuple[str, str, int]:  # type: ignore[override]
-        return str(self), self.kind, self.count
+        return str(self), self.kind, self.number
 
     def to_json(self) -> dict[str, Any]:
         """The values for a result file."""
-        return {"kind": self.kind, "count": self.count, "sentence": str(self)}
+        return {"kind": self.kind, "count": self.number, "sentence": str(self)}
 
 
 def label_warnings(train: LabelledData, dev: LabelledData, labels: Sequence[str] = ()) -> list[DataWarning]:
@@ -242,6 +242,6 @@ def all_texts(data: LabelledData) -> list[str]:
     """The texts of examples, with the second texts of pairs; those of at most 1,000 questions."""
     if isinstance(data, QuestionFile):
         data = data.first_texts(_TEXTS_SAMPLED)
-    texts: list[str] = data.texts  # type: ignore[attr-defined]
+    texts: list[str] = data.texts  # type: ignore[union-attr]
     pairs = getattr(data, "pairs", None)
     return texts if pairs is None else [*chain.from_iterable(zip(texts, pairs, strict=True))]

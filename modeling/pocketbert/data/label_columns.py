@@ -181,13 +181,14 @@ class LabelSetColumn:
         assert labels is not None
         if sure:
             return len(labels)
-        if widths == {len(labels)}:
-            # In all rows, [0, 1] could also be both labels, and [0] the first.
-            if {(*of_row,) for of_row in full} in ({("0", "1")}, {("0",)}) or {"0", "1"} & named:
-                raise UserError(
-                    f"{self._where}: {shown(full[0])} could be a vector or the numbers of labels; write the labels' "
-                    "names"
-                )
+        # In all rows, [0, 1] could also be both labels, and [0] the first; both orders are vectors of two labels.
+        alike = {(*of_row,) for of_row in full} in ({("0", "1")}, {("0",)})
+        fits = widths == {len(labels)}
+        if (fits and (alike or {"0", "1"} & named)) or (widths == {2} and not fits and not {"0", "1"} & named):
+            raise UserError(
+                f"{self._where}: {shown(full[0])} could be a vector or the numbers of labels; write the labels' names"
+            )
+        if fits:
             return len(labels)
         if is_text and widths == {1} and not {"0", "1"} & named:
             raise UserError(

@@ -109,6 +109,9 @@ class QuestionFile:
         self._empty_label = _IMPOSSIBLE if known else _UNLABELLED
         self._labels = np.where(self._labels == _EMPTY, np.int8(self._empty_label), self._labels)
 
+    def __repr__(self) -> str:
+        return f"<QuestionFile {self.count} questions, {self.num_impossible} without an answer, of {self.path}>"
+
     @property
     def source(self) -> str:
         """Name of the file in messages and records."""

@@ -39,7 +39,7 @@ UNSPACED = (
 )  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TaggedTexts:
     """Texts, their words, and a tag per word.
 
@@ -59,6 +59,10 @@ class TaggedTexts:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def __repr__(self) -> str:
+        spans = f"spans of {', '.join(self.types) or 'no type'}" if self.labelled else "no tags"
+        return f"<TaggedTexts {len(self)} texts with {spans} of {self.source}>"
 
     @property
     def types(self) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.examples import LabelledData
 
 _LABELS_SHOWN = 5
@@ -43,6 +44,20 @@ def described_task(task: TaskConfig) -> str:
     """A task in a few words, such as `sst2 classification, 2 labels (negative, positive)`."""
     labels = ", ".join(task.labels[:_LABELS_SHOWN]) + ", …" * (len(task.labels) > _LABELS_SHOWN)
     return f"{task.name} {task.kind}".strip() + (f", {len(task.labels)} labels ({labels})" if task.labels else "")
+
+
+def described_network(config: EncoderConfig, tasks: Sequence[TaskConfig], shapes: Iterable[Sequence[int]]) -> str:
+    """A network in a few words.
+
+    Args:
+      config: architecture of the encoder.
+      tasks: tasks of the heads.
+      shapes: shapes of all weights.
+    """
+    heads = "; ".join(map(described_task, tasks)) or "no head"
+    parameters = sum(math.prod(shape) for shape in shapes)
+    layers = f"{config.num_layers} layers of {config.hidden_size}"
+    return f"{config.model_type}: {layers}, {parameters:,} parameters, {heads}"
 
 
 @dataclass(frozen=True)

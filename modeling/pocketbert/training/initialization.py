@@ -20,6 +20,7 @@ from pocketbert.checkpoints.spare_rows import without_spare_rows
 from pocketbert.checkpoints.supernet import inheritance_problems, inherited_arrays
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
 from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.data.assets import model_or_start
 from pocketbert.data.task_data import TaskData
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
@@ -233,6 +234,8 @@ def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pocketbert-"))) / "model"
                 model.save_pretrained(folder)
                 model = folder
+            elif isinstance(model, str | os.PathLike):
+                model = model_or_start(model)
             found.append(model)
         yield tuple(found)
 

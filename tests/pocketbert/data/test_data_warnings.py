@@ -31,7 +31,7 @@ CLEAN = [(f"text {number}", number % 3) for number in range(30)]
 
 
 def _found(train: Examples, dev: Examples) -> dict[str, int]:
-    return {warning.kind: warning.count for warning in label_warnings(train, dev, LABELS)}
+    return {warning.kind: warning.number for warning in label_warnings(train, dev, LABELS)}
 
 
 def test_clean_data_give_no_line() -> None:
@@ -64,7 +64,7 @@ def test_labels_of_multi_label_and_spans_count(tmp_path: Path) -> None:
     path.write_text("Ann B-PER\nran O\n\nBob B-PER\nin O\nRome B-LOC\n\nCy B-PER\n\nDi B-PER\n", "utf-8")
     tagged = read_tagged(path)
     warnings = label_warnings(tagged, tagged, ("O", "B-LOC", "I-LOC", "B-PER", "I-PER"))
-    assert {each.kind: each.count for each in warnings} == {"train_in_dev": 4, "rare_classes": 1}
+    assert {each.kind: each.number for each in warnings} == {"train_in_dev": 4, "rare_classes": 1}
 
 
 def test_warning_is_json_and_a_sentence() -> None:
@@ -139,4 +139,4 @@ def test_another_language_gives_one_warning(shared: Path, vocabulary: str, langu
     found = vocabulary_warnings(texts, tokenizer)
     assert [warning.kind for warning in found] == kinds
     if (vocabulary, language) == ("uncased", "fr"):
-        assert 140 < found[0].count < 160
+        assert 140 < found[0].number < 160

@@ -95,6 +95,7 @@ def test_vectors_without_names_are_refused(sources: dict[str, Any]) -> None:
         pytest.param([[0.2, 0.8], [0.9, 0.1]], None, "round probabilities", id="probabilities"),
         pytest.param([[-1, 0, 1], [1, -1, 0]], None, "leave out rows with missing labels", id="missing"),
         pytest.param([[0, 1], [0, 1]], ("a", "b"), "could be a vector or the numbers of labels", id="both"),
+        pytest.param([[0, 1], [1, 0]], NAMES, "could be a vector or the numbers of labels", id="two of three"),
         pytest.param([[0], [0]], ("a",), "could be a vector or the numbers of labels", id="one"),
         pytest.param([[0], [1]], None, "0 and 1 alone, without the names", id="alone"),
         pytest.param(["0", "1", "1"], NAMES, "received 0 and 1 alone; .* a column for each label", id="scalars"),

@@ -319,7 +319,7 @@ def test_warns_if_model_always_answers(bare: Path, tmp_path: Path, capsys: pytes
     warnings = supervised_task(tiny_questions.TASK).data_warnings
     assert not warnings(answered, both)
     # A file that is both splits has all its questions in both.
-    assert [(each.kind, each.count) for each in warnings(both, both)] == [("train_in_dev", 10)]
+    assert [(each.kind, each.number) for each in warnings(both, both)] == [("train_in_dev", 10)]
     tune(bare, {"train": both, "dev": answered}, tmp_path / "run", epochs=1)
     said = f"{both.num_impossible} of 10 training questions have no answer, but none of the 7 development questions"
     assert both.num_impossible > 0 and capsys.readouterr().err.count(said) == 1
