@@ -138,7 +138,7 @@ def _tested(model: Model, task_data: TaskData, test: Any, *, methods: bool) -> d
 
     task = supervised_task(task_data.task)
     metric = task_data.main_metric or task.main_metric
-    evaluator: Any = labelled_evaluator(model_predictor(model), test, metrics=(metric,), data_task=task_data.task.name)
+    evaluator: Any = labelled_evaluator(model_predictor(model), test, metrics=(metric,))
     scores = evaluator.scores(metric)
     row = {
         "metric": metric,

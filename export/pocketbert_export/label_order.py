@@ -18,6 +18,7 @@ from pocketbert.data.tables import read_table
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.xnli import XNLI
 from pocketbert.errors import UserError
+from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.tasks.registry import get_task, supervised_task
 
 
@@ -25,7 +26,8 @@ def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
     """Positions of the data's labels among a model's logits.
 
     Args:
-      model: the model's task. Labels named `LABEL_0`, `LABEL_1`… are taken as the data's, in their order.
+      model: the model's task; its labels are compared without case. Labels named `LABEL_0`, `LABEL_1`… are taken as the
+        data's, in their order.
       data: the data's task.
 
     Returns:
@@ -34,16 +36,16 @@ def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
     Raises:
       UserError: the tasks differ in kind or labels.
     """
-    unnamed = tuple(f"LABEL_{index}" for index in range(len(data.labels)))
+    unnamed = are_placeholders(model.labels) and len(model.labels) == len(data.labels)
+    positions = list(range(len(data.labels))) if unnamed else label_positions(data.labels, model.labels)
     # The rule itself: labels of another kind of task do not match the logits.
     same_kind = data.kind in (model.kind, *get_task(model).data_kinds)
-    if not same_kind or (model.labels != unnamed and set(model.labels) != set(data.labels)):
+    if not same_kind or positions is None:
         raise UserError(
             f"the data's labels must be the model's, {', '.join(model.labels) or model.kind}; "
             f"received {f'{data.name} with ' if data.name else ''}{', '.join(data.labels) or data.kind}"
         )
-    order = data.labels if model.labels == unnamed else model.labels
-    return np.array([order.index(label) for label in data.labels], np.int32)
+    return np.array(positions, np.int32)
 
 
 def in_order_of(model: TaskConfig, data: TaskConfig, examples: Examples) -> Examples:
@@ -62,6 +64,26 @@ def named(model: TaskConfig, name: str | None) -> TaskConfig:
     return dataclasses.replace(model, name=name) if name else model
 
 
+def with_label_names(model: TaskConfig, labels: Sequence[str] | None) -> TaskConfig:
+    """A model's task with names for its placeholder labels.
+
+    Args:
+      model: the model's task.
+      labels: names in the order of the logits; None to keep the placeholders.
+
+    Raises:
+      UserError: the number of names is wrong.
+    """
+    if not labels or not are_placeholders(model.labels):
+        return model
+    if len(labels) != len(model.labels):
+        raise UserError(
+            f"--labels must name each of the model's {len(model.labels)} logits; received {len(labels)}: "
+            f"{','.join(labels)}"
+        )
+    return dataclasses.replace(model, labels=tuple(labels))
+
+
 def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[str] | None) -> TaskConfig | None:
     """The task that defines the order of the whole numbers in a user's file.
 
@@ -78,10 +100,9 @@ def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[
     if task_name:
         return XNLI if task_name == XNLI.name else glue_task(task_name).task
     own = XNLI if model.name == XNLI.name else GLUE[model.name].task if model.name in GLUE else None
-    if own is not None and set(own.labels) == set(model.labels):
+    if own is not None and label_positions(own.labels, model.labels) is not None:
         return own
-    unnamed = model.labels == tuple(f"LABEL_{index}" for index in range(len(model.labels)))
-    return model if unnamed else None
+    return model if are_placeholders(model.labels) else None
 
 
 def examples_for(

@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Evaluator
 from pocketbert.tasks.predictor import Predictor
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.scores import Scores
-from pocketbert_export.label_order import named
 
 
 def labelled_evaluator(
-    predictor: Predictor, data: LabelledData, data_task: str | None = None, **options: Any
+    predictor: Predictor, data: LabelledData, config: TaskConfig | None = None, **options: Any
 ) -> Evaluator:
     """Creates an evaluator of a predictor on labelled data.
 
     Args:
       predictor: predictor of a model or bundle.
       data: labelled data, with labels in the predictor's order.
-      data_task: name of the data's task, if the predictor's task has no name or another one.
+      config: the predictor's task with other names; None for that of the predictor.
       **options: options of the task's `evaluator`.
 
     Raises:
       UserError: the data have no labels, or are of another kind than the predictor's task.
     """
-    task = supervised_task(named(predictor.task.config, data_task))
+    task = supervised_task(config or predictor.task.config)
     task.check_data(data)
     if not data.labelled:
         raise UserError(f"evaluate needs {data.missing_labels}; use pocketbert predict for data without labels")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -26,6 +27,11 @@ def label_positions(labels: Sequence[str], others: Sequence[str]) -> list[int] |
     plain = [_plain(label) for label in others]
     expected = [_plain(label) for label in labels]
     return [plain.index(label) for label in expected] if sorted(plain) == sorted(expected) else None
+
+
+def are_placeholders(labels: Sequence[str]) -> bool:
+    """Whether all labels have the default names of transformers, such as `LABEL_0`, which say nothing."""
+    return bool(labels) and all(re.fullmatch(r"LABEL_\d+", label) for label in labels)
 
 
 def _plain(label: str) -> str:

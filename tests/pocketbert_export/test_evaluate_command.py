@@ -59,7 +59,9 @@ def write_sst2(folder: Path, labels: list[int]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("labels", [("negative", "positive"), ("positive", "negative"), ("LABEL_0", "LABEL_1")])
+@pytest.mark.parametrize(
+    "labels", [("negative", "positive"), ("positive", "negative"), ("POSITIVE", "NEGATIVE"), ("LABEL_0", "LABEL_1")]
+)
 def test_glue_labels_are_matched_by_name(
     labels: tuple[str, str], small_model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,8 +73,29 @@ def test_glue_labels_are_matched_by_name(
     other.save_pretrained(tmp_path / "model")
     data = write_sst2(tmp_path, [0, 0, 1, 0, 1, 0, 0])
     assert cli.main(["evaluate", f"--model={tmp_path / 'model'}", f"--data={data}"]) == 0
-    accuracy = json.loads(capsys.readouterr().out)["metrics"]["accuracy"]
-    assert accuracy == pytest.approx(2 / 7 if labels[0] == "positive" else 5 / 7)
+    captured = capsys.readouterr()
+    accuracy = json.loads(captured.out)["metrics"]["accuracy"]
+    assert accuracy == pytest.approx(2 / 7 if labels[0].lower() == "positive" else 5 / 7)
+    line = (
+        "the model's labels LABEL_0, LABEL_1 are placeholders; its logits are read as negative, positive, in this order"
+    )
+    assert (f"{line}; pass --labels for another order" in captured.err) == (labels[0] == "LABEL_0")
+    given = ["evaluate", f"--model={tmp_path / 'model'}", "--task=sst2", f"--data={data}", "--labels=positive,negative"]
+    if labels[0] != "LABEL_0":
+        # Names of the model itself say nothing new.
+        assert cli.main(given) == (0 if labels == ("positive", "negative") else 2)
+        assert (
+            labels == ("positive", "negative")
+            or "received positive,negative with --data, whose labels have names" in capsys.readouterr().err
+        )
+        return
+    # The remedy of that line.
+    assert cli.main(given) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["metrics"]["accuracy"] == pytest.approx(2 / 7)
+    assert "placeholders" not in captured.err
+    assert cli.main([*given[:-1], "--labels=positive,negative,neutral"]) == 2
+    assert "--labels must name each of the model's 2 logits; received 3" in capsys.readouterr().err
 
 
 def test_other_labels_are_refused(paths: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

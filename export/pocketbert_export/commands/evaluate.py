@@ -4,7 +4,8 @@ Prints one JSON object: metrics as fractions; a baseline (most frequent label, m
 classification also scores per class, confusion matrix and the class of F1; warnings; number and source of the
 examples, and seconds. A bundle runs on LiteRT at the shortest sufficient length. Longer texts are truncated.
 
-Labels are matched by name. Whole numbers in the label column of --file follow the order of --task or --labels.
+Labels are matched by name, without case. Whole numbers in the label column of --file follow the order of --task or
+--labels. If a model has the placeholder labels LABEL_0, LABEL_1, …, --labels names them in the order of its logits.
 
 A .conll file, or a .jsonl file with spans, is scored by seqeval: F1, precision and recall of spans, and accuracy of
 tags, in windows of --max-length tokens.
@@ -112,19 +113,19 @@ def _score_texts(options: Options, predictor: Predictor) -> dict[str, Any]:
     from pocketbert.progress import log_info
     from pocketbert.tasks.data_checks import reading_warnings
     from pocketbert.tasks.registry import supervised_task
-    from pocketbert_export.label_order import named
+    from pocketbert_export.label_order import named, with_label_names
     from pocketbert_export.predictors import limit_remedy
     from pocketbert_export.scoring import labelled_evaluator
 
-    task = predictor.task.config
-    check_no_questions(options, task, "answer_language", "predictions")
     own, table = options[ExampleOptions], options[TableOptions]
+    task = with_label_names(predictor.task.config, own.labels)
+    check_no_questions(options, task, "answer_language", "predictions")
     examples = example_options.read_texts(own, table, task)
     assert examples is not None
     of_task = own.data or own.task
     data_task = supervised_task(named(task, own.task))
     names, main = (data_task.metrics, data_task.main_metric) if of_task else data_task.default_metrics
-    evaluator = labelled_evaluator(predictor, examples, own.task, metrics=names)
+    evaluator = labelled_evaluator(predictor, examples, named(task, own.task), metrics=names)
     found = reading_warnings(predictor, examples, limit_remedy(options[EvaluateOptions].model))
     scores = evaluator.scores(main)
     log_info(scores.sentence)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
+from pocketbert.label_names import are_placeholders
 from pocketbert.options import DirectoryPath, FilePath
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ class ExampleOptions:
       split: split to read.
       file: instead of --data: your .csv, .tsv or .jsonl table, a .json or .jsonl file of questions, or a .conll or
         .jsonl file of spans.
-      labels: labels for 0, 1, … in --file, in this order (default: the order of --task).
+      labels: labels for 0, 1, … in --file, in this order (default: the order of --task); for a model with the labels
+        LABEL_0, LABEL_1, … the order of its logits.
       languages: with --task=xnli: languages, such as en,de (default: all).
     """
 
@@ -110,14 +112,16 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
     from pocketbert.data.glue import glue_task, read_glue
     from pocketbert.data.tables import read_table
     from pocketbert.data.xnli import XNLI, read_xnli
+    from pocketbert.progress import log_info
     from pocketbert.tasks.base import SupervisedTask
     from pocketbert.tasks.embedding import SentenceEmbedding
     from pocketbert.tasks.registry import get_task
     from pocketbert.tasks.texts import TextTask
-    from pocketbert_export.label_order import in_order_of, logit_positions, order_of_numbers
+    from pocketbert_export.label_order import in_order_of, logit_positions, order_of_numbers, with_label_names
 
     name = options.task or (task.name if task is not None else "")
     check_source(options, task)
+    task = None if task is None else with_label_names(task, options.labels)
     made = None if task is None else get_task(task)
     reads = made.file_options(table) if isinstance(made, SupervisedTask) else None
     if reads is not None:
@@ -151,6 +155,11 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
     else:
         given = glue_task(name).task
         examples = read_glue(name, options.data, options.split)
+    if task is not None and are_placeholders(task.labels):
+        log_info(
+            f"the model's labels {', '.join(task.labels)} are placeholders; its logits are read as "
+            f"{', '.join(given.labels)}, in this order; pass --labels for another order"
+        )
     return examples if task is None else in_order_of(task, given, examples)
 
 
@@ -180,9 +189,14 @@ def check_source(options: ExampleOptions, task: TaskConfig | None) -> None:
             f"--languages needs --task={XNLI.name} and --data; received it with {options.file or name or 'no task'}; "
             "leave it out"
         )
-    if options.labels and not (options.file and task is not None and task.labels):
-        where = "--data" if options.data else "another model" if options.file else "no file"
+    has_classes = task is not None and bool(task.labels)
+    # The caller may have replaced the placeholders by these names already.
+    unnamed = task is not None and (are_placeholders(task.labels) or task.labels == options.labels)
+    if options.labels and not (has_classes and (options.file or (options.data and unnamed))):
+        where = "a model without classes"
+        if has_classes:
+            where = "--data, whose labels have names, as the model's" if options.data else "no file"
         raise UserError(
-            "--labels names the classes of --file for a model with classes; received "
-            f"{','.join(options.labels)} with {where}; leave it out"
+            "--labels names the classes of --file for a model with classes, or a model's placeholders LABEL_0, …; "
+            f"received {','.join(options.labels)} with {where}; leave it out"
         )

@@ -82,7 +82,8 @@ class TaskOptions:
         on scores, or without a label column on pairs that belong together; also for --task=stsb.
       max_score: embedding: the score of equal texts in --train-file, for example 5.
       pooling: embedding: pooling of the tokens (default: that of an embedding model, otherwise mean).
-      labels: labels in the order of the logits, or types of spans (default: those in the file, in alphabetical order).
+      labels: labels in the order of the logits, or types of spans (default: those in the file, in alphabetical order;
+        with --task that of the task). A teacher's labels LABEL_0, LABEL_1, … are read in this order.
       metric: metric that selects the best checkpoint, such as accuracy, f1, macro_f1 or matthews for classes (default:
         that of the task). Ties go to the lower loss on the dev split.
       languages: languages of the XNLI dev set, such as en,de (default: all).
@@ -194,6 +195,7 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
 
 def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> TaskData:
     from pocketbert import data
+    from pocketbert.data.label_order import in_label_order
     from pocketbert.data.question_tasks import QUESTION_TASKS, is_question_file
     from pocketbert.data.tagged_texts import is_tagged_file
 
@@ -202,6 +204,11 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
     asks = task in QUESTION_TASKS or any(is_question_file(path) for path in (train_file, options.dev_file))
     if augmented and asks:
         raise UserError(f"questions must have no augmented file; received {augmented}; leave --augmented-file out")
+    if options.labels and (asks or (options.kind == "embedding")):
+        raise UserError(
+            f"--labels is for classes and spans; received {','.join(options.labels)} for "
+            f"{'questions' if asks else 'embeddings'}; leave it out"
+        )
     if asks and task:
         return data.questions(task, folder)
     if asks:
@@ -213,9 +220,10 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
     if options.kind == "embedding":
         return _pairs(options, table)
     if task == _XNLI:
-        return data.xnli(folder, train=options.train_file, languages=options.languages, augmented=augmented)
+        found = data.xnli(folder, train=options.train_file, languages=options.languages, augmented=augmented)
+        return in_label_order(found, options.labels)
     if task:
-        return data.glue(task, folder, augmented=augmented)
+        return in_label_order(data.glue(task, folder, augmented=augmented), options.labels)
     return data.table(
         train_file,
         text=table.text_column,

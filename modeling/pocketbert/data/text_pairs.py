@@ -36,6 +36,12 @@ def positive_pairs(data: Examples) -> Examples:
     return dataclasses.replace(data, labels=np.ones(len(data), np.int32))
 
 
+def text_numbers(data: Examples) -> np.ndarray:
+    """A number for each text of `single_texts`, int32; equal texts have equal numbers."""
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(text, len(numbers)) for text in single_texts(data).texts], np.int32)
+
+
 def is_positive(data: Examples) -> bool:
     """Whether the examples are positive pairs."""
     return data.labels is not None and data.labels.dtype == np.int32

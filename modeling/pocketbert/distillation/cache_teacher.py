@@ -16,11 +16,11 @@ from pocketbert.data.teacher_cache_targets import TargetSpec
 from pocketbert.data.teacher_cache_writer import SHARD_BYTES, TeacherCachePlan, TeacherCacheWriter, open_writers
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan
-from pocketbert.distillation.teacher import cache_teacher_metrics
+from pocketbert.distillation.teacher import cache_teacher_metrics, load_teacher
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, watched
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.model import Model, from_pretrained
-from pocketbert.progress import bar, log_info
+from pocketbert.model import Model
+from pocketbert.progress import bar
 from pocketbert.training.stage import Stage
 
 # Tokens per batch of the teacher, so that short examples share a batch.
@@ -64,8 +64,7 @@ def cache_stages(
     if not stages:
         problems.append("no stage reads the teacher, so there are no targets to cache; change the method's options")
     raise_if_any(problems, plan.objective.name)
-    log_info(f"loading the teacher, {plan.teacher_directory}")
-    teacher = from_pretrained(plan.teacher_directory)
+    teacher = load_teacher(plan)
     encoded = [_examples(plan, stage) for stage in stages]
     plans = [
         plan_teacher_cache(

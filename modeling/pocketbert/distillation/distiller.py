@@ -11,10 +11,10 @@ from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.distillation.initialization import inherit_adapters, initialize_adapters, teacher_arrays
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan
-from pocketbert.distillation.teacher import cached_teacher_metrics, is_scorable, measure_teacher
+from pocketbert.distillation.teacher import cached_teacher_metrics, is_scorable, load_teacher, measure_teacher
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, teacher_cache_identity
 from pocketbert.files import write_json
-from pocketbert.model import Model, from_pretrained
+from pocketbert.model import Model
 from pocketbert.progress import log_info
 from pocketbert.tasks.scores import Scores
 from pocketbert.training.distribution import Distribution, precision_policy
@@ -173,9 +173,8 @@ class DistillationTrainer(Trainer):
         directory = plan.teacher_directory
         assert directory is not None
         if directory not in self._teachers:
-            log_info(f"loading the teacher, {directory}")
             with precision_policy(plan.run.teacher_precision or plan.run.precision):
-                self._teachers[directory] = from_pretrained(directory)
+                self._teachers[directory] = load_teacher(plan)
         return self._teachers[directory]
 
     def score_teacher(self) -> dict[str, float] | None:

@@ -21,9 +21,11 @@ from pocketbert.checkpoints.directory import ModelDirectory, read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.distillation import layer_maps
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.label_names import are_placeholders
 from pocketbert.layers.core import initialize_weights
 from pocketbert.model import Model
 from pocketbert.training.initialization import ModelInit, plan_model, plan_slices
+from pocketbert.training.kept_heads import head_arrays
 from pocketbert.training.objective import Adapters
 from pocketbert.training.step import adapter_variables
 
@@ -188,14 +190,17 @@ def _selected(
     teacher: ModelDirectory, teacher_task: TaskConfig | None, layers: Sequence[int], student: Model
 ) -> dict[str, np.ndarray]:
     """Returns path in the student → array of the teacher: embedding, pooler, selected layers, and a matching head."""
-    theirs = {(task.kind, task.labels, task.pooling) for task in (teacher_task, *teacher.tasks) if task is not None}
-    heads = tuple(f"heads.{task.kind}." for task in student.tasks if (task.kind, task.labels, task.pooling) in theirs)
+    if teacher_task is not None and teacher.tasks and are_placeholders(teacher.tasks[0].labels):
+        teacher = dataclasses.replace(teacher, tasks=(teacher_task, *teacher.tasks[1:]))
+    heads = head_arrays(teacher, student.tasks)
     selected = {}
     for path in student.weights_by_path():
         prefix, _, rest = path.partition("encoder.layers.")
         if prefix:
-            if not path.startswith("heads.") or path.startswith(heads):
+            if not path.startswith("heads."):
                 selected[path] = teacher.tensors[path]
+            elif path in heads:
+                selected[path] = heads[path]
             continue
         index, _, name = rest.partition(".")
         selected[path] = teacher.tensors[f"encoder.layers.{layers[int(index)] - 1}.{name}"]

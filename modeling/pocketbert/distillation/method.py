@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.label_names import label_positions
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
 from pocketbert.training.stage import FeatureRequest, Stage, position_problems
 
@@ -235,10 +236,15 @@ def label_problems(spec: DistillationSpec) -> list[str]:
     # Logits for another kind of task cannot be targets.
     if ours.kind != theirs.kind:
         return [f"the teacher must be fine-tuned for {ours.kind}; it has a head for {theirs.kind}; fine-tune it first"]
+    if ours.labels != theirs.labels and label_positions(ours.labels, theirs.labels) is not None:
+        return [
+            f"cached targets must have the labels in the order {', '.join(ours.labels)}; received "
+            f"{', '.join(theirs.labels)}; run cache-teacher again on these data, into another folder"
+        ]
     if ours.labels != theirs.labels:
         return [
-            f"the teacher must have the labels of the task, in this order: {', '.join(ours.labels)}; received "
-            f"{', '.join(theirs.labels)}; fine-tune the teacher on this task, or give its labels as --labels"
+            f"the teacher must have the labels of the task, {', '.join(ours.labels)}; received "
+            f"{', '.join(theirs.labels)}; fine-tune the teacher on this task, or rename the labels in the data"
         ]
     return []
 

@@ -20,12 +20,12 @@ from pocketbert.distillation.teacher import (
     CachedTeacher,
     TeacherDescription,
     describe_teacher,
-    has_default_labels,
     same_labels,
 )
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, one_origin_problems, teacher_caches_digest
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
+from pocketbert.label_names import are_placeholders
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS
 from pocketbert.training.callbacks import LINE_NAMES
@@ -176,8 +176,11 @@ def plan_distillation(
     for line in method.summary(spec):
         log_info(line)
     theirs, ours = described.task, spec.teacher_task
-    if theirs is not None and ours is not None and theirs != ours and has_default_labels(theirs):
-        log_info(f"the teacher's labels have default names; its logits are read as {', '.join(ours.labels)}, in order")
+    if theirs is not None and ours is not None and theirs != ours and are_placeholders(theirs.labels):
+        log_info(
+            f"the teacher's labels {', '.join(theirs.labels)} are placeholders; its logits are read as "
+            f"{', '.join(ours.labels)}, in this order; pass --labels for another order"
+        )
     if any(opened.part(stage) != stage.data for stage in stages):
         log_info(
             f"{method.name} trains on augmented examples; none are given, so it uses the {len(opened.given.train)} "
@@ -227,7 +230,8 @@ def _spec(teacher: TeacherDescription, planned: ModelInit, data: RunData) -> Dis
         student=planned.config,
         task=task,
         pairs=data.has_pairs,
-        teacher_task=same_labels(teacher.task, task),
+        # Cached logits keep their order; a cache has no heads.
+        teacher_task=same_labels(teacher.task, task, reorder=teacher.heads is not None),
         teacher_heads=teacher.heads,
         teacher_vocabulary=teacher.vocabulary,
         student_vocabulary=planned.vocabulary,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,18 +15,17 @@ from pocketbert.distillation.teacher_cache_identity import cached_manifests, tea
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.json_reading import parse_json
+from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.progress import log_info
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.training.initialization import vocabulary_of
+from pocketbert.training.kept_heads import reorder_head
 from pocketbert.training.outcome_notes import flat_notes
 from pocketbert.training.run_folder import TEACHER_FILE
 
 if TYPE_CHECKING:
     from pocketbert.distillation.plan import DistillationPlan
     from pocketbert.model import Model
-
-# Default names of labels in transformers.
-_DEFAULT_LABEL = re.compile(r"LABEL_\d+")
 
 
 @dataclass(frozen=True)
@@ -104,17 +102,34 @@ def describe_teacher(
     return [*ours, *described.values()][0]
 
 
-def same_labels(theirs: TaskConfig | None, ours: TaskConfig | None) -> TaskConfig | None:
-    """The teacher's task, with our labels if its labels have default names or differ only in case."""
+def same_labels(theirs: TaskConfig | None, ours: TaskConfig | None, *, reorder: bool = False) -> TaskConfig | None:
+    """The teacher's task with our labels, if its labels are placeholders or the same names.
+
+    Args:
+      theirs: the teacher's task.
+      ours: task of the student.
+      reorder: whether the same names may have another order, because `load_teacher` reorders the logits.
+    """
     if theirs is None or ours is None or len(theirs.labels) != len(ours.labels):
         return theirs
-    same = [label.casefold() for label in theirs.labels] == [label.casefold() for label in ours.labels]
-    return dataclasses.replace(theirs, labels=ours.labels) if same or has_default_labels(theirs) else theirs
+    positions = label_positions(ours.labels, theirs.labels)
+    same = positions is not None and (reorder or positions == list(range(len(positions))))
+    return dataclasses.replace(theirs, labels=ours.labels) if same or are_placeholders(theirs.labels) else theirs
 
 
-def has_default_labels(task: TaskConfig) -> bool:
-    """Whether all labels have the default names of transformers, such as `LABEL_0`."""
-    return bool(task.labels) and all(map(_DEFAULT_LABEL.fullmatch, task.labels))
+def load_teacher(plan: DistillationPlan) -> Model:
+    """Loads the live teacher of a plan; its logits have the order of the student's labels."""
+    from pocketbert.model import from_pretrained
+
+    assert plan.teacher_directory is not None
+    log_info(f"loading the teacher, {plan.teacher_directory}")
+    teacher, task = from_pretrained(plan.teacher_directory), plan.spec.task
+    ours = () if task is None else task.labels
+    theirs = teacher.task
+    if theirs is not None and task is not None and theirs.kind == task.kind and theirs.labels != ours:
+        if label_positions(ours, theirs.labels) is not None:
+            reorder_head(teacher, ours)
+    return teacher
 
 
 def is_scorable(plan: DistillationPlan) -> bool:

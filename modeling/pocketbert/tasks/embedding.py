@@ -16,7 +16,7 @@ from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.data_warnings import count_truncated
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.tables import read_table, table_columns
-from pocketbert.data.text_pairs import RECALL_METRICS, is_positive, positive_pairs, single_texts
+from pocketbert.data.text_pairs import RECALL_METRICS, is_positive, positive_pairs, single_texts, text_numbers
 from pocketbert.embedding_config import EmbeddingConfig, dense_shapes
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
@@ -99,11 +99,12 @@ def pair_losses(embeddings: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     Scores (float labels) give the squared difference from the cosine (Reimers & Gurevych 2019, section 3, regression
     objective). Positive pairs (integer labels) give the cross-entropy of the second text among those of the batch, for
     each first text, with 20·cosine as logits (Henderson et al. 2017, section 4, https://arxiv.org/abs/1705.00652, with
-    the scale of sentence-transformers). Equal texts in a batch count as negatives.
+    the scale of sentence-transformers). Equal texts are no negatives: neither another second text that equals the first
+    text or its partner, nor the partner of an equal first text.
 
     Args:
       embeddings: float [2·P, D]; rows 2·i and 2·i + 1 are pair i.
-      labels: [2·P], the same for both rows of a pair: its score from -1 to 1, or any integer.
+      labels: [2·P]: for both rows of a pair its score from -1 to 1, or integers that are equal for equal texts.
 
     Returns:
       float32 [P].
@@ -112,7 +113,12 @@ def pair_losses(embeddings: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     first, second = units[0::2], units[1::2]
     if labels.dtype.is_integer:
         cosines = tf.matmul(first, second, transpose_b=True)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(first)[0]), SCALE * cosines)
+        queries, partners = labels[0::2], labels[1::2]
+        equal = tf.equal(partners, partners[:, tf.newaxis]) | tf.equal(queries, queries[:, tf.newaxis])
+        equal |= tf.equal(partners, queries[:, tf.newaxis])
+        equal = tf.linalg.set_diag(equal, tf.zeros_like(queries, tf.bool))
+        logits = tf.where(equal, _LOWEST, SCALE * cosines)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(first)[0]), logits)
     return tf.math.squared_difference(tf.reduce_sum(first * second, axis=-1), tf.cast(labels[0::2], tf.float32))
 
 
@@ -190,7 +196,7 @@ class SentenceEmbedding(SupervisedTask):
         return count_truncated(texts, None, tokenizer, max_length)
 
     def encode(self, data: Examples, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
-        """Encodes two rows per pair, each with the label of the pair; longer texts are truncated."""
+        """Encodes two rows per pair, with the labels of `pair_losses`; longer texts are truncated."""
         return self._encoded(data, tokenizer, max_length)
 
     def rows(
@@ -290,6 +296,8 @@ class SentenceEmbedding(SupervisedTask):
         if data.pairs is None:
             return encoded
         labels = None if data.labels is None else np.repeat(data.labels, 2)
+        if is_positive(data):
+            labels = text_numbers(data)
         return dataclasses.replace(encoded, labels=labels, rows_per_example=2)
 
 
@@ -345,7 +353,11 @@ class EmbeddingRows:
         places: dict[str, int] = {}
         right = np.array([places.setdefault(text, len(places)) for text in self._data.pairs])
         rows = np.unique(right, return_index=True)[1]
-        return ranks(first, second[rows], right)
+        # The partners of equal first texts are right too, and a text does not have to beat itself.
+        equal: dict[str, set[int]] = {}
+        for text, place in zip(self._data.texts, right.tolist(), strict=True):
+            equal.setdefault(text, {places[text]} if text in places else set()).add(place)
+        return ranks(first, second[rows], right, [sorted(equal[text]) for text in self._data.texts])
 
 
 class EmbeddingEvaluator:

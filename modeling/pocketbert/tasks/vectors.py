@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 # Similarities computed at once, which bounds the memory to 64 MB.
@@ -45,13 +47,16 @@ def search(queries: np.ndarray, documents: np.ndarray, top_k: int) -> tuple[np.n
     return np.concatenate(found), np.concatenate(values)
 
 
-def ranks(queries: np.ndarray, documents: np.ndarray, right: np.ndarray) -> np.ndarray:
+def ranks(
+    queries: np.ndarray, documents: np.ndarray, right: np.ndarray, ignored: Sequence[Sequence[int]] | None = None
+) -> np.ndarray:
     """Rank of the right document of each query among all documents, from 0, int64 [Q].
 
     Args:
       queries: [Q, D].
       documents: [N, D].
       right: int [Q], indices of documents.
+      ignored: for each query, indices of documents that do not compete; None for none.
     """
     queries, documents = unit(queries), unit(documents)
     step, found = max(1, _CELLS_AT_ONCE // max(len(documents), 1)), []
@@ -59,5 +64,8 @@ def ranks(queries: np.ndarray, documents: np.ndarray, right: np.ndarray) -> np.n
         part = slice(start, start + step)
         similar = queries[part] @ documents.T
         own = np.take_along_axis(similar, right[part, np.newaxis], axis=1)
-        found.append((similar > own).sum(axis=1))
+        better = similar > own
+        for row, columns in enumerate(ignored[part] if ignored is not None else ()):
+            better[row, columns] = False
+        found.append(better.sum(axis=1))
     return np.concatenate(found) if found else np.zeros(0, np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.label_names import label_positions
 from pocketbert.progress import log_info
+
+if TYPE_CHECKING:
+    from pocketbert.model import Model
 
 
 def head_arrays(directory: ModelDirectory, tasks: Sequence[TaskConfig]) -> dict[str, np.ndarray]:
@@ -30,7 +34,7 @@ def head_arrays(directory: ModelDirectory, tasks: Sequence[TaskConfig]) -> dict[
     arrays = {}
     for name, task in zip(head_names(tasks), tasks, strict=True):
         source = source_of(directory.tasks, task)
-        if source is None:
+        if source is None or source.pooling != task.pooling:
             continue
         positions = label_positions(task.labels, source.labels) or []
         axes = _label_axes(directory.config, source)
@@ -41,6 +45,20 @@ def head_arrays(directory: ModelDirectory, tasks: Sequence[TaskConfig]) -> dict[
                 axis = axes.get(rest)
                 arrays[f"heads.{name}.{rest}"] = array if axis is None else np.take(array, positions, axis)
     return arrays
+
+
+def reorder_head(model: Model, labels: Sequence[str]) -> None:
+    """Gives the logits of a model's first head the order of `labels`, which are its labels in any order or case."""
+    task = model.tasks[0]
+    positions = label_positions(labels, task.labels)
+    assert positions is not None
+    if positions != list(range(len(labels))):
+        prefix = f"heads.{head_names(model.tasks)[0]}."
+        weights = model.weights_by_path()
+        for rest, axis in _label_axes(model.config, task).items():
+            weight = weights[prefix + rest]
+            weight.assign(np.take(weight.numpy(), positions, axis))
+    model.tasks = (dataclasses.replace(task, labels=tuple(labels)), *model.tasks[1:])
 
 
 def source_of(held: Sequence[TaskConfig], task: TaskConfig) -> TaskConfig | None:
@@ -56,10 +74,11 @@ def continued_task(directory: ModelDirectory, task: TaskConfig) -> TaskConfig | 
     source = source_of(directory.tasks, task)
     if source is None:
         return None
-    biases = [array for path, array in head_arrays(directory, [task]).items() if path.endswith("bias")]
+    continued = dataclasses.replace(task, pooling=source.pooling)
+    biases = [array for path, array in head_arrays(directory, [continued]).items() if path.endswith("bias")]
     if biases and not any(bias.any() for bias in biases):
         return None
-    return dataclasses.replace(task, pooling=source.pooling)
+    return continued
 
 
 def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_head: bool | None = None) -> None:

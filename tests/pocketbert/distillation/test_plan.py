@@ -214,11 +214,11 @@ def test_one_error_lists_all_incompatibilities(given: dict[str, Any], store: Pat
 
 
 def test_one_error_lists_unreadable_inputs(given: dict[str, Any], task_data: TaskData) -> None:
-    empty = dataclasses.replace(task_data, dev=task_data.dev.select([]), main_metric="f1")
+    empty = dataclasses.replace(task_data, dev=task_data.dev.select([]), main_metric="spearman")
     with pytest.raises(UserError) as caught:
         plan_distillation(**{**given, "data": empty, "student": "no_such_student"})
     for each in (
-        "the main metric must be among accuracy; received f1",
+        "must be one of accuracy, f1, macro_f1, matthews; received spearman",
         "there must be development examples; made for the test holds none",
         "a model must be a preset, a model directory or a config.json; received no_such_student",
     ):

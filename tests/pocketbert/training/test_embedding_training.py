@@ -14,10 +14,12 @@ from scipy.special import log_softmax
 
 import pocketbert as pb
 from pocketbert import cli
-from pocketbert.data.text_pairs import is_positive
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.examples import Examples
+from pocketbert.data.text_pairs import is_positive, positive_pairs, single_texts, text_numbers
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
-from pocketbert.tasks.embedding import pair_losses
+from pocketbert.tasks.embedding import EmbeddingRows, pair_losses
 from pocketbert.training.config import FinetuneConfig
 
 WORDS = {"high": tiny_finetuning.GOOD, "low": tiny_finetuning.BAD}
@@ -45,11 +47,55 @@ def write_pairs(path: Path, count: int, *, scored: bool) -> Path:
 def test_in_batch_negatives_match_numpy() -> None:
     random = np.random.default_rng(3)
     vectors = random.normal(size=(10, 7)).astype(np.float32)
-    found = pair_losses(tf.constant(vectors), tf.ones([10], tf.int32))
+    found = pair_losses(tf.constant(vectors), tf.range(10))
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     # MultipleNegativesRankingLoss of sentence-transformers: cross-entropy of 20·cosine, first texts against second.
     expected = -np.diag(log_softmax(20 * units[0::2] @ units[1::2].T, axis=1))
     np.testing.assert_allclose(found, expected, rtol=2e-5)
+
+
+def pairs_of(texts: str, partners: str) -> Examples:
+    """Positive pairs of texts with one letter."""
+    ids = [str(index) for index in range(len(texts))]
+    return positive_pairs(Examples([*texts], [*partners], None, ids, "made for the test"))
+
+
+def vectors_of(data: Examples) -> np.ndarray:
+    """A vector for each text of the pairs, random but for equal texts, which have equal ones."""
+    texts = single_texts(data).texts
+    known = dict(zip(sorted({*texts}), np.random.default_rng(3).normal(size=(26, 7)).astype(np.float32), strict=False))
+    return np.stack([known[text] for text in texts])
+
+
+def test_equal_documents_are_no_negatives() -> None:
+    # A perfect model: the texts of a topic have one vector, those of two topics opposite ones.
+    data = pairs_of("abcdefgh", "xyxyxyxy")
+    topics = np.repeat(np.arange(8) % 2, 2)
+    vectors = np.where(topics[:, np.newaxis] == 0, [[1.0, 0.0]], [[-1.0, 0.0]]).astype(np.float32)
+    # Three wrong negatives would give ln 4 = 1.386; cosines of -1 give four times exp(-40).
+    np.testing.assert_allclose(pair_losses(tf.constant(vectors), tf.constant(text_numbers(data))), 0, atol=1e-6)
+
+
+def test_equal_texts_leave_the_negatives() -> None:
+    # Equal partners (0, 3), equal first texts (1, 2), and a partner that is another's first text (4 for 0).
+    data = pairs_of("abbcd", "vwxva")
+    vectors = vectors_of(data)
+    kept = np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 1], [1, 0, 1, 1, 1], [0, 1, 1, 1, 1], [1, 1, 1, 1, 1]], bool)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    logits = np.where(kept, 20 * units[0::2] @ units[1::2].T, -np.inf)
+    found = pair_losses(tf.constant(vectors), tf.constant(text_numbers(data)))
+    # Float32 logits up to 20: within 1e-5.
+    np.testing.assert_allclose(found, -np.diag(log_softmax(logits, axis=1)), rtol=1e-4, atol=1e-5)
+
+
+def test_recall_ignores_equal_texts() -> None:
+    # The text b has two partners; w is nearer to it than x, and the second text a is the first text itself.
+    data = pairs_of("abbc", "vwxa")
+    directions = {"a": [1.0, 0.0], "v": [0.9, 0.4], "b": [0.0, 1.0], "w": [0.1, 1.0], "x": [0.3, 0.9], "c": [-1.0, 0.1]}
+    vectors = np.array([directions[text] for text in single_texts(data).texts], np.float32)
+    rows = EmbeddingRows(EncodedExamples(*[np.zeros(1)] * 3, None, 9, 0), data)  # type: ignore[arg-type]
+    # Only c misses its partner.
+    assert rows.compute({"embedding": vectors}, ["recall_at_1"]) == {"recall_at_1": 0.75}
 
 
 @pytest.mark.parametrize("scored", [True, False])

@@ -70,7 +70,7 @@ def test_run_writes_best_model_and_log(finished: Path) -> None:
     lines = log_of(finished)
     assert [line["step"] for line in lines if line["split"] == "dev"] == [25, 30]
     assert [line["step"] for line in lines if line["split"] == "train"] == [25, 30]
-    best = max((line for line in lines if line["split"] == "dev"), key=lambda line: line["accuracy"])
+    best = max((line for line in lines if line["split"] == "dev"), key=lambda line: (line["accuracy"], -line["loss"]))
     assert (best["step"], best["accuracy"]) == (result["best_step"], result["metrics"]["accuracy"])
     assert not (finished / "checkpoint.safetensors").exists()
 

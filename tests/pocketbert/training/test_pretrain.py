@@ -75,7 +75,7 @@ def test_run_writes_model_log_and_scores(finished: Path, inputs: Path) -> None:
     for line in lines[::2]:
         assert set(line) == {"step", "split", "stage", "loss", "masked_lm", "next_sentence", "learning_rate"}
         assert line["loss"] == pytest.approx(line["masked_lm"] + line["next_sentence"], rel=1e-6)
-    assert all(set(line) == {"step", "split", "stage", *METRICS} for line in lines[1::2])
+    assert all(set(line) == {"step", "split", "stage", "loss", *METRICS} for line in lines[1::2])
     result = json.loads((finished / "result.json").read_text("utf-8"))
     assert result["main_metric"] == "masked_lm_accuracy"
     assert result["metrics"] == {name: lines[-1][name] for name in METRICS}

@@ -1,0 +1,44 @@
+"""The order of the labels in the data of a known task."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pocketbert.data.examples import Examples
+from pocketbert.data.task_data import TaskData
+from pocketbert.errors import UserError
+from pocketbert.label_names import label_positions
+
+
+def in_label_order(data: TaskData, labels: Sequence[str] | None) -> TaskData:
+    """The data of a task with its labels in another order.
+
+    Args:
+      data: data with one class per example.
+      labels: the task's labels in the order of the logits, compared without case; None for the task's own order.
+
+    Raises:
+      UserError: the labels are not those of the task.
+    """
+    if labels is None:
+        return data
+    own = data.task.labels
+    positions = label_positions(labels, own)
+    if positions is None:
+        raise UserError(
+            f"--labels must be the labels of {data.task.name} in any order, {','.join(own) or 'none'}; received "
+            f"{','.join(labels)}"
+        )
+    numbers = np.argsort(positions).astype(np.int32)
+
+    def moved(examples: Examples) -> Examples:
+        return examples if examples.labels is None else dataclasses.replace(examples, labels=numbers[examples.labels])
+
+    parts = {name: getattr(data, name) for name in ("train", "dev", "augmented")}
+    changed: dict[str, Any] = {name: moved(part) for name, part in parts.items() if isinstance(part, Examples)}
+    task = dataclasses.replace(data.task, labels=tuple(own[position] for position in positions))
+    return dataclasses.replace(data, task=task, **changed)
