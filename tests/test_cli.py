@@ -361,9 +361,13 @@ complete_line pocketbert finetune --schedule = l
 complete_line pocketbert distill --method = tiny
 complete_line pocketbert distill --general-e
 complete_line pocketbert completion z
+complete_line pocketbert distill --student = tinybert_4
+complete_line pocketbert finetune --model = all-m
+complete_line pocketbert finetune --model = /et
 """
     )  # noqa: E501
     subprocess.run(["bash", "-n"], input=program, text=True, check=True)
     answer = subprocess.run(["bash"], input=program, capture_output=True, text=True, check=False)
     expected = ["finetune", "--schedule=", "linear", "tinybert", "--general-epochs=", "zsh"]
+    expected += ["tinybert_4l_312d", "all-minilm", "/etc"]
     assert (answer.stdout.split("\n")[:-1], answer.stderr) == (expected, "")

@@ -10,7 +10,6 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert.data import assets
-from pocketbert.presets import PRESETS, Preset
 from pocketbert_bench import host
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -25,12 +24,10 @@ def _lines() -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """reviews.tsv, and tiny networks in place of `all-minilm` and `tinybert_4l_312d`."""
-    config = tiny_finetuning.CONFIG.replace(num_layers=1, max_position_embeddings=128)
+    """reviews.tsv, and a tiny network in place of `all-minilm`, with as many layers as the student reads."""
+    config = tiny_finetuning.CONFIG.replace(num_layers=5, max_position_embeddings=128)
     teacher = tiny_finetuning.write_model(tmp_path / "fetched", config)
     monkeypatch.setattr(assets, "fetch_asset", lambda name: {"all-minilm": teacher}[name])
-    preset = Preset(config=config.replace(intermediate_size=37), source="the test", parameters=0)
-    monkeypatch.setitem(PRESETS, "tinybert_4l_312d", preset)
     rows = tiny_finetuning.examples(40, seed=3)
     assert rows.labels is not None
     names = tiny_finetuning.TASK.labels
@@ -49,6 +46,7 @@ def test_seven_lines_lead_from_model_to_report(folder: Path) -> None:
     exec(lines, names)  # noqa: S102
     student, bundle = names["student"], names["bundle"]
     assert isinstance(student, pb.Model) and isinstance(bundle, pb.Bundle)
+    assert student.config.num_layers == 3
     assert (bundle.recipe, bundle.lengths) == ("dynamic_wi8", (32, 64, 128))
     assert (folder / "report" / "report.html").is_file()
     (answer,) = student.predict(["a superb film"])

@@ -120,6 +120,9 @@ def unigram_json(model_path: Path) -> dict[str, Any]:
             "type": "TemplateProcessing",
             "single": template("<s>", "A", "</s>"),
             "pair": template("<s>", "A", "</s>", "</s>", "B", "</s>"),
+            "special_tokens": {
+                token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ("<s>", "</s>")
+            },
         },
         "model": {"type": "Unigram", "unk_id": 3, "vocab": vocab, "byte_fallback": False},
     }

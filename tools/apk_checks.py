@@ -20,10 +20,15 @@ RESOURCES = {
     "javacpp": (
         "org/pocketbert/tokenizer/bert_unicode.txt",
         "org/pocketbert/tokenizer/byte_level_unicode.txt",
+        "org/pocketbert/tokenizer/added_token_unicode.txt",
         "org/bytedeco/javacpp/properties/android-arm64.properties",
         "org/bytedeco/javacpp/properties/generic.properties",
     ),
-    "aar": ("org/pocketbert/tokenizer/bert_unicode.txt", "org/pocketbert/tokenizer/byte_level_unicode.txt"),
+    "aar": (
+        "org/pocketbert/tokenizer/bert_unicode.txt",
+        "org/pocketbert/tokenizer/byte_level_unicode.txt",
+        "org/pocketbert/tokenizer/added_token_unicode.txt",
+    ),
 }
 # Runtime → native libraries.
 LIBRARIES = {

@@ -2,7 +2,7 @@
 
 The Java tokenizers avoid Java's Unicode data, because its version depends on the Java or Android version.
 `bert_unicode.txt` has BERT's normalization; `byte_level_unicode.txt` has the letters, numbers and white space of
-`tokenizers`.
+`tokenizers`; `added_token_unicode.txt` has the characters of words and the white space around added tokens.
 
 Usage: PYTHONPATH=modeling python tools/java_unicode_table.py
 """
@@ -20,6 +20,7 @@ from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, N
 _FOLDER = Path(__file__).parents[1] / "android_app/core/src/main/resources/org/pocketbert/tokenizer"
 TABLE = _FOLDER / "bert_unicode.txt"
 BYTE_LEVEL_TABLE = _FOLDER / "byte_level_unicode.txt"
+ADDED_TOKEN_TABLE = _FOLDER / "added_token_unicode.txt"
 # The Java code decomposes these 11,172 syllables by arithmetic.
 HANGUL = range(0xAC00, 0xD7A4)
 _HEADER = """\
@@ -32,6 +33,10 @@ _HEADER = """\
 _BYTE_LEVEL_HEADER = """\
 # Classes of code points (hexadecimal) in byte-level BPE. Written by tools/java_unicode_table.py; do not edit.
 # Unlisted code points have none of these classes.
+"""
+_ADDED_TOKEN_HEADER = """\
+# Code points (hexadecimal) beside added tokens: word characters, which single_word forbids, and white space.
+# Written by tools/java_unicode_table.py; do not edit.
 """
 # The classes in the pattern of GPT-2.
 _BYTE_LEVEL_CLASSES = {"letter": r"\p{L}", "number": r"\p{N}", "space": r"\s"}
@@ -50,6 +55,31 @@ def byte_level_table() -> str:
         assert len(replaced) == CODE_POINTS
         codes = np.frombuffer(replaced.encode("utf-32-le"), "<u4")
         lines += _lines(name, (codes == 0xE001) & (np.arange(CODE_POINTS) != 0xE001))
+    return "".join(lines)
+
+
+def added_token_table() -> str:
+    """Returns the table for added tokens, from the behavior of the installed `tokenizers`."""
+    from tokenizers import AddedToken, Tokenizer
+    from tokenizers.models import WordLevel
+
+    lines = [_ADDED_TOKEN_HEADER]
+    for name in ("word", "space"):
+        core = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
+        core.add_tokens([AddedToken("\ue001", normalized=False, single_word=name == "word", rstrip=name == "space")])
+        # The token, a character, and one that is of neither class.
+        characters = (
+            "\ue000" if 0xD800 <= code < 0xE000 or code == 0xE001 else chr(code) for code in range(CODE_POINTS)
+        )
+        encoded = core.encode("".join(f"\ue001{character}\ue000" for character in characters))
+        ids, (starts, ends) = np.array(encoded.ids), np.array(encoded.offsets).T
+        found = np.zeros(CODE_POINTS, bool)
+        if name == "word":
+            found[starts[ids == 1] // 3] = True
+            lines += _lines(name, ~found)
+        else:
+            found[starts[(ids == 1) & (ends - starts > 1)] // 3] = True
+            lines += _lines(name, found)
     return "".join(lines)
 
 
@@ -100,3 +130,4 @@ if __name__ == "__main__":
     TABLE.parent.mkdir(parents=True, exist_ok=True)
     TABLE.write_text(table(), encoding="utf-8")
     BYTE_LEVEL_TABLE.write_text(byte_level_table(), encoding="utf-8")
+    ADDED_TOKEN_TABLE.write_text(added_token_table(), encoding="utf-8")

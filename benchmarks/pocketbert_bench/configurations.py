@@ -158,7 +158,7 @@ def _check_goldens(bundle: Any) -> None:
     from pocketbert_export import bounds, checks, comparisons
     from pocketbert_export.goldens import tokenization_problems
 
-    problems = tokenization_problems(bundle.goldens, bundle.tokenizer())
+    problems = tokenization_problems(bundle.goldens, bundle.tokenizer)
     task = get_task(bundle.task) if bundle.task else None
     both = comparisons.golden_answers(bundle)
     problems += [
@@ -183,7 +183,7 @@ def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
     from pocketbert_export.checks import TOKEN_OUTPUTS
 
     answers_tokens = not set(bundle.output_names).isdisjoint(TOKEN_OUTPUTS)
-    pad_token_id = bundle.tokenizer().pad_token_id
+    pad_token_id = bundle.tokenizer.pad_token_id
     calls = []
     for golden in bundle.goldens:
         fits = golden.length == length if answers_tokens else golden.inputs["input_mask"].sum() <= length

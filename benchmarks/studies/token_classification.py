@@ -14,6 +14,7 @@ from pocketbert import data
 from pocketbert.data.assets import minilm
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from pocketbert_bench import accuracy, results
 from pocketbert_export.exporter import export
 from pocketbert_export.predictors import open_both
@@ -36,7 +37,7 @@ def run(quick: bool) -> dict[str, Any]:
         folder = Path(name)
         train, dev = write_corpus(source, folder, documents)
         task = data.tagged(train, dev=dev)
-        config = FinetuneConfig(epochs=1 if quick else 2, learning_rate=1e-4, max_length=64)
+        config = FinetuneConfig(**PUBLISHED_HEAD, epochs=1 if quick else 2, learning_rate=1e-4, max_length=64)
         trained = finetune(minilm(), task, folder / "run", config=config, run=RunConfig(evaluation_steps=100))
         bundle = export(trained.model_directory, folder / "bundle", recipe=RECIPE, examples=task.dev)
         for recipe, predictor in zip(

@@ -12,13 +12,15 @@ import jsonschema
 import numpy as np
 
 from pocketbert.configs import TASK_RULES, TaskConfig, TokenizerConfig, TokenizerKind
+from pocketbert.data.task_data import described_task
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.json_reading import read_json
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
 from pocketbert.tasks.text_inputs import as_inputs
-from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
+from pocketbert.tokenizers.added_tokens import AddedToken
+from pocketbert.tokenizers.files import ADDED_NAME, FILE_NAMES, Vocabulary
 from pocketbert_export.bundle_forward import BundleForward
 from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION, SCHEMAS
 from pocketbert_export.goldens import Golden, read_goldens
@@ -112,15 +114,17 @@ class Bundle:
         raise_if_any(problems, f"bundle {directory}")
         return cls(directory, description, goldens)
 
+    def __repr__(self) -> str:
+        task = "no task" if self.task is None else described_task(self.task)
+        lengths = ", ".join(map(str, self.lengths))
+        size = f"{self.model_path.stat().st_size / 1e6:.1f} MB" if self.model_path.exists() else "no file"
+        return f"<Bundle {self.directory}: {task}, {self.recipe}, lengths {lengths}, {size}>"
+
     def signature(self, length: int) -> str:
         """The name of the signature for `length` tokens."""
         if length not in self.lengths:
             raise UserError(f"a length must be one of {', '.join(map(str, self.lengths))}; received {length}")
         return signature_name(length)
-
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer, created on first use."""
-        return self._tokenizer
 
     def run(self, inputs: Mapping[str, np.ndarray], length: int | None = None) -> dict[str, np.ndarray]:
         """Runs the file, one text at a time, as a phone does.
@@ -186,12 +190,13 @@ class Bundle:
         longest = task.max_length(self.lengths[-1])
         room = f"the bundle's longest length, {longest}"
         max_length, windows = fitting_windows(task, windows, longest, longest, room)
-        tokenizer = self.tokenizer()
+        tokenizer = self.tokenizer
         forward = BundleForward(self.run, self.lengths, tokenizer.pad_token_id, task)
         return Predictor(task, forward, tokenizer, max_length, **windows)
 
     @cached_property
-    def _tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, created on first use."""
         from pocketbert.tokenizers.opening import open_tokenizer
 
         return open_tokenizer(self.vocabulary)
@@ -215,12 +220,16 @@ def vocabulary_in(directory: Path, description: Mapping[str, Any]) -> Vocabulary
     """
     options = {key: value for key, value in description["tokenizer"].items() if key != "vocab_size"}
     kind: TokenizerKind = options.pop("kind", "wordpiece")
+    added = tuple(AddedToken(**token) for token in options.pop("added_tokens", ()))
+    keeps_space = options.pop("keeps_space", False)
     files = [directory / name for name in FILE_NAMES[kind]]
     return Vocabulary(
         path=files[0],
         merges=files[1] if len(files) > 1 else None,
         kind=kind,
         config=TokenizerConfig(**options) if kind == "wordpiece" else None,
+        added=added,
+        keeps_space=keeps_space,
     )
 
 
@@ -261,7 +270,8 @@ def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]
         elif (digest := sha256(file)) != expected["sha256"]:
             problems.append(f"{name} must have the sha256 {expected['sha256']}; it has {digest}")
     has_labels = bool(description["task"] and description["task"]["labels"])
-    tokenizer = FILE_NAMES[vocabulary_in(directory, description).kind]
+    vocabulary = vocabulary_in(directory, description)
+    tokenizer = [*FILE_NAMES[vocabulary.kind], *([ADDED_NAME] if vocabulary.added else [])]
     required = [MODEL_FILE, *tokenizer, GOLDENS_FILE, *([LABELS_FILE] if has_labels else [])]
     problems += [
         f"{name} must be listed among the files in {BUNDLE_FILE}; it is not" for name in required if name not in listed
@@ -322,6 +332,9 @@ def _content_problems(directory: Path, description: Mapping[str, Any]) -> list[s
         problems.append(
             f"{vocabulary.path.name} must have {size} {unit}, the vocab_size of {BUNDLE_FILE}; it has {tokens}"
         )
+    stated = {token.content: token.id for token in vocabulary.added}
+    if stated and read_json(directory / ADDED_NAME, where=ADDED_NAME) != stated:
+        problems.append(f"{ADDED_NAME} must have the added_tokens of {BUNDLE_FILE}; it has others")
     labels = description["task"]["labels"] if description["task"] else []
     wanted = "".join(f"{label}\n" for label in labels).encode()
     if labels and (directory / LABELS_FILE).read_bytes() != wanted:

@@ -13,9 +13,11 @@ import numpy as np
 
 from pocketbert import __version__, files
 from pocketbert._keras import tf_keras
+from pocketbert.checkpoints.module_layout import stored_weights
 from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
+from pocketbert.tokenizers.files import Vocabulary
 from pocketbert_export.bundle import BUNDLE_FILE
 from pocketbert_export.bundle_schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
 from pocketbert_export.recipes import Recipe
@@ -56,6 +58,7 @@ def describe(
         "outputs": [{"name": name, "dtype": output_type} for name in outputs],
         "tokenizer": {
             **(dataclasses.asdict(tokenizer.vocabulary.options) if is_wordpiece else {"kind": kind}),
+            **_added(tokenizer.vocabulary),
             "vocab_size": int(tokenizer.vocab_size),
         },
         "recipe": recipe.name,
@@ -64,6 +67,13 @@ def describe(
         "num_parameters": _num_parameters(optimized, lengths),
         "tools": _tool_versions(),
     }
+
+
+def _added(vocabulary: Vocabulary) -> dict[str, Any]:
+    if not vocabulary.added:
+        return {}
+    spaces = {"keeps_space": vocabulary.keeps_space} if vocabulary.kind == "unigram" else {}
+    return {"added_tokens": [dataclasses.asdict(token) for token in vocabulary.added], **spaces}
 
 
 def _tool_versions() -> dict[str, str]:
@@ -85,7 +95,8 @@ def _task(task: TaskConfig | None) -> dict[str, Any] | None:
         return None
     threshold = {} if task.null_threshold is None else {"null_threshold": task.null_threshold}
     embedding = {} if task.embedding is None else {"embedding": dataclasses.asdict(task.embedding)}
-    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold, **embedding}
+    activation = {} if task.activation is None else {"activation": task.activation}
+    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold, **embedding, **activation}
 
 
 def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:
@@ -107,8 +118,8 @@ def file_entries(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def weight_digests(model_directory: Path) -> dict[str, str]:
-    """Name → SHA-256 of the weight files in a model directory."""
-    return {path.name: files.sha256(path) for path in sorted(model_directory.glob("*.safetensors"))}
+    """Path in a model directory → SHA-256 of the weight files that the model is read from."""
+    return {name: files.sha256(path) for name, path in stored_weights(model_directory).items()}
 
 
 def saved_weight_digests(model: Model) -> dict[str, str]:

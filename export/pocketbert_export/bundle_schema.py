@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
+
+from pocketbert.configs import ScoreActivation
+from pocketbert.tokenizers.added_tokens import FLAGS
 
 # Of bundles with a WordPiece tokenizer, which older versions of this project also read.
 SCHEMA_VERSION = 2
@@ -51,9 +54,18 @@ def _task() -> dict[str, Any]:
     task = _object(kind=_TEXT, name=_TEXT, labels=_list(_TEXT, least=0))
     # For span tasks with unanswerable questions.
     task["properties"]["null_threshold"] = {"type": "number"}
+    # Of rerankers; it is in the graph.
+    task["properties"]["activation"] = {"enum": list(get_args(ScoreActivation))}
     # The fields of `EmbeddingConfig`, which checks them.
     task["properties"]["embedding"] = {"type": "object"}
     return task
+
+
+def _tokenizer(**properties: Any) -> dict[str, Any]:
+    tokenizer = _object(**properties, vocab_size=_COUNT)
+    flags = {flag: _FLAG for flag in FLAGS}
+    tokenizer["properties"]["added_tokens"] = _list(_object(content={**_TEXT, "minLength": 1}, id=_ID, **flags))
+    return tokenizer
 
 
 def _model_card() -> dict[str, Any]:
@@ -100,6 +112,13 @@ def _calibration() -> dict[str, Any]:
     return _object(texts=_COUNT, sha256=_DIGEST, method=_TEXT)
 
 
+def _columns() -> dict[str, Any]:
+    """Of the training file: defaults of commands that read tables."""
+    columns = _object(text=_TEXT, label=_list(_TEXT, least=0), separator=_TEXT)
+    columns["properties"]["pair"] = _TEXT
+    return columns
+
+
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "PocketBERT bundle",
@@ -114,7 +133,7 @@ SCHEMA: dict[str, Any] = {
         signatures=_list(_object(name=_TEXT, length=_COUNT)),
         inputs=_tensors("int32"),
         outputs=_tensors("float32", "int8"),
-        tokenizer=_object(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_chars=_FLAG, vocab_size=_COUNT),
+        tokenizer=_tokenizer(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_chars=_FLAG),
         recipe=_TEXT,
         runtimes=_list(_TEXT),
         graph_optimizations=_by_name(_TEXT),
@@ -141,8 +160,17 @@ SCHEMA: dict[str, Any] = {
     ),
 }
 SCHEMA["properties"]["calibration"] = _calibration()
+SCHEMA["properties"]["columns"] = _columns()
 SCHEMA["properties"]["model_card"] = _model_card()
 SCHEMA["properties"]["outcome"] = _outcome()
+
+
+def _other_tokenizer() -> dict[str, Any]:
+    tokenizer = _tokenizer(kind={"enum": ["byte_bpe", "unigram"]})
+    # Of unigram with added tokens; see `Vocabulary`.
+    tokenizer["properties"]["keeps_space"] = _FLAG
+    return tokenizer
+
 
 # Version → schema.
 SCHEMAS: dict[int, dict[str, Any]] = {
@@ -152,7 +180,7 @@ SCHEMAS: dict[int, dict[str, Any]] = {
         "properties": SCHEMA["properties"]
         | {
             "schema_version": {"const": OTHER_TOKENIZERS_VERSION},
-            "tokenizer": _object(kind={"enum": ["byte_bpe", "unigram"]}, vocab_size=_COUNT),
+            "tokenizer": _other_tokenizer(),
         }
     },
 }

@@ -14,6 +14,7 @@ from pocketbert import files, outputs
 from pocketbert._keras import fresh_layer_names
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import model_directory
+from pocketbert.data.data_warnings import truncation_warning
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.encoder import INPUT_NAMES
@@ -49,6 +50,9 @@ from pocketbert_export.verify import verify_bundle
 
 # Enough to find a full text for every usual length without encoding a whole data set.
 _MOST_CANDIDATES = 512
+# Golden examples are few: of very many added tokens, the first ones are tried with their flags.
+_MOST_ADDED_TEXTS = 16
+_MOST_SHOWN_WITH_FLAGS = 64
 # In front of tokens of byte-level BPE and unigram that follow a space.
 _SPACE_MARKS = "\u0120\u2581"
 
@@ -102,6 +106,7 @@ def export(
     calibration: LabelledData | TaskData | str | os.PathLike[str] | None = None,
     calibration_options: CalibrationOptions = CalibrationOptions(),  # noqa: B008
     card: CardOptions = CardOptions(),  # noqa: B008
+    columns: Mapping[str, Any] = {},
 ) -> Bundle:
     """Converts a model, verifies the file against it, and writes a bundle, completely or not at all.
 
@@ -133,6 +138,8 @@ def export(
         like `examples`. None uses the training examples of a run's data in `examples`. Texts of the gate are left out.
       calibration_options: number of calibration texts and method of the ranges.
       card: facts for the model card.
+      columns: columns of the training file: `text`, `label` (a list), `separator`, and for pairs `pair`. `evaluate`,
+        `predict` and `verify` use them as defaults.
     Returns:
       The opened bundle.
     Raises:
@@ -158,8 +165,10 @@ def export(
     # Fail before the conversion, which takes minutes.
     gate_metric(model.task and named(model.task, data_task), metric, examples)
     to_score = _to_score(model.task, scored_data, metric, data_task, windows)
-    examples = examples if examples is not None and len(examples) else default_examples(model.task)
     assert model.tokenizer is not None
+    if examples is not None and len(examples) and model.task:
+        _warn_of_cuts(model.task, examples, model.tokenizer, max(lengths))
+    examples = examples if examples is not None and len(examples) else default_examples(model.task)
     texts = None
     if calibration is not None:
         # Before the conversion, too.
@@ -193,6 +202,7 @@ def export(
         description = {
             **describe(model, optimized, chosen, lengths, runtime, decided, output_type),
             **record,
+            **({"columns": dict(columns)} if columns else {}),
             "model_card": card_facts(card, directory),
             "source": saved_weight_digests(model) if directory is None else weight_digests(directory),
         }
@@ -225,6 +235,15 @@ def export(
     opened = Bundle.open(output)
     opened.scored = found
     return opened
+
+
+def _warn_of_cuts(config: TaskConfig, examples: LabelledData, tokenizer: Any, length: int) -> None:
+    """Logs a line if the bundle's longest length cuts texts."""
+    task = get_task(config)
+    if isinstance(task, SupervisedTask):
+        truncated = task.count_truncated(examples, tokenizer, length)
+        if line := truncation_warning(examples.source, truncated, len(examples), length, "pass a longer --lengths"):
+            log_info(f"warning: {line}")
 
 
 def as_read(task: TaskConfig | None, data: Any) -> Any:
@@ -319,8 +338,25 @@ def _tokenizer_text(tokenizer: Tokenizer) -> str:
     return text if tokenizer.vocabulary.kind == "wordpiece" else f"½  {text} ﬁ"
 
 
+def _added_token_texts(tokenizer: Tokenizer, room: int) -> list[str]:
+    """Texts with each added token: alone, inside a word and in other case, so that any other flag changes ids."""
+    if not tokenizer.vocabulary.added:
+        return []
+    tokens = [token.content for token in tokenizer.vocabulary.added]
+    samples = [f" {token}  the{token}the {token.swapcase()}" for token in tokens]
+    if len(tokens) > _MOST_SHOWN_WITH_FLAGS:
+        samples[_MOST_SHOWN_WITH_FLAGS:] = [f" {token}" for token in tokens[_MOST_SHOWN_WITH_FLAGS:]]
+    texts, used = [""], 0
+    for sample, count in zip(samples, tokenizer.tokenize(samples).row_lengths().numpy().tolist(), strict=True):
+        if texts[-1] and used + count > room:
+            texts, used = [*texts, ""], 0
+        texts[-1] += sample
+        used += count
+    return texts[:_MOST_ADDED_TEXTS]
+
+
 def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequence[int]) -> list[Golden]:
-    """Chooses the fullest text per length, the shortest text at the longest length, and one for the tokenizer."""
+    """Chooses the fullest text per length, the shortest text at the longest length, and some for the tokenizer."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
     encoded = tokenizer(candidates.texts, candidates.pairs, max_length=lengths[-1])
@@ -335,6 +371,10 @@ def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequ
         (candidates.texts[index], candidates.pairs[index] if candidates.pairs else None, length)
         for index, length in dict.fromkeys(indices)
     ]
+    has_pairs = candidates.pairs is not None
+    room = lengths[-1] - tokenizer.frame.num_special_tokens(pairs=has_pairs)
+    for text in _added_token_texts(tokenizer, room // 2 if has_pairs else room):
+        chosen.append((text, DEFAULT_TEXTS[3] if has_pairs else None, lengths[-1]))
     is_pair = candidates.pairs is not None or model.config.type_vocab_size > 1
     chosen.append((_tokenizer_text(tokenizer), DEFAULT_TEXTS[3] if is_pair else None, lengths[-1]))
     goldens = []

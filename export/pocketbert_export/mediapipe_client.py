@@ -98,7 +98,7 @@ def check_answers(bundle: Bundle, texts: Sequence[str]) -> tuple[str, Check]:
             refused = Check(name="runs", passed=False, measured=None, bound=None, reason=str(refusal))
             return "", dataclasses.replace(refused, runtime=MEDIAPIPE.name)
     for length, path in paths.items():
-        made = bundle.run(bundle.tokenizer()(same, max_length=length, pad_to=length), length)
+        made = bundle.run(bundle.tokenizer(same, max_length=length, pad_to=length), length)
         ours = client_output(bundle, made)
         theirs = np.array([[each[label] for label in labels] if labels else each for each in answers[path]])
         worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))

@@ -247,7 +247,7 @@ def differing_tokenizations(bundle: Bundle, texts: Sequence[str], *, prepared: b
     """
     if not texts:
         return []
-    expected = bundle.tokenizer()(list(texts), max_length=bundle.lengths[-1])
+    expected = bundle.tokenizer(list(texts), max_length=bundle.lengths[-1])
     counts = np.asarray(expected["input_mask"]).sum(axis=1)
     ids = np.asarray(expected["input_word_ids"])
     received = mediapipe_ids(bundle.vocabulary.tokens(), [prepare(text) for text in texts] if prepared else texts)
@@ -341,6 +341,8 @@ def _tokenizer_problems(vocabulary: Vocabulary | None) -> list[str]:
         return [f"the client needs a WordPiece tokenizer; received {vocabulary.kind} ({vocabulary.path.name})"]
     if vocabulary is not None and not vocabulary.options.lowercase:
         return ["the client lower-cases all texts; received a cased model"]
+    if vocabulary is not None and vocabulary.added:
+        return [f"the client splits added tokens; received a model with {vocabulary.added[0].content!r}"]
     return []
 
 

@@ -90,6 +90,7 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
 
 def _asset_with_digest(digest: str | None) -> Asset | None:
     """The fetched package whose model directory has this digest (`state.digest_directory`), or None."""
+    from pocketbert.checkpoints.module_layout import model_files
     from pocketbert.checkpoints.sentence_transformers import write_modules
     from pocketbert.data.assets import ASSETS
     from pocketbert.files import digest_files, sha256
@@ -100,9 +101,8 @@ def _asset_with_digest(digest: str | None) -> Asset | None:
             return asset
         if asset.task is not None:
             with tempfile.TemporaryDirectory() as folder:
-                # The width is in a subfolder, which the digest leaves out.
-                write_modules(Path(folder), asset.task, 1, {})
-                digests |= {path.name: sha256(path) for path in Path(folder).glob("*.json")}
+                write_modules(Path(folder), asset.task, asset.hidden_size, {})
+                digests |= {name: sha256(path) for name, path in model_files(folder).items()}
             if digest_files(digests) == digest:
                 return asset
     return None

@@ -47,6 +47,13 @@ def open_both(
     )
 
 
+def limit_remedy(path: str | os.PathLike[str]) -> str:
+    """What to do about texts that are longer than the limit of a bundle or a model directory."""
+    if (Path(path) / BUNDLE_FILE).exists():
+        return "export the model with a longer --lengths"
+    return "the network has no more positions: split them"
+
+
 def _open(path: str | os.PathLike[str]) -> Model | Bundle:
     folder = Path(path)
     if (folder / BUNDLE_FILE).exists():

@@ -31,6 +31,7 @@ def check_servable(task: TaskConfig | None, vocabulary: Vocabulary | None) -> No
     if vocabulary is None:
         raise UserError("a SavedModel that takes texts needs a vocabulary; received a model without; add its vocab.txt")
     vocabulary.require_wordpiece("a SavedModel that takes texts")
+    vocabulary.require_no_added("a SavedModel that takes texts", "use --saved-model-inputs=ids")
     if task is not None and (get_task(task).per_token or get_task(task).needs_pairs):
         raise UserError(
             f"a SavedModel that takes texts needs one answer per text; received {task.kind}, which answers with places "

@@ -182,7 +182,7 @@ def verify_bundle(
     task = task and named(task, data_task)
     metric = gate_metric(task, metric, examples)
     made_task = get_task(task) if task else None
-    asked = ValidationSet(made_task, given, bundle.tokenizer(), max(bundle.lengths), windows)
+    asked = ValidationSet(made_task, given, bundle.tokenizer, max(bundle.lengths), windows)
     histogram = count_ops(bundle.model_path)
     names = {bundle.signature(length): length for length in bundle.lengths}
     found = [
@@ -277,7 +277,7 @@ def _golden_examples(bundle: Bundle) -> Examples:
 
 def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledData) -> Check:
     """Checks that golden texts, and real texts if the model is given, become the ids of the model's tokenizer."""
-    ours, theirs = bundle.tokenizer(), None if reference is None else reference.tokenizer
+    ours, theirs = bundle.tokenizer, None if reference is None else reference.tokenizer
     problems = tokenization_problems(bundle.goldens, ours)
     if theirs is not None:
         problems += [f"with the model's tokenizer {each}" for each in tokenization_problems(bundle.goldens, theirs)]
@@ -296,8 +296,8 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledDat
 
 
 def _check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
-    """Checks the task, its labels and their order against the model; a graph shows its pooling in its outputs."""
-    # Dropout is for training only; a bundle has none.
+    """Checks that the bundle has the model's task, with its labels in its order."""
+    # Dropout is for training only. The outputs of the graph show its pooling.
     given, models = (
         None if each is None else dataclasses.replace(each, dropout=0.0, pooling=None) for each in (task, wanted)
     )
@@ -309,7 +309,7 @@ def _check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
 
 
 def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> ValidationInputs:
-    tokenizer = bundle.tokenizer()
+    tokenizer = bundle.tokenizer
     types = [table.rows for table in histogram.tables.get("input_type_ids", ())]
     return ValidationInputs(
         examples.encoded,

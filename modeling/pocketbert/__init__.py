@@ -17,9 +17,11 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 if TYPE_CHECKING:
     from pocketbert import data
+    from pocketbert.checkpoints.vocabulary_extension import extend_vocabulary
     from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.data.task_data import TaskData, TextData
+    from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers
     from pocketbert.distillation.methods.efficientbert import EfficientBERT
     from pocketbert.distillation.methods.hsk import HSK
     from pocketbert.distillation.methods.minilmv2 import MiniLMv2
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from pocketbert.pruning.config import PruneConfig
     from pocketbert.pruning.run import prune
     from pocketbert.pruning.vocabulary import trim_vocabulary
+    from pocketbert.tokenizers.added_tokens import AddedToken
     from pocketbert.tokenizers.byte_bpe import ByteBPETokenizer
     from pocketbert.tokenizers.unigram import UnigramTokenizer
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -46,6 +49,7 @@ __version__ = "0.1.0"
 
 # Name → module; names from the higher packages too. Distillation methods are discovered.
 _MODULE_OF = {
+    "AddedToken": "pocketbert.tokenizers.added_tokens",
     "Benchmark": "pocketbert_bench.benchmark",
     "BottleneckConfig": "pocketbert.configs",
     "Bundle": "pocketbert_export.bundle",
@@ -61,8 +65,10 @@ _MODULE_OF = {
     "RunConfig": "pocketbert.training.config",
     "pretrain": "pocketbert.training.pretrain",
     "prune": "pocketbert.pruning.run",
+    "SupernetSlices": "pocketbert.distillation.initialization",
     "TaskConfig": "pocketbert.configs",
     "TaskData": "pocketbert.data.task_data",
+    "TeacherLayers": "pocketbert.distillation.initialization",
     "TextData": "pocketbert.data.task_data",
     "UnigramTokenizer": "pocketbert.tokenizers.unigram",
     "UserError": "pocketbert.errors",
@@ -71,6 +77,7 @@ _MODULE_OF = {
     "data": "pocketbert.data",
     "distill": "pocketbert.distillation.run",
     "export": "pocketbert_export.exporter",
+    "extend_vocabulary": "pocketbert.checkpoints.vocabulary_extension",
     "finetune": "pocketbert.training.finetune",
     "from_preset": "pocketbert.model",
     "from_pretrained": "pocketbert.model",

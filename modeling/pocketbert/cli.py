@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from pocketbert import __version__
-from pocketbert.commands import COMMANDS
+from pocketbert.commands import COMMANDS, inputs
 from pocketbert.commands.command_line import Command, Options, parse
 from pocketbert.commands.help_text import command_help, usage
 from pocketbert.errors import UserError, did_you_mean
@@ -161,4 +161,8 @@ def _run(name: str, arguments: Sequence[str]) -> int:
     options = parse(name, arguments)
     check_paths(options)
     options.check()
+    # Options first, then files and models, and both before TensorFlow is imported.
+    if hasattr(options.module, "check"):
+        options.module.check(options)
+    inputs.check(options)
     return int(options.module.run(options) or 0)

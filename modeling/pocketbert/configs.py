@@ -20,6 +20,7 @@ EmbeddingProjection = Literal["none", "word", "factors", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
 ModelType = Literal["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert"]
 TokenizerKind = Literal["wordpiece", "byte_bpe", "unigram"]
+ScoreActivation = Literal["identity", "sigmoid"]
 # A key of `TASK_RULES`.
 TaskKind: TypeAlias = str
 # Shapes of a head's weights by their paths in the head.
@@ -188,6 +189,11 @@ class EncoderConfig:
         return "relu" if self.model_type == "distilbert" else "tanh"
 
     @property
+    def reads_padding_id(self) -> bool:
+        """Whether `pad_token_id` changes outputs: as the offset of positions, or as a neighbour in trigrams."""
+        return self.position_offset > 0 or self.trigram
+
+    @property
     def num_position_rows(self) -> int:
         """Rows of the position table."""
         return self.max_position_embeddings + self.position_offset
@@ -232,6 +238,7 @@ class TaskRules:
       min_labels: minimum number of labels; 0 for a kind without labels.
       has_null_threshold: whether `TaskConfig.null_threshold` may be set.
       has_embedding: whether the task has a `TaskConfig.embedding`.
+      has_activation: whether `TaskConfig.activation` may be set.
       head: layout of the head's weights: `linear` (one map, `output`), `sentence` or `masked_lm` (as in transformers'
         classes), or a function that gives shapes by path, for heads under their own paths; None to derive it.
       tensor: stored name of the linear map; for `sentence`, its name beside another sentence head.
@@ -243,6 +250,7 @@ class TaskRules:
     min_labels: int = 0
     has_null_threshold: bool = False
     has_embedding: bool = False
+    has_activation: bool = False
     head: Literal["linear", "sentence", "masked_lm"] | HeadShapes | None = None
     tensor: str = ""
     num_outputs: int | None = None
@@ -259,7 +267,9 @@ TASK_RULES: dict[TaskKind, TaskRules] = {
     "multi_label": dataclasses.replace(
         _SENTENCE, min_labels=1, tensor="label_classifier", problem_type="multi_label_classification"
     ),
-    "regression": dataclasses.replace(_SENTENCE, num_outputs=1, tensor="regressor", problem_type="regression"),
+    "regression": dataclasses.replace(
+        _SENTENCE, num_outputs=1, tensor="regressor", problem_type="regression", has_activation=True
+    ),
     "span": TaskRules(
         has_null_threshold=True, head="linear", tensor="qa_outputs", num_outputs=2, architecture="ForQuestionAnswering"
     ),
@@ -289,6 +299,8 @@ class TaskConfig:
       null_threshold: for spans: the answer is empty if [CLS], as start and end, scores higher than the best answer by
         more than this; None to answer every question.
       embedding: for embeddings: pooling, dense layer and prompts; an object of its fields becomes an `EmbeddingConfig`.
+      activation: for regression: `sigmoid` gives scores from 0 to 1, as rerankers of sentence-transformers do; None, or
+        `identity` of a reranker, gives the logit.
     """
 
     kind: TaskKind
@@ -298,6 +310,7 @@ class TaskConfig:
     pooling: Literal["mean"] | None = None
     null_threshold: float | None = None
     embedding: EmbeddingConfig | None = None
+    activation: ScoreActivation | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -329,6 +342,10 @@ class TaskConfig:
             object.__setattr__(self, "embedding", embedding_config(self.embedding))
         elif self.embedding is not None:
             problems.append(f"embedding is for sentence embeddings; received it for {self.kind!r}")
+        if self.activation is not None:
+            problems += _one_of("activation", self.activation, ScoreActivation)
+            if not rules.has_activation:
+                problems.append(f"activation is for regression; received {self.activation!r} for {self.kind!r}")
         raise_if_any(problems, "TaskConfig")
 
     @property

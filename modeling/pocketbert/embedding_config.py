@@ -22,6 +22,8 @@ class EmbeddingConfig:
       dimensions: outputs of a dense layer after pooling; None for no dense layer.
       dense_bias: whether the dense layer has a bias.
       dense_activation: activation after the dense layer.
+      dense_residual: add the input of the dense layer to its output, after a second linear map, without a bias, if the
+        widths differ.
       max_length: maximum sequence length in tokens; None for the encoder's positions.
       prompts: (name, text) of prompts that can precede a text, such as `("query", "query: ")`.
       default_prompt: name of the prompt for all texts that select none; None for no prompt.
@@ -32,6 +34,7 @@ class EmbeddingConfig:
     dimensions: int | None = None
     dense_bias: bool = True
     dense_activation: DenseActivation = "tanh"
+    dense_residual: bool = False
     max_length: int | None = None
     prompts: tuple[tuple[str, str], ...] = ()
     default_prompt: str | None = None
@@ -52,7 +55,7 @@ class EmbeddingConfig:
         for name, number, least in (("dimensions", self.dimensions, 1), ("max_length", self.max_length, 3)):
             if number is not None and not (type(number) is int and least <= number <= 1 << 20):
                 problems.append(f"{name} must be a whole number from {least} to {1 << 20}; received {number!r}")
-        for name in ("normalize", "dense_bias"):
+        for name in ("normalize", "dense_bias", "dense_residual"):
             if not isinstance(getattr(self, name), bool):
                 problems.append(f"{name} must be true or false; received {getattr(self, name)!r}")
         names = [name for name, _ in self.prompts]
@@ -91,4 +94,6 @@ def dense_shapes(encoder: Any, task: Any) -> dict[str, tuple[int, ...]]:
     if config.dimensions is None:
         return {}
     bias = {"dense.bias": (config.dimensions,)} if config.dense_bias else {}
-    return {"dense.kernel": (encoder.hidden_size, config.dimensions), **bias}
+    shape = (encoder.hidden_size, config.dimensions)
+    residual = {"residual.kernel": shape} if config.dense_residual and shape[0] != shape[1] else {}
+    return {"dense.kernel": shape, **bias, **residual}

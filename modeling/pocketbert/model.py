@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
@@ -16,6 +17,7 @@ from pocketbert.checkpoints.directory import read_directory, read_with_heads, wr
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.assets import model_directory, task_of_asset
+from pocketbert.data.task_data import described_task
 from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.checks import user_errors
@@ -84,6 +86,13 @@ class Model(tf_keras.Model):
         for head in self.heads.values():
             initialize_weights(head, config.initializer_range, seed)
         self.reset_dropout(seed)
+
+    def __repr__(self) -> str:
+        config = self.config
+        tasks = "; ".join(map(described_task, self.tasks)) or "no head"
+        parameters = sum(int(np.prod(variable.shape)) for variable in self.variables)
+        layers = f"{config.num_layers} layers of {config.hidden_size}"
+        return f"<Model {config.model_type}: {layers}, {parameters:,} parameters, {tasks}>"
 
     @property
     def task(self) -> TaskConfig | None:
@@ -348,7 +357,9 @@ def from_preset(
     return _called_once(Model(config, tasks, tokenizer, seed=seed))
 
 
-def from_pretrained(directory_or_name: str | os.PathLike[str], task: TaskConfig | None = None, seed: int = 0) -> Model:
+def from_pretrained(
+    directory_or_name: str | os.PathLike[str], task: TaskConfig | None = None, seed: int = 0, *, headless: bool = False
+) -> Model:
     """Loads a model directory in our or Hugging Face's format, or fetches one by name.
 
     Example:
@@ -361,14 +372,17 @@ def from_pretrained(directory_or_name: str | os.PathLike[str], task: TaskConfig 
         name takes precedence. Downloads stay in `$POCKETBERT_CACHE` or `~/.cache/pocketbert`.
       task: replace the heads in the directory by a new head for this task; for spans, also remove a tanh pooler.
       seed: seed of the new head and of dropout.
+      headless: load the encoder alone, for example of a model with a head that PocketBERT lacks.
     Returns:
       The model with its heads and, if the folder has the files of one, its tokenizer.
     Raises:
       UserError: there is no such folder or name, the download failed, or the folder has problems; lists all of them.
     """
+    if headless and task is not None:
+        raise UserError(f"headless loads no head; received True and a {task.kind} task; pass one of them")
     found = model_directory(directory_or_name)
-    directory = read_directory(found) if task is None else read_with_heads(found, task.kind)
-    own = task_of_asset(directory_or_name)
+    directory = read_directory(found, headless=headless) if task is None else read_with_heads(found, task.kind)
+    own = None if headless else task_of_asset(directory_or_name)
     tasks = (task,) if task else directory.tasks or ((own,) if own else ())
     tokenizer = None
     if directory.vocabulary is not None:

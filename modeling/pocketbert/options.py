@@ -29,8 +29,18 @@ DirectoryPath = Annotated[str, "DIR"]
 AnyPath = Annotated[str, "PATH"]
 PresetOrPath = Annotated[str, "PRESET|PATH"]
 TaskPath = Annotated[str, "TASK=PATH"]
+# Models: a model directory, a run that holds one, or a name for `fetch`; a bundle, or a run that holds one; or either.
+ModelPath = Annotated[str, "MODEL"]
+BundlePath = Annotated[str, "BUNDLE"]
+ModelOrBundlePath = Annotated[str, "MODEL|BUNDLE"]
 _VALUE_NAMES = {"int": "N", "float": "NUMBER", "str": "TEXT", "bool": "true|false"}
 _RULES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+
+
+def value_name_of(path: Any) -> str:
+    """The name of a kind of path in flags, such as FILE."""
+    name: str = typing.get_args(path)[1]
+    return name
 
 
 @dataclass(frozen=True, kw_only=True)

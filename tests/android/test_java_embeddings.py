@@ -84,7 +84,7 @@ def test_ids_equal_those_of_python(
     given.write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
     main = "org.pocketbert.bundle.EmbeddingInputsMain"
     java(main, bundles["float32"], given, found, *([] if prompt is None else [prompt]))
-    tokenizer = Bundle.open(bundles["float32"]).tokenizer()
+    tokenizer = Bundle.open(bundles["float32"]).tokenizer
     ahead = dict(PROMPTS)[prompt or "passage"]
     lengths = set()
     for text, line in zip(texts, found.read_text(encoding="utf-8").splitlines(), strict=True):

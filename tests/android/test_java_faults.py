@@ -121,7 +121,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_python_refuses_it(faulty: dict[str, Path], name: str) -> None:
     with pytest.raises(UserError):
         bundle = Bundle.open(faulty[name])
-        raise_if_any(tokenization_problems(bundle.goldens, bundle.tokenizer()), name)
+        raise_if_any(tokenization_problems(bundle.goldens, bundle.tokenizer), name)
 
 
 def test_java_refuses_all_of_them(faulty: dict[str, Path]) -> None:

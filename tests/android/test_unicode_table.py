@@ -43,6 +43,14 @@ def test_byte_level_table_is_current() -> None:
     assert java_unicode_table.byte_level_table() == found
 
 
+def test_added_token_table_is_current() -> None:
+    found = java_unicode_table.ADDED_TOKEN_TABLE.read_text(encoding="utf-8")
+    assert java_unicode_table.added_token_table() == found
+    # Beside letters and digits: connectors, marks and joiners are word characters.
+    codes = {code for line in found.splitlines() if line.startswith("word") for code in entries(line[5:])}
+    assert codes >= {ord(each) for each in "aZ0_é中\u0301\u200d\u203f"} and not codes & {ord(each) for each in " -.[½"}
+
+
 @pytest.mark.parametrize("options", list(itertools.product([True, False], repeat=3)))
 def test_table_equals_normalization_everywhere(lines: list[list[str]], options: tuple[bool, bool, bool]) -> None:
     lowercase, strip_accents, tokenize_chinese_chars = options

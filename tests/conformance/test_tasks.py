@@ -17,10 +17,12 @@ from tiny_tasks import CASES, TaskCase
 
 import pocketbert as pb
 from pocketbert.configs import TASK_RULES
+from pocketbert.data.batches import EncodedExamples
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert.tasks.registry import TASKS, get_task, register
+from pocketbert.training.dev_loss import mean_loss
 from pocketbert_export.exporter import export
 from pocketbert_export.predictors import open_predictor
 
@@ -144,6 +146,28 @@ def test_loss_matches_numpy(kind: str, models: dict[str, pb.Model]) -> None:
     # What `compile` and `fit` take.
     models[kind].compile(optimizer="sgd")
     assert np.ravel(models[kind].test_on_batch(inputs, labels))[0] == pytest.approx(expected, rel=1e-5)
+
+
+@each_supervised_task
+def test_dev_loss_is_that_of_all_rows(kind: str, models: dict[str, pb.Model]) -> None:
+    case, task = case_of(kind), task_of(kind)
+    inputs, labels = batch_of(kind)
+    outputs, mask = numpy_of(models[kind](inputs)), inputs["input_mask"].numpy()
+    lengths = mask.sum(axis=1)
+    encoded = EncodedExamples(
+        word_ids=inputs["input_word_ids"].numpy()[mask == 1],
+        type_ids=inputs["input_type_ids"].numpy()[mask == 1],
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        labels=labels,
+        max_length=7,
+        pad_token_id=0,
+        rows_per_example=case.rows_per_example,
+    )
+    # As a network gives them: without padding.
+    gathered = {name: each[mask == 1] if task.per_token else each for name, each in outputs.items()}
+    # Two calls of the loss, with two examples and one.
+    found = mean_loss(task, encoded, gathered, batch_size=2)
+    assert found == pytest.approx(case.loss(outputs, labels, mask), rel=1e-5)
 
 
 @each_task

@@ -26,7 +26,8 @@ from pocketbert.json_reading import MOST_DEPTH, MOST_DIGITS, parse_json, read_js
         ('"\\ud800"', r"half a surrogate pair, \\ud800"),
         ('{"\\udfff": 1}', r"half a surrogate pair, \\udfff"),
         (b'"\xff"', "UTF-8; received byte 0xff at offset 1"),
-        ('{"a": 1,}', "error in column 9"),
+        # Python 3.13 names the comma, older versions the brace after it.
+        ('{"a": 1,}', r"error in column [89]"),
         ("", "error in column 1"),
         ('"' + '\\"' * 100_000, "syntax error"),
         ("]" * 100, "syntax error"),

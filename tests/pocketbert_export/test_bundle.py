@@ -119,7 +119,7 @@ def test_pairs_are_told_apart(bundle: Bundle, model: Model) -> None:
 
 def test_goldens_have_texts_ids_both_outputs(bundle: Bundle, model: Model) -> None:
     assert {golden.length for golden in bundle.goldens} == set(LENGTHS)
-    tokenizer = bundle.tokenizer()
+    tokenizer = bundle.tokenizer
     for golden in bundle.goldens:
         pairs = None if golden.pair is None else [golden.pair]
         encoded = tokenizer([golden.text], pairs, max_length=golden.length, pad_to=golden.length)

@@ -53,7 +53,7 @@ def test_files_hold_one_length_with_scores(bundle: Bundle, tmp_path: Path) -> No
         assert [operator_name(model, each) for each in model.subgraphs[0].operators][-1] == "SOFTMAX"
         interpreter = Interpreter(path)
         assert [list(tensor["shape"]) for tensor in interpreter.get_input_details()] == [[1, length]] * 3
-        inputs = bundle.tokenizer()(["the film is good ."], max_length=length, pad_to=length)
+        inputs = bundle.tokenizer(["the film is good ."], max_length=length, pad_to=length)
         logits = bundle.run(inputs)["logits"].astype(np.float64)
         expected = np.exp(logits) / np.exp(logits).sum()
         received = interpreter.get_signature_runner()(**{name: np.asarray(array) for name, array in inputs.items()})
@@ -77,7 +77,7 @@ def test_multi_label_scores_are_independent(tmp_path: Path, small_model) -> None
     task = TaskConfig(kind="multi_label", labels=("wet", "dry"))
     model = networks.network(networks.bert_config(), [task], small_model.tokenizer)
     made = export(model, tmp_path / "bundle", recipe="float32", lengths=[7])
-    inputs = made.tokenizer()(["rain ."], max_length=7, pad_to=7)
+    inputs = made.tokenizer(["rain ."], max_length=7, pad_to=7)
     logits = made.run(inputs)["logits"].astype(np.float64)
     runner = Interpreter(model_content=task_file(made, 7)).get_signature_runner()
     received = runner(**{name: np.asarray(array) for name, array in inputs.items()})["scores"]

@@ -47,7 +47,7 @@ def test_bundle_has_the_tokenizer(made: tuple[str, Path]) -> None:
     for name in FILES[kind]:
         assert (folder / "bundle" / name).read_bytes() == (folder / "model" / name).read_bytes()
     bundle, model = Bundle.open(folder / "bundle"), pb.from_pretrained(folder / "model")
-    assert type(bundle.tokenizer()) is type(model.tokenizer)
+    assert type(bundle.tokenizer) is type(model.tokenizer)
     ours, theirs = bundle.predict(TEXTS), model.predict(TEXTS)
     for one, other in zip(ours, theirs, strict=True):
         assert one["label"] == other["label"]

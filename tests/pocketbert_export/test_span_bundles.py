@@ -62,7 +62,7 @@ def test_gate_scores_questions_and_keeps_threshold(made: dict[str, Path]) -> Non
     # A golden example is a question with its paragraph, as an app would give it.
     golden = bundle.goldens[0]
     assert golden.text == "the film"
-    tokens = bundle.tokenizer()([golden.text], [golden.pair], max_length=golden.length, pad_to=golden.length)
+    tokens = bundle.tokenizer([golden.text], [golden.pair], max_length=golden.length, pad_to=golden.length)
     np.testing.assert_array_equal(tokens["input_word_ids"], golden.inputs["input_word_ids"])
 
 

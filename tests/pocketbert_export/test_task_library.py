@@ -88,7 +88,7 @@ def expected_answers(bundle: Bundle, context: str, question: str) -> list[list[A
     Words are separated by spaces. A question has 64 tokens, an answer 32. The five best starts and ends are combined,
     and the words of the five best combinations are answers.
     """
-    tokenizer, tokens = bundle.tokenizer(), bundle.vocabulary.tokens()
+    tokenizer, tokens = bundle.tokenizer, bundle.vocabulary.tokens()
     first_token, separator = tokens.index("[CLS]"), tokens.index("[SEP]")
     asked = tokenizer.tokenize([question])[0].numpy().tolist()[:64]
     words = [word for word in context.split(" ") if word]

@@ -35,9 +35,9 @@ def one_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def tokenizer(bundle: Bundle) -> WordPieceTokenizer:
         handmade_one = (bundle.directory / "vocab.txt").read_text(encoding="utf-8").split() == handmade.vocabulary()
-        return handmade.tokenizer() if handmade_one else own(bundle)
+        return handmade.tokenizer() if handmade_one else own.__get__(bundle, Bundle)
 
-    monkeypatch.setattr(Bundle, "tokenizer", tokenizer)
+    monkeypatch.setattr(Bundle, "tokenizer", property(tokenizer))
 
 
 def failed(verification: Verification) -> set[str]:

@@ -33,7 +33,7 @@ from typing import ClassVar, Literal
 from pocketbert.commands.command_line import Options
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import check_absent
-from pocketbert.options import AnyPath, DirectoryPath, FilePath, option
+from pocketbert.options import AnyPath, BundlePath, FilePath, ModelPath, option
 from pocketbert_bench import phone_app
 
 
@@ -59,7 +59,7 @@ class BenchOptions:
 
     GROUP: ClassVar = "Measurement"
 
-    bundles: tuple[DirectoryPath, ...] = option(positional="BUNDLE…")
+    bundles: tuple[BundlePath, ...] = option(positional="BUNDLE…")
     lengths: tuple[int, ...] = ()
     threads: tuple[int, ...] = (1,)
     output: AnyPath | None = None
@@ -67,7 +67,7 @@ class BenchOptions:
     name: str | None = None
     weights: Literal["trained", "random"] | None = None
     baselines: bool = False
-    model: DirectoryPath | None = None
+    model: ModelPath | None = None
     runtime: tuple[Literal["litert", "litert-compiled"], ...] | None = None
     weight_cache: AnyPath | None = None
     quick: bool = False

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pocketbert.commands.command_line import Options
-from pocketbert.options import DirectoryPath, FilePath, option
+from pocketbert.options import BundlePath, FilePath, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class CardCommandOptions:
 
     GROUP: ClassVar = "Model card"
 
-    bundle: DirectoryPath = option(positional="BUNDLE")
+    bundle: BundlePath = option(positional="BUNDLE")
     results: tuple[FilePath, ...] = ()
     name: str | None = None
 

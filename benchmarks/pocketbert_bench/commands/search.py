@@ -32,7 +32,7 @@ from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
-from pocketbert.options import AnyPath, DirectoryPath, FilePath, PresetOrPath
+from pocketbert.options import AnyPath, FilePath, ModelPath, PresetOrPath
 from pocketbert.search.config import SearchConfig
 from pocketbert.search.strategies import StrategyOptions
 
@@ -56,11 +56,11 @@ class SearchModelOptions:
 
     GROUP: ClassVar = "Model"
 
-    teacher: DirectoryPath
+    teacher: ModelPath
     student: PresetOrPath
     text: AnyPath | None = None
-    text_teacher: DirectoryPath | None = None
-    supernet: DirectoryPath | None = None
+    text_teacher: ModelPath | None = None
+    supernet: ModelPath | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class OtherTaskOptions:
     COMMON: ClassVar = ()
 
     supernet_tasks: tuple[str, ...] = ()
-    supernet_teachers: tuple[DirectoryPath, ...] = ()
+    supernet_teachers: tuple[ModelPath, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,8 +137,8 @@ OPTIONS = (
 _CANDIDATES_A_PROCESS = 20
 
 
-def run(options: Options) -> int | None:
-    """Searches; prints the result as JSON."""
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
     problems = task_options.problems(options[TaskOptions])
     if options[ParallelOptions].parallel < 1:
         problems.append(f"--parallel must be positive; received {options[ParallelOptions].parallel}")
@@ -153,12 +153,19 @@ def run(options: Options) -> int | None:
         problems.append("--apk is for phones; received it without --device; name a phone or leave it out")
     raise_if_any(problems, "search")
 
+
+def run(options: Options) -> int | None:
+    """Searches; prints the result as JSON."""
+    limits = options[LimitOptions]
+    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
+    runs.check_output(options, single=False)
+
     from pocketbert.search.run import search
     from pocketbert_bench.latency_model import check_recipe
 
     check_recipe(limits.recipe)
     workers = _workers(options[ParallelOptions], sum(options[SearchConfig].resolved().candidates))
-    task = task_options.read(options[TaskOptions], options[TableOptions])
+    task = task_options.with_metrics(examples)
 
     def make() -> dict[str, Any]:
         place, models = options[RunFolderOptions], options[SearchModelOptions]
@@ -205,7 +212,8 @@ def _others(options: Options) -> list[Any]:
     others, table = options[OtherTaskOptions], options[TableOptions]
     return [
         SupernetTask(
-            data=task_options.read(dataclasses.replace(options[TaskOptions], task=name), table), teacher=teacher
+            data=task_options.read(dataclasses.replace(options[TaskOptions], task=name, metric=None), table),
+            teacher=teacher,
         )
         for name, teacher in zip(others.supernet_tasks, others.supernet_teachers, strict=True)
     ]

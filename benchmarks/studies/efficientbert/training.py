@@ -12,6 +12,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
 from pocketbert.data.glue import GLUE
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from studies.efficientbert import networks
 from studies.efficientbert.networks import Network, SearchVariant
 from studies.experiment import last_metrics
@@ -54,6 +55,7 @@ def train_teacher(task: str, output: Path) -> dict[str, Any]:
 
     questions = task == networks.QUESTIONS
     options = FinetuneConfig(
+        **PUBLISHED_HEAD,
         learning_rate=networks.QUESTION_TEACHER_RATE if questions else networks.TEACHER_RATE,
         epochs=networks.EPOCHS if questions else networks.TEACHER_EPOCHS,
         batch_size=networks.BATCH_SIZE,

@@ -30,6 +30,7 @@ from typing import Any, Literal
 from pocketbert import files
 from pocketbert.data.assets import minilm
 from pocketbert.presets import preset
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from pocketbert_bench import results
 from studies.experiment import (
     Experiment,
@@ -105,7 +106,11 @@ def train_teacher(task: str, output: Path) -> dict[str, Any]:
     from pocketbert.training.config import FinetuneConfig
 
     options = FinetuneConfig(
-        learning_rate=TEACHER_RATE, epochs=TEACHER_EPOCHS, batch_size=BATCH_SIZE, max_length=LENGTHS[task]
+        **PUBLISHED_HEAD,
+        learning_rate=TEACHER_RATE,
+        epochs=TEACHER_EPOCHS,
+        batch_size=BATCH_SIZE,
+        max_length=LENGTHS[task],
     )
     return finetune_to_the_end(minilm(), task, output / _teacher_name(task), options, SEEDS[0])
 

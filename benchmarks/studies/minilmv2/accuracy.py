@@ -29,6 +29,7 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE
 from pocketbert.presets import preset
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from pocketbert_bench import results
 from studies.experiment import (
     Experiment,
@@ -180,7 +181,9 @@ def finetune_student(shape: str, variant: MiniLMv2Variant, task: str, seed: int,
 def _finetuned(start: Any, task: str, seed: int, folder: Path) -> dict[str, Any]:
     from pocketbert.training.config import FinetuneConfig
 
-    options = FinetuneConfig(learning_rate=RATE, epochs=EPOCHS, batch_size=BATCH_SIZE, max_length=LENGTHS[task])
+    options = FinetuneConfig(
+        **PUBLISHED_HEAD, learning_rate=RATE, epochs=EPOCHS, batch_size=BATCH_SIZE, max_length=LENGTHS[task]
+    )
     return finetune_to_the_end(start, task, folder, options, seed, SST2_EXAMPLES)
 
 

@@ -11,6 +11,7 @@ from pocketbert.configs import BottleneckConfig
 from pocketbert.distillation.methods.mobilebert import MobileBERT
 from pocketbert.presets import preset
 from pocketbert.training.config import FinetuneConfig, PretrainConfig, RunConfig
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from studies.glue_examples import APART, CHOOSING, SST2_EXAMPLES
 
 if TYPE_CHECKING:
@@ -151,7 +152,9 @@ def student_options(variant: MobileBERTVariant) -> MobileBERT:
 
 def finetune_options() -> FinetuneConfig:
     """Options of fine-tuning on either task."""
-    return FinetuneConfig(learning_rate=TASK_RATE, epochs=TASK_PASSES, batch_size=BATCH_SIZE, max_length=TASK_LENGTH)
+    return FinetuneConfig(
+        **PUBLISHED_HEAD, learning_rate=TASK_RATE, epochs=TASK_PASSES, batch_size=BATCH_SIZE, max_length=TASK_LENGTH
+    )
 
 
 def run_options(seed: int, *, taught: bool = False) -> RunConfig:

@@ -23,6 +23,7 @@ from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.registry import text_task
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from pocketbert_bench import accuracy, results
 from pocketbert_export.bundle import MODEL_FILE
 from pocketbert_export.exporter import export
@@ -38,7 +39,7 @@ TASK = GLUE["sst2"].task
 # Sentences that teach, choose the epoch, and are scored besides the development set.
 TRAINING, CHOOSING, APART = 20_000, 1_000, 2_000
 QUICK_TRAINING = 640
-OPTIONS = FinetuneConfig(learning_rate=1e-3, epochs=4, batch_size=32, max_length=64)
+OPTIONS = FinetuneConfig(**PUBLISHED_HEAD, learning_rate=1e-3, epochs=4, batch_size=32, max_length=64)
 LENGTHS = (32, 64)
 # Mixed files lose what their limit allows.
 MEASURED = tuple(recipe for recipe in RECIPES if recipe != "mixed")

@@ -28,6 +28,7 @@ from typing import Any
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE, read_glue
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.experiment import (
@@ -129,7 +130,7 @@ def train(task: str, output: Path) -> dict[str, Any]:
     setting = SETTINGS[task]
     config, own, dev = task_examples(task)
     options = FinetuneConfig(
-        learning_rate=setting.learning_rate, epochs=setting.epochs, max_length=max(setting.lengths)
+        **PUBLISHED_HEAD, learning_rate=setting.learning_rate, epochs=setting.epochs, max_length=max(setting.lengths)
     )
     start = output / "model" / setting.start / "model" if setting.start else minilm()
     data = TaskData(task=config, train=own, dev=dev)

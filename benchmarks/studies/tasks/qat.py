@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pocketbert.data.assets import minilm
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_export.quantize import INT4_BLOCKS
@@ -96,7 +97,9 @@ def train(weights: str, seed: int, output: Path) -> dict[str, Any]:
 
     is_plain = weights == PLAIN
     epochs, rate = (EPOCHS, RATE) if is_plain else (QAT_EPOCHS, QAT_RATE)
-    config = FinetuneConfig(learning_rate=rate, epochs=epochs, batch_size=BATCH_SIZE, max_length=LENGTH)
+    config = FinetuneConfig(
+        **PUBLISHED_HEAD, learning_rate=rate, epochs=epochs, batch_size=BATCH_SIZE, max_length=LENGTH
+    )
     start = minilm() if is_plain else output / _trained(PLAIN, seed) / "model"
     qat: Any = weights if weights in (FULL, INT4) else "none"
     found = finetune(

@@ -23,6 +23,7 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.registry import text_task
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from pocketbert_bench import accuracy, machine, results
 from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_export.bundle import MODEL_FILE
@@ -68,15 +69,23 @@ class RecipeTask:
 TASKS = (
     RecipeTask(
         name="sst2",
-        options=FinetuneConfig(learning_rate=1e-4, epochs=1, max_length=64),
+        options=FinetuneConfig(**PUBLISHED_HEAD, learning_rate=1e-4, epochs=1, max_length=64),
         lengths=(32, 64),
         recipes=tuple(RECIPES),
     ),
-    RecipeTask(name="mrpc", options=FinetuneConfig(learning_rate=1e-4, epochs=3, max_length=128), lengths=(64, 128)),
-    RecipeTask(name="stsb", options=FinetuneConfig(learning_rate=1e-4, epochs=3, max_length=64), lengths=(32, 64)),
+    RecipeTask(
+        name="mrpc",
+        options=FinetuneConfig(**PUBLISHED_HEAD, learning_rate=1e-4, epochs=3, max_length=128),
+        lengths=(64, 128),
+    ),
+    RecipeTask(
+        name="stsb",
+        options=FinetuneConfig(**PUBLISHED_HEAD, learning_rate=1e-4, epochs=3, max_length=64),
+        lengths=(32, 64),
+    ),
     RecipeTask(
         name=QUESTIONS,
-        options=FinetuneConfig(learning_rate=1e-4, epochs=3, max_length=384),
+        options=FinetuneConfig(**PUBLISHED_HEAD, learning_rate=1e-4, epochs=3, max_length=384),
         lengths=(384,),
     ),
 )

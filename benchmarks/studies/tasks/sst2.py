@@ -20,6 +20,7 @@ from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.registry import text_task
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from pocketbert_bench import accuracy, results
 from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_export.bundle import MODEL_FILE
@@ -36,7 +37,7 @@ BUNDLES = {
     "dynamic_wi8 for tflite-2.16": ("dynamic_wi8", "tflite-2.16"),
 }
 LENGTHS = (32, 64)
-OPTIONS = FinetuneConfig(learning_rate=6e-5, epochs=1, batch_size=32, max_length=64)
+OPTIONS = FinetuneConfig(**PUBLISHED_HEAD, learning_rate=6e-5, epochs=1, batch_size=32, max_length=64)
 QUICK_EXAMPLES = 3200
 # Percentage points of accuracy, dynamic_wi8 against float.
 MOST_POINTS_LOST = 0.5

@@ -27,6 +27,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE
 from pocketbert.presets import preset
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from pocketbert_bench import results
 from studies.experiment import (
     Experiment,
@@ -174,7 +175,11 @@ def train_teacher(task: str, output: Path) -> dict[str, Any]:
 
     data = task_data(task)
     options = FinetuneConfig(
-        learning_rate=TEACHER_RATE, epochs=TEACHER_PASSES, batch_size=BATCH_SIZE, max_length=LENGTHS[task]
+        **PUBLISHED_HEAD,
+        learning_rate=TEACHER_RATE,
+        epochs=TEACHER_PASSES,
+        batch_size=BATCH_SIZE,
+        max_length=LENGTHS[task],
     )
     found = finetune(minilm(), data, output / "teacher" / task, config=options)
     return {"metrics": found.metrics, "examples": len(data.dev)}

@@ -23,6 +23,7 @@ import numpy as np
 
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import read_glue
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.experiment import Experiment, folder_name, main, records_by_seed, scores_by_job, settings_note
@@ -82,7 +83,9 @@ def finetune_network(vocabulary: str, seed: int, output: Path) -> dict[str, Any]
     from pocketbert.training.config import FinetuneConfig
 
     start = minilm() if vocabulary == WHOLE else output / _trimmed(vocabulary) / "model"
-    options = FinetuneConfig(learning_rate=RATE, epochs=EPOCHS, batch_size=BATCH_SIZE, max_length=LENGTH)
+    options = FinetuneConfig(
+        **PUBLISHED_HEAD, learning_rate=RATE, epochs=EPOCHS, batch_size=BATCH_SIZE, max_length=LENGTH
+    )
     folder = output / _job_name(NETWORK, vocabulary, TASK, seed)
     return finetune_to_the_end(start, TASK, folder, options, seed, EXAMPLES)
 

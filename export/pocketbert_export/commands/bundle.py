@@ -29,9 +29,10 @@ from pocketbert.commands import finetune, task_options
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import TrainingFailed, UserError, raise_if_any
-from pocketbert.options import DirectoryPath
+from pocketbert.options import DirectoryPath, ModelPath
 from pocketbert.training.config import RunConfig
 from pocketbert_export.calibration_options import CalibrationOptions
+from pocketbert_export.commands import stored_columns
 from pocketbert_export.commands.export import ConversionOptions
 from pocketbert_export.model_card import CardOptions
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pocketbert_export.bundle import Bundle
     from pocketbert_export.outcomes import BundleScores
 
+_KIND = "run and its bundle"
 _RUN, _BUNDLE, _SCORES = "run", "bundle", "scores.json"
 
 
@@ -56,7 +58,7 @@ class BundleOptions:
 
     GROUP: ClassVar = "Run"
 
-    model: DirectoryPath | None = None
+    model: ModelPath | None = None
     output: DirectoryPath
     overwrite: bool = False
     seed: int = 0
@@ -65,15 +67,25 @@ class BundleOptions:
 OPTIONS = (BundleOptions, *finetune.TRAINING, ConversionOptions, CalibrationOptions, CardOptions)
 
 
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
+    raise_if_any(task_options.problems(options[TaskOptions]), "bundle")
+
+
 def run(options: Options) -> int:
     """Trains, exports and scores; returns 1 if training or the gate fails."""
     own, made = options[BundleOptions], options[ConversionOptions]
-    raise_if_any(task_options.problems(options[TaskOptions]), "bundle")
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.data.assets import minilm
     from pocketbert.files import write_json, write_text
-    from pocketbert.outputs import held_directory
+    from pocketbert.outputs import check_held, held_directory
     from pocketbert.progress import log_info
+
+    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
+    check_held(own.output, _KIND)
+    model = Path(own.model) if own.model else minilm()
+    config = read_directory(model, headless=True).config
+
     from pocketbert.tasks.registry import get_task
     from pocketbert.training.finetune import finetune as train
     from pocketbert.training.run_folder import REPORT_FILE
@@ -83,18 +95,16 @@ def run(options: Options) -> int:
     from pocketbert_export.verify import GateFailed
 
     output = Path(own.output)
-    task = task_options.read(options[TaskOptions], options[TableOptions])
+    task = task_options.with_metrics(examples)
     training = finetune.training_config(options, task.task)
     run_config = dataclasses.replace(options[RunConfig], seed=own.seed, overwrite=own.overwrite)
-    model = Path(own.model) if own.model else minilm()
     # Fail before training, not an hour later.
-    config = read_directory(model, headless=True).config
     usual = default_lengths(task.task, config.max_position_embeddings, training.max_length)
     lengths = list(check_lengths(made.lengths or usual, config))
     _check_calibration(options, task)
     # As in training, which chose checkpoint and threshold with these windows.
     windows = {name: getattr(training, name) for name in get_task(task.task).window_options}
-    with held_directory(output, "run and its bundle", (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
+    with held_directory(output, _KIND, (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
         try:
             trained = train(model, task, output / _RUN, config=training, run=run_config)
             bundle = _bundle(options, Path(trained.model_directory), lengths, output / _BUNDLE, task, windows)
@@ -195,16 +205,18 @@ def _bundle(
     windows: Mapping[str, int | None],
 ) -> Bundle:
     """Returns the bundle of these weights: the existing one, or a new one in its place."""
-    from pocketbert.files import sha256
+    from pocketbert.data.examples import Examples
     from pocketbert.progress import log_info
     from pocketbert_export.bundle import Bundle
+    from pocketbert_export.bundle_description import weight_digests
     from pocketbert_export.exporter import export
     from pocketbert_export.recipes import get_recipe
 
     recipe, overwrite = options[ConversionOptions].recipe, options[BundleOptions].overwrite
+    in_table = bool(options[TaskOptions].train_file) and isinstance(task.train, Examples)
     if output.exists() and not overwrite:
         found = Bundle.open(output)
-        same = found.source.get("model.safetensors") == sha256(model / "model.safetensors")
+        same = found.source == weight_digests(model)
         if same and found.recipe == recipe and list(found.lengths) == sorted(lengths):
             log_info(f"{output}: this bundle is finished")
             return found
@@ -223,4 +235,5 @@ def _bundle(
         calibration_options=options[CalibrationOptions],
         overwrite=overwrite,
         windows=windows,
+        columns=stored_columns.given_columns(options[TableOptions]) if in_table else {},
     )

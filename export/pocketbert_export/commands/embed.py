@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.commands.command_line import Options
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.options import DirectoryPath, FilePath, option_problems
+from pocketbert.options import FilePath, ModelOrBundlePath, option_problems
 from pocketbert_export.commands import answer_lines
 from pocketbert_export.commands.predict import LINES_A_CHUNK, decoded, opened_input, read_rows, text_chunks
 
@@ -53,7 +53,7 @@ class EmbedOptions:
 
     GROUP: ClassVar = "Input"
 
-    model: DirectoryPath
+    model: ModelOrBundlePath
     input: FilePath | None = None
     format: Literal["auto", "lines", "jsonl"] = "auto"
     prompt_name: str | None = None
@@ -80,15 +80,17 @@ def run(options: Options) -> None:
     """Writes embeddings, similarities or nearest texts."""
     own = options[EmbedOptions]
     from pocketbert.files import check_absent
-    from pocketbert_export.predictors import open_predictor
 
     if own.output:
         check_absent(own.output, overwrite=own.overwrite)
     with opened_input(own.input) as stream:
+        from pocketbert_export.predictors import limit_remedy, open_predictor
+
         embedder = _Embedder(open_predictor(own.model), own.prompt_name, own.search_prompt_name)
         rows = read_rows(stream, own.format, own.input or "standard input")
         if own.output and Path(own.output).suffix.lower() == _ARRAY:
             _write_array(embedder, rows, own)
+            embedder.log_truncated(limit_remedy(own.model))
             return
         documents = _read_lines(own.search) if own.search else {}
         size = 1 if stream.isatty() else LINES_A_CHUNK
@@ -96,6 +98,7 @@ def run(options: Options) -> None:
             vectors = embedder.documents([*documents.values()]) if documents else None
             for chunk in text_chunks(rows, size):
                 write(_answers(embedder, chunk, [*documents.items()], vectors, own.top_k))
+        embedder.log_truncated(limit_remedy(own.model))
 
 
 class _Embedder:
@@ -109,11 +112,21 @@ class _Embedder:
                 f"embed needs a model with sentence embeddings; received {predictor.task.kind}; use pocketbert predict"
             )
         self._task, self._predictor = predictor.task, predictor
+        self._count = self._truncated = 0
         prompts = dict(predictor.task.embedding.prompts)
         for name in (prompt, document_prompt):
             if name is not None and name not in prompts:
                 raise UserError(f"the model's prompts are {', '.join(prompts) or 'none'}; received {name!r}")
         self._prompts = [None if name is None else prompts[name] for name in (prompt, document_prompt)]
+
+    def log_truncated(self, remedy: str) -> None:
+        """Logs how many texts were cut, if any."""
+        from pocketbert.data.data_warnings import truncation_warning
+        from pocketbert.progress import log_info
+
+        longest = self._predictor.max_length
+        if line := truncation_warning("embed", self._truncated, self._count, longest, remedy):
+            log_info(f"pocketbert {line}")
 
     def texts(self, texts: Sequence[str]) -> np.ndarray:
         return self._embed(texts, self._prompts[0])
@@ -122,7 +135,12 @@ class _Embedder:
         return self._embed(texts, self._prompts[1])
 
     def _embed(self, texts: Sequence[str], prompt: str | None) -> np.ndarray:
+        from pocketbert.data.data_warnings import count_truncated
+
         made = self._predictor
+        own = self._task.embedding.prompt if prompt is None else prompt
+        self._count += len(texts)
+        self._truncated += count_truncated([own + text for text in texts], None, made.tokenizer, made.max_length)
         return self._task.embed(texts, made.forward, made.tokenizer, made.max_length, prompt=prompt)
 
 

@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError
-from pocketbert.options import DirectoryPath, FilePath
-from pocketbert_export.commands import example_options, question_options
+from pocketbert.options import FilePath, ModelOrBundlePath
+from pocketbert_export.commands import example_options, question_options, stored_columns
 from pocketbert_export.commands.example_options import ExampleOptions
 from pocketbert_export.commands.question_options import AnswerOptions, check_no_questions
 
@@ -54,7 +54,7 @@ class EvaluateOptions:
 
     GROUP: ClassVar = "Model"
 
-    model: DirectoryPath
+    model: ModelOrBundlePath
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,12 +77,23 @@ class PredictionsOptions:
 OPTIONS = (EvaluateOptions, *example_options.OPTIONS, *question_options.OPTIONS, PredictionsOptions)
 
 
+def check(options: Options) -> None:
+    """Raises a `UserError` without data."""
+    if not (options[ExampleOptions].data or options[ExampleOptions].file):
+        raise UserError("evaluate needs --data, a task's folder, or --file, a file of your own; received neither")
+
+
 def run(options: Options) -> None:
     """Prints the metrics."""
     named, model = options[ExampleOptions], options[EvaluateOptions].model
-    if not (named.data or named.file):
-        raise UserError("evaluate needs --data, a task's folder, or --file, a file of your own; received neither")
     from pocketbert.progress import log_info
+
+    if named.file and not any(map(options.given, (*question_options.NAMES, "answer_language", "predictions"))):
+        task = stored_columns.stored_task(model)
+        example_options.check_source(named, task)
+        stored_columns.use(options, model, named.file)
+        stored_columns.check(options, task, named.file)
+
     from pocketbert_export.predictors import open_predictor
 
     predictor = open_predictor(model, **question_options.windows(options))
@@ -99,8 +110,10 @@ def run(options: Options) -> None:
 
 def _score_texts(options: Options, predictor: Predictor) -> dict[str, Any]:
     from pocketbert.progress import log_info
+    from pocketbert.tasks.data_checks import reading_warnings
     from pocketbert.tasks.registry import supervised_task
     from pocketbert_export.label_order import named
+    from pocketbert_export.predictors import limit_remedy
     from pocketbert_export.scoring import labelled_evaluator
 
     task = predictor.task.config
@@ -111,10 +124,14 @@ def _score_texts(options: Options, predictor: Predictor) -> dict[str, Any]:
     of_task = own.data or own.task
     data_task = supervised_task(named(task, own.task))
     names, main = (data_task.metrics, data_task.main_metric) if of_task else data_task.default_metrics
-    scores = labelled_evaluator(predictor, examples, own.task, metrics=names).scores(main)
+    evaluator = labelled_evaluator(predictor, examples, own.task, metrics=names)
+    found = reading_warnings(predictor, examples, limit_remedy(options[EvaluateOptions].model))
+    scores = evaluator.scores(main)
     log_info(scores.sentence)
     skipped = {"skipped_rows": examples.skipped_rows} if table.skip_bad_rows else {}
-    return {**scores.to_json(), "examples": len(examples), **skipped, "source": examples.source}
+    described = scores.to_json()
+    described["warnings"] = [*found, *described["warnings"]]
+    return {**described, "examples": len(examples), **skipped, "source": examples.source}
 
 
 def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:

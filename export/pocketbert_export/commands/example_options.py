@@ -91,7 +91,7 @@ def question_files(options: ExampleOptions, table: TableOptions, task: TaskConfi
     from pocketbert.data.questions import QuestionFile
 
     name = options.task or task.name
-    _check_source(options, name, task)
+    check_source(options, task)
     if options.file:
         return {"": QuestionFile(options.file, skip_bad=table.skip_bad_rows)}
     if not options.data:
@@ -117,14 +117,14 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
     from pocketbert_export.label_order import in_order_of, logit_positions, order_of_numbers
 
     name = options.task or (task.name if task is not None else "")
-    _check_source(options, name, task)
+    check_source(options, task)
     made = None if task is None else get_task(task)
     reads = made.file_options(table) if isinstance(made, SupervisedTask) else None
     if reads is not None:
         return _read_own_file(options, made, reads)
     if options.file:
         if isinstance(made, SentenceEmbedding) and table.pair_column:
-            return made.read(options.file, **table.rows, label_column=table.label_column)
+            return made.read(options.file, **table.rows, label_column=table.one_label)
         labelled = isinstance(made, TextTask)
         numbers = order_of_numbers(task, options.task, options.labels) if task and task.labels else None
         own = numbers or task
@@ -163,9 +163,15 @@ def _read_own_file(options: ExampleOptions, task: Any, reads: dict[str, Any]) ->
     return task.read(options.file, **reads) if options.file else None
 
 
-def _check_source(options: ExampleOptions, name: str, task: TaskConfig | None) -> None:
-    """Checks that one source is given, and languages and labels only where they apply."""
+def check_source(options: ExampleOptions, task: TaskConfig | None) -> None:
+    """Checks that one source is given, and languages and labels only where they apply.
+
+    Raises:
+      UserError: they contradict each other.
+    """
     from pocketbert.data.xnli import XNLI
+
+    name = options.task or (task.name if task is not None else "")
 
     if options.data and options.file:
         raise UserError(f"give --data or --file, not both; received {options.data} and {options.file}")

@@ -30,9 +30,9 @@ from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
-from pocketbert.options import DirectoryPath, FilePath
+from pocketbert.options import DirectoryPath, FilePath, ModelPath
 from pocketbert_export.calibration_options import CalibrationOptions
-from pocketbert_export.commands import example_options
+from pocketbert_export.commands import example_options, stored_columns
 from pocketbert_export.commands.example_options import ExampleOptions, GateOptions
 from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.model_card import CardOptions
@@ -102,7 +102,7 @@ class ExportOptions:
     GROUP: ClassVar = "Export"
     COMMON: ClassVar = ("model", "output", "runtime", "overwrite")
 
-    model: DirectoryPath
+    model: ModelPath
     output: DirectoryPath
     runtime: Literal["litert", "tflite-2.16"] = "litert"
     output_type: Literal["float32", "int8"] = "float32"
@@ -129,8 +129,21 @@ def run(options: Options) -> int:
     own, made, graph_optimizations = options[ExportOptions], options[ConversionOptions], options[GraphOptimizations]
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.data.assets import model_directory, task_of_asset
+    from pocketbert.outputs import BUNDLE_KIND, SAVED_MODEL_KIND, check_directory
+
+    if own.saved_model_inputs == "text" and not own.saved_model:
+        raise UserError("--saved-model-inputs=text needs --saved-model, the folder to write; received none")
+    if own.saved_model:
+        check_directory(own.saved_model, SAVED_MODEL_KIND, overwrite=own.overwrite)
+    check_directory(own.output, BUNDLE_KIND, overwrite=own.overwrite)
+    found = read_directory(model_directory(own.model))
+    task = found.tasks[0] if found.tasks else task_of_asset(own.model)
+    file = options[ExampleOptions].file
+    stored_columns.use(options, own.model, file)
+    stored_columns.check(options, task, file)
+    stored_columns.check(options, task, options[CalibrationFile].calibration_file, labelled=False)
+
     from pocketbert.model import from_pretrained
-    from pocketbert.outputs import SAVED_MODEL_KIND, check_directory
     from pocketbert.progress import log_info
     from pocketbert.report.outcome import NO_OUTCOME
     from pocketbert_export.convert import write_saved_model
@@ -141,12 +154,6 @@ def run(options: Options) -> int:
     from pocketbert_export.signatures import default_lengths
     from pocketbert_export.verify import GateFailed
 
-    if own.saved_model_inputs == "text" and not own.saved_model:
-        raise UserError("--saved-model-inputs=text needs --saved-model, the folder to write; received none")
-    if own.saved_model:
-        check_directory(own.saved_model, SAVED_MODEL_KIND, overwrite=own.overwrite)
-    found = read_directory(model_directory(own.model))
-    task = found.tasks[0] if found.tasks else task_of_asset(own.model)
     lengths = list(made.lengths) or default_lengths(task, found.config.max_position_embeddings)
     if own.saved_model_inputs == "text":
         check_servable(task, found.vocabulary)
@@ -175,6 +182,7 @@ def run(options: Options) -> int:
             calibration=_calibration(options, task),
             calibration_options=options[CalibrationOptions],
             card=options[CardOptions],
+            columns=stored_columns.stored_columns(own.model),
         )
     except GateFailed as error:
         print(f"pocketbert export: {error}; nothing was written", file=sys.stderr)

@@ -38,8 +38,8 @@ from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.json_reading import parse_json
-from pocketbert.options import DirectoryPath, FilePath, option_problems
-from pocketbert_export.commands import answer_lines, question_options
+from pocketbert.options import FilePath, ModelOrBundlePath, option_problems
+from pocketbert_export.commands import answer_lines, question_options, stored_columns
 from pocketbert_export.commands.answer_lines import AnswerFileOptions
 from pocketbert_export.commands.question_options import AnswerOptions
 
@@ -74,7 +74,7 @@ class PredictOptions:
 
     GROUP: ClassVar = "Input"
 
-    model: DirectoryPath
+    model: ModelOrBundlePath
     input: FilePath | None = None
     format: Literal["auto", "lines", "jsonl"] = "auto"
     top_k: int | None = None
@@ -97,7 +97,10 @@ def run(options: Options) -> None:
     own, target = options[PredictOptions], options[AnswerFileOptions]
     form = answer_lines.form_of(target)
     with opened_input(own.input) as stream:
-        from pocketbert_export.predictors import open_predictor
+        stored_columns.use(options, own.model, own.input)
+        if own.format == "auto" and Path(own.input or "").suffix.lower() in TABLES:
+            stored_columns.check(options, None, own.input, labelled=False)
+        from pocketbert_export.predictors import limit_remedy, open_predictor
 
         predictor = open_predictor(own.model, **question_options.windows(options))
         if predictor.task.needs_pairs:
@@ -105,7 +108,8 @@ def run(options: Options) -> None:
             answered = _answer_questions(predictor, stream, options, form)
         else:
             rows, columns = _text_rows(predictor, stream, options)
-            answered = _answer_texts(predictor, rows, 1 if stream.isatty() else LINES_A_CHUNK, own.top_k)
+            size = 1 if stream.isatty() else LINES_A_CHUNK
+            answered = _answer_texts(predictor, rows, size, own.top_k, limit_remedy(own.model))
         with answer_lines.opened(target.output, form, columns, overwrite=target.overwrite) as write:
             for answers in answered:
                 write(answers)
@@ -156,13 +160,27 @@ def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple
 
 
 def _answer_texts(
-    predictor: Predictor, rows: Iterator[dict[str, str]], size: int, top_k: int | None
+    predictor: Predictor, rows: Iterator[dict[str, str]], size: int, top_k: int | None, remedy: str
 ) -> Iterator[list[dict[str, Any]]]:
+    from pocketbert.data.data_warnings import truncation_warning, vocabulary_warnings
+    from pocketbert.progress import log_info
+    from pocketbert.tasks.text_inputs import examples_of
+    from pocketbert.tasks.texts import TextTask
+
+    truncated = count = 0
     for chunk in text_chunks(rows, size):
+        if not count:
+            for warning in vocabulary_warnings([row["text"] for row in chunk], predictor.tokenizer):
+                log_info(f"pocketbert predict: warning: {warning}")
+        count += len(chunk)
         inputs = [(row["text"], row["pair"]) if "pair" in row else row["text"] for row in chunk]
         options = {} if top_k is None else {"top_k": top_k}
         answers = predictor.predict(inputs, **options)
+        if isinstance(predictor.task, TextTask):
+            truncated += predictor.task.count_truncated(examples_of(inputs), predictor.tokenizer, predictor.max_length)
         yield [{**row, **answer} for row, answer in zip(chunk, answers, strict=True)]
+    if line := truncation_warning("predict", truncated, count, predictor.max_length, remedy):
+        log_info(f"pocketbert {line}")
 
 
 def _answer_questions(

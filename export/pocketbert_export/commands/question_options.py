@@ -29,7 +29,7 @@ class AnswerOptions:
 
 
 OPTIONS = (WindowOptions, AnswerOptions)
-_NAMES = ("max_length", "stride", "max_question_tokens", "max_answer_tokens")
+NAMES = ("max_length", "stride", "max_question_tokens", "max_answer_tokens")
 
 
 def windows(options: Options) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def check_no_questions(options: Options, task: TaskConfig, *others: str) -> None
 
     windows = get_task(task).window_options
     own = ("max_length", *windows) if windows else ()
-    given = [name.replace("_", "-") for name in (*_NAMES, *others) if name not in own and options.given(name)]
+    given = [name.replace("_", "-") for name in (*NAMES, *others) if name not in own and options.given(name)]
     raise_if_any(
         [f"--{name} is for a model that answers questions; received one for {task.kind}" for name in given],
         options.command,

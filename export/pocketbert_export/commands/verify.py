@@ -21,8 +21,8 @@ from typing import ClassVar, Literal
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError
-from pocketbert.options import DirectoryPath, option
-from pocketbert_export.commands import example_options
+from pocketbert.options import BundlePath, ModelPath, option
+from pocketbert_export.commands import example_options, stored_columns
 from pocketbert_export.commands.example_options import ExampleOptions, GateOptions
 
 
@@ -40,8 +40,8 @@ class VerifyOptions:
 
     GROUP: ClassVar = "Verification"
 
-    bundle: DirectoryPath = option(positional="BUNDLE")
-    model: DirectoryPath | None = None
+    bundle: BundlePath = option(positional="BUNDLE")
+    model: ModelPath | None = None
     runtime: tuple[Literal["litert", "tflite-2.16"], ...] | None = None
     mediapipe: bool = False
 
@@ -49,11 +49,19 @@ class VerifyOptions:
 OPTIONS = (VerifyOptions, GateOptions, *example_options.OPTIONS)
 
 
+def check(options: Options) -> None:
+    """Raises a `UserError` if there are examples and no model."""
+    examples = options[ExampleOptions]
+    if (examples.data or examples.file) and not options[VerifyOptions].model:
+        raise UserError("--data and --file need --model, the float model to compare with; received none")
+
+
 def run(options: Options) -> int:
     """Runs the gate and prints its result."""
     own, examples_of = options[VerifyOptions], options[ExampleOptions]
-    if (examples_of.data or examples_of.file) and not own.model:
-        raise UserError("--data and --file need --model, the float model to compare with; received none")
+    stored_columns.use(options, own.bundle, examples_of.file)
+    if examples_of.file:
+        stored_columns.check(options, stored_columns.stored_task(own.model or own.bundle), examples_of.file)
     from pocketbert.model import from_pretrained
     from pocketbert.progress import log_info
     from pocketbert_export.bundle import Bundle

@@ -72,6 +72,7 @@ class MLMCandidates:
         if model.tokenizer is None:
             raise UserError("the masked-LM model must have a tokenizer; received none; add a vocab.txt")
         model.tokenizer.vocabulary.require_wordpiece("TinyBERT's data augmentation")
+        model.tokenizer.vocabulary.require_no_added("TinyBERT's data augmentation", "pass the model without them")
         self.tokenizer = model.tokenizer
         self.pieces = tuple(read_vocabulary(self.tokenizer.vocab_path))
         self._with_original = masked_input == "with-original"

@@ -1,4 +1,4 @@
-"""Model directories in transformers' layout: config.json, model.safetensors, and the tokenizer's files."""
+"""Model directories in transformers' layout: config.json, weights, and the tokenizer's files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
+from pocketbert.checkpoints.cross_encoders import with_activation
 from pocketbert.checkpoints.family_keys import tensor_family
 from pocketbert.checkpoints.huggingface import read_config, write_config
+from pocketbert.checkpoints.module_layout import HEADLESS, MODULES_NAME, transformer_folder
 from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
 from pocketbert.checkpoints.own_config import OWN_PREFIX
 from pocketbert.checkpoints.sentence_transformers import is_sentence_transformer, read_modules, write_modules
+from pocketbert.checkpoints.spare_rows import without_spare_rows
 from pocketbert.checkpoints.stored_tensors import WEIGHTS_NAME, StoredTensor, open_weights
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files, vocabulary_problems, write_vocabulary_files
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
+from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_json, write_tensors
 from pocketbert.json_reading import read_json_object
@@ -67,7 +71,8 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
     float16, bfloat16 and float64 weights become float32. Tied copies such as `cls.predictions.decoder.weight` and
     buffers such as `position_ids` are allowed if their values are as expected. Names of old versions
     (`LayerNorm.gamma`) and of bare encoders (without the prefix `bert.`) are understood. A `modules.json`, as
-    sentence-transformers writes it, makes the model one of sentence embeddings.
+    sentence-transformers writes it, makes the model one of sentence embeddings, or a cross-encoder. Rows of the word
+    embeddings without a token are dropped.
 
     Args:
       path: the folder.
@@ -79,16 +84,19 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
     if not path.is_dir():
         raise UserError(f"a model directory must be a folder; received {path}")
     problems: list[str] = []
+    folder = transformer_folder(path)
+    content = read_json_object(folder / CONFIG_NAME, problems, required=True)
     modules = None if headless else read_modules(path)
     # The modules are the head; others, such as that of the pretraining, are left over.
-    headless = headless or modules is not None
-    content = read_json_object(path / CONFIG_NAME, problems, required=True)
+    headless = headless or (modules is not None and modules.task is not None)
     config: EncoderConfig | None = None
     tasks: tuple[TaskConfig, ...] = ()
     tensors: dict[str, np.ndarray] = {}
     with ExitStack() as stack:
-        stored = open_weights(path, stack, problems)
+        stored = open_weights(folder, stack, problems)
         if content is not None:
+            if modules is not None and modules.task is None:
+                content = with_activation(content, modules.activation)
             names = _canonical_names(stored, str(content.get("model_type")))
             try:
                 config, tasks = read_config(content, names.keys(), headless=headless)
@@ -99,19 +107,33 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
                 tensors = _read_tensors(names, specs, headless, problems)
             elif config and stored:
                 problems += missing
-    vocabulary = read_vocabulary_files(path, problems)
+    vocabulary = read_vocabulary_files(folder, problems)
+    if headless:
+        tasks = ()
     if vocabulary and config:
+        config, tensors = without_spare_rows(config, tasks, tensors, vocabulary)
         problems += vocabulary_problems(vocabulary, config)
     if modules is not None and config is not None:
-        problems += modules.width_problems(config.hidden_size)
+        problems += modules.problems(config.hidden_size, vocabulary)
         tensors |= modules.read_dense(config.hidden_size, problems)
-        if modules.lowercase and vocabulary and not vocabulary.options.lowercase:
-            problems.append("do_lower_case must be false for a cased tokenizer; received true")
+        if modules.task is not None:
+            tasks = (modules.task_for(config),)
+        elif not tasks and not problems:
+            problems.append(f"a cross-encoder must have a classifier; received an encoder alone; {HEADLESS}")
     raise_if_any(problems, str(path))
     assert config is not None
-    if modules is not None:
-        return ModelDirectory(config, (modules.task,), tensors, vocabulary)
-    return ModelDirectory(config, () if headless else tasks, tensors, vocabulary)
+    return ModelDirectory(config, tasks, tensors, vocabulary)
+
+
+def embedding_of(path: str | os.PathLike[str]) -> EmbeddingConfig | None:
+    """The embedding of a model directory of sentence-transformers; None for other directories.
+
+    Raises:
+      UserError: lists all problems of such a directory.
+    """
+    if not (Path(path) / MODULES_NAME).is_file():
+        return None
+    return next((task.embedding for task in read_directory(path).tasks), None)
 
 
 def read_with_heads(path: str | os.PathLike[str], replacement: str = "") -> ModelDirectory:
@@ -217,13 +239,10 @@ def _read_tensors(
             continue
         if tied_to is not None:
             if tied_to in known and not np.array_equal(present[name].read(), present[tied_to].read()):
-                problems.append(
-                    f"{name} must equal {tied_to}, since they are tied; received different values; models with a "
-                    "separate output table cannot be loaded"
-                )
+                problems.append(f"{name} must equal {tied_to}, since they are tied; they differ; {HEADLESS}")
         elif not _is_buffer(name, present[name]):
             extra.add(name)
-    remedy = "; load it headless if they belong to a head that you do not need" if not headless else ""
+    remedy = f"; if they belong to a head that you do not need, {HEADLESS}" if not headless else ""
     problems += name_problems("tensors", set(known), known.keys() & present.keys() | extra, remedy)
     for name in sorted(known.keys() & present.keys()):
         tensor, shape = present[name], known[name].shape

@@ -99,13 +99,13 @@ FIXED: dict[str, object] = {
     "is_decoder": False,
     "is_encoder_decoder": False,
     "add_cross_attention": False,
-    "tie_word_embeddings": True,
     "tie_encoder_decoder": False,
-    "tie_weights_": True,
     "pruned_heads": {},
     "trigram_input": True,
     "use_bottleneck": True,
 }
+# The same for keys that change only a masked-LM head.
+FIXED_OF_HEADS: dict[str, object] = {"tie_word_embeddings": True, "tie_weights_": True}
 # Keys that repeat another key (emb_size: Huawei's TinyBERT).
 SAME_AS = {"true_hidden_size": "intra_bottleneck_size", "emb_size": "hidden_size"}
 # Keys that change neither weights nor outputs. Those in the last two lines are from Google and Huawei; no class reads
@@ -127,4 +127,7 @@ TASK_KEYS: dict[str, tuple[type, object]] = {
     "label2id": (dict, {}),
     "num_labels": (int, 2),
     "problem_type": (str, "single_label_classification"),
+    # Of cross-encoders; see `cross_encoders`.
+    "sentence_transformers": (dict, {}),
+    "sbert_ce_default_activation_function": (str, ""),
 }

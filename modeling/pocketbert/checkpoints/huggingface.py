@@ -11,10 +11,13 @@ keep the family's names.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pocketbert.checkpoints import family_keys as keys
+from pocketbert.checkpoints.cross_encoders import cross_encoder_activation, cross_encoder_config
+from pocketbert.checkpoints.module_layout import HEADLESS
 from pocketbert.checkpoints.name_maps import has_head, tensor_specs
 from pocketbert.checkpoints.own_config import (
     OWN_KEY,
@@ -66,8 +69,9 @@ def read_config(
 
     problems: list[str] = []
     own = own_block(content, {"pooler", "tasks"}, problems)
-    others = {"model_type", OWN_KEY, *keys.SAME_AS, *keys.TASK_KEYS, *keys.HARMLESS}
-    values = read_values(content, keys.KEYS[model_type], fixed=keys.FIXED, known=others, problems=problems)
+    others = {"model_type", OWN_KEY, *keys.SAME_AS, *keys.TASK_KEYS, *keys.HARMLESS, *keys.FIXED_OF_HEADS}
+    fixed = keys.FIXED if headless else keys.FIXED | keys.FIXED_OF_HEADS
+    values = read_values(content, keys.KEYS[model_type], fixed=fixed, known=others, problems=problems)
     if model_type == "distilbert":
         values = {keys.RENAMED.get(key, key): value for key, value in values.items()} | keys.DISTILBERT
     for key, same in keys.SAME_AS.items():
@@ -202,7 +206,12 @@ def _tasks(
         for task in [task for task in tasks if task.labels][:1]:
             if task.labels != labels:
                 problems.append(f"id2label and the task's labels must be the same; received {labels} and {task.labels}")
-        return tasks
+        kinds = {task.kind for task in tasks}
+        activation = cross_encoder_activation(given, len(labels), kinds, problems)
+        return tuple(
+            dataclasses.replace(task, activation=activation) if activation and task.rules.has_activation else task
+            for task in tasks
+        )
 
     problem_type = options.get("problem_type") if "problem_type" in given else None
     by_problem_type = {rules.problem_type: kind for kind, rules in TASK_RULES.items() if rules.problem_type}
@@ -216,6 +225,7 @@ def _tasks(
         kinds |= {kind for kind in PRETRAINING_HEADS if has_head(config, TaskConfig(kind=kind), tensor_names)}
     default_dropout = values.get("classifier_dropout", values.get("hidden_dropout_prob", 0.0))
     dropout = options.get("classifier_dropout", 0.0) if "classifier_dropout" in given else default_dropout
+    activation = cross_encoder_activation(given, len(labels), kinds, problems)
     tasks_found = []
     for kind, rules in TASK_RULES.items():
         if kind not in kinds:
@@ -229,6 +239,7 @@ def _tasks(
                     name=options.get("finetuning_task", ""),
                     labels=labels if rules.min_labels else (),
                     dropout=float(dropout) if _has_dropout(rules) else 0.0,
+                    activation=activation if rules.has_activation else None,
                 )
             )
         except UserError as error:
@@ -256,9 +267,7 @@ def _kinds(prefix: str, options: Mapping[str, Any], classifier: TaskKind, proble
             kinds.update(known[suffix])
         else:
             classes = ", ".join(prefix + each for each in known)
-            problems.append(
-                f"architectures must be one of {classes}; received {name!r}; load it headless to ignore its head"
-            )
+            problems.append(f"architectures must be one of {classes}; received {name!r}; {HEADLESS}")
     return kinds
 
 
@@ -328,6 +337,7 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
             content.setdefault("finetuning_task", task.name)
         if _has_dropout(task.rules):
             content.setdefault(dropout_key, task.dropout)
+        content |= cross_encoder_config(task)
         if task.labels and "id2label" not in content:
             content["id2label"] = {str(index): label for index, label in enumerate(task.labels)}
             content["label2id"] = {label: index for index, label in enumerate(task.labels)}

@@ -1,4 +1,4 @@
-"""Reads RoBERTa's and XLM-R's tokenizer.json and tokenizer_config.json.
+"""Reads RoBERTa's and XLM-R's tokenizer.json.
 
 Components that our tokenizers lack are errors.
 """
@@ -7,38 +7,24 @@ from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pocketbert.checkpoints.tokenizer_files import (
-    CONFIG_NAME,
-    added_problems,
-    content_of,
-    post_processor_problems,
-)
+from pocketbert.checkpoints.tokenizer_files import common_problems, post_processor_problems
+from pocketbert.checkpoints.tokenizer_keys import unknown_keys
 from pocketbert.configs import TokenizerKind
+from pocketbert.tokenizers.added_tokens import default_special
 from pocketbert.tokenizers.byte_bpe_files import byte_bpe_problems, ordered_tokens
-from pocketbert.tokenizers.sentencepiece_model import subword_problems
+from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, fairseq_tokens, read_model, subword_problems
 from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, PAD, ROBERTA_SPECIAL_TOKENS, UNK
 
-_TOKENS = {"bos_token": BOS, "cls_token": BOS, "eos_token": EOS, "sep_token": EOS} | {
-    "pad_token": PAD,
-    "unk_token": UNK,
-    "mask_token": MASK,
-}
-# Options that change ids or their order, with the supported values; missing ones have these values.
-_FIXED: dict[str, tuple[object, ...]] = {
-    "add_prefix_space": (False,),
-    "split_special_tokens": (False,),
-    "padding_side": ("right",),
-    "truncation_side": ("right",),
-    "additional_special_tokens": ([],),
-    "sp_model_kwargs": ({},),
-}
-_BYTE_LEVEL = {"type": ("ByteLevel",), "add_prefix_space": (False,), "use_regex": (True, None)}
+# A null stands for a missing key. Keys without values change only offsets, or hold the vocabulary.
+_BYTE_LEVEL = {"type": ("ByteLevel",), "add_prefix_space": (False, True), "use_regex": (True, None), "trim_offsets": ()}
 _BPE = {
     "type": ("BPE",),
     "dropout": (None,),
@@ -48,15 +34,19 @@ _BPE = {
     "fuse_unk": (False, None),
     "byte_fallback": (False, None),
     "ignore_merges": (False, None),
+    "vocab": (),
+    "merges": (),
 }
-_UNIGRAM = {"type": ("Unigram",), "unk_id": (3,), "byte_fallback": (False, None)}
+_UNIGRAM = {"type": ("Unigram",), "unk_id": (3,), "byte_fallback": (False, None), "vocab": ()}
 _METASPACE = {
     "type": ("Metaspace",),
     "replacement": ("▁",),
     "add_prefix_space": (True, None),
     "prepend_scheme": ("always", None),
     "split": (True, None),
+    "str_rep": ("▁", None),
 }
+_ROBERTA_PROCESSING = ("type", "sep", "cls", "trim_offsets", "add_prefix_space")
 # What transformers writes for sentencepiece's removal of repeated and trailing spaces.
 _SPACES = (
     {"type": ("Strip",), "strip_left": (False,), "strip_right": (True,)},
@@ -70,39 +60,27 @@ class TokenizerJson:
     """The content of a tokenizer.json.
 
     Attributes:
-      tokens: all tokens in the order of their ids.
+      tokens: all tokens but added ones, in the order of their ids.
       merges: merges of byte-level BPE, else empty.
       scores: subwords with float32 scores of unigram, without special tokens, else empty.
       charsmap: compiled map of unigram's normalizer; empty for none.
+      keeps_space: see `Vocabulary`.
+      add_prefix_space: see `Vocabulary`.
     """
 
     tokens: Sequence[str]
     merges: Sequence[tuple[str, str]] = ()
     scores: Sequence[tuple[str, float]] = ()
     charsmap: bytes = b""
+    keeps_space: bool = False
+    add_prefix_space: bool = False
 
 
-def config_problems(content: Mapping[str, Any]) -> list[str]:
-    """Problems of the content of a tokenizer_config.json: options that change ids."""
-    problems = [
-        f"{key} in {CONFIG_NAME} must be {accepted[0]!r}; received {content[key]!r}"
-        for key, accepted in _FIXED.items()
-        if content.get(key) is not None and content[key] not in accepted
-    ]
-    problems += [
-        f"{key} in {CONFIG_NAME} must be {token}; received {content_of(content[key])!r}"
-        for key, token in _TOKENS.items()
-        if content.get(key) is not None and content_of(content[key]) != token
-    ]
-    added = content.get("added_tokens_decoder") or {}
-    added = list(added.values()) if isinstance(added, dict) else added
-    return problems + added_problems(added, CONFIG_NAME, ROBERTA_SPECIAL_TOKENS, may_strip=MASK)
-
-
-def write_config(kind: TokenizerKind, max_length: int) -> dict[str, Any]:
+def write_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
     """The content of a tokenizer_config.json with which transformers makes the same tokenizer."""
-    if kind == "byte_bpe":
-        own = {"add_prefix_space": False, "tokenizer_class": "RobertaTokenizer", "trim_offsets": True}
+    if vocabulary.kind == "byte_bpe":
+        prefix = vocabulary.add_prefix_space
+        own = {"add_prefix_space": prefix, "tokenizer_class": "RobertaTokenizer", "trim_offsets": True}
     else:
         own = {"tokenizer_class": "XLMRobertaTokenizer"}
     return {"model_max_length": max_length, **own}
@@ -116,31 +94,20 @@ def parse_tokenizer_json(parts: Mapping[str, Any], kind: TokenizerKind, found: l
       kind: `byte_bpe` or `unigram`.
       found: list that receives one problem per component that our tokenizers lack.
     """
-    read = _byte_bpe(parts, found) if kind == "byte_bpe" else _unigram(parts, found)
-    added = parts.get("added_tokens") or []
-    found += added_problems(added, "tokenizer.json", ROBERTA_SPECIAL_TOKENS, may_strip=MASK)
-    ids = {token: index for index, token in enumerate(read.tokens)}
-    moved = [
-        each["content"]
-        for each in added
-        if isinstance(each, dict) and each.get("content") in ids and each.get("id") not in (None, ids[each["content"]])
-    ]
-    if moved:
-        found.append(f"the ids in added_tokens must be those in model.vocab; received others for {', '.join(moved)}")
-    return read
+    found += common_problems(parts, PAD)
+    return _byte_bpe(parts, found) if kind == "byte_bpe" else _unigram(parts, found)
 
 
 def _byte_bpe(parts: Mapping[str, Any], found: list[str]) -> TokenizerJson:
     model = _component(parts, "model", _BPE, found)
-    _component(parts, "pre_tokenizer", _BYTE_LEVEL, found)
+    has_prefix = _component(parts, "pre_tokenizer", _BYTE_LEVEL, found).get("add_prefix_space") is True
     if parts.get("normalizer") is not None:
         found.append(f"normalizer must be null; received {parts['normalizer']!r:.60}")
     post = parts.get("post_processor")
     if isinstance(post, dict) and post.get("type") == "RobertaProcessing":
+        found += unknown_keys(post, _ROBERTA_PROCESSING, "post_processor")
         wrong = [key for key, token in (("sep", EOS), ("cls", BOS)) if (post.get(key) or [None])[0] != token]
         found += [f"post_processor.{key} must be RoBERTa's; received {post.get(key)!r:.60}" for key in wrong]
-        if post.get("add_prefix_space"):
-            found.append("post_processor.add_prefix_space must be False; received True")
     else:
         found += post_processor_problems(post, _TEMPLATES, "RobertaProcessing")
     tokens = ordered_tokens(model.get("vocab"), found)
@@ -150,7 +117,7 @@ def _byte_bpe(parts: Mapping[str, Any], found: list[str]) -> TokenizerJson:
     pairs = [pair for pair in merges if pair is not None]
     if tokens and not found:
         found += byte_bpe_problems(tokens, pairs)
-    return TokenizerJson(tokens, merges=pairs)
+    return TokenizerJson(tokens, merges=pairs, add_prefix_space=has_prefix)
 
 
 def _merge(value: Any) -> tuple[str, str] | None:
@@ -163,6 +130,7 @@ def _merge(value: Any) -> tuple[str, str] | None:
 def _unigram(parts: Mapping[str, Any], found: list[str]) -> TokenizerJson:
     model = _component(parts, "model", _UNIGRAM, found)
     pre_tokenizers = _sequence(parts.get("pre_tokenizer"), "pretokenizers")
+    keeps_space = len(pre_tokenizers) == 1
     if len(pre_tokenizers) == 2 and _matches(pre_tokenizers[0], {"type": ("WhitespaceSplit",)}):
         pre_tokenizers = pre_tokenizers[1:]
     if len(pre_tokenizers) != 1:
@@ -183,9 +151,56 @@ def _unigram(parts: Mapping[str, Any], found: list[str]) -> TokenizerJson:
         )
         return TokenizerJson([])
     found += subword_problems(tokens[4:-1])
-    return TokenizerJson(
-        tokens, scores=[(text, float(np.float32(score))) for text, score in entries[4:-1]], charsmap=charsmap
-    )
+    scores = [(text, float(np.float32(score))) for text, score in entries[4:-1]]
+    return TokenizerJson(tokens, scores=scores, charsmap=charsmap, keeps_space=keeps_space)
+
+
+def unigram_tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
+    """The content of a tokenizer.json for a unigram model with added tokens, from which transformers makes its class.
+
+    Its own conversion of a sentencepiece model would treat spaces before added tokens in another way.
+    """
+    model = read_model(vocabulary.path)
+    tokens = fairseq_tokens(model)
+    ids = {token: position for position, token in enumerate(tokens)}
+    scores = [0.0] * 4 + [score for _, score in fairseq_scores(model)] + [0.0]
+    added = {token: default_special("unigram", token, ids[token]) for token in ROBERTA_SPECIAL_TOKENS}
+    added |= {token.content: token for token in vocabulary.added}
+    charsmap = base64.b64encode(model.normalizer_spec.precompiled_charsmap).decode()
+    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    templates = {
+        name: [{"Sequence" if item in "AB" else "SpecialToken": {"id": item, "type_id": 0}} for item in items]
+        for name, items in _TEMPLATES.items()
+    }
+    normalizers = [{"type": "Precompiled", "precompiled_charsmap": charsmap}] * bool(charsmap)
+    if vocabulary.keeps_space:
+        normalizers += [
+            {"type": "Strip", "strip_left": False, "strip_right": True},
+            {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"},
+        ]
+        pre_tokenizer: dict[str, Any] = metaspace
+    else:
+        pre_tokenizer = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [dataclasses.asdict(token) for token in sorted(added.values(), key=lambda token: token.id)],
+        "normalizer": {"type": "Sequence", "normalizers": normalizers} if normalizers else None,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            **templates,
+            "special_tokens": {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in (BOS, EOS)},
+        },
+        "decoder": metaspace,
+        "model": {
+            "type": "Unigram",
+            "unk_id": 3,
+            "vocab": [list(pair) for pair in zip(tokens, scores, strict=True)],
+            "byte_fallback": False,
+        },
+    }
 
 
 def _is_entry(value: Any) -> bool:
@@ -233,6 +248,7 @@ def _component(
     found += [
         f"{name}.{key} must be {values[0]!r}; received {part.get(key)!r:.60}"
         for key, values in accepted.items()
-        if part.get(key) not in values
+        if values and part.get(key) not in values
     ]
+    found += unknown_keys(part, accepted, name)
     return part

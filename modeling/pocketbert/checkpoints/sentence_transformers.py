@@ -1,39 +1,48 @@
 """Model directories of sentence-transformers: `modules.json` with a transformer, pooling, a dense layer, normalization.
 
-The layout is that of sentence-transformers 2 to 5 (https://www.sbert.net, Reimers & Gurevych 2019). Everything that
-changes an embedding and that our models lack is an error.
+The layouts are those of sentence-transformers 0.2 to 6 (https://www.sbert.net, Reimers & Gurevych 2019). Everything
+that changes an embedding and that our models lack is an error.
 """
 
 from __future__ import annotations
 
-import re
+import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pocketbert.checkpoints import sentence_keys as keys
+from pocketbert.checkpoints.module_layout import HEADLESS, MODULES, MODULES_NAME, PACKAGE, read_layout
 from pocketbert.checkpoints.own_config import OWN_KEY
-from pocketbert.configs import TaskConfig
+from pocketbert.checkpoints.stored_tensors import open_weights
+from pocketbert.checkpoints.tokenizer_files import CONFIG_NAME as TOKENIZER_CONFIG_NAME
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.files import write_json, write_tensors
-from pocketbert.json_reading import read_json, read_json_object
+from pocketbert.json_reading import has_type, read_json_object
+from pocketbert.progress import log_info
+from pocketbert.tokenizers.files import Vocabulary
 
-MODULES_NAME = "modules.json"
 _SENTENCE_NAME = "sentence_bert_config.json"
-_PROMPTS_NAME = "config_sentence_transformers.json"
-_PACKAGE = "sentence_transformers"
-# Classes of modules in their only order; the last two may be missing.
-_MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
-_FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+# Names of the same file in version 0.2.
+_SENTENCE_NAMES = (
+    _SENTENCE_NAME,
+    *(f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "xlm-roberta")),
+)
+_MODEL_NAME = "config_sentence_transformers.json"
 _ACTIVATIONS = {
     "tanh": "torch.nn.modules.activation.Tanh",
     "relu": "torch.nn.modules.activation.ReLU",
     "identity": "torch.nn.modules.linear.Identity",
 }
 _HEAD = "heads.embedding.dense"
+_MOST_LENGTH = 1 << 20
+_RESIDUAL = "heads.embedding.residual.kernel"
 
 
 @dataclass(frozen=True)
@@ -41,44 +50,64 @@ class Modules:
     """Content of a `modules.json` and of the folders that it names.
 
     Attributes:
-      task: the embedding.
+      task: the embedding; None for a cross-encoder, whose head is in the transformer.
       lowercase: whether texts are lower-cased before the tokenizer.
-      width: width of the feature map that is pooled; None if it is not recorded.
+      activation: class of a cross-encoder's activation; empty for the default.
+      width: width of the feature map that is pooled; 0 if it is not recorded.
       dense: folder of the dense layer, or None.
     """
 
-    task: TaskConfig
+    task: TaskConfig | None
     lowercase: bool
-    width: int | None
-    dense: Path | None
+    activation: str = ""
+    width: int = 0
+    dense: Path | None = None
 
-    def width_problems(self, hidden_size: int) -> list[str]:
-        """Reports a pooling of another width than the encoder's."""
-        if self.width in (None, hidden_size):
-            return []
-        return [f"word_embedding_dimension must be the encoder's hidden size, {hidden_size}; received {self.width}"]
+    def task_for(self, config: EncoderConfig) -> TaskConfig:
+        """The embedding on an encoder, whose positions also limit the length."""
+        assert self.task is not None and self.task.embedding is not None
+        length = self.task.embedding.max_length
+        if length is None or length < config.max_position_embeddings:
+            return self.task
+        return dataclasses.replace(self.task, embedding=dataclasses.replace(self.task.embedding, max_length=None))
+
+    def problems(self, hidden_size: int, vocabulary: Vocabulary | None) -> list[str]:
+        """Reports a pooling of another width than the encoder's, and lower-casing that the tokenizer lacks."""
+        problems = []
+        if self.width not in (0, hidden_size):
+            problems.append(
+                f"word_embedding_dimension must be the encoder's hidden size, {hidden_size}; received {self.width}"
+            )
+        if self.lowercase and vocabulary and vocabulary.kind != "wordpiece":
+            problems.append(f"do_lower_case must be false for {vocabulary.path.name}; received true")
+        elif self.lowercase and vocabulary and not vocabulary.options.lowercase:
+            problems.append(
+                f"do_lower_case must be false for a cased tokenizer; received true; to lower-case, set it to true in "
+                f"{TOKENIZER_CONFIG_NAME} with strip_accents false"
+            )
+        return problems
 
     def read_dense(self, hidden_size: int, problems: list[str]) -> dict[str, np.ndarray]:
         """Weights of the dense layer by path in our model; empty without a dense layer or with problems."""
         if self.dense is None:
             return {}
-        from contextlib import ExitStack
-
-        from pocketbert.checkpoints.stored_tensors import open_weights
-
+        assert self.task is not None and self.task.embedding is not None
         config = self.task.embedding
-        assert config is not None and config.dimensions is not None
-        wanted: dict[str, tuple[int, ...]] = {"linear.weight": (config.dimensions, hidden_size)}
-        wanted |= {"linear.bias": (config.dimensions,)} if config.dense_bias else {}
+        assert config.dimensions is not None
+        required: dict[str, tuple[int, ...]] = {"linear.weight": (config.dimensions, hidden_size)}
+        required |= {"linear.bias": (config.dimensions,)} if config.dense_bias else {}
+        has_map = config.dense_residual and config.dimensions != hidden_size
+        required |= {"residual.weight": (config.dimensions, hidden_size)} if has_map else {}
         with ExitStack() as stack:
-            stored = open_weights(self.dense, stack, problems)
+            stored = open_weights(self.dense, stack, problems, library="sentence-transformers")
             found = {name: tensor.shape for name, tensor in stored.items()}
-            if found != wanted:
-                problems.append(f"{self.dense.name} must have the tensors {wanted}; received {found}")
+            if found != required:
+                problems.append(f"{self.dense.name} must have the tensors {required}; received {found}")
                 return {}
             arrays = {name: tensor.read().astype(np.float32) for name, tensor in stored.items()}
-        bias = {f"{_HEAD}.bias": arrays["linear.bias"]} if config.dense_bias else {}
-        return {f"{_HEAD}.kernel": arrays["linear.weight"].T, **bias}
+        weights = {f"{_HEAD}.kernel": arrays["linear.weight"].T}
+        weights |= {f"{_HEAD}.bias": arrays["linear.bias"]} if config.dense_bias else {}
+        return weights | ({_RESIDUAL: arrays["residual.weight"].T} if has_map else {})
 
 
 def read_modules(path: Path) -> Modules | None:
@@ -92,28 +121,93 @@ def read_modules(path: Path) -> Modules | None:
     """
     if not (path / MODULES_NAME).is_file():
         return None
-    folders, problems = _module_folders(path)
+    problems: list[str] = []
+    layout = {module.kind: module.folder for module in read_layout(path, problems)}
+    if not problems and list(layout) != [MODULES[0]] and [*layout][:2] != [*MODULES[:2]]:
+        received = ", ".join(layout) or "none"
+        problems.append(
+            "the modules must be Transformer, Pooling, then optionally Dense and Normalize; or a cross-encoder's "
+            f"Transformer alone; received {received}; for the encoder alone, {HEADLESS}"
+        )
+    if [*layout] != sorted(layout, key=MODULES.index):
+        problems.append(f"the modules must have the order {', '.join(MODULES)}; received {', '.join(layout)}")
     if problems:
         raise UserError(f"{path}: {'; '.join(problems)}")
-    own = read_json_object(path / _PROMPTS_NAME, problems, required=False) or {}
-    fields: dict[str, Any] = {"normalize": "Normalize" in folders, **_prompts(own, problems)}
-    sentence = read_json_object(path / _SENTENCE_NAME, problems, required=False) or {}
-    fields["max_length"] = sentence.get("max_seq_length")
-    pooling = read_json_object(folders["Pooling"] / "config.json", problems, required=True) or {}
+    model = keys.read_file(path / _MODEL_NAME, keys.MODEL, problems)
+    made = (_cross_encoder if len(layout) == 1 else _embedding)(layout, model, problems)
+    if made is None or problems:
+        raise UserError(f"{path}: {'; '.join(problems)}")
+    return made
+
+
+def _cross_encoder(layout: Mapping[str, Path], model: Mapping[str, Any], problems: list[str]) -> Modules:
+    sentence = _sentence(layout[MODULES[0]], keys.CROSS_ENCODER, "logits", problems)
+    if model["model_type"] not in ("", "CrossEncoder"):
+        problems.append(
+            f"a Transformer without Pooling must be a CrossEncoder; received {model['model_type']}; {HEADLESS}"
+        )
+    prompts = _prompts(model, problems)
+    if prompts["default_prompt"] is not None:
+        problems.append(f"default_prompt_name of a cross-encoder must be null; received {prompts['default_prompt']!r}")
+    elif prompts["prompts"]:
+        log_info(f"{_MODEL_NAME}: prompts are not used, since a cross-encoder here has none")
+    return Modules(None, sentence["do_lower_case"], activation=model["activation_fn"])
+
+
+def _embedding(layout: Mapping[str, Path], model: Mapping[str, Any], problems: list[str]) -> Modules | None:
+    sentence = _sentence(layout[MODULES[0]], keys.EMBEDDING, "last_hidden_state", problems)
+    if model["model_type"] not in ("", "SentenceTransformer"):
+        problems.append(f"{_MODEL_NAME}: model_type must be SentenceTransformer; received {model['model_type']!r}")
+    fields: dict[str, Any] = {"normalize": "Normalize" in layout, **_prompts(model, problems)}
+    if model["similarity_fn_name"] != "cosine" and not (model["similarity_fn_name"] == "dot" and fields["normalize"]):
+        log_info(f"{_MODEL_NAME}: similarity_fn_name is {model['similarity_fn_name']}; similarities here are cosines")
+    fields["max_length"] = _max_length(layout[MODULES[0]], sentence["max_seq_length"], problems)
+    pooling = keys.read_file(layout["Pooling"] / "config.json", keys.POOLING, problems, required=True)
     fields["pooling"] = _pooling(pooling, problems)
-    if pooling.get("include_prompt", True) is not True and fields["prompts"]:
+    if not pooling["include_prompt"] and fields["prompts"]:
         problems.append("include_prompt must be true, since our pooling includes the prompt; received false")
-    if "Dense" in folders:
-        fields |= _dense(folders["Dense"], pooling.get("word_embedding_dimension"), problems)
+    width = pooling["embedding_dimension"] or pooling["word_embedding_dimension"]
+    if pooling["word_embedding_dimension"] not in (0, width):
+        problems.append(
+            f"embedding_dimension and word_embedding_dimension must be equal; received {width} and "
+            f"{pooling['word_embedding_dimension']}"
+        )
+    if "Dense" in layout:
+        fields |= _dense(layout["Dense"], width, problems)
+    if "Normalize" in layout:
+        keys.read_file(layout["Normalize"] / "config.json", keys.NORMALIZE, problems)
     if problems:
-        raise UserError(f"{path}: {'; '.join(problems)}")
+        return None
     try:
         embedding = EmbeddingConfig(**fields)
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    task = TaskConfig(kind="embedding", name=str(own.get(OWN_KEY) or ""), embedding=embedding)
-    lowercase = sentence.get("do_lower_case") is True
-    return Modules(task, lowercase, pooling.get("word_embedding_dimension"), folders.get("Dense"))
+        problems.append(str(error))
+        return None
+    task = TaskConfig(kind="embedding", name=model[OWN_KEY], embedding=embedding)
+    return Modules(task, sentence["do_lower_case"], width=width, dense=layout.get("Dense"))
+
+
+def _sentence(folder: Path, known: keys.Keys, output: str, problems: list[str]) -> dict[str, Any]:
+    """The options of the transformer."""
+    name = next((name for name in _SENTENCE_NAMES if (folder / name).is_file()), _SENTENCE_NAME)
+    sentence = keys.read_file(folder / name, known, problems)
+    required = {"method": "forward", "method_output_name": output}
+    text = sentence["modality_config"].get("text", required)
+    if text != required:
+        problems.append(f"{name}: modality_config.text must be {required}; received {text!r:.200}")
+    return sentence
+
+
+def _max_length(folder: Path, own: int | None, problems: list[str]) -> int | None:
+    """The smaller of the maximum sequence lengths of module and tokenizer; None for none."""
+    content = read_json_object(folder / TOKENIZER_CONFIG_NAME, problems, required=False) or {}
+    # transformers 2 called it max_len. An unlimited tokenizer has a huge number.
+    tokenizer = content.get("model_max_length", content.get("max_len"))
+    if tokenizer is not None and not has_type(tokenizer, float):
+        problems.append(f"{TOKENIZER_CONFIG_NAME}: model_max_length must be a number; received {tokenizer!r:.60}")
+        tokenizer = None
+    limits = [own, int(tokenizer) if tokenizer is not None and tokenizer <= _MOST_LENGTH else None]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def is_sentence_transformer(tasks: Sequence[TaskConfig]) -> bool:
@@ -121,108 +215,88 @@ def is_sentence_transformer(tasks: Sequence[TaskConfig]) -> bool:
     return len(tasks) == 1 and tasks[0].kind == "embedding"
 
 
-def write_modules(folder: Path, task: TaskConfig, hidden_size: int | None, tensors: Mapping[str, np.ndarray]) -> None:
+def write_modules(folder: Path, task: TaskConfig, hidden_size: int, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes `modules.json` and the files of the modules, except those of the transformer.
 
     Args:
       folder: a model directory.
       task: the embedding.
-      hidden_size: width of the encoder; None reads it in the folder's config.json.
+      hidden_size: width of the encoder.
       tensors: weights of the model by path; only those of the dense layer are written.
     """
     config = task.embedding
     assert config is not None
-    hidden_size = hidden_size or read_json(folder / "config.json")["hidden_size"]
     names = ["Transformer", "Pooling"]
     names += (["Dense"] if config.dimensions else []) + (["Normalize"] if config.normalize else [])
     paths = {name: f"{index}_{name}" if index else "" for index, name in enumerate(names)}
     for path in filter(None, paths.values()):
         (folder / path).mkdir()
-    flags = {flag: config.pooling == mode for mode, flag in _FLAGS.items()}
+    flags = {flag: config.pooling == mode for mode, flag in keys.POOLINGS.items()}
     pooling = {"word_embedding_dimension": hidden_size, **flags, "pooling_mode_mean_sqrt_len_tokens": False}
     write_json(folder / paths["Pooling"] / "config.json", {**pooling, "include_prompt": True})
     if config.dimensions:
         linear = {"in_features": hidden_size, "out_features": config.dimensions, "bias": config.dense_bias}
         activation = {"activation_function": _ACTIVATIONS[config.dense_activation]}
-        write_json(folder / paths["Dense"] / "config.json", {**linear, **activation})
+        residual = {"use_residual": True} if config.dense_residual else {}
+        write_json(folder / paths["Dense"] / "config.json", {**linear, **activation, **residual})
         arrays = {"linear.weight": np.ascontiguousarray(np.asarray(tensors[f"{_HEAD}.kernel"], np.float32).T)}
         if config.dense_bias:
             arrays["linear.bias"] = np.asarray(tensors[f"{_HEAD}.bias"], np.float32)
+        if _RESIDUAL in tensors:
+            arrays["residual.weight"] = np.ascontiguousarray(np.asarray(tensors[_RESIDUAL], np.float32).T)
         write_tensors(folder / paths["Dense"] / "model.safetensors", arrays, {"format": "pt"})
     prompts = {"prompts": dict(config.prompts), "default_prompt_name": config.default_prompt}
     name = {OWN_KEY: task.name} if task.name else {}
-    write_json(folder / _PROMPTS_NAME, {"__version__": {}, **prompts, "similarity_fn_name": "cosine", **name})
+    write_json(folder / _MODEL_NAME, {"__version__": {}, **prompts, "similarity_fn_name": "cosine", **name})
     length = {} if config.max_length is None else {"max_seq_length": config.max_length}
     write_json(folder / _SENTENCE_NAME, {**length, "do_lower_case": False})
     modules = [
-        {"idx": index, "name": str(index), "path": path, "type": f"{_PACKAGE}.models.{name}"}
+        {"idx": index, "name": str(index), "path": path, "type": f"{PACKAGE}.models.{name}"}
         for index, (name, path) in enumerate(paths.items())
     ]
     write_json(folder / MODULES_NAME, modules)
 
 
-def _module_folders(path: Path) -> tuple[dict[str, Path], list[str]]:
-    """Class of each module → its folder, and problems."""
-    content = read_json(path / MODULES_NAME)
-    if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
-        return {}, [f"{MODULES_NAME} must be a list of objects; received {content!r:.80}"]
-    folders: dict[str, Path] = {}
-    for each in content:
-        kind, place = str(each.get("type")), each.get("path")
-        package, _, name = kind.partition(".")
-        name = name.rpartition(".")[2]
-        if package != _PACKAGE or name not in _MODULES:
-            return {}, [f"a module must be one of {', '.join(_MODULES)} of {_PACKAGE}; received {kind!r}"]
-        if not isinstance(place, str) or not re.fullmatch(r"([A-Za-z0-9_][\w.-]*/?)?", place):
-            return {}, [f"the path of a module must be a folder beside {MODULES_NAME}; received {place!r}"]
-        if name in folders:
-            return {}, [f"each module may occur once; received {name} twice"]
-        folders[name] = path / place
-    names = list(folders)
-    if folders.get("Transformer", path) != path:
-        place = folders["Transformer"].name
-        return {}, [f"the transformer must be in the model directory itself; received {place}; move its files up"]
-    if names[:2] != [*_MODULES[:2]] or names != sorted(names, key=_MODULES.index):
-        wanted = "Transformer, Pooling, then optionally Dense and Normalize"
-        return {}, [f"the modules must be {wanted}; received {', '.join(names) or 'none'}"]
-    return folders, []
-
-
 def _pooling(content: Mapping[str, Any], problems: list[str]) -> str:
     """The pooling mode; the old layout has a flag for each mode, the new one a name."""
-    names = {flag: mode for mode, flag in _FLAGS.items()}
+    names = {flag: mode for mode, flag in keys.POOLINGS.items()}
     modes = [names.get(key, key) for key, value in content.items() if key.startswith("pooling_mode_") and value is True]
-    if "pooling_mode" in content:
-        modes = [str(content["pooling_mode"])]
-    if len(modes) != 1 or modes[0] not in _FLAGS:
-        problems.append(f"the pooling must be one of {', '.join(_FLAGS)}; received {' and '.join(modes) or 'none'}")
+    if (given := content["pooling_mode"]) is not None:
+        modes = [str(mode) for mode in given] if isinstance(given, list) else [str(given)]
+    if len(modes) != 1 or modes[0] not in keys.POOLINGS:
+        received = " and ".join(modes) or "none"
+        known = ", ".join(keys.POOLINGS)
+        problems.append(f"the pooling must be one of {known}; received {received}; for the encoder alone, {HEADLESS}")
         return "mean"
     return modes[0]
 
 
-def _dense(folder: Path, width: Any, problems: list[str]) -> dict[str, Any]:
-    content = read_json_object(folder / "config.json", problems, required=True) or {}
-    if width is not None and content.get("in_features") != width:
+def _dense(folder: Path, width: int, problems: list[str]) -> dict[str, Any]:
+    content = keys.read_file(folder / "config.json", keys.DENSE, problems, required=True)
+    if width not in (0, content["in_features"]):
         problems.append(
-            f"in_features of {folder.name} must be the pooling's width, {width}; received {content.get('in_features')}"
+            f"in_features of {folder.name} must be the pooling's width, {width}; received {content['in_features']!r}"
         )
-    activations = {name: ours for ours, name in _ACTIVATIONS.items()}
-    given = content.get("activation_function", _ACTIVATIONS["tanh"])
-    if given not in activations:
-        problems.append(f"activation_function must be one of {', '.join(activations)}; received {given!r}")
+    activations = {keys.activation_name(name): ours for ours, name in _ACTIVATIONS.items()}
+    activation = keys.activation_name(content["activation_function"])
+    if activation not in activations:
+        problems.append(
+            f"activation_function must be one of {', '.join(_ACTIVATIONS.values())}; received "
+            f"{content['activation_function']!r}"
+        )
     return {
-        "dimensions": content.get("out_features"),
-        "dense_bias": content.get("bias", True),
-        "dense_activation": activations.get(given, "tanh"),
+        "dimensions": content["out_features"],
+        "dense_bias": content["bias"],
+        "dense_activation": activations.get(activation, "tanh"),
+        "dense_residual": content["use_residual"],
     }
 
 
 def _prompts(content: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    prompts = content.get("prompts") or {}
-    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        problems.append(f"prompts in {_PROMPTS_NAME} must map names to texts; received {prompts!r:.80}")
+    prompts, default = content["prompts"], content["default_prompt_name"] or None
+    if not all(isinstance(text, str) for text in prompts.values()):
+        problems.append(f"prompts in {_MODEL_NAME} must map names to texts; received {prompts!r:.80}")
         prompts = {}
-    default = content.get("default_prompt_name")
     if default is not None and default not in prompts:
         problems.append(
             f"default_prompt_name must be one of {', '.join(prompts) or 'no prompts'}; received {default!r}"

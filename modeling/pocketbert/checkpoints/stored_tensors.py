@@ -57,32 +57,20 @@ class StoredTensor:
         return array.T if self.transposed else array
 
 
-def open_weights(path: Path, stack: ExitStack, problems: list[str]) -> dict[str, StoredTensor]:
+def open_weights(
+    path: Path, stack: ExitStack, problems: list[str], library: str = "transformers"
+) -> dict[str, StoredTensor]:
     """Opens all weight files and returns their tensors by PyTorch name.
 
     Args:
       path: the model directory.
       stack: closes the files on exit.
       problems: list that receives problems.
+      library: what can convert other files, for messages.
     """
-    if not (path / WEIGHTS_NAME).exists() and not (path / INDEX_NAME).exists() and (path / KERAS_NAME).exists():
-        return _open_keras(path / KERAS_NAME, stack, problems)
-    files = [path / WEIGHTS_NAME]
-    if not files[0].exists() and (path / INDEX_NAME).exists():
-        try:
-            index = read_json(path / INDEX_NAME, where=INDEX_NAME)
-        except UserError as error:
-            problems.append(str(error))
-            return {}
-        shards = index.get("weight_map") if isinstance(index, dict) else None
-        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-            problems.append(f"{INDEX_NAME} must map tensor names to files under 'weight_map'; received {shards!r:.200}")
-            return {}
-        # File names from the index must stay inside the folder.
-        files = [path / Path(name).name for name in sorted(set(shards.values()))]
-    elif not files[0].exists():
-        problems.append(_no_weights(path))
-        return {}
+    files = weight_files(path, problems, library)
+    if files and files[0].name == KERAS_NAME:
+        return _open_keras(files[0], stack, problems)
     stored: dict[str, StoredTensor] = {}
     for file_path in files:
         try:
@@ -92,6 +80,34 @@ def open_weights(path: Path, stack: ExitStack, problems: list[str]) -> dict[str,
             continue
         stored |= _open_safetensors(file)
     return stored
+
+
+def weight_files(path: Path, problems: list[str], library: str = "transformers") -> list[Path]:
+    """The weight files that `open_weights` opens: one file, or all shards.
+
+    Args:
+      path: the model directory.
+      problems: list that receives problems.
+      library: what can convert other files, for messages.
+    """
+    if (path / WEIGHTS_NAME).exists():
+        return [path / WEIGHTS_NAME]
+    if not (path / INDEX_NAME).exists():
+        if (path / KERAS_NAME).exists():
+            return [path / KERAS_NAME]
+        problems.append(_no_weights(path, library))
+        return []
+    try:
+        index = read_json(path / INDEX_NAME, where=INDEX_NAME)
+    except UserError as error:
+        problems.append(str(error))
+        return []
+    shards = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        problems.append(f"{INDEX_NAME} must map tensor names to files under 'weight_map'; received {shards!r:.200}")
+        return []
+    # File names from the index must stay inside the folder.
+    return [path / Path(name).name for name in sorted(set(shards.values()))]
 
 
 def _open_safetensors(file: Any) -> dict[str, StoredTensor]:
@@ -151,7 +167,7 @@ def _from_tensorflow(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTens
     return found
 
 
-def _no_weights(path: Path) -> str:
+def _no_weights(path: Path, library: str) -> str:
     others = sorted(item.name for item in path.glob("*") if item.suffix in (".bin", ".msgpack", ".onnx", ".ckpt"))
-    remedy = f"; it has {', '.join(others)}: load and save it with transformers" if others else ""
+    remedy = f"; it has {', '.join(others)}: load and save it with {library}" if others else ""
     return f"the folder must hold {WEIGHTS_NAME} or {KERAS_NAME}; received neither{remedy}"

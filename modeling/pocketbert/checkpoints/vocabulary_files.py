@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pocketbert.checkpoints.added_token_files import StatedTokens, read_added_tokens, write_added_tokens
 from pocketbert.checkpoints.roberta_tokenizer_files import (
     TokenizerJson,
-    config_problems,
     parse_tokenizer_json,
+    unigram_tokenizer_json,
     write_config,
 )
 from pocketbert.checkpoints.tokenizer_files import (
-    CONFIG_NAME,
-    TOKENIZER_NAME,
     kept_file,
-    read_tokenizer,
+    parse_tokenizer,
     read_tokenizer_config,
     write_tokenizer_config,
 )
-from pocketbert.configs import EncoderConfig, TokenizerKind
+from pocketbert.checkpoints.tokenizer_keys import CONFIG_NAME, TOKENIZER_NAME, config_key_problems
+from pocketbert.configs import EncoderConfig, TokenizerConfig, TokenizerKind
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.json_reading import read_json, read_json_object
+from pocketbert.progress import log_info
+from pocketbert.tokenizers.added_tokens import appended
 from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
 from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
 from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, make_model, read_model
@@ -34,21 +37,28 @@ from pocketbert.tokenizers.vocabulary import read_tokens, token_problems
 
 # `model.type` in tokenizer.json → kind.
 _TYPES: dict[str, TokenizerKind] = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram"}
-# Classes of transformers, without "Tokenizer" and "Fast". Others, such as PreTrainedTokenizerFast, say nothing.
+# Classes of transformers, without "Tokenizer" and "Fast".
 _CLASSES: dict[str, TokenizerKind] = {
     "Bert": "wordpiece",
+    "ConvBert": "wordpiece",
     "DistilBert": "wordpiece",
+    "Electra": "wordpiece",
     "MobileBert": "wordpiece",
+    "SqueezeBert": "wordpiece",
+    "Bart": "byte_bpe",
+    "Longformer": "byte_bpe",
     "Roberta": "byte_bpe",
     "XLMRoberta": "unigram",
 }
+# Classes that do what tokenizer.json says, whatever tokenizer_config.json says: of transformers 4 and 5.
+_BARE_CLASSES = ("PreTrained", "TokenizersBackend")
 
 
 def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
     """Finds and checks the tokenizer of a model directory; None if it has none, or a problem.
 
     The files select it: vocab.txt, vocab.json with merges.txt, or sentencepiece.bpe.model; or tokenizer.json, which
-    otherwise must agree with them (a vocab.txt takes precedence). A tokenizer.json's content becomes temporary files.
+    otherwise must agree with them. A tokenizer.json's content becomes temporary files.
 
     Args:
       path: the folder.
@@ -65,9 +75,8 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
     if kind is not None and len(given[kind]) < len(FILE_NAMES[kind]):
         problems.append(f"{' and '.join(FILE_NAMES[kind])} belong together; received only {given[kind][0]}")
         return None
-    has_json = (path / TOKENIZER_NAME).exists()
-    parts: Mapping[str, Any] = {}
-    if has_json and kind != "wordpiece":
+    parts: Mapping[str, Any] | None = None
+    if (path / TOKENIZER_NAME).exists():
         try:
             content = read_json(path / TOKENIZER_NAME, where=TOKENIZER_NAME)
         except UserError as error:
@@ -91,10 +100,20 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
     if kind is None:
         return None
     problems += _class_problems(config, kind)
+    problems += config_key_problems(config, kind)
     if kind == "wordpiece":
-        return _wordpiece(path, config, problems)
-    problems += config_problems(config)
-    return _roberta(path, kind, bool(given[kind]), parts if has_json else None, problems)
+        vocabulary = _wordpiece(path, config, parts, problems)
+    else:
+        vocabulary = _roberta(path, kind, bool(given[kind]), config, parts, problems)
+    if vocabulary is None:
+        return None
+    stated = StatedTokens.read(path, config, None if parts is None else parts.get("added_tokens"), problems)
+    try:
+        tokens = vocabulary.base_tokens()
+    except UserError:
+        # `vocabulary_problems` reports it.
+        return vocabulary
+    return dataclasses.replace(vocabulary, added=read_added_tokens(stated, kind, tokens, problems))
 
 
 def write_vocabulary_files(folder: Path, vocabulary: Vocabulary, max_length: int) -> None:
@@ -108,65 +127,137 @@ def write_vocabulary_files(folder: Path, vocabulary: Vocabulary, max_length: int
     for source, name in zip(vocabulary.files, FILE_NAMES[vocabulary.kind], strict=True):
         shutil.copyfile(source, folder / name)
     if vocabulary.kind != "wordpiece":
-        write_json(folder / CONFIG_NAME, write_config(vocabulary.kind, max_length))
-    elif vocabulary.config is not None:
-        write_json(folder / CONFIG_NAME, write_tokenizer_config(vocabulary.config, max_length))
+        content = write_config(vocabulary, max_length)
+    elif vocabulary.config is not None or vocabulary.added:
+        content = write_tokenizer_config(vocabulary.options, max_length)
+    else:
+        return
+    write_json(folder / CONFIG_NAME, content | write_added_tokens(folder, vocabulary))
+    if vocabulary.kind == "unigram" and vocabulary.added:
+        write_json(folder / TOKENIZER_NAME, unigram_tokenizer_json(vocabulary))
 
 
 def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[str]:
     """Problems of a vocabulary for an encoder: invalid files, or another number of tokens than embeddings."""
     name = vocabulary.path.name
     try:
-        tokens = read_tokens(vocabulary.path) if vocabulary.kind == "wordpiece" else vocabulary.tokens()
+        tokens = read_tokens(vocabulary.path) if vocabulary.kind == "wordpiece" else vocabulary.base_tokens()
     except UserError as error:
         return [str(error)]
     problems = []
     if vocabulary.kind == "wordpiece":
         problems += [f"{name}: {problem}" for problem in token_problems(tokens)]
-    elif tokens.index(PAD) != config.pad_token_id:
+    elif config.reads_padding_id and tokens.index(PAD) != config.pad_token_id:
         problems.append(
             f"pad_token_id must be the id of {PAD} in {name}, {tokens.index(PAD)}; received {config.pad_token_id}"
         )
-    if len(tokens) != config.vocab_size:
+    behind = appended(vocabulary.added, len(tokens))
+    if len(tokens) + len(behind) != config.vocab_size:
+        added = f" and {len(behind)} added ones" if behind else ""
         problems.append(
-            f"{name} must have one token per row of the word embedding table; received {len(tokens)} tokens for "
-            f"{config.vocab_size} rows"
+            f"{name} must have one token per row of the word embedding table; received {len(tokens)} tokens{added} for "
+            f"{config.vocab_size} rows; take the tokenizer files from the model's own folder"
         )
     return problems
 
 
+def _class_name(config: Mapping[str, Any]) -> str:
+    """The class of transformers, without "Tokenizer" and "Fast"; empty if tokenizer_config.json states none."""
+    return str(config.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
+
+
 def _class_problems(config: Mapping[str, Any], kind: TokenizerKind) -> list[str]:
-    name = str(config.get("tokenizer_class") or "")
-    declared = _CLASSES.get(name.removesuffix("Fast").removesuffix("Tokenizer"))
-    if declared in (None, kind):
+    name = _class_name(config)
+    declared = _CLASSES.get(name)
+    if not name or name in _BARE_CLASSES or declared == kind:
         return []
+    if declared is not None:
+        return [
+            f"tokenizer_class in {CONFIG_NAME} must be that of the files, which are of {kind}; received "
+            f"{config['tokenizer_class']}; take all files from one model"
+        ]
+    known = ", ".join(f"{each}Tokenizer" for each, its_kind in _CLASSES.items() if its_kind == kind)
     return [
-        f"tokenizer_class in {CONFIG_NAME} must be that of the files, which are of {kind}; received {name}; take all "
-        "files from one model"
+        f"tokenizer_class in {CONFIG_NAME} must be one of {known}; received {str(config['tokenizer_class'])[:60]}, "
+        "which may split texts in another way"
     ]
 
 
-def _wordpiece(path: Path, config: Mapping[str, Any], problems: list[str]) -> Vocabulary | None:
+def _wordpiece(
+    path: Path, config: Mapping[str, Any], parts: Mapping[str, Any] | None, problems: list[str]
+) -> Vocabulary | None:
     options = read_tokenizer_config(config, problems)
-    if (path / FILE_NAMES["wordpiece"][0]).exists():
-        return Vocabulary(path=path / FILE_NAMES["wordpiece"][0], config=options)
-    found = read_tokenizer(path / TOKENIZER_NAME, problems)
-    if found is None:
+    vocab_path = path / FILE_NAMES["wordpiece"][0]
+    if parts is None:
+        return Vocabulary(path=vocab_path, config=TokenizerConfig(**options) if options else None)
+    found: list[str] = []
+    tokens, stored = parse_tokenizer(parts, found)
+    problems += [f"{TOKENIZER_NAME}: {problem}" for problem in found]
+    if found or stored is None:
         return None
-    if options is not None and options != found[1]:
-        problems.append(f"{CONFIG_NAME} and {TOKENIZER_NAME} must agree; received {options} and {found[1]}")
-    return Vocabulary(path=found[0], config=found[1])
+    _compare_options(config, options, stored, problems)
+    if not vocab_path.exists():
+        return Vocabulary(
+            path=kept_file("".join(f"{token}\n" for token in tokens).encode(), "vocab.txt"), config=stored
+        )
+    try:
+        agree = read_tokens(vocab_path) == list(tokens)
+    except UserError:
+        # `vocabulary_problems` reports it.
+        agree = True
+    if not agree:
+        problems.append(
+            f"{TOKENIZER_NAME} and {vocab_path.name} must have the same tokens; received different ones; remove the "
+            "file that does not belong to the model"
+        )
+    return Vocabulary(path=vocab_path, config=stored)
+
+
+def _compare_options(
+    config: Mapping[str, Any], options: Mapping[str, bool], stored: TokenizerConfig, problems: list[str]
+) -> None:
+    """Compares the options of both files, with the rules of transformers' classes."""
+    theirs = dataclasses.asdict(stored)
+    differing = [name for name, value in options.items() if value != theirs[name]]
+    name = _class_name(config)
+    if differing and name in _BARE_CLASSES:
+        log_info(f"{TOKENIZER_NAME} decides on {', '.join(differing)}; {CONFIG_NAME} says something else")
+    elif differing:
+        shown = " and ".join(
+            ", ".join(f"{each}={values[each]}" for each in differing) for values in (dict(options), theirs)
+        )
+        problems.append(
+            f"{CONFIG_NAME} and {TOKENIZER_NAME} must agree; received {shown}; correct the file that does not suit the "
+            "model's training"
+        )
+    elif name not in _BARE_CLASSES and TokenizerConfig(**options) != stored:
+        log_info(
+            f"{TOKENIZER_NAME} decides on lower case, accents and ideographs: {CONFIG_NAME} states no options, and "
+            "transformers' own classes would take their defaults"
+        )
 
 
 def _roberta(
-    path: Path, kind: TokenizerKind, has_files: bool, parts: Mapping[str, Any] | None, problems: list[str]
+    path: Path,
+    kind: TokenizerKind,
+    has_files: bool,
+    config: Mapping[str, Any],
+    parts: Mapping[str, Any] | None,
+    problems: list[str],
 ) -> Vocabulary | None:
     """The vocabulary of byte-level BPE or unigram, from files, from the content of a tokenizer.json, or both."""
     names = FILE_NAMES[kind]
     vocabulary = None
     if has_files:
         merges = path / names[1] if kind == "byte_bpe" else None
-        vocabulary = Vocabulary(path=path / names[0], merges=merges, kind=kind)
+        # transformers converts a sentencepiece model to one with Metaspace alone.
+        vocabulary = Vocabulary(
+            path=path / names[0],
+            merges=merges,
+            kind=kind,
+            keeps_space=kind == "unigram",
+            add_prefix_space=kind == "byte_bpe" and config.get("add_prefix_space") is True,
+        )
     if parts is None:
         return vocabulary
     found: list[str] = []
@@ -174,6 +265,15 @@ def _roberta(
     problems += [f"{TOKENIZER_NAME}: {problem}" for problem in found]
     if found:
         return None
+    own_prefix = config.get("add_prefix_space")
+    if own_prefix is None and _class_name(config) not in _BARE_CLASSES:
+        # The default of transformers' class, which replaces what tokenizer.json has.
+        own_prefix = False if _class_name(config) else stored.add_prefix_space
+    if kind == "byte_bpe" and own_prefix is not None and own_prefix != stored.add_prefix_space:
+        problems.append(
+            f"add_prefix_space must be the same in {CONFIG_NAME} and {TOKENIZER_NAME}; received {own_prefix} and "
+            f"{stored.add_prefix_space}; correct the file that does not suit the model's training"
+        )
     if vocabulary is None:
         return _made(kind, stored)
     try:
@@ -186,7 +286,7 @@ def _roberta(
             f"{TOKENIZER_NAME} and {' and '.join(names)} must have the same tokens; received different ones; remove "
             "the file that does not belong to the model"
         )
-    return vocabulary
+    return dataclasses.replace(vocabulary, keeps_space=stored.keeps_space, add_prefix_space=stored.add_prefix_space)
 
 
 def _agrees(vocabulary: Vocabulary, stored: TokenizerJson) -> bool:
@@ -206,6 +306,8 @@ def _made(kind: TokenizerKind, stored: TokenizerJson) -> Vocabulary:
         ids = {token: index for index, token in enumerate(stored.tokens)}
         merges = "".join(f"{left} {right}\n" for left, right in stored.merges)
         path = kept_file(json.dumps(ids, ensure_ascii=False).encode(), names[0])
-        return Vocabulary(path=path, merges=kept_file(f"#version: 0.2\n{merges}".encode(), names[1]), kind=kind)
+        merges_path = kept_file(f"#version: 0.2\n{merges}".encode(), names[1])
+        return Vocabulary(path=path, merges=merges_path, kind=kind, add_prefix_space=stored.add_prefix_space)
     model = make_model(stored.scores, stored.charsmap)
-    return Vocabulary(path=kept_file(model.SerializeToString(deterministic=True), names[0]), kind=kind)
+    path = kept_file(model.SerializeToString(deterministic=True), names[0])
+    return Vocabulary(path=path, kind=kind, keeps_space=stored.keeps_space)

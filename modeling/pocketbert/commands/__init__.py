@@ -44,6 +44,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pocketbert.commands.trim_vocabulary",
         "Trim a model's vocabulary to the tokens that your texts need",
     ),
+    "extend-vocabulary": (
+        "pocketbert.commands.extend_vocabulary",
+        "Add tokens to a model's vocabulary, and rows to its word embedding",
+    ),
     "plot": (
         "pocketbert.commands.plot",
         "Draw attention maps, the share of [SEP] among the most attended tokens, or feed-forward networks",

@@ -27,7 +27,7 @@ from pocketbert.augmentation.augmented_rows import AugmentationOptions, preset_o
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import raise_if_any
-from pocketbert.options import DirectoryPath, FilePath
+from pocketbert.options import DirectoryPath, FilePath, ModelPath
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import Examples
@@ -82,7 +82,7 @@ class AugmentOptions:
     GROUP: ClassVar = "Augmentation"
     COMMON: ClassVar = ("masked_lm", "output", "glove", "overwrite", "preset")
 
-    masked_lm: DirectoryPath
+    masked_lm: ModelPath
     output: FilePath
     glove: FilePath | None = None
     glove_rows: int = 100_000
@@ -103,12 +103,11 @@ OPTIONS = (
 
 def run(options: Options) -> None:
     """Augments the examples; prints counts as JSON."""
-    _check(options)
     own, task, table = options[AugmentOptions], options[TextOptions], options[TextTableOptions]
-    from pocketbert.augmentation.run import AugmentationJob, augment, to_json
-
     columns = [table.text_column, table.pair_column or ""] if task.train_file else ["text", "pair"]
     examples, label_texts = _read(task, table)
+    from pocketbert.augmentation.run import AugmentationJob, augment, to_json
+
     job = AugmentationJob(
         masked_lm=own.masked_lm,
         glove=own.glove,
@@ -116,7 +115,7 @@ def run(options: Options) -> None:
         options=dataclasses.replace(preset_options(own.preset, task.task), **options.given_of(AugmentationOptions)),
         max_length=own.max_length,
         columns=tuple(columns[: 1 if examples.pairs is None else 2]),
-        label_column=(table.label_column or None) if task.train_file else "label",
+        label_column=table.one_label if task.train_file else "label",
         suffix=Path(own.output).suffix,
     )
     shards = own.shards if own.runner else 0
@@ -124,7 +123,8 @@ def run(options: Options) -> None:
     print(json.dumps(to_json(result), indent=2, ensure_ascii=False))
 
 
-def _check(options: Options) -> None:
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
     own, task, table = options[AugmentOptions], options[TextOptions], options[TextTableOptions]
     problems = []
     given = [name for name in ("task", "data", "train_file") if getattr(task, name)]
@@ -133,7 +133,7 @@ def _check(options: Options) -> None:
             "data must be --task and --data, or --train-file; received "
             + (" and ".join(f"--{name.replace('_', '-')}" for name in given) or "none of them")
         )
-    named = [column for column in (table.text_column, table.pair_column, table.label_column) if column]
+    named = [column for column in (table.text_column, table.pair_column, table.one_label) if column]
     if task.train_file and len({*named, "example", "copy"}) != len(named) + 2:
         problems.append(
             "--text-column, --pair-column and --label-column must be different, and not example or copy, which the "
@@ -158,4 +158,4 @@ def _read(task: TextOptions, table: TextTableOptions) -> tuple[Examples, tuple[s
     from pocketbert.data.tables import read_table
 
     assert task.train_file is not None
-    return read_table(task.train_file, **table.rows, label_column=table.label_column or None, kind=task.kind)
+    return read_table(task.train_file, **table.rows, label_column=table.one_label, kind=task.kind)

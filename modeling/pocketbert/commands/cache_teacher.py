@@ -53,17 +53,22 @@ class CacheTeacherOptions:
 OPTIONS = (*distill.PLAN_OPTIONS, CacheTeacherOptions)
 
 
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
+    problems = [] if options[DistillationOptions].teacher else ["--teacher is required; received none"]
+    raise_if_any([*problems, *distill.plan_problems(options)], "cache-teacher")
+
+
 def run(options: Options) -> None:
     """Writes the caches; prints their folders and sizes as JSON."""
     own = options[CacheTeacherOptions]
-    problems = [] if options[DistillationOptions].teacher else ["--teacher is required; received none"]
-    raise_if_any([*problems, *distill.plan_problems(options)], "cache-teacher")
+    data = distill.read_data(options)
     from pocketbert.distillation.cache_teacher import cache_stages
     from pocketbert.distillation.plan import plan_distillation
 
     plan = plan_distillation(
         distill.chosen_student(options),
-        distill.read_data(options),
+        data,
         teacher=options[DistillationOptions].teacher,
         method=distill.chosen_method(options),
         run=RunConfig(seed=own.seed),

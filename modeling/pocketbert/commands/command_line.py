@@ -60,6 +60,7 @@ class Options:
     def __init__(self, command: Command, values: Mapping[str, Any], given: Iterable[str]) -> None:
         self._command, self._values, self._given = command, values, frozenset(given)
         self._parts: dict[type, Any] = {}
+        self._located: dict[str, Any] = {}
 
     @property
     def command(self) -> str:
@@ -78,7 +79,8 @@ class Options:
           UserError: a value is invalid.
         """
         for part in self._command.parts:
-            given = {field.name: self._values[field.name] for field in self._command.fields_of(part)}
+            values = {**self._values, **self._located}
+            given = {field.name: values[field.name] for field in self._command.fields_of(part)}
             self._parts[part.options] = part.options(**given)
 
     @property
@@ -114,6 +116,12 @@ class Options:
         """Replaces defaults that depend on the data, so that `to_toml` repeats the run."""
         self._values = {**self._values, **values}
         self._parts.clear()
+
+    def locate(self, name: str, path: Any) -> None:
+        """Gives the command the place of what an option names; `to_toml` keeps the name."""
+        if path != self._values[name]:
+            self._located[name] = path
+            self._parts.clear()
 
     def to_toml(self) -> str:
         """Writes a `--config` file that repeats this command line, including all defaults."""

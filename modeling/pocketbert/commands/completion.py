@@ -16,7 +16,15 @@ from typing import ClassVar, Literal
 
 from pocketbert.commands import COMMANDS
 from pocketbert.commands.command_line import Command, Options
-from pocketbert.options import OptionField, option
+from pocketbert.options import (
+    BundlePath,
+    ModelOrBundlePath,
+    ModelPath,
+    OptionField,
+    PresetOrPath,
+    option,
+    value_name_of,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,6 +41,7 @@ class CompletionOptions:
 
 
 OPTIONS = (CompletionOptions,)
+_MODEL_VALUES = tuple(map(value_name_of, (ModelPath, BundlePath, ModelOrBundlePath)))
 
 
 def run(options: Options) -> None:
@@ -55,7 +64,19 @@ def _all_fields(name: str) -> dict[str, OptionField]:
 
 
 def _values(field: OptionField) -> list[str]:
-    return list(field.choices or (field.suggestions() if field.suggestions else ()))
+    if field.suggestions:
+        return list(field.suggestions())
+    return list(field.choices or _names(field))
+
+
+def _names(field: OptionField) -> list[str]:
+    """Names of presets and models that the option takes beside paths."""
+    from pocketbert.data.assets import model_names
+    from pocketbert.presets import presets
+
+    if field.value_name == value_name_of(PresetOrPath):
+        return [*presets(), *model_names()]
+    return list(model_names()) if value_name_of(ModelPath) in field.value_name.split("|") else []
 
 
 def _words(name: str) -> tuple[list[str], dict[str, list[str]], list[str]]:
@@ -97,7 +118,8 @@ def _bash() -> str:
         lines += ["      esac ;;"]
     lines += [
         "  esac",
-        '  if [[ -n $values ]]; then COMPREPLY=($(compgen -W "$values" -- "$word")); return; fi',
+        '  if [[ -n $values ]]; then COMPREPLY=($(compgen -W "$values" -- "$word")); fi',
+        "  if [[ ${#COMPREPLY[@]} -gt 0 ]]; then return; fi",
         '  if [[ -n $flag && $word != --* ]]; then COMPREPLY=($(compgen -f -- "$word")); return; fi',
         '  COMPREPLY=($(compgen -W "$words" -- "$word"))',
         '  if [[ ${#COMPREPLY[@]} -eq 0 ]]; then COMPREPLY=($(compgen -f -- "$word")); return; fi',
@@ -120,8 +142,11 @@ def _zsh() -> str:
             text = field.help.split(";")[0]
             for special in "\\[]:":
                 text = text.replace(special, f"\\{special}")
-            files = "_files -/" if field.value_name == "DIR" else "_files"
-            action = f"({' '.join(_values(field))})" if _values(field) else files
+            files = "_files -/" if field.value_name in ("DIR", *_MODEL_VALUES) else "_files"
+            known = " ".join(_values(field))
+            action = f"({known})" if known else files
+            if known and _names(field):
+                action = f"{{compadd -- {known}; _files}}"
             takes = "" if field.kind == "bool" else f":{flag}:{action}"
             end = "=" if takes else ""
             lines.append(f"      {shlex.quote(f'*--{flag}{end}[{text}]{takes}')} \\")
@@ -139,7 +164,8 @@ def _fish() -> str:
             if field.positional:
                 lines += [f"complete -c pocketbert {seen} -a {_fish_quoted(known)}"] if known else []
                 continue
-            takes = "" if field.kind == "bool" else f" -x -a {_fish_quoted(known)}" if known else " -r"
+            only = " -r" if _names(field) else " -x"
+            takes = "" if field.kind == "bool" else f"{only} -a {_fish_quoted(known)}" if known else " -r"
             about = _fish_quoted(field.help.split(";")[0])
             lines.append(f"complete -c pocketbert {seen} -l {flag}{takes} -d {about}")
     return "\n".join(lines) + "\n"

@@ -53,6 +53,7 @@ class ConvertOptions:
       to: format of the output, if it is not a model directory.
       vocab: vocab.txt, if it is in another folder.
       bert_config: bert_config.json, if it is in another folder (tf1).
+      headless: convert the encoder alone, without the heads of the input (hf).
       lowercase: whether the tokenizer lower-cases (default: detected from the input or the vocabulary).
       overwrite: replace an existing output.
     """
@@ -65,6 +66,7 @@ class ConvertOptions:
     to: Literal["model-garden"] | None = None
     vocab: FilePath | None = None
     bert_config: FilePath | None = None
+    headless: bool = False
     lowercase: bool | None = None
     overwrite: bool = False
 
@@ -79,6 +81,8 @@ def run(options: Options) -> None:
     own = options[ConvertOptions]
     if bool(own.from_) == bool(own.to):
         raise UserError("either --from or --to is required; received " + ("both" if own.from_ else "neither"))
+    if own.headless and own.from_ != "hf":
+        raise UserError("--headless is for --from=hf; received another conversion, which has no heads; leave it out")
     check_directory(own.output, MODEL_GARDEN_KIND if own.to else MODEL_KIND, overwrite=own.overwrite)
     print(json.dumps(_to_model_garden(own) if own.to else _to_directory(own), indent=2))
 
@@ -87,7 +91,7 @@ def _to_directory(options: ConvertOptions) -> dict[str, Any]:
     from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
 
     if options.from_ == "hf":
-        model = read_directory(_local_folder(options.input))
+        model = read_directory(_local_folder(options.input), headless=options.headless)
     elif options.from_ == "tf1":
         from pocketbert.checkpoints.tf1 import read_tf1
 
@@ -113,6 +117,8 @@ def _vocabulary(options: ConvertOptions, given: Vocabulary | None) -> Vocabulary
             )
         return given
     if options.vocab:
+        if given is not None:
+            given.require_no_added("a model with another --vocab", "leave --vocab out")
         given = Vocabulary(path=Path(options.vocab), config=given.config if given else None)
     if given is None:
         return None
@@ -137,6 +143,8 @@ def _to_model_garden(options: ConvertOptions) -> dict[str, Any]:
 
     # Model Garden's format has only the encoder.
     model = read_directory(options.input, headless=True)
+    if model.vocabulary is not None:
+        model.vocabulary.require_no_added("Model Garden's format", "convert the model before you add tokens")
     vocab_path = Path(options.vocab) if options.vocab else model.vocab_path
     write_model_garden(options.output, model.config, model.tensors, vocab_path, options.overwrite)
     return _summary(options, model, model.vocabulary)

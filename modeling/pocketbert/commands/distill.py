@@ -41,7 +41,7 @@ from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.distillation.methods import get_method, names
 from pocketbert.errors import raise_if_any
-from pocketbert.options import AnyPath, DirectoryPath, FilePath, PresetOrPath, option
+from pocketbert.options import AnyPath, DirectoryPath, FilePath, ModelPath, PresetOrPath, option
 from pocketbert.training.config import RunConfig
 
 
@@ -61,9 +61,9 @@ class DistillationOptions:
     GROUP: ClassVar = "Model"
 
     method: str = option(suggestions=names)
-    teacher: DirectoryPath | None = None
+    teacher: ModelPath | None = None
     student: PresetOrPath | None = None
-    supernet: DirectoryPath | None = None
+    supernet: ModelPath | None = None
     teacher_layers: tuple[int, ...] = ()
 
 
@@ -129,7 +129,9 @@ def variants() -> list[list[str]]:
 
 def run(options: Options) -> int | None:
     """Distils once per seed; prints the result as JSON."""
-    _check(options)
+    # First, because the rest imports TensorFlow.
+    data = read_data(options)
+    runs.check_output(options, single=not options[DistillOptions].compare)
     own, place = options[DistillOptions], options[RunFolderOptions]
     seeds = place.seeds
     arguments: dict[str, Any] = {
@@ -137,8 +139,7 @@ def run(options: Options) -> int | None:
         "method": chosen_method(options),
         "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=place.overwrite),
     }
-    # Last, because reading the data may take minutes.
-    given = (chosen_student(options), read_data(options), place.output)
+    given = (chosen_student(options), data, place.output)
     if own.compare:
         from pocketbert.distillation.comparison import distill_and_compare
 
@@ -159,7 +160,8 @@ def _teacher(options: Options) -> Any:
     return CachedTeacher(cache, teacher)
 
 
-def _check(options: Options) -> None:
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
     problems = []
     rate = options[DistillOptions].compare_learning_rate
     if rate is not None and not options[DistillOptions].compare:
@@ -183,6 +185,8 @@ def plan_problems(options: Options) -> list[str]:
         found.append("--student or --teacher-layers is required; received neither")
     if models.supernet and models.teacher_layers:
         found.append("a student starts from --supernet or --teacher-layers; received both; give one of them")
+    if task.metric and not task.given:
+        found.append(f"--metric needs a task; received {task.metric} without one; leave it out")
     if task.given:
         found += task_options.problems(task)
     kinds = [bool(each) for each in (task.given, data.text, data.pretraining_data)]
@@ -234,4 +238,4 @@ def read_data(options: Options) -> Any:
 
     if named.text:
         return TextData(named.text)
-    return task_options.read(options[TaskOptions], options[TableOptions], named.augmented_file)
+    return task_options.read_examples(options[TaskOptions], options[TableOptions], named.augmented_file)

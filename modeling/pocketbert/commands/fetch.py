@@ -63,5 +63,5 @@ def run(options: Options) -> None:
         for name in ASSETS[own.name].files:
             shutil.copyfile(source / name, folder / name)
         if (task := ASSETS[own.name].task) is not None:
-            write_modules(folder, task, None, {})
+            write_modules(folder, task, ASSETS[own.name].hidden_size, {})
     print(own.output)

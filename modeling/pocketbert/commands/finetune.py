@@ -40,8 +40,9 @@ from pocketbert.commands.grid_options import GridOptions
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
-from pocketbert.options import DirectoryPath
+from pocketbert.options import ModelPath
 from pocketbert.training.config import FIXED_IN_A_GRID, FinetuneConfig, RunConfig
+from pocketbert.training.published_grids import PUBLISHED, PUBLISHED_HEAD
 
 if TYPE_CHECKING:
     from pocketbert.configs import TaskConfig
@@ -57,7 +58,7 @@ class StartOptions:
 
     GROUP: ClassVar = "Model"
 
-    model: DirectoryPath
+    model: ModelPath
 
 
 # Options of `RunConfig` without effect on fine-tuning.
@@ -71,16 +72,26 @@ TRAINING = (
 OPTIONS = (StartOptions, *TRAINING, RunFolderOptions, GridOptions)
 
 
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
+    raise_if_any(task_options.problems(options[TaskOptions]), "finetune")
+
+
 def run(options: Options) -> int | None:
     """Fine-tunes once per seed; prints the result as JSON."""
-    raise_if_any(task_options.problems(options[TaskOptions]), "finetune")
     place = options[RunFolderOptions]
     seeds = place.seeds
+    if any(name in PUBLISHED for name in options[GridOptions].grid):
+        # The papers' heads read the first token and start at random.
+        options.resolve(**{name: value for name, value in PUBLISHED_HEAD.items() if not options.given(name)})
     grid = grid_options.read(options, (FinetuneConfig, RunConfig), fixed=FIXED_IN_A_GRID)
+
+    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
+    runs.check_output(options, single=grid is None)
 
     from pocketbert.training.finetune import finetune, finetune_grid, finetune_seeds
 
-    task = task_options.read(options[TaskOptions], options[TableOptions])
+    task = task_options.with_metrics(examples)
     given = (options[StartOptions].model, task, place.output)
     arguments: dict[str, Any] = {
         "config": training_config(options, task.task),

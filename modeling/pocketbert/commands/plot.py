@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
-from pocketbert.options import DirectoryPath, FilePath, PresetOrPath, option, option_problems
+from pocketbert.options import DirectoryPath, FilePath, ModelPath, PresetOrPath, option, option_problems
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import Examples
@@ -74,7 +74,7 @@ class PlotOptions:
     output: DirectoryPath
     text: str | None = None
     text_pair: str | None = None
-    student: DirectoryPath | None = None
+    student: ModelPath | None = None
     layers: tuple[int, ...] = ()
     student_layers: tuple[int, ...] = ()
     max_tokens: int = 32
@@ -91,12 +91,16 @@ class PlotOptions:
 OPTIONS = (PlotOptions, OptionGroup(TableOptions, without=("label_column", "label_separator")))
 
 
+def check(options: Options) -> None:
+    """Raises a `UserError` for another plot."""
+    plot = options[PlotOptions].plot
+    if plot not in _PLOTS:
+        raise UserError(f"PLOT must be {' or '.join(_PLOTS)}; received {plot}{did_you_mean(plot, _PLOTS)}")
+
+
 def run(options: Options) -> None:
     """Draws; prints a table of the shares, and the path of the page."""
     own = options[PlotOptions]
-    if own.plot not in _PLOTS:
-        hint = did_you_mean(own.plot, _PLOTS)
-        raise UserError(f"PLOT must be {' or '.join(_PLOTS)}; received {own.plot}{hint}")
     if own.plot == "ffn":
         _plot_ffn(options)
         return

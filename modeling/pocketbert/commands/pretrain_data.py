@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.data.pretraining_options import MaskingOptions, PretrainingOptions
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.options import AnyPath, DirectoryPath, FilePath
+from pocketbert.options import AnyPath, DirectoryPath, FilePath, ModelPath
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining_run import ShardWriter
@@ -58,7 +58,7 @@ class PretrainDataOptions:
     text: AnyPath
     output: DirectoryPath
     vocab: FilePath | None = None
-    model: DirectoryPath | None = None
+    model: ModelPath | None = None
     lowercase: bool = True
     format: Literal["wikiextractor", "plain", "jsonl"] | None = None
     overwrite: bool = False
@@ -76,7 +76,6 @@ OPTIONS = (PretrainDataOptions, OptionGroup(PretrainingOptions, without=("maskin
 def run(options: Options) -> None:
     """Makes the examples; prints counts as JSON."""
     own = options[PretrainDataOptions]
-    _check(own)
     from pocketbert.data.pretraining_run import to_json, write_pretraining_data
 
     made = options[PretrainingOptions]
@@ -97,7 +96,9 @@ def run(options: Options) -> None:
     print(json.dumps(to_json(result), indent=2, ensure_ascii=False))
 
 
-def _check(own: PretrainDataOptions) -> None:
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
+    own = options[PretrainDataOptions]
     problems = []
     given = [f"--{name}" for name in ("vocab", "model") if getattr(own, name)]
     if len(given) != 1:
@@ -126,9 +127,11 @@ def _tokenizer(own: PretrainDataOptions) -> WordPieceTokenizer:
     if own.model:
         directory = read_directory(own.model)
         if directory.vocab_path is None:
-            raise UserError(f"--model must have a vocab.txt; received {own.model}; pass --vocab")
+            raise UserError(f"--model must have a vocab.txt; received {own.model}; pass --vocab instead")
+        assert directory.vocabulary is not None
+        directory.vocabulary.require_no_added("pretraining data", "pass --vocab for data without these tokens")
         config = directory.tokenizer or TokenizerConfig()
-        config.require_default("pretraining data", "pass --vocab and --lowercase")
+        config.require_default("pretraining data", "pass --vocab and --lowercase instead of --model")
         options = {"vocab_path": directory.vocab_path, "lowercase": config.lowercase}
     # As in BERT's code, a literal [SEP] in a text is ordinary text.
     return WordPieceTokenizer(**options, special_tokens_in_text="text")

@@ -24,7 +24,7 @@ from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
-from pocketbert.options import DirectoryPath
+from pocketbert.options import ModelPath
 from pocketbert.pruning.config import PruneConfig
 
 
@@ -38,7 +38,7 @@ class TeacherOptions:
 
     GROUP: ClassVar = "Model"
 
-    model: DirectoryPath
+    model: ModelPath
 
 
 OPTIONS = (
@@ -50,14 +50,20 @@ OPTIONS = (
 )
 
 
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
+    raise_if_any(task_options.problems(options[TaskOptions]), "prune")
+
+
 def run(options: Options) -> int | None:
     """Prunes; prints the result as JSON."""
-    raise_if_any(task_options.problems(options[TaskOptions]), "prune")
+    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
+    runs.check_output(options, single=True)
 
     from pocketbert.pruning.run import prune
     from pocketbert.tasks.registry import get_task
 
-    task = task_options.read(options[TaskOptions], options[TableOptions])
+    task = task_options.with_metrics(examples)
     default = get_task(task.task).default_max_length
     if default is not None and not options.given("max_length"):
         options.resolve(max_length=default)

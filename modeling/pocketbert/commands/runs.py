@@ -38,6 +38,20 @@ class RunFolderOptions:
             raise UserError(f"--seeds must be one or more different numbers; received {received}")
 
 
+def check_output(options: Options, *, single: bool) -> None:
+    """Refuses an output that cannot become a run, before training.
+
+    Args:
+      options: options of the command.
+      single: whether the output holds one run, rather than several.
+    """
+    from pocketbert.outputs import RUN_KIND, check_held
+
+    output = options[RunFolderOptions].output
+    if Path(output).is_file() or (single and len(options[RunFolderOptions].seeds) == 1):
+        check_held(output, RUN_KIND)
+
+
 def answer(options: Options, train: Callable[[], Any], train_seeds: Callable[[], dict[str, Any]]) -> int | None:
     """Trains and prints the result as JSON; for several seeds, also prints a table on stderr.
 

@@ -23,8 +23,9 @@ class TableOptions:
     Attributes:
       text_column: column of the sentence, or of the first sentence of a pair.
       pair_column: column of the second sentence.
-      label_column: column of the label, labels or score; for spans the member of a .jsonl file (default: spans), or the
-        number of a .conll file's column (default: the last).
+      label_column: column of the label, labels or score. Several columns, as in toxic,obscene,threat, are a label each,
+        with 0 or 1 (multi_label). For spans, the member of a .jsonl file (default: spans), or the number of a .conll
+        file's column (default: the last).
       label_separator: separator of labels in a cell (multi_label).
       separator: column separator of a .csv file: one character, or tab.
       skip_bad_rows: skip and count unreadable rows and questions instead of stopping.
@@ -35,7 +36,7 @@ class TableOptions:
 
     text_column: str = "text"
     pair_column: str | None = None
-    label_column: str = "label"
+    label_column: tuple[str, ...] = ("label",)
     label_separator: str = "|"
     separator: str = ","
     skip_bad_rows: bool = False
@@ -46,9 +47,23 @@ class TableOptions:
         return {name: getattr(self, name) for name in ("text_column", "pair_column", "separator", "skip_bad_rows")}
 
     @property
+    def one_label(self) -> str | None:
+        """The label column of data with one; None without a name.
+
+        Raises:
+          UserError: there are several.
+        """
+        if len(self.label_column) > 1:
+            raise UserError(
+                "several label columns are for --kind=multi_label; received --label-column="
+                f"{','.join(self.label_column)}; name one column"
+            )
+        return self.label_column[0] if self.label_column else None
+
+    @property
     def tagged(self) -> dict[str, Any]:
         """Arguments of `pocketbert.data.tagged` for text and labels."""
-        label = None if self.label_column == TableOptions.label_column else self.label_column
+        label = None if self.label_column == TableOptions.label_column else self.one_label
         return {"text": self.text_column, "label": label, "skip_bad_rows": self.skip_bad_rows}
 
 
@@ -68,6 +83,8 @@ class TaskOptions:
       max_score: embedding: the score of equal texts in --train-file, for example 5.
       pooling: embedding: pooling of the tokens (default: that of an embedding model, otherwise mean).
       labels: labels in the order of the logits, or types of spans (default: those in the file, in alphabetical order).
+      metric: metric that selects the best checkpoint, such as accuracy, f1, macro_f1 or matthews for classes (default:
+        that of the task). Ties go to the lower loss on the dev split.
       languages: languages of the XNLI dev set, such as en,de (default: all).
     """
 
@@ -82,6 +99,7 @@ class TaskOptions:
     max_score: float = 1.0
     pooling: Literal["mean", "cls", "max"] | None = None
     labels: tuple[str, ...] | None = None
+    metric: str | None = None
     languages: tuple[str, ...] | None = None
 
     @property
@@ -93,6 +111,14 @@ class TaskOptions:
 def problems(options: TaskOptions) -> list[str]:
     """Lists problems with the choice of data."""
     named = options.given
+    if options.task and options.task != _XNLI:
+        from pocketbert.data.glue import GLUE
+        from pocketbert.data.question_tasks import QUESTION_TASKS
+
+        known = [*GLUE, _XNLI, *(name for name, each in QUESTION_TASKS.items() if "train" in each.files)]
+        if options.task not in known:
+            hint = did_you_mean(options.task, known)
+            return [f"no task {options.task!r} to train on{hint}; the tasks are {', '.join(known)}"]
     if options.task == _XNLI:
         named -= {"train_file"}
     elif options.languages:
@@ -106,7 +132,22 @@ def problems(options: TaskOptions) -> list[str]:
 
 
 def read(options: TaskOptions, table: TableOptions, augmented: str | None = None) -> TaskData:
-    """Reads the data with the functions of `pocketbert.data`, and adds the task's metrics.
+    """Reads the data and adds the task's metrics; see `read_examples` and `with_metrics`."""
+    return with_metrics(read_examples(options, table, augmented))
+
+
+def with_metrics(data: TaskData) -> TaskData:
+    """The data with the task's metrics, unless they have their own. Imports TensorFlow."""
+    from pocketbert.tasks.registry import supervised_task
+
+    task = supervised_task(data.task)
+    return dataclasses.replace(
+        data, metrics=data.metrics or task.metrics, main_metric=data.main_metric or task.main_metric
+    )
+
+
+def read_examples(options: TaskOptions, table: TableOptions, augmented: str | None = None) -> TaskData:
+    """Reads the data with the functions of `pocketbert.data`, without TensorFlow.
 
     Args:
       options: the task, or files.
@@ -117,13 +158,14 @@ def read(options: TaskOptions, table: TableOptions, augmented: str | None = None
     Raises:
       UserError: unreadable files, or augmented questions.
     """
+    read = _read(options, table, augmented)
+    # Not earlier: bad input must be found before TensorFlow is imported.
     from pocketbert.tasks.registry import supervised_task
 
-    read = _read(options, table, augmented)
     task = supervised_task(read.task)
-    return dataclasses.replace(
-        read, metrics=read.metrics or task.metrics, main_metric=read.main_metric or task.main_metric
-    )
+    main = options.metric or read.main_metric or task.main_metric
+    metrics = tuple(read.metrics or task.metrics)
+    return dataclasses.replace(read, metrics=metrics if main in metrics else (*metrics, main), main_metric=main)
 
 
 def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
@@ -135,8 +177,8 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
     embedding = None if options.pooling is None else EmbeddingConfig(pooling=options.pooling)
     if options.task:
         return data.pairs(options.task, options.data, embedding=embedding)
-    path, label = options.train_file or "", table.label_column
-    scored = label != TableOptions.label_column or label in table_columns(path, table.separator)
+    path, label = options.train_file or "", table.one_label
+    scored = (label,) != TableOptions.label_column or label in table_columns(path, table.separator)
     return data.pairs(
         path,
         text=table.text_column,
@@ -152,7 +194,6 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
 
 def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> TaskData:
     from pocketbert import data
-    from pocketbert.data.glue import GLUE
     from pocketbert.data.question_tasks import QUESTION_TASKS, is_question_file
     from pocketbert.data.tagged_texts import is_tagged_file
 
@@ -174,10 +215,6 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
     if task == _XNLI:
         return data.xnli(folder, train=options.train_file, languages=options.languages, augmented=augmented)
     if task:
-        if task not in GLUE:
-            known = [*GLUE, _XNLI, *(name for name, each in QUESTION_TASKS.items() if "train" in each.files)]
-            hint = did_you_mean(task, known)
-            raise UserError(f"no task {task!r} to train on{hint}; the tasks are {', '.join(known)}")
         return data.glue(task, folder, augmented=augmented)
     return data.table(
         train_file,

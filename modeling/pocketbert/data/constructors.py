@@ -33,7 +33,7 @@ def table(
     source: Any,
     *,
     text: str = "text",
-    label: str = "label",
+    label: str | Sequence[str] = "label",
     pair: str | None = None,
     dev: Any = None,
     augmented: _Path | None = None,
@@ -58,7 +58,8 @@ def table(
     Args:
       source: training table, or a dict of tables with `train` and optionally `validation` or `dev`.
       text: column of the sentence, or of the first sentence of a pair.
-      label: column of the label, labels or score.
+      label: column of the label, labels or score. A list of columns has a label in each, with 0 or 1; the kind is then
+        `multi_label`.
       pair: column of the second sentence, or None.
       dev: table with the same columns, to select the best checkpoint. None uses a tenth of the training examples,
         stratified by class; rows with the same text stay together.
@@ -78,7 +79,14 @@ def table(
     if splits is not None:
         source = splits["train"]
         dev = splits.get("validation", splits.get("dev")) if dev is None else dev
-    known = label_names or table_objects.class_names(source, label)
+    if isinstance(label, str) or len(label) == 1:
+        label = label if isinstance(label, str) else label[0]
+        known = label_names or table_objects.class_names(source, label)
+    else:
+        known = label_names
+        if kind == "classification":
+            kind = "multi_label"
+            log_info(f"{len(label)} label columns: each is a label of the kind multi_label")
     read = functools.partial(
         read_table,
         text_column=text,

@@ -51,7 +51,7 @@ class LabelledData(Protocol):
         """Up to `count` examples without labels, as texts or pairs for a tokenizer."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Examples:
     """Texts with or without labels. Row i of each attribute belongs to example i.
 
@@ -90,6 +90,16 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def __repr__(self) -> str:
+        unit = "texts" if self.pairs is None else "pairs"
+        form = "without labels"
+        if self.labels is not None and self.labels.ndim == 2:
+            form = f"with {self.labels.shape[1]} labels each"
+        elif self.labels is not None:
+            classes = "scores" if self.classes is None else f"{len(set(self.labels.tolist()))} classes"
+            form = f"with {classes}"
+        return f"<Examples {len(self)} {unit} {form} of {self.source}>"
 
     @property
     def identity(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -117,10 +118,8 @@ def parse_score(text: str) -> float:
     Raises:
       ValueError: `text` is not a finite decimal number.
     """
-    try:
-        score = float(text)
-    except ValueError:
-        score = float("nan")
+    # Python would also read 1_0 and digits of other scripts.
+    score = float(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII) else float("nan")
     if not -3.0e38 < score < 3.0e38:
         raise ValueError(f"the score must be a finite number; received {shown(text)}")
     return score

@@ -37,11 +37,13 @@ def splits_of(source: object) -> Mapping[str, Any] | None:
 def class_names(source: object, column: str) -> tuple[str, ...] | None:
     """Returns the label names of a data set (`features[column].names`), or None if it has none."""
     features = getattr(source, "features", None)
-    names = getattr(features[column], "names", None) if isinstance(features, Mapping) and column in features else None
+    feature = features[column] if isinstance(features, Mapping) and column in features else None
+    # Lists of labels have a feature inside.
+    names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
     return tuple(names) if names else None
 
 
-def object_rows(source: object, text: str, pair: str | None, label: str | None) -> Iterator[Row]:
+def object_rows(source: object, text: str, pair: str | None, labels: Sequence[str] = ()) -> Iterator[Row]:
     """Reads the rows of an object, with values as text.
 
     Args:
@@ -50,16 +52,17 @@ def object_rows(source: object, text: str, pair: str | None, label: str | None) 
         label), ((text, second text), label), or (mapping, label).
       text: column of the text.
       pair: column of the second text, or None.
-      label: column of the label, or None.
+      labels: columns of labels; tuples have one.
     Yields:
       Row number from 0, and the cells or a message.
     Raises:
       UserError: another type of object, a missing column, or columns with different lengths.
     """
-    wanted = [column for column in (text, pair, label) if column]
+    wanted = [column for column in (text, pair, *labels) if column]
     columns = _columns(source)
     if columns is not None:
         return _rows_of_columns(source, columns, wanted)
+    label = labels[0] if len(labels) == 1 else None
     if hasattr(source, "as_numpy_iterator"):
         return _rows_of_elements(_unbatched(source), text, pair, label)
     if isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping):
@@ -149,6 +152,8 @@ def as_cell(value: Any) -> str:
     if hasattr(value, "tolist"):
         # A NumPy array or scalar.
         value = value.tolist()
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=str)
     if isinstance(value, bytes):
         return value.decode("utf-8")
     # pandas.NA cannot be compared, and NaN does not equal itself.

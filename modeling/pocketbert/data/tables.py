@@ -7,18 +7,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from pocketbert.data.examples import Examples
+from pocketbert.data.label_columns import ClassColumn, FlagColumns, LabelSetColumn
 from pocketbert.data.reading import (
     Row,
     RowProblems,
@@ -32,13 +31,17 @@ from pocketbert.data.reading import (
 )
 from pocketbert.data.table_objects import name_of, object_rows
 from pocketbert.errors import UserError
-from pocketbert.json_reading import parse_json
 
 # Form of the labels in a file: a class, any number of labels, or a score. Several kinds of task may share a form.
 LabelForm = Literal["classification", "multi_label", "regression"]
 LABEL_SEPARATOR = "|"
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 _TAB = "tab"
+_MOST_CELL_CHARACTERS = 2**31 - 1
+_SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+# Extension → function of pandas that reads it.
+_BINARY_TABLES = {".parquet": "read_parquet", ".feather": "read_feather", ".arrow": "read_feather"}
+_DATA_SET_FILES = ("dataset_info.json", "dataset_dict.json", "state.json")
 # Other column separators of a .csv file → the value of --separator.
 _OTHER_SEPARATORS = {";": ";", "\t": _TAB, "|": "|"}
 
@@ -48,7 +51,7 @@ def read_table(
     *,
     text_column: str,
     pair_column: str | None = None,
-    label_column: str | None = None,
+    label_column: str | Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
     numbered: bool = True,
     kind: LabelForm = "classification",
@@ -62,10 +65,13 @@ def read_table(
       source: path of a `.csv`, `.tsv` or `.jsonl` file in UTF-8, or an object (`table_objects.object_rows`).
       text_column: column of the sentence, or of the first sentence of a pair.
       pair_column: column of the second sentence, or None.
-      label_column: column of the label, or None for unlabelled text.
+      label_column: column of the label, or None for unlabelled text. Several columns are a label each, with 0 or 1
+        (`multi_label`).
       labels: labels in the order of the logits. A cell has a label or, unless labels are whole numbers themselves, its
-        index. None takes the labels in the file: in numeric order if all are whole numbers, else in alphabetical order.
-      numbered: whether cells may have indices. Pass False if the order of `labels` was not chosen for this file.
+        index; for `multi_label` also a vector of 0 and 1. None takes the labels in the file: in numeric order if all
+        are whole numbers, else in alphabetical order.
+      numbered: whether cells may have indices or vectors. Pass False if the order of `labels` was not chosen for this
+        file.
       kind: form of the labels.
       label_separator: separator of the labels in a cell (`multi_label`); an empty cell has no labels. A .jsonl file or
         an object may also have lists.
@@ -77,26 +83,33 @@ def read_table(
       numbers from 1, or row numbers from 0 for an object.
     Raises:
       UserError: no such file, another extension, text that is not UTF-8, a missing column, an empty text, an unknown
-        label, or a score that is not a finite number. One error lists all bad rows with line and reason.
+        label, a label column that could be two things, or a score that is not a finite number. One error lists all bad
+        rows with line and reason.
     """
     is_file = isinstance(source, str | os.PathLike)
     path = Path(source) if is_file else name_of(source)
-    has_lists = not is_file or Path(source).suffix.lower() == ".jsonl"
-    wanted = [column for column in (text_column, pair_column, label_column) if column]
+    label_columns = [label_column] if isinstance(label_column, str) and label_column else [*(label_column or ())]
+    wanted = [column for column in (text_column, pair_column, *label_columns) if column]
     if len(set(wanted)) < len(wanted):
         raise UserError(
             f"{path}: text, pair and label must be in different columns; received {', '.join(wanted)}; use each column "
             "once"
+        )
+    if len(label_columns) > 1 and kind != "multi_label":
+        raise UserError(
+            f"{path}: {kind} reads one label column; received {', '.join(label_columns)}; name one, or pass "
+            "--kind=multi_label for a label in each"
         )
     problems = RowProblems(path, "line" if is_file else "row")
     rows: list[tuple[int, dict[str, str]]] = []
     if isinstance(path, Path):
         given = _file_rows(path, wanted, separator)
     else:
-        given = object_rows(source, text_column, pair_column, label_column)
+        given = object_rows(source, text_column, pair_column, label_columns)
+    # An empty cell has no labels; an empty flag is missing.
+    may_be_empty = label_columns if kind == "multi_label" and len(label_columns) == 1 else ()
     for line, cells in given:
-        may_be_empty = label_column if kind == "multi_label" else None
-        problem = cells if isinstance(cells, str) else _row_problem(cells, wanted, label_column, may_be_empty)
+        problem = cells if isinstance(cells, str) else _row_problem(cells, wanted, label_columns, may_be_empty)
         if problem:
             problems.add(line, problem)
         else:
@@ -107,31 +120,24 @@ def read_table(
 
     values: list[Any] | None = None
     found: tuple[str, ...] = ()
-    if label_column:
-        texts_of_labels = [cells[label_column].strip() for _, cells in rows]
-        if kind == "multi_label" and rows:
+    if label_columns:
+        read: Callable[[Any], Any] = parse_score
+        cells_of_labels: list[Any] = [cells for _, cells in rows]
+        if len(label_columns) == 1:
+            cells_of_labels = [cells[label_columns[0]].strip() for _, cells in rows]
+        where = f"{path}: column {label_columns[0]!r}"
+        if len(label_columns) > 1:
+            flags = FlagColumns(label_columns, labels, f"{path}:")
+            read, found = flags.value, flags.labels
+        elif kind == "multi_label" and rows:
             if not label_separator.strip():
                 raise UserError(f"--label-separator must not be blank; received {shown(label_separator)}")
-            sets = [_label_set(text, label_separator, has_lists) for text in texts_of_labels]
-            found = _in_order(set().union(*sets)) if labels is None else tuple(labels)
-            if not found:
-                raise UserError(f"{path}: column {label_column!r} must have at least one label; received none")
-            if not numbered:
-                _check_no_numbers(
-                    [each for of_row in sets for each in of_row], found, f"{path}: column {label_column!r}"
-                )
-            rows, values = _multi_labelled(rows, sets, found, problems)
+            sets = LabelSetColumn(cells_of_labels, labels, separator=label_separator, numbered=numbered, where=where)
+            read, found = sets.value, sets.labels
         elif kind == "classification" and rows:
-            found = _in_order(set(texts_of_labels)) if labels is None else tuple(labels)
-            if len(found) < 2:
-                raise UserError(
-                    f"{path}: column {label_column!r} must have at least two different labels; received "
-                    f"{', '.join(found)[:200] or 'none'}; name the labels, or for scores choose regression"
-                )
-            if not numbered:
-                _check_no_numbers(texts_of_labels, found, f"{path}: column {label_column!r}")
-        if kind != "multi_label":
-            rows, values = _labelled(rows, texts_of_labels, found, problems)
+            classes = ClassColumn(cells_of_labels, labels, numbered=numbered, where=where)
+            read, found = classes.value, classes.labels
+        rows, values = _labelled(rows, cells_of_labels, read, problems)
     if not skip_bad_rows or not rows:
         problems.raise_if_any()
     if not rows:
@@ -151,95 +157,42 @@ def read_table(
 
 
 def _labelled(
-    rows: list[tuple[int, dict[str, str]]], texts: list[str], classes: tuple[str, ...], problems: RowProblems
-) -> tuple[list[tuple[int, dict[str, str]]], list[float]]:
-    """Returns the rows with readable labels, and their class indices, or scores if there are no classes."""
-    indices = _label_indices(classes)
-    kept, values = [], []
-    for row, text in zip(rows, texts, strict=True):
+    rows: list[tuple[int, dict[str, str]]], cells: list[Any], read: Callable[[Any], Any], problems: RowProblems
+) -> tuple[list[tuple[int, dict[str, str]]], list[Any]]:
+    """Returns the rows with readable labels, and their labels."""
+    readable, values = [], []
+    for row, cell in zip(rows, cells, strict=True):
         try:
-            value = indices[text] if classes else parse_score(text)
-        except KeyError:
-            problems.add(row[0], f"the label must be one of {', '.join(classes)[:200]}; received {shown(text)}")
+            value = read(cell)
         except ValueError as error:
             problems.add(row[0], str(error))
         else:
-            kept.append(row)
+            readable.append(row)
             values.append(value)
-    return kept, values
-
-
-def _label_set(text: str, separator: str, has_lists: bool) -> list[str]:
-    """Splits a cell into its labels, without duplicates. `has_lists`: the cell may be a JSON list."""
-    parts = text.split(separator)
-    if has_lists and text.startswith("["):
-        with contextlib.suppress(UserError):
-            parts = [json_text(value) for value in parse_json(text, "the cell")]
-    return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
-
-
-def _multi_labelled(
-    rows: list[tuple[int, dict[str, str]]], sets: list[list[str]], labels: tuple[str, ...], problems: RowProblems
-) -> tuple[list[tuple[int, dict[str, str]]], list[list[int]]]:
-    """Returns the rows with known labels, and a 0 or 1 for each of `labels`."""
-    indices = _label_indices(labels)
-    kept, values = [], []
-    for row, of_row in zip(rows, sets, strict=True):
-        unknown = [label for label in of_row if label not in indices]
-        if unknown:
-            received = ", ".join(map(shown, unknown))[:200]
-            problems.add(row[0], f"labels must be from {', '.join(labels)[:200]}; received {received}")
-            continue
-        present = {indices[label] for label in of_row}
-        kept.append(row)
-        values.append([int(index in present) for index in range(len(labels))])
-    return kept, values
+    return readable, values
 
 
 def _row_problem(
-    cells: Mapping[str, str], wanted: Sequence[str], label_column: str | None, may_be_empty: str | None
+    cells: Mapping[str, str], wanted: Sequence[str], label_columns: Sequence[str], may_be_empty: Sequence[str]
 ) -> str | None:
     for column in wanted:
         if column not in cells:
             return f"the row must have a column {column!r}; received {listed(cells)}"
-        if not cells[column].strip() and column != may_be_empty:
-            what = "label" if column == label_column else "text"
+        if not cells[column].strip() and column not in may_be_empty:
+            what = "label" if column in label_columns else "text"
             return f"column {column!r} is empty; every row must have a {what}"
     return None
-
-
-def _is_whole_number(text: str) -> bool:
-    return text.removeprefix("-").isdecimal() and text.isascii()
-
-
-def _in_order(found: set[str]) -> tuple[str, ...]:
-    if all(map(_is_whole_number, found)):
-        # Python's int() refuses numbers with thousands of digits.
-        return tuple(sorted(found, key=Decimal))
-    return tuple(sorted(found))
-
-
-def _check_no_numbers(cells: list[str], labels: tuple[str, ...], where: str) -> None:
-    """Refuses indices, if the order of the labels was not chosen for this file."""
-    if not any(map(_is_whole_number, labels)) and any(map(_is_whole_number, cells)):
-        numbers = ", ".join(map(str, range(len(labels))))
-        raise UserError(
-            f"{where} must have the labels {', '.join(labels)}; received whole numbers; if they are indices, list the "
-            f"labels for {numbers} in this order with --labels, such as --labels={','.join(labels)}, or use --task"
-        )
-
-
-def _label_indices(labels: Sequence[str]) -> dict[str, int]:
-    indices = {label: index for index, label in enumerate(labels)}
-    if not any(map(_is_whole_number, labels)):
-        indices |= {str(index): index for index in range(len(labels))}
-    return indices
 
 
 def table_columns(path: str | os.PathLike[str], separator: str = ",") -> tuple[str, ...]:
     """Columns of a `.csv`, `.tsv` or `.jsonl` file: those of its first good row; empty without one."""
     rows = (cells for _, cells in _file_rows(Path(path), (), separator) if not isinstance(cells, str))
     return tuple(next(rows, ()))
+
+
+def check_columns(path: str | os.PathLike[str], wanted: Sequence[str], separator: str = ",") -> None:
+    """Raises `UserError` if a file cannot be read or has no such columns."""
+    next(_file_rows(Path(path), wanted, separator), None)
 
 
 def _file_rows(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
@@ -261,7 +214,30 @@ def _file_rows(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Ro
         return _tsv(path, wanted)
     if suffix == ".jsonl":
         return _jsonl(path, wanted)
+    check_format(path)
     raise UserError(f"{path}: the file's name must end in {', '.join(SUFFIXES)}; received {path.suffix or 'none'}")
+
+
+def check_format(path: Path) -> None:
+    """Raises `UserError` for formats that need another program, with the line that converts them."""
+    suffix = path.suffix.lower()
+    rule = f"{path}: the file's name must end in {', '.join(SUFFIXES)}; received"
+    if suffix in _SPREADSHEETS:
+        raise UserError(f"{rule} {suffix}, a spreadsheet; save it as CSV in UTF-8 and pass that file")
+    if suffix in _BINARY_TABLES:
+        reader = _BINARY_TABLES[suffix]
+        raise UserError(
+            f"{rule} {suffix}; convert it in Python: pandas.{reader}({str(path)!r}).to_json("
+            f"{str(path.with_suffix('.jsonl'))!r}, orient='records', lines=True, force_ascii=False)"
+        )
+    if path.is_dir() and any((path / name).exists() for name in _DATA_SET_FILES):
+        split = "" if (path / "state.json").exists() else "['train']"
+        raise UserError(
+            f"{rule} a folder of the datasets library; convert it in Python: datasets.load_from_disk({str(path)!r})"
+            f"{split}.to_json({str(path) + '.jsonl'!r}), or pass the object to pocketbert.data.table"
+        )
+    if path.is_dir():
+        raise UserError(f"{path}: the file cannot be read (it is a folder); name a file in it")
 
 
 def _csv(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
@@ -271,6 +247,8 @@ def _csv(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
             f"--separator must be one ASCII character other than a quote or a line break, or {_TAB}; received "
             f"{shown(separator)}"
         )
+    # Texts may be longer than the module's default, 131,072 characters.
+    csv.field_size_limit(_MOST_CELL_CHARACTERS)
     reader = csv.reader(io.StringIO(read_utf8(path), newline=""), delimiter=delimiter, strict=True)
     line = 1
     try:
@@ -284,15 +262,29 @@ def _csv(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
             line = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
-            f"{path}: line {line}: the row must be CSV ({error}); check its double quotes, or use .tsv or .jsonl"
+            f"{path}: line {line}: the row must be CSV ({error}); {_quote_remedy(path, delimiter)}"
         ) from error
+
+
+def _quote_remedy(path: Path, delimiter: str) -> str:
+    """What to do about a row whose quotes do not match."""
+    doubled = 'double each quote in a cell and put quotes around the cell, as in "a ""big"" film"'
+    if delimiter == "\t":
+        return f"{doubled}, or if quotes are ordinary characters, name the file {path.with_suffix('.tsv').name}"
+    return doubled
 
 
 def _tsv(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
     (_, header), *rows = tsv_rows(read_utf8(path))
     _check_header(path, header, wanted, "\t")
     for line, cells in rows:
-        yield line, _named(header, cells)
+        named = _named(header, cells)
+        # A spreadsheet and pandas put cells with line breaks into quotes, which .tsv does not have.
+        if isinstance(named, str) and any(cell.startswith('"') or cell.endswith('"') for cell in cells):
+            copy = path.with_suffix(".csv").name
+            named += f" (.tsv has no quotes; if quoted cells have line breaks, name the file {copy} and pass "
+            named += f"--separator={_TAB})"
+        yield line, named
 
 
 def _check_header(path: Path, header: list[str], wanted: Sequence[str], separator: str) -> None:

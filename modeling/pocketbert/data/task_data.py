@@ -10,8 +10,10 @@ from pathlib import Path
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import LabelledData
 
+_LABELS_SHOWN = 5
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TaskData:
     """A task and its examples.
 
@@ -30,6 +32,17 @@ class TaskData:
     metrics: Sequence[str] = ()
     main_metric: str = ""
     augmented: LabelledData | None = None
+
+    def __repr__(self) -> str:
+        more = "" if self.augmented is None else f", {len(self.augmented)} augmented"
+        counts = f"{len(self.train)} training and {len(self.dev)} dev examples{more}"
+        return f"<TaskData {described_task(self.task)}: {counts} of {self.train.source}>"
+
+
+def described_task(task: TaskConfig) -> str:
+    """A task in a few words, such as `sst2 classification, 2 labels (negative, positive)`."""
+    labels = ", ".join(task.labels[:_LABELS_SHOWN]) + ", …" * (len(task.labels) > _LABELS_SHOWN)
+    return f"{task.name} {task.kind}".strip() + (f", {len(task.labels)} labels ({labels})" if task.labels else "")
 
 
 @dataclass(frozen=True)

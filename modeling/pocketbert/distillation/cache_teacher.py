@@ -157,6 +157,11 @@ def plan_teacher_cache(
             f"the teacher must have a tokenizer; received {teacher_directory} without one; put its files there"
         )
     tokenizer.vocabulary.options.require_default("a teacher cache", "distil with the teacher itself")
+    tokenizer.vocabulary.require_no_added("a teacher cache", "distil with the teacher itself")
+    if tokenizer.vocabulary.add_prefix_space:
+        raise UserError(
+            "a teacher cache needs a tokenizer without add_prefix_space; received one; distil with the teacher itself"
+        )
     targets, candidates, read = target_specs(teacher, method, stage, encoded, dtype, masks)
     identity = teacher_cache_identity(method, stage, encoded, teacher_directory=teacher_directory, tokenizer=tokenizer)
     decisive = {name: value for name, value in identity.options.items() if name in read}

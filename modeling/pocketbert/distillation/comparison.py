@@ -144,6 +144,9 @@ def distill_and_compare(
     for line in comparison_report.table(found):
         log_info(line)
     log_info(comparison_report.sentence(found))
+    log_info(f"the better model is {found['better_model']}")
+    for warning in found["warnings"]:
+        log_info(f"warning: {warning}")
     return {**result, "comparison": found}
 
 
@@ -162,7 +165,7 @@ def compared(
       `metrics` (`spread` over seeds; None for a teacher without metrics), the mean `steps` and `seconds` (None for the
       teacher) and `teacher_cache_bytes` (None without a cache); `difference`, the `spread` of distilled minus
       fine-tuned per metric, paired by seed; `baseline`, the majority baseline of the results; and `warnings` with
-      student and seed.
+      student and seed; `better_model`, the model directory of the better student.
     """
     distilled: list[DistillResult] = [pair[0] for pair in pairs]
     fine_tuned: list[TrainResult] = [pair[1] for pair in pairs]
@@ -188,13 +191,39 @@ def compared(
             for name in distilled[0].metrics
         },
         "baseline": distilled[0].baseline,
+        "better_model": _better_model(pairs),
         "warnings": [
-            f"{name}, seed {result.seed}: {warning}"
-            for pair in pairs
-            for name, result in zip(("distilled", "fine-tuned alone"), pair, strict=True)
-            for warning in result.warnings
+            *_worse_than_alone(pairs),
+            *(
+                f"{name}, seed {result.seed}: {warning}"
+                for pair in pairs
+                for name, result in zip(("distilled", "fine-tuned alone"), pair, strict=True)
+                for warning in result.warnings
+            ),
         ],
     }
+
+
+def _better_model(pairs: Sequence[tuple[DistillResult, TrainResult]]) -> str:
+    """Model directory of the best run of the better student: the mean of the main metric decides."""
+    main = pairs[0][0].main_metric
+    columns = [[pair[side] for pair in pairs] for side in (0, 1)]
+    better = max(columns, key=lambda results: statistics.fmean(result.metrics[main] for result in results))
+    return max(better, key=lambda result: result.metrics[main]).model_directory
+
+
+def _worse_than_alone(pairs: Sequence[tuple[DistillResult, TrainResult]]) -> list[str]:
+    """A warning if the distilled student is more than two standard errors below the same student fine-tuned alone."""
+    main, outcome = pairs[0][0].main_metric, pairs[0][0].outcome
+    distilled, alone = (statistics.fmean(pair[side].metrics[main] for pair in pairs) for side in (0, 1))
+    low, high = (outcome or {}).get("interval") or (0.0, 0.0)
+    # An interval of 95 % is four standard errors wide.
+    if alone - distilled <= (high - low) / 2:
+        return []
+    return [
+        f"the same student fine-tuned alone is better: {main} {alone:.4f} against {distilled:.4f} distilled; use "
+        f"{_better_model(pairs)}"
+    ]
 
 
 def _row(name: str, results: Sequence[TrainResult]) -> dict[str, Any]:

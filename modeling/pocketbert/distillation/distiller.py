@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,10 +16,12 @@ from pocketbert.distillation.teacher_cache_identity import cached_manifests, tea
 from pocketbert.files import write_json
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
+from pocketbert.tasks.scores import Scores
 from pocketbert.training.distribution import Distribution, precision_policy
 from pocketbert.training.initialization import assign_weights
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
-from pocketbert.training.run_folder import TEACHER_FILE, read_record
+from pocketbert.training.outcome_notes import falling_notes, flat_notes, simple_methods, teacher_notes, with_notes
+from pocketbert.training.run_folder import START_FILE, TEACHER_FILE, read_record
 from pocketbert.training.stage import FeatureRequest, Stage
 from pocketbert.training.step import Trainable, TrainingModel
 from pocketbert.training.trainer import Trainer
@@ -78,6 +81,9 @@ class DistillationTrainer(Trainer):
     def __init__(self, plan: DistillationPlan, folder: Path, distribution: Distribution) -> None:
         super().__init__(plan, folder, distribution)
         self._teachers: dict[Path, Model] = {}
+        self._teacher_metrics: dict[str, float] | None = None
+        self._teacher_notes: list[str] = []
+        self._start: dict[str, Any] = {}
         self.adapters = dict(plan.objective.adapters(plan.spec))
         initialize_adapters(self.adapters, self.model.config.initializer_range, plan.run.seed)
         if plan.kept_adapters is not None:
@@ -105,18 +111,57 @@ class DistillationTrainer(Trainer):
         return TeacherCache.open(plan.teacher_cache / stage.name, identity)
 
     def begin(self) -> None:
-        """Copies weights as the method requires, unless the student's weights come from a directory or a supernet."""
+        """Copies weights as the method requires, unless the student's weights come from a directory or a supernet.
+
+        With a task, also scores simple methods on the dev split.
+        """
+        self._start = {"methods": [], "teacher_notes": self._teacher_notes}
+        data = self.plan.data.given
+        if self._is_scored and data.train.labelled:
+            methods = simple_methods(data, self.plan.main_metric)
+            self._start["methods"] = [dataclasses.asdict(method) for method in methods]
+        if self.distribution.is_chief:
+            write_json(self.folder / START_FILE, self._start)
         if self.plan.start.directory is None:
             self.plan.objective.initialize(self.teacher if self.plan.needs_teacher else None, self.model)
 
     def run(self) -> dict[str, Any]:
         """See `Trainer`; adds the teacher's metrics, and the size of its cache."""
-        teacher_metrics = self.score_teacher()
+        teacher_metrics = self._teacher_metrics = self.score_teacher()
         size = None
         if self.plan.teacher_cache is not None:
             manifests = cached_manifests(self.plan.teacher_cache, self.plan.teacher_stages)
             size = sum(manifest.size_bytes for manifest in manifests.values())
         return {**super().run(), "teacher_metrics": teacher_metrics, "teacher_cache_bytes": size}
+
+    def scores(self) -> dict[str, Any]:
+        """See `Trainer`; adds the outcome beside the teacher and simple methods."""
+        if not self._is_scored or not self.state.best_metrics:
+            return super().scores()
+        plan, path = self.plan, self.folder / START_FILE
+        if not self._start and path.exists():
+            self._start = read_record(path)
+        evaluator: Any = self.evaluator(plan.stages[-1])
+        self.load_kept()
+        scores: Scores = evaluator.scores(plan.main_metric, self.state.best_metrics)
+        teacher = (self._teacher_metrics or {}).get(plan.main_metric)
+        scores = dataclasses.replace(scores, teacher=teacher)
+        notes = [
+            *self._start.get("teacher_notes", ()),
+            *teacher_notes(scores, teacher),
+            *flat_notes(evaluator, plan.tasks[0].labels),
+            *falling_notes(self.folder, plan.stages[-1].name),
+        ]
+        # A weak teacher explains the student's weakness, and a weak student its flat probabilities.
+        scores = with_notes(scores, self._start.get("methods", ()), notes[:1], plan.data_notes)
+        scores.log(f"student, after step {self.state.best_step}")
+        fields = scores.to_json()
+        fields.pop("classes", None)
+        return fields
+
+    @property
+    def _is_scored(self) -> bool:
+        return self.plan.data.task is not None and "logits" in self.plan.stages[-1].student_features
 
     @property
     def teacher(self) -> Model:
@@ -142,7 +187,7 @@ class DistillationTrainer(Trainer):
             return None
         # All processes load the teacher together, so either all measure it or none does.
         if not self.distribution.as_chief_says(path.exists()):
-            found = measure_teacher(self.teacher, plan)
+            found, self._teacher_notes = measure_teacher(self.teacher, plan)
             if self.distribution.is_chief:
                 write_json(path, found)
             return found

@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -32,16 +33,32 @@ _FREE_FIELDS = ("num_layers", "hidden_dropout", "attention_dropout", "initialize
 
 @dataclass(frozen=True)
 class TeacherLayers:
-    """A student initialized with layers, embedding and pooler of the teacher.
+    """A student that starts from layers of its teacher, with the teacher's embedding and pooler.
+
+    It also starts from the teacher's head if the teacher was trained for the same labels. Pass it to
+    `pocketbert.distill` as the student: `pb.distill(pb.TeacherLayers((2, 4, 6)), data, output, teacher=teacher)`.
 
     Attributes:
-      layers: layers of the teacher, counted from 1.
+      layers: layers of the teacher, counted from 1, one for each layer of the student.
       student: architecture of the student: preset name, config.json or `EncoderConfig`; None for the teacher's
-        architecture with these layers only.
+        architecture with these layers only. It may differ from the teacher's in depth and dropout.
+
+    Raises:
+      UserError: `layers` is empty, or is not a sequence of integers.
     """
 
-    layers: tuple[int, ...]
+    layers: Sequence[int]
     student: str | os.PathLike[str] | EncoderConfig | None = None
+
+    def __post_init__(self) -> None:
+        numbers = self.layers if isinstance(self.layers, Iterable) and not isinstance(self.layers, str) else ()
+        layers = tuple(numbers)
+        if not layers or not all(isinstance(layer, Integral) and not isinstance(layer, bool) for layer in layers):
+            raise UserError(
+                "layers of a teacher must be at least one number, counted from 1, such as (2, 4, 6); "
+                f"received {self.layers!r}"
+            )
+        object.__setattr__(self, "layers", tuple(int(layer) for layer in layers))
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ def vocabulary_problems(spec: DistillationSpec) -> list[str]:
             f"both models need the same vocabulary; the teacher's has {teacher.vocab_size} tokens, the student's "
             f"{student.vocab_size}; {remedy}"
         )
-    if teacher.pad_token_id != student.pad_token_id:
+    if teacher.pad_token_id != student.pad_token_id and (teacher.reads_padding_id or student.reads_padding_id):
         problems.append(
             f"both models need the same padding id; the teacher's is {teacher.pad_token_id}, the student's "
             f"{student.pad_token_id}; {remedy}"

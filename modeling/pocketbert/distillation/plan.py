@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from pocketbert.configs import EncoderConfig
+from pocketbert.checkpoints.directory import read_with_heads
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache_layout import MANIFEST_NAME
+from pocketbert.distillation import layer_maps
 from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers, plan_student
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
 from pocketbert.distillation.teacher import (
@@ -37,6 +39,9 @@ from pocketbert.training.stage import Stage
 from pocketbert.training.state import digest_directory
 
 _T = TypeVar("_T")
+# A student with random weights also has to learn the language. On 20,000 sentences of SST-2 it stays 7 points below its
+# teacher (docs/results/tinybert.md).
+_MANY_EXAMPLES = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +139,9 @@ def plan_distillation(
         planned = _attempt(problems, plan_student, student, described.config)
     raise_if_any(problems, method.name)
     assert described is not None and planned is not None
+    if isinstance(data, TaskData):
+        data = dataclasses.replace(data, task=_with_pooling(data.task, planned, described))
+        opened = open_data(data)
     spec = _spec(described, planned, opened)
     stages, unfit = validated_stages(method, spec)
     if unfit:
@@ -170,6 +178,8 @@ def plan_distillation(
     theirs, ours = described.task, spec.teacher_task
     if theirs is not None and ours is not None and theirs != ours and has_default_labels(theirs):
         log_info(f"the teacher's labels have default names; its logits are read as {', '.join(ours.labels)}, in order")
+    if spec.start == "random" and isinstance(data, TaskData):
+        _warn_of_few_examples(spec, data, method.name, has_teacher=teacher_directory is not None)
     if any(opened.part(stage) != stage.data for stage in stages):
         log_info(
             f"{method.name} trains on augmented examples; none are given, so it uses the {len(opened.given.train)} "
@@ -191,6 +201,24 @@ def plan_distillation(
     )
 
 
+def _warn_of_few_examples(spec: DistillationSpec, data: TaskData, method: str, has_teacher: bool) -> None:
+    """Says what to expect of random weights and few examples, and names the alternative."""
+    count = len(data.train if data.augmented is None else data.augmented)
+    if count >= _MANY_EXAMPLES:
+        return
+    remedy = "start from a pretrained model directory instead (--student=DIR)"
+    if has_teacher:
+        layers = layer_maps.uniform(min(spec.student.num_layers, spec.teacher.num_layers), spec.teacher.num_layers)
+        remedy = (
+            f"pass --teacher-layers={','.join(map(str, layers))} without --student instead (in Python "
+            f"pb.TeacherLayers({layers}))"
+        )
+    log_info(
+        f"{method}: the student starts from random weights, and {count:,} examples are too few to learn a language: "
+        f"expect a score far below the teacher's; {remedy}"
+    )
+
+
 def _spec(teacher: TeacherDescription, planned: ModelInit, data: RunData) -> DistillationSpec:
     task = data.task
     return DistillationSpec(
@@ -204,6 +232,16 @@ def _spec(teacher: TeacherDescription, planned: ModelInit, data: RunData) -> Dis
         student_vocabulary=planned.vocabulary,
         start="random" if planned.untrained else planned.start,
     )
+
+
+def _with_pooling(task: TaskConfig, student: ModelInit, teacher: TeacherDescription) -> TaskConfig:
+    """The student's task: its head reads the text where the head does that it copies or continues."""
+    if student.layers:
+        held = (teacher.task,) if teacher.task else ()
+    else:
+        held = read_with_heads(student.directory).tasks if student.directory else ()
+    pooling = next((head.pooling for head in held if head.pooling), None)
+    return dataclasses.replace(task, pooling=pooling) if task.rules.head == "sentence" else task
 
 
 def _attempt(problems: list[str], call: Callable[..., _T], *arguments: Any, **options: Any) -> _T | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.configs import EncoderConfig
+from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.distiller import DistillationTrainer
 from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers
 from pocketbert.distillation.method import Method
@@ -17,6 +18,8 @@ from pocketbert.distillation.plan import DistillationPlan, plan_distillation
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.model import Model
 from pocketbert.outputs import check_inputs
+from pocketbert.progress import log_info
+from pocketbert.tasks.data_checks import training_warnings
 from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.frozen_weights import FrozenWeights
@@ -84,6 +87,12 @@ def distill_planned(plan: DistillationPlan, output: str | os.PathLike[str]) -> D
       UserError: examples or caches do not fit, or `output` contains a run with other options.
       TrainingFailed: the loss or the outputs are not finite.
     """
+    data = plan.data.given
+    if isinstance(data, TaskData):
+        warnings = training_warnings(data, plan.vocabulary, min(stage.max_length for stage in plan.stages))
+        for warning in warnings:
+            log_info(f"warning: {warning}")
+        plan = dataclasses.replace(plan, data_notes=tuple(warnings))
     return DistillResult.of(*run_plan(plan, output, DistillationTrainer))
 
 

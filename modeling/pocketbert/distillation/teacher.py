@@ -19,6 +19,7 @@ from pocketbert.json_reading import parse_json
 from pocketbert.progress import log_info
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.training.initialization import vocabulary_of
+from pocketbert.training.outcome_notes import flat_notes
 from pocketbert.training.run_folder import TEACHER_FILE
 
 if TYPE_CHECKING:
@@ -125,12 +126,15 @@ def is_scorable(plan: DistillationPlan) -> bool:
     return task is not None and theirs is not None and (task.kind, task.labels) == (theirs.kind, theirs.labels)
 
 
-def measure_teacher(teacher: Model, plan: DistillationPlan) -> dict[str, float]:
-    """Metrics of the teacher on the dev split, with the sequence length of the last stage."""
+def measure_teacher(teacher: Model, plan: DistillationPlan) -> tuple[dict[str, float], list[str]]:
+    """Metrics of the teacher on the dev split, with the sequence length of the last stage, and warnings."""
     evaluator = plan.data.evaluator(teacher, _length(plan), plan.run, plan.windows, plan.evaluation_batch_size)
     found = evaluator.metrics("of the teacher")
     log_info("teacher: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
-    return found
+    notes = flat_notes(evaluator, plan.tasks[0].labels if plan.data.task else (), "the teacher's")
+    for note in notes:
+        log_info(f"warning: {note}")
+    return found, notes
 
 
 def cache_teacher_metrics(teacher: Model, plan: DistillationPlan, cache: Path) -> None:
@@ -146,7 +150,7 @@ def cache_teacher_metrics(teacher: Model, plan: DistillationPlan, cache: Path) -
     assert plan.teacher_directory is not None and teacher.tokenizer is not None
     origin = _origin(plan, teacher_digest(plan.teacher_directory), tokenizer_digest(teacher.tokenizer))
     if _read_metrics(cache / TEACHER_FILE, origin) is None:
-        found = measure_teacher(teacher, plan)
+        found, _ = measure_teacher(teacher, plan)
         write_json(cache / TEACHER_FILE, {"origin": origin, "metrics": found})
 
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pocketbert.checkpoints.module_layout import model_files, stored_weights
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.teacher_cache_layout import (
     MANIFEST_NAME,
@@ -23,7 +24,7 @@ from pocketbert.data.teacher_cache_layout import (
 )
 from pocketbert.distillation.method import Method
 from pocketbert.errors import UserError
-from pocketbert.files import sha256
+from pocketbert.files import digest_files, sha256
 from pocketbert.training.stage import Stage
 
 if TYPE_CHECKING:
@@ -72,15 +73,11 @@ def teacher_digest(directory: str | os.PathLike[str]) -> str:
     Raises:
       UserError: the folder is not a model directory.
     """
-    folder = Path(directory)
-    files = sorted(
-        [*folder.glob("config.json"), *folder.glob("*.safetensors"), *folder.glob("*.safetensors.index.json")]
-    )
-    if not {"config.json"} < {file.name for file in files}:
-        raise UserError(
-            f"the teacher must be a model directory with config.json and model.safetensors; received {folder}"
-        )
-    return hashlib.sha256("".join(f"{file.name} {sha256(file)}\n" for file in files).encode()).hexdigest()
+    weights = stored_weights(directory)
+    files = weights | {name: path for name, path in model_files(directory).items() if path.name == "config.json"}
+    if not weights or weights == files:
+        raise UserError(f"the teacher must be a model directory with config.json and weights; received {directory}")
+    return digest_files({name: sha256(path) for name, path in files.items()})
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:

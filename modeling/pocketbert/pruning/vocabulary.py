@@ -14,7 +14,7 @@ import numpy as np
 
 from pocketbert import progress
 from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
-from pocketbert.configs import head_names
+from pocketbert.checkpoints.spare_rows import per_token_weights
 from pocketbert.data.sentences import split_sentences
 from pocketbert.data.text import read_documents
 from pocketbert.errors import UserError, raise_if_any
@@ -190,9 +190,5 @@ def _batches(items: Iterable[str], description: str) -> Iterator[list[str]]:
 
 def _trimmed(whole: ModelDirectory, kept: Sequence[int]) -> dict[str, np.ndarray]:
     """All weights; those with one row per token with the kept rows only."""
-    per_token = {"encoder.embeddings.word.table"}
-    for name, task in zip(head_names(whole.tasks), whole.tasks, strict=True):
-        # The only head over the vocabulary; MobileBERT's has a second table.
-        if task.kind == "masked_lm":
-            per_token |= {f"heads.{name}.bias", f"heads.{name}.extra_table"}
+    per_token = per_token_weights(whole.tasks)
     return {name: array[list(kept)] if name in per_token else array for name, array in whole.tensors.items()}

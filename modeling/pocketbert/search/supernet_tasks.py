@@ -226,6 +226,13 @@ class _TasksEvaluator:
         """See `StageEvaluator`."""
         return self._mean({name: part.metrics(f"of {name} {when}") for name, part in self._parts.items()})
 
+    @property
+    def loss(self) -> float | None:
+        """The mean of the tasks' losses; see `StageEvaluator`."""
+        losses = [part.loss for part in self._parts.values()]
+        known = [loss for loss in losses if loss is not None]
+        return math.fsum(known) / len(known) if len(known) == len(losses) else None
+
 
 def _common(stage: Stage) -> dict[str, Any]:
     """What all tasks must have in common."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.data_warnings import DataWarning, label_warnings
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -226,6 +227,10 @@ class SupervisedTask(Task):
         """The metric among `metrics` that selects the best checkpoint."""
         return self.default_metrics[1]
 
+    def selection_metrics(self, dev: Any) -> tuple[str, ...]:
+        """The metrics that can select the best checkpoint on a dev split."""
+        return self.default_metrics[0]
+
     @property
     def gate_metrics(self) -> tuple[str, ...]:
         """The metrics that the verification gate can compare."""
@@ -348,6 +353,10 @@ class SupervisedTask(Task):
         """
         return []
 
-    def data_warnings(self, train: Any, dev: Any) -> list[str]:
-        """Warnings to show before training on these data."""
-        return []
+    def data_warnings(self, train: Any, dev: Any) -> list[DataWarning]:
+        """Warnings to show before training on these data; see `training_warnings` for those of the tokenizer."""
+        return label_warnings(train, dev, self.config.labels)
+
+    def count_truncated(self, data: Any, tokenizer: Any, max_length: int) -> int:
+        """Number of examples whose ends are cut at `max_length` tokens; 0 for tasks that read windows."""
+        return 0

@@ -101,6 +101,10 @@ class Classification(TextTask):
         """Accuracy, and F1 for two labels."""
         return (("accuracy", "f1") if len(self.config.labels) == 2 else ("accuracy",)), "accuracy"
 
+    def selection_metrics(self, dev: Any) -> tuple[str, ...]:
+        """Accuracy, macro-F1, Matthews correlation, and F1 for two labels."""
+        return (*self.default_metrics[0], "macro_f1", "matthews")
+
     @property
     def gate_metrics(self) -> tuple[str, ...]:
         """The default metrics and Matthews correlation."""

@@ -13,10 +13,11 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
+from pocketbert.data.data_warnings import count_truncated
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.tables import read_table, table_columns
 from pocketbert.data.text_pairs import RECALL_METRICS, is_positive, positive_pairs, single_texts
-from pocketbert.embedding_config import EmbeddingConfig
+from pocketbert.embedding_config import EmbeddingConfig, dense_shapes
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
@@ -49,6 +50,8 @@ class EmbeddingHead(tf_keras.layers.Layer):
         self._config: EmbeddingConfig = task.embedding
         if self._config.dimensions is not None:
             self.dense = Dense(config.hidden_size, self._config.dimensions, bias=self._config.dense_bias)
+        if "residual.kernel" in dense_shapes(config, task):
+            self.residual = Dense(config.hidden_size, self._config.dimensions, bias=False)
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps `sequence_output` [B, S, H] and `input_mask` [B, S] to float32 [B, D]."""
@@ -62,8 +65,15 @@ class EmbeddingHead(tf_keras.layers.Layer):
             else:
                 vectors = tf.reduce_max(tokens * mask + (1.0 - mask) * _LOWEST, axis=1)
         if config.dimensions is not None:
-            vectors = _ACTIVATIONS[config.dense_activation](tf.cast(self.dense(vectors), tf.float32))
+            vectors = self._projected(vectors)
         return unit_vectors(vectors) if config.normalize else vectors
+
+    def _projected(self, vectors: tf.Tensor) -> tf.Tensor:
+        """The dense layer."""
+        projected = _ACTIVATIONS[self._config.dense_activation](tf.cast(self.dense(vectors), tf.float32))
+        if self._config.dense_residual:
+            projected += tf.cast(self.residual(vectors), tf.float32) if hasattr(self, "residual") else vectors
+        return projected
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
         """`embedding`, float32 [B, D]."""
@@ -127,6 +137,10 @@ class SentenceEmbedding(SupervisedTask):
         """Spearman and Pearson correlation of cosines with the scores."""
         return ("spearman", "pearson"), "spearman"
 
+    def selection_metrics(self, dev: Any) -> tuple[str, ...]:
+        """Correlations for pairs with scores, recall for positive pairs."""
+        return RECALL_METRICS if is_positive(dev) else self.default_metrics[0]
+
     def max_length(self, positions: int) -> int:
         """The model's sequence length, at most the encoder's positions."""
         return min(self.embedding.max_length or positions, positions)
@@ -169,6 +183,11 @@ class SentenceEmbedding(SupervisedTask):
         """Checks that the data are `Examples`, and pairs if they have labels."""
         if not isinstance(data, Examples) or (data.labelled and data.pairs is None):
             raise UserError(f"{self.kind} needs pairs of texts; received {data.source}; name the --pair-column")
+
+    def count_truncated(self, data: Examples, tokenizer: Any, max_length: int) -> int:
+        """Number of texts that are cut; a pair has two."""
+        texts = [self.embedding.prompt + text for text in [*data.texts, *(data.pairs or ())]]
+        return count_truncated(texts, None, tokenizer, max_length)
 
     def encode(self, data: Examples, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
         """Encodes two rows per pair, each with the label of the pair; longer texts are truncated."""

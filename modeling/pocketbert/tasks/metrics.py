@@ -62,6 +62,8 @@ def _micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 def _macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     from sklearn.metrics import f1_score
 
+    if labels.ndim == 1:
+        return f1_score(labels, predictions, average="macro", zero_division=0)
     return statistics.fmean(f1_score(*column, zero_division=0) for column in zip(labels.T, predictions.T, strict=True))
 
 
@@ -98,7 +100,7 @@ def compute(
 
     Args:
       names: keys of `METRICS`.
-      labels: `[N]`, class indices or scores; for `MULTI_LABEL_METRICS` 0 and 1 `[N, labels]`.
+      labels: `[N]`, class indices or scores; for `MULTI_LABEL_METRICS` of several labels 0 and 1 `[N, labels]`.
       predictions: as `labels` (not logits), in the same order.
       groups: the group of each example, or None.
       positive: the positive class of F1.
@@ -110,7 +112,8 @@ def compute(
     """
     labels, predictions = np.asarray(labels), np.asarray(predictions)
     names = tuple(names)
-    dimensions = 2 if set(names) & set(MULTI_LABEL_METRICS) else 1
+    # Macro-F1 is the mean over classes, or over the labels of a multi-label task.
+    dimensions = labels.ndim if set(names) == {"macro_f1"} else 2 if set(names) & {"micro_f1", "subset_accuracy"} else 1
     if labels.shape != predictions.shape or labels.ndim != dimensions or not len(labels):
         raise ValueError(
             f"labels and predictions must be [N{', labels' if dimensions == 2 else ''}] with N > 0; received "

@@ -16,7 +16,7 @@ from pocketbert.tasks.texts import TextTask
 
 
 class RegressionHead(SentenceHead):
-    """One number, in the unit of the labels.
+    """One number, in the unit of the labels; for `TaskConfig.activation` sigmoid, from 0 to 1.
 
     Args:
       config: architecture of the encoder.
@@ -25,10 +25,12 @@ class RegressionHead(SentenceHead):
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__(config, task, 1)
+        self._has_sigmoid = task.activation == "sigmoid"
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
-        """`logits`, float32 [B]."""
-        return {"logits": tf.squeeze(self(encoded, training=training), axis=-1)}
+        """`logits`, float32 [B]: the score."""
+        score = tf.squeeze(self(encoded, training=training), axis=-1)
+        return {"logits": tf.sigmoid(score) if self._has_sigmoid else score}
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """Mean squared error against float labels [B]."""

@@ -47,7 +47,9 @@ class Scores:
       baselines: simple methods on the same examples.
       teacher: main metric of the teacher on the same examples, or None without one.
       float_model: for a bundle, main metric of its float model on the same examples; else None.
-      notes: further warnings.
+      notes: signs of weak training, which a verdict of `not learned` explains.
+      data_notes: warnings about the data.
+      foreign: whether the data are in a language that the network does not know, which explains a weak score.
     """
 
     main_metric: str
@@ -61,6 +63,8 @@ class Scores:
     teacher: float | None = None
     float_model: float | None = None
     notes: tuple[str, ...] = ()
+    data_notes: tuple[str, ...] = ()
+    foreign: bool = False
 
     @property
     def score(self) -> float:
@@ -123,12 +127,13 @@ class Scores:
     def warnings(self) -> list[str]:
         """Warnings about the outcome, the most important first."""
         main = self.main_metric
+        if self.foreign:
+            return list(self.data_notes)
         if self.verdict == "not learned":
-            # Other signs of weak training follow from this one.
-            remedy = "check the labels, or use more examples"
             return [
                 f"not learned from this many examples: {self.sentence}, and the score is uncertain by "
-                f"{2 * self.standard_error:.4f}; {remedy}"
+                f"{2 * self.standard_error:.4f}; check the labels, or use more examples",
+                *self.data_notes,
             ]
         warnings = []
         if self.verdict == "below the baseline":
@@ -143,7 +148,7 @@ class Scores:
                     f"the model does not beat {against}: {self.sentence}; check the labels, or try more examples, more "
                     "epochs or another learning rate"
                 )
-        return [*warnings, *self.notes]
+        return [*warnings, *self.notes, *self.data_notes]
 
     def log(self, whose: str) -> None:
         """Logs the outcome and the warnings; each line starts with `whose`."""

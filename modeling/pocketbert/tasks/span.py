@@ -12,6 +12,7 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.data_warnings import DataWarning
 from pocketbert.data.questions import Question, QuestionFile
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
@@ -219,15 +220,17 @@ class Span(SupervisedTask):
         )
         return [described(answered, self.config.null_threshold, n_best) for _, answered in found]
 
-    def data_warnings(self, train: QuestionFile, dev: QuestionFile) -> list[str]:
-        """Warns of unanswerable training questions if no dev question is unanswerable."""
+    def data_warnings(self, train: QuestionFile, dev: QuestionFile) -> list[DataWarning]:
+        """Also warns of unanswerable training questions if no dev question is unanswerable."""
+        found = super().data_warnings(train, dev)
         if not train.num_impossible or dev.num_impossible:
-            return []
-        return [
+            return found
+        sentence = (
             f"{train.num_impossible} of {len(train)} training questions have no answer, but none of the {len(dev)} "
             "development questions: they give no threshold, and the model will always answer; to leave questions "
             "unanswered, choose by development questions of both kinds"
-        ]
+        )
+        return [*found, DataWarning(sentence, "no_unanswerable_dev", train.num_impossible)]
 
     def centred(self, output: np.ndarray) -> np.ndarray:
         """Subtracts the mean over tokens: only differences between logits matter."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
+from pocketbert.data.data_warnings import count_truncated
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.glue import GLUE
 from pocketbert.data.tables import LabelForm, read_table
@@ -22,7 +23,7 @@ from pocketbert.tasks.mistakes import Mistake, most_certain
 from pocketbert.tasks.outputs import check_finite, check_finite_answers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
-from pocketbert.tasks.text_inputs import texts_and_pairs
+from pocketbert.tasks.text_inputs import examples_of
 
 
 class TextTask(SupervisedTask):
@@ -185,6 +186,10 @@ class TextTask(SupervisedTask):
         encoded = encode(data, tokenizer, max_length)
         return TextEvaluator(self, forward, encoded, metrics or self.metrics, data, show_progress=show_progress)
 
+    def count_truncated(self, data: Examples, tokenizer: Any, max_length: int) -> int:
+        """Number of texts or pairs that are cut."""
+        return count_truncated(data.texts, data.pairs, tokenizer, max_length)
+
     def predict(
         self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
     ) -> list[dict[str, Any]]:
@@ -201,10 +206,9 @@ class TextTask(SupervisedTask):
         show_progress: bool = False,
     ) -> np.ndarray:
         """The logits, float32 [N, ...], in the order of the inputs; for the arguments see `predict`."""
-        texts, pairs = texts_and_pairs(inputs)
-        if not texts:
+        if not len(inputs):
             return np.zeros((0, *((len(self.config.labels),) if self.config.labels else ())), np.float32)
-        examples = Examples(texts, pairs, None, [str(index) for index in range(len(texts))], "the texts")
+        examples = examples_of(inputs)
         encoded = encode(examples, tokenizer, max_length, show_progress=show_progress)
         return check_finite_answers(forward(encoded, show_progress=show_progress))["logits"]
 

@@ -7,18 +7,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pocketbert.errors import raise_if_any
+from pocketbert.tokenizers.added_tokens import AddedToken, add_to_core, added_problems, appended, found_in_text
 from pocketbert.tokenizers.base import SpecialTokensInText
 from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
 from pocketbert.tokenizers.files import Vocabulary
-from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens
-from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, ROBERTA_SPECIAL_TOKENS
+from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens, tokens_of
+from pocketbert.tokenizers.special_tokens import BOS, EOS
 
 
 class ByteBPETokenizer(PythonTokenizer):
     """Byte-level BPE with the results of transformers' `RobertaTokenizerFast`.
 
     Source: RoBERTa (Liu et al. 2019) and GPT-2 (Radford et al. 2019). The work is done by Hugging Face's `tokenizers`
-    with `add_prefix_space=False` and `trim_offsets=True`. Inputs are `<s> text </s>` or `<s> text </s></s> pair </s>`,
+    with `trim_offsets=True`. Inputs are `<s> text </s>` or `<s> text </s></s> pair </s>`,
     and all segments are 0.
 
     Any text is valid, and no token is unknown: a vocabulary has all 256 bytes. Spans exclude the white space in front
@@ -32,6 +34,9 @@ class ByteBPETokenizer(PythonTokenizer):
       special_tokens_in_text: meaning of a literal `</s>` or similar in a text: "token" for the special token, as in
         transformers by default, where `<mask>` also takes the white space before it; "text" for ordinary characters, as
         with transformers' `split_special_tokens=True`. Use "text" for untrusted text.
+      added_tokens: tokens to find in a text before it is split.
+      add_prefix_space: put a space in front of a text that begins without one, so that its first word has the same
+        tokens as a later one; also after each token that is found before the split.
 
     Attributes:
       vocabulary: the files.
@@ -47,34 +52,43 @@ class ByteBPETokenizer(PythonTokenizer):
         vocab_path: str | os.PathLike[str],
         merges_path: str | os.PathLike[str],
         special_tokens_in_text: SpecialTokensInText = "token",
+        *,
+        added_tokens: Sequence[AddedToken] = (),
+        add_prefix_space: bool = False,
     ) -> None:
         files = read_byte_bpe(vocab_path, merges_path)
+        raise_if_any(added_problems(added_tokens, files.tokens), str(vocab_path))
         ids = {token: position for position, token in enumerate(files.tokens)}
-        super().__init__("byte_bpe_tokenizer", special_tokens_in_text, ids, len(ids))
-        self.vocabulary = Vocabulary(path=Path(vocab_path), merges=Path(merges_path), kind="byte_bpe")
-        self._core = _core(ids, files.merges, special_tokens_in_text == "token")
+        size = len(ids) + len(appended(added_tokens, len(ids)))
+        super().__init__("byte_bpe_tokenizer", special_tokens_in_text, ids, size)
+        self.vocabulary = Vocabulary(
+            path=Path(vocab_path),
+            merges=Path(merges_path),
+            kind="byte_bpe",
+            added=tuple(added_tokens),
+            add_prefix_space=add_prefix_space,
+        )
+        self._core = _core(ids, files.merges, add_prefix_space)
+        found = found_in_text("byte_bpe", ids, added_tokens)
+        add_to_core(self._core, found, special=special_tokens_in_text == "token")
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
         return (each.ids for each in self._core.encode_batch_fast(texts, add_special_tokens=False))
 
     def _tokens_of(self, texts: list[str]) -> Iterable[Tokens]:
-        for each in self._core.encode_batch(texts, add_special_tokens=False):
-            starts, ends = zip(*each.offsets, strict=True) if each.offsets else ((), ())
-            yield Tokens(each.ids, starts, ends)
+        return tokens_of(self._core.encode_batch(texts, add_special_tokens=False))
 
 
-def _core(ids: dict[str, int], merges: Sequence[tuple[str, str]], special_tokens: bool) -> Any:
-    """The tokenizer that transformers makes for RoBERTa."""
-    from tokenizers import AddedToken, Tokenizer
+def _core(ids: dict[str, int], merges: Sequence[tuple[str, str]], add_prefix_space: bool) -> Any:
+    """The tokenizer that transformers makes for RoBERTa, without its added tokens."""
+    from tokenizers import Tokenizer
     from tokenizers.models import BPE
     from tokenizers.pre_tokenizers import ByteLevel
     from tokenizers.processors import RobertaProcessing
 
     core = Tokenizer(BPE(ids, list(merges)))
-    core.pre_tokenizer = ByteLevel(add_prefix_space=False, trim_offsets=True)
-    core.post_processor = RobertaProcessing((EOS, ids[EOS]), (BOS, ids[BOS]), trim_offsets=True, add_prefix_space=False)
-    if special_tokens:
-        core.add_special_tokens(
-            [AddedToken(token, lstrip=token == MASK, normalized=False) for token in ROBERTA_SPECIAL_TOKENS]
-        )
+    core.pre_tokenizer = ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True)
+    core.post_processor = RobertaProcessing(
+        (EOS, ids[EOS]), (BOS, ids[BOS]), trim_offsets=True, add_prefix_space=add_prefix_space
+    )
     return core

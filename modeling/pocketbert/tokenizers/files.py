@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pocketbert.configs import TokenizerConfig, TokenizerKind
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
+from pocketbert.tokenizers.added_tokens import AddedToken, added_problems, appended
 
 # Kind → names of its files in a model directory, as in transformers. The first one has the tokens.
 FILE_NAMES: dict[TokenizerKind, tuple[str, ...]] = {
@@ -17,6 +19,8 @@ FILE_NAMES: dict[TokenizerKind, tuple[str, ...]] = {
     "byte_bpe": ("vocab.json", "merges.txt"),
     "unigram": ("sentencepiece.bpe.model",),
 }
+# Token → id, as transformers writes it.
+ADDED_NAME = "added_tokens.json"
 
 
 def vocabulary_kind(name: str) -> TokenizerKind | None:
@@ -33,12 +37,21 @@ class Vocabulary:
       merges: merges.txt of byte-level BPE, else None.
       kind: the tokenizer.
       config: options of WordPiece; None if the directory has none, and for other kinds.
+      added: tokens to find in a text before it is split, in the vocabulary or behind it. Special tokens are among them
+        only if they have unusual flags.
+      keeps_space: of unigram: whether a space before a normalized added token is a token, as for transformers'
+        tokenizers that split at white space only with Metaspace.
+      add_prefix_space: of byte-level BPE: whether a text that begins without a space gets one, and each part after a
+        token that is found before the split.
     """
 
     path: Path
     merges: Path | None = None
     kind: TokenizerKind = "wordpiece"
     config: TokenizerConfig | None = None
+    added: tuple[AddedToken, ...] = ()
+    keeps_space: bool = False
+    add_prefix_space: bool = False
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -51,7 +64,19 @@ class Vocabulary:
         return self.config or TokenizerConfig()
 
     def tokens(self) -> Sequence[str]:
-        """Reads the tokens, in the order of their ids.
+        """Reads the tokens, in the order of their ids, added tokens included.
+
+        Raises:
+          UserError: a file is invalid, or an added token contradicts it.
+        """
+        tokens = self.base_tokens()
+        if not self.added:
+            return tokens
+        raise_if_any(added_problems(self.added, tokens), str(self.path))
+        return [*tokens, *appended(self.added, len(tokens))]
+
+    def base_tokens(self) -> Sequence[str]:
+        """Reads the tokens in `path`, in the order of their ids.
 
         Raises:
           UserError: a file is invalid.
@@ -70,7 +95,7 @@ class Vocabulary:
         return read_vocabulary(self.path)
 
     def segmentation(self) -> str:
-        """SHA-256 of what else decides the ids: merges, or scores and normalizer; empty for WordPiece.
+        """SHA-256 of what else decides the ids: merges, or scores and normalizer, and added tokens; empty for none.
 
         Raises:
           UserError: a file is invalid.
@@ -79,25 +104,39 @@ class Vocabulary:
             from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
 
             assert self.merges is not None
-            return hashlib.sha256(repr(read_byte_bpe(self.path, self.merges).merges).encode()).hexdigest()
+            return self._with_added(f"{read_byte_bpe(self.path, self.merges).merges!r}{self._prefix}")
         if self.kind == "unigram":
             from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, read_model
 
             model = read_model(self.path)
             rules = fairseq_scores(model), model.normalizer_spec.precompiled_charsmap
-            return hashlib.sha256(repr(rules).encode()).hexdigest()
-        return ""
+            return self._with_added(repr(rules))
+        return self._with_added("") if self.added else ""
+
+    @property
+    def _prefix(self) -> str:
+        return " add_prefix_space" if self.add_prefix_space else ""
+
+    def _with_added(self, rules: str) -> str:
+        added = "".join(f" {token}" for token in sorted(self.added, key=lambda token: token.id))
+        if self.added and self.keeps_space:
+            added += " keeps_space"
+        return hashlib.sha256(f"{rules}{added}".encode()).hexdigest()
 
     def contents(self) -> dict[str, bytes]:
-        """Reads all files: name in a model directory → content."""
+        """All files: name in a model directory → content; added tokens are in added_tokens.json."""
         names = FILE_NAMES[self.kind]
-        return {name: path.read_bytes() for name, path in zip(names, self.files, strict=True)}
+        contents = {name: path.read_bytes() for name, path in zip(names, self.files, strict=True)}
+        if self.added:
+            added = {token.content: token.id for token in self.added}
+            contents[ADDED_NAME] = json.dumps(added, ensure_ascii=False, indent=2).encode()
+        return contents
 
     def digest(self) -> str:
         """SHA-256 of everything that determines the ids of a text."""
-        options = f" lowercase={self.options.lowercase}" if self.kind == "wordpiece" else ""
+        options = f" lowercase={self.options.lowercase}" if self.kind == "wordpiece" else self._prefix
         files = " ".join(sha256(path) for path in self.files)
-        return hashlib.sha256(f"{files}{options}".encode()).hexdigest()
+        return self._with_added(f"{files}{options}")
 
     def require_wordpiece(self, subject: str) -> None:
         """Raises `UserError` for other tokenizers than WordPiece.
@@ -110,3 +149,14 @@ class Vocabulary:
                 f"{subject} needs a WordPiece tokenizer (vocab.txt); received {self.kind} ({self.path.name}); "
                 "use a model with a vocab.txt"
             )
+
+    def require_no_added(self, subject: str, remedy: str) -> None:
+        """Raises `UserError` if there are added tokens.
+
+        Args:
+          subject: what cannot have any, for example "a SavedModel".
+          remedy: what to do instead.
+        """
+        if self.added:
+            shown = ", ".join(repr(token.content) for token in self.added[:5])
+            raise UserError(f"{subject} cannot have added tokens; received {shown}; {remedy}")

@@ -22,12 +22,25 @@ def open_tokenizer(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokens
         from pocketbert.tokenizers.byte_bpe import ByteBPETokenizer
 
         assert vocabulary.merges is not None
-        return ByteBPETokenizer(vocabulary.path, vocabulary.merges, special_tokens_in_text)
+        return ByteBPETokenizer(
+            vocabulary.path,
+            vocabulary.merges,
+            special_tokens_in_text,
+            added_tokens=vocabulary.added,
+            add_prefix_space=vocabulary.add_prefix_space,
+        )
     if vocabulary.kind == "unigram":
         from pocketbert.tokenizers.unigram import UnigramTokenizer
 
-        return UnigramTokenizer(vocabulary.path, special_tokens_in_text)
+        return UnigramTokenizer(
+            vocabulary.path,
+            special_tokens_in_text,
+            added_tokens=vocabulary.added,
+            keeps_space=vocabulary.keeps_space,
+        )
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
     options = dataclasses.asdict(vocabulary.options)
-    return WordPieceTokenizer(vocabulary.path, special_tokens_in_text=special_tokens_in_text, **options)
+    return WordPieceTokenizer(
+        vocabulary.path, special_tokens_in_text=special_tokens_in_text, added_tokens=vocabulary.added, **options
+    )

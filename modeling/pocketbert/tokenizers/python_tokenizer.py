@@ -30,32 +30,14 @@ class Tokens(NamedTuple):
     ends: Sequence[int]
 
 
-class PythonTokenizer(Tokenizer):
-    """A tokenizer that calls Python, also in `tf.function` and `tf.data`, where it becomes a `tf.numpy_function`.
+class PythonCalls(abc.ABC):
+    """Calls Python for texts in tensors, in `tf.function` and `tf.data` as a `tf.numpy_function`.
 
-    A SavedModel cannot contain it. Invalid UTF-8 bytes and lone surrogates become U+FFFD, one each, before the text is
-    tokenized.
-
-    Args:
-      name: name of the module.
-      special_tokens_in_text: see the subclasses.
-      ids: ids of the special tokens by name.
-      vocab_size: number of tokens.
+    Attributes:
+      frame: special tokens around texts.
     """
 
-    def __init__(
-        self, name: str, special_tokens_in_text: SpecialTokensInText, ids: dict[str, int], vocab_size: int
-    ) -> None:
-        super().__init__(name, special_tokens_in_text)
-        self.vocab_size = vocab_size
-        self.cls_token_id, self.pad_token_id, self.sep_token_id = ids[BOS], ids[PAD], ids[EOS]
-        self.unk_token_id, self.mask_token_id = ids[UNK], ids[MASK]
-        self.frame = Frame(first=ids[BOS], last=ids[EOS], pad=ids[PAD], separators=2, second_segment=0)
-
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Pickles a tokenizer as its arguments. Other processes need the files at the same paths."""
-        options: dict[str, Any] = {"special_tokens_in_text": self.special_tokens_in_text}
-        return functools.partial(type(self), **options), self.vocabulary.files
+    frame: Frame
 
     @abc.abstractmethod
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
@@ -100,6 +82,41 @@ class PythonTokenizer(Tokenizer):
         return [splits, *(_flat([row[part] for row in rows]) for part in range(3))]
 
 
+class PythonTokenizer(PythonCalls, Tokenizer):
+    """A tokenizer that calls Python.
+
+    A SavedModel cannot contain it. Invalid UTF-8 bytes and lone surrogates become U+FFFD, one each, before the text is
+    tokenized.
+
+    Args:
+      name: name of the module.
+      special_tokens_in_text: see the subclasses.
+      ids: ids of the special tokens by name.
+      vocab_size: number of tokens.
+    """
+
+    def __init__(
+        self, name: str, special_tokens_in_text: SpecialTokensInText, ids: dict[str, int], vocab_size: int
+    ) -> None:
+        super().__init__(name, special_tokens_in_text)
+        self.vocab_size = vocab_size
+        self.cls_token_id, self.pad_token_id, self.sep_token_id = ids[BOS], ids[PAD], ids[EOS]
+        self.unk_token_id, self.mask_token_id = ids[UNK], ids[MASK]
+        self.frame = Frame(first=ids[BOS], last=ids[EOS], pad=ids[PAD], separators=2, second_segment=0)
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        """Pickles a tokenizer as its arguments. Other processes need the files at the same paths."""
+        options: dict[str, Any] = {
+            "special_tokens_in_text": self.special_tokens_in_text,
+            "added_tokens": self.vocabulary.added,
+        }
+        if self.vocabulary.keeps_space:
+            options["keeps_space"] = True
+        if self.vocabulary.add_prefix_space:
+            options["add_prefix_space"] = True
+        return functools.partial(type(self), **options), self.vocabulary.files
+
+
 def _decoded(texts: np.ndarray) -> list[str]:
     return [bytes(text).decode("utf-8", "replace") for text in texts]
 
@@ -110,3 +127,10 @@ def _splits(rows: Sequence[Sequence[int]]) -> np.ndarray:
 
 def _flat(rows: Sequence[Sequence[int]]) -> np.ndarray:
     return np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+
+
+def tokens_of(encodings: Iterable[Any]) -> Iterable[Tokens]:
+    """Tokens from the results of the library `tokenizers`."""
+    for each in encodings:
+        starts, ends = zip(*each.offsets, strict=True) if each.offsets else ((), ())
+        yield Tokens(each.ids, starts, ends)

@@ -12,6 +12,7 @@ Words with unknown parts are an exception: with other tokens they may become kno
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,22 +20,21 @@ from pathlib import Path
 import numpy as np
 
 from pocketbert.errors import UserError
+from pocketbert.tokenizers.added_tokens import special_tokens
 from pocketbert.tokenizers.byte_bpe_files import byte_characters, read_byte_bpe
 from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
 from pocketbert.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, read_model
-from pocketbert.tokenizers.special_tokens import ROBERTA_SPECIAL_TOKENS
-from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
 
 _CONTINUATION = "##"
 _SHOWN = 5
 
 
 def required_ids(vocabulary: Vocabulary) -> list[int]:
-    """Ids that every trimmed vocabulary keeps: special tokens, and single characters or bytes.
+    """Ids that every trimmed vocabulary keeps: special and added tokens, and single characters or bytes.
 
     With them, a vocabulary can still write every word that it could write before.
     """
-    kept = {*(SPECIAL_TOKENS if vocabulary.kind == "wordpiece" else ROBERTA_SPECIAL_TOKENS)}
+    kept = {*special_tokens(vocabulary.kind), *(token.content for token in vocabulary.added)}
     if vocabulary.kind == "byte_bpe":
         kept |= {*byte_characters()}
     prefix = _CONTINUATION if vocabulary.kind == "wordpiece" else ""
@@ -131,14 +131,17 @@ def write_trimmed(vocabulary: Vocabulary, kept: Sequence[int], folder: Path) -> 
       folder: an existing folder.
     """
     paths = [folder / name for name in FILE_NAMES[vocabulary.kind]]
+    new_ids = {position: index for index, position in enumerate(kept)}
+    added = tuple(dataclasses.replace(token, id=new_ids[token.id]) for token in vocabulary.added)
+    trimmed = dataclasses.replace(vocabulary, path=paths[0], added=added)
     if vocabulary.kind == "unigram":
         _write_unigram(vocabulary, kept, paths[0])
-        return Vocabulary(kind="unigram", path=paths[0])
-    tokens = vocabulary.tokens()
-    tokens = [tokens[position] for position in kept]
+        return trimmed
+    tokens = vocabulary.base_tokens()
+    tokens = [tokens[position] for position in kept if position < len(tokens)]
     if vocabulary.kind == "wordpiece":
         paths[0].write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
-        return Vocabulary(path=paths[0], config=vocabulary.config)
+        return trimmed
     assert vocabulary.merges is not None
     known = {*tokens}
     merges = [
@@ -150,7 +153,7 @@ def write_trimmed(vocabulary: Vocabulary, kept: Sequence[int], folder: Path) -> 
     paths[0].write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
     lines = ["#version: 0.2", *(f"{left} {right}" for left, right in merges)]
     paths[1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return Vocabulary(kind="byte_bpe", path=paths[0], merges=paths[1])
+    return dataclasses.replace(trimmed, merges=paths[1])
 
 
 def _write_unigram(vocabulary: Vocabulary, kept: Sequence[int], path: Path) -> None:

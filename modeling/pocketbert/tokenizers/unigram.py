@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.tokenizers.added_tokens import (
+    AddedToken,
+    AddedTokenSplitter,
+    Part,
+    added_problems,
+    appended,
+    default_special,
+    found_in_text,
+)
 from pocketbert.tokenizers.base import SpecialTokensInText
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens
 from pocketbert.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, fairseq_tokens, read_model
-from pocketbert.tokenizers.special_tokens import ROBERTA_SPECIAL_TOKENS, UNK
+from pocketbert.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS, UNK
 
 _SPACE = "\u2581"
-_LITERALS = re.compile(f"({'|'.join(map(re.escape, ROBERTA_SPECIAL_TOKENS))})")
+# As in `tokenizers`: Unicode's White_Space. Of the special tokens, only <mask> takes the space before it.
+_WHITE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_LITERALS = re.compile(f"((?:{'|'.join(map(re.escape, ROBERTA_SPECIAL_TOKENS[:-1]))}|[{_WHITE}]*{re.escape(MASK)}))")
 
 
 class UnigramTokenizer(PythonTokenizer):
@@ -39,8 +51,13 @@ class UnigramTokenizer(PythonTokenizer):
     Args:
       model_path: a sentencepiece.bpe.model.
       special_tokens_in_text: meaning of a literal `</s>` or similar in a text: "token" for the special token, as in
-        transformers by default, where the texts between are tokenized separately; "text" for ordinary characters, as
-        with transformers' `split_special_tokens=True`. Use "text" for untrusted text.
+        transformers by default, where the texts between are tokenized separately and `<mask>` also takes the white
+        space before it; "text" for ordinary characters, as with transformers' `split_special_tokens=True`. Use "text"
+        for untrusted text.
+      added_tokens: tokens to find in a text before it is split. Those with the flag `normalized` are found in
+        sentencepiece's normalized text.
+      keeps_space: whether a space before an added token with the flag `normalized` is the token `▁`, as for
+        transformers' tokenizers that split at white space only with Metaspace.
 
     Attributes:
       vocabulary: the file.
@@ -52,15 +69,24 @@ class UnigramTokenizer(PythonTokenizer):
     """
 
     def __init__(
-        self, model_path: str | os.PathLike[str], special_tokens_in_text: SpecialTokensInText = "token"
+        self,
+        model_path: str | os.PathLike[str],
+        special_tokens_in_text: SpecialTokensInText = "token",
+        *,
+        added_tokens: Sequence[AddedToken] = (),
+        keeps_space: bool = False,
     ) -> None:
         import sentencepiece
 
         model = read_model(model_path)
         tokens = fairseq_tokens(model)
+        raise_if_any(added_problems(added_tokens, tokens), str(model_path))
         ids = {token: tokens.index(token) for token in ROBERTA_SPECIAL_TOKENS}
-        super().__init__("unigram_tokenizer", special_tokens_in_text, ids, len(tokens))
-        self.vocabulary = Vocabulary(path=Path(model_path), kind="unigram")
+        size = len(tokens) + len(appended(added_tokens, len(tokens)))
+        super().__init__("unigram_tokenizer", special_tokens_in_text, ids, size)
+        self.vocabulary = Vocabulary(
+            path=Path(model_path), kind="unigram", added=tuple(added_tokens), keeps_space=keeps_space
+        )
         core = sentencepiece.SentencePieceProcessor()
         try:
             core.LoadFromSerializedProto(Path(model_path).read_bytes())
@@ -69,50 +95,81 @@ class UnigramTokenizer(PythonTokenizer):
                 f"{model_path}: sentencepiece must be able to load a model; received: {' '.join(str(error).split())}; "
                 "copy the file again"
             ) from error
-        self._special_ids = ids
+        self._special = {token: default_special("unigram", token, token_id) for token, token_id in ids.items()}
         self._core = core
+        self._space_id = tokens.index(_SPACE) if _SPACE in tokens else ids[UNK]
+        self._splitter: AddedTokenSplitter | None = None
+        if added_tokens:
+            found = found_in_text("unigram", ids, added_tokens)
+            normalize = _normalizer(Path(model_path).read_bytes())
+            self._splitter = AddedTokenSplitter(found, normalize, special=special_tokens_in_text == "token")
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
         parts = [self._split(text) for text in texts]
-        encoded = iter(self._core.encode([part for row in parts for part in row[::2]], return_type=int))
+        plain = [part.text for row in parts for part in row if part.token is None]
+        encoded = iter(self._core.encode(plain, return_type=int))
         for row in parts:
             ids: list[int] = []
-            for position, part in enumerate(row):
-                ids += [self._special_ids[part]] if position % 2 else self._fairseq_ids(next(encoded))
+            for part in row:
+                ids += self._fairseq_ids(next(encoded)) if part.token is None else [part.token.id]
+                ids += [self._space_id] * self._is_space(part)
             yield ids
 
     def _tokens_of(self, texts: list[str]) -> Iterable[Tokens]:
         parts = [self._split(text) for text in texts]
-        plain = [part for row in parts for part in row[::2]]
+        plain = [part.text for row in parts for part in row if part.token is None]
         encoded = iter(self._core.encode(plain, return_type="offset_mapping"))
         origins = iter(self._core.normalize(plain, with_offsets=True))
         for row in parts:
-            tokens = Tokens([], [], [])
-            begin = 0
-            for position, part in enumerate(row):
-                if position % 2:
-                    found = Tokens([self._special_ids[part]], [0], [len(part)])
-                else:
+            ids: list[int] = []
+            spans: list[tuple[int, int]] = []
+            for part in row:
+                if part.token is None:
                     pieces = next(encoded)
-                    spans = list(_spans(pieces["pieces"], next(origins)[1]))
-                    found = Tokens(
-                        self._fairseq_ids(pieces["ids"]), [each[0] for each in spans], [each[1] for each in spans]
-                    )
-                tokens = Tokens(
-                    [*tokens.ids, *found.ids],
-                    [*tokens.starts, *(begin + each for each in found.starts)],
-                    [*tokens.ends, *(begin + each for each in found.ends)],
-                )
-                begin += len(part)
-            yield tokens
+                    ids += self._fairseq_ids(pieces["ids"])
+                    found = _spans(pieces["pieces"], next(origins)[1])
+                    spans += [(part.origins[start], part.origins[end]) for start, end in found]
+                    if self._is_space(part):
+                        ids.append(self._space_id)
+                        spans.append((part.origins[-1], part.origins[-1]))
+                else:
+                    ids.append(part.token.id)
+                    spans.append((part.origins[0], part.origins[1]))
+            yield Tokens(ids, [start for start, _ in spans], [end for _, end in spans])
 
-    def _split(self, text: str) -> list[str]:
-        """Splits a text at literal special tokens, which have odd positions in the result."""
-        return _LITERALS.split(text) if self.special_tokens_in_text == "token" else [text]
+    def _split(self, text: str) -> list[Part]:
+        """Splits a text at special and added tokens."""
+        if self._splitter is not None:
+            return self._splitter.split(text)
+        parts, begin = [], 0
+        # Special tokens have odd positions.
+        pieces = _LITERALS.split(text) if self.special_tokens_in_text == "token" else [text]
+        for position, piece in enumerate(pieces):
+            end = begin + len(piece)
+            if position % 2:
+                token = self._special[piece[piece.index("<") :]]
+                parts.append(Part(token, "", (end - len(token.content), end)))
+            else:
+                parts.append(Part(None, piece, range(begin, end + 1)))
+            begin = end
+        return parts
+
+    def _is_space(self, part: Part) -> bool:
+        """Whether the token `▁` follows the subwords of a part."""
+        return part.has_space and self.vocabulary.keeps_space
 
     def _fairseq_ids(self, ids: Sequence[int]) -> list[int]:
-        unknown = self._special_ids[UNK]
+        unknown = self.unk_token_id
         return [each + FAIRSEQ_OFFSET if each else unknown for each in ids]
+
+
+def _normalizer(model: bytes) -> Callable[[str], tuple[str, Sequence[int]]]:
+    """A model's map of characters, without what it does to spaces; see `AddedTokenSplitter`."""
+    import sentencepiece
+
+    spaces = {"add_dummy_prefix": False, "escape_whitespaces": False, "remove_extra_whitespaces": False}
+    core: Any = sentencepiece.SentencePieceNormalizer(model_proto=model, **spaces)
+    return lambda text: core.normalize(text, with_offsets=True)
 
 
 def _spans(subwords: Sequence[str], origins: Sequence[int]) -> Iterator[tuple[int, int]]:

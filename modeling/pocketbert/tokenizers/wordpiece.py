@@ -5,16 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from pocketbert.configs import TokenizerConfig
+from pocketbert.errors import raise_if_any
+from pocketbert.tokenizers.added_tokens import AddedToken, added_problems, appended, found_in_text
 from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.vocabulary import CLS, MASK, PAD, SEP, UNK, read_vocabulary
-from pocketbert.tokenizers.wordpiece_graph import wordpiece_graph
+from pocketbert.tokenizers.wordpiece_core import WordPieceCore
+from pocketbert.tokenizers.wordpiece_graph import WordPieceGraph, wordpiece_graph
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -29,6 +33,9 @@ class WordPieceTokenizer(Tokenizer):
     token. You can pass texts as a list of strings, a string tensor or array of rank 1, or a single string (a batch with
     one text).
 
+    With added tokens, Hugging Face's `tokenizers` does the work. Then it runs eagerly, in `tf.function` and in
+    `tf.data`, but not in a SavedModel.
+
     Args:
       vocab_path: vocabulary in UTF-8 with one token per line, including [PAD], [UNK], [CLS], [SEP] and [MASK].
       lowercase: lower-case texts, for uncased vocabularies; this also strips accents by default.
@@ -37,6 +44,7 @@ class WordPieceTokenizer(Tokenizer):
         "text" for untrusted text.
       strip_accents: decompose letters and drop accents; None for the value of `lowercase`.
       tokenize_chinese_chars: make each CJK ideograph a separate word.
+      added_tokens: tokens to find in a text before it is split.
 
     Attributes:
       vocab_path: path of the vocabulary.
@@ -58,6 +66,7 @@ class WordPieceTokenizer(Tokenizer):
         *,
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
+        added_tokens: Sequence[AddedToken] = (),
     ) -> None:
         super().__init__("word_piece_tokenizer", special_tokens_in_text)
         self.vocab_path = Path(vocab_path)
@@ -65,21 +74,31 @@ class WordPieceTokenizer(Tokenizer):
             lowercase=lowercase, strip_accents=strip_accents, tokenize_chinese_chars=tokenize_chinese_chars
         )
         self.lowercase = lowercase
-        self.vocabulary = Vocabulary(path=self.vocab_path, config=self.config)
+        self.vocabulary = Vocabulary(path=self.vocab_path, config=self.config, added=tuple(added_tokens))
         tokens = read_vocabulary(vocab_path)
+        raise_if_any(added_problems(added_tokens, tokens), str(vocab_path))
         ids = {token: position for position, token in enumerate(tokens)}
-        self.vocab_size = len(tokens)
+        self.vocab_size = len(tokens) + len(appended(added_tokens, len(tokens)))
         self.pad_token_id = ids[PAD]
         self.unk_token_id = ids[UNK]
         self.cls_token_id = ids[CLS]
         self.sep_token_id = ids[SEP]
         self.mask_token_id = ids[MASK]
-        self._graph = wordpiece_graph(tuple(tokens), self.config, special_tokens_in_text == "token")
+        is_special = special_tokens_in_text == "token"
+        self._graph: WordPieceGraph | WordPieceCore
+        if added_tokens:
+            found = found_in_text("wordpiece", ids, added_tokens)
+            self._graph = WordPieceCore(ids, self.config, found, special=is_special)
+        else:
+            self._graph = wordpiece_graph(tuple(tokens), self.config, is_special)
         self.frame = self._graph.frame
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
         """Pickles a tokenizer as its arguments. Other processes need the vocabulary file at the same path."""
-        options = dataclasses.asdict(self.config) | {"special_tokens_in_text": self.special_tokens_in_text}
+        options = dataclasses.asdict(self.config) | {
+            "special_tokens_in_text": self.special_tokens_in_text,
+            "added_tokens": self.vocabulary.added,
+        }
         return functools.partial(type(self), **options), (self.vocab_path,)
 
     def _encode(

@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.configs import EncoderConfig
+from pocketbert.checkpoints.directory import read_with_heads
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
 from pocketbert.outputs import check_inputs
 from pocketbert.progress import log_info
-from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds, supervised_task
+from pocketbert.tasks.data_checks import training_warnings
+from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
 from pocketbert.training.class_weights import class_weights
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
 from pocketbert.training.frozen_weights import FrozenWeights
@@ -26,6 +28,7 @@ from pocketbert.training.grid import Choose, Grid, Point, at_point, options_at
 from pocketbert.training.grid_run import run_grid
 from pocketbert.training.grid_workers import Workers
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models, with_own_embedding
+from pocketbert.training.kept_heads import continued_task
 from pocketbert.training.objectives.finetuning import Finetuner, Finetuning, finetuning_stage
 from pocketbert.training.plan import TrainingPlan
 from pocketbert.training.run_data import TaskRunData
@@ -78,8 +81,10 @@ def _finetune(
 ) -> FinetuneResult:
     plan = plan_finetuning(directory, data, config, run, frozen)
     check_inputs(output, (directory, *plan.data.paths()))
-    for warning in supervised_task(data.task).data_warnings(data.train, data.dev):
-        log_info(warning)
+    warnings = training_warnings(data, plan.vocabulary, config.max_length)
+    for warning in warnings:
+        log_info(f"warning: {warning}")
+    plan = dataclasses.replace(plan, data_notes=tuple(warnings))
     folder, result = run_plan(plan, output, Finetuner)
     show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
     return FinetuneResult.of(folder, result)
@@ -124,6 +129,10 @@ def plan_finetuning(
     """Checks the input of a fine-tuning, without writing files or making weights."""
     checked = _checked(with_own_embedding(data, directory))
     data = checked.given
+    continued = None if config.new_head else _continued(directory, data.task)
+    if continued is not None and continued != data.task:
+        checked = _checked(dataclasses.replace(data, task=continued))
+        data = checked.given
     start = _start(directory, data)
     config = config.resolved(start.config.hidden_size)
     _check_configs([config], data, start.config, run)
@@ -134,7 +143,10 @@ def plan_finetuning(
         )
     return TrainingPlan(
         objective=Finetuning(
-            class_weights=_class_weights(config, data), head_pooling=config.head_pooling, head_start=config.head_start
+            class_weights=_class_weights(config, data),
+            head_pooling=config.head_pooling,
+            head_start=config.head_start,
+            continues=continued is not None,
         ),
         # Records of fine-tunings always have this field.
         options={**dataclasses.asdict(config), "qat": run.qat},
@@ -189,7 +201,8 @@ def finetune_grid(
         # Check all points now, not hours later when the search reaches them.
         _check_configs([each for each, _ in points], data, _start(directory, data).config, run)
         # The record omits the fields that the grid varies; their values in `config` may be invalid.
-        recorded = plan_finetuning(directory, data, *points[0], frozen=frozen).recorded()
+        first_config, first_run = points[0]
+        recorded = plan_finetuning(directory, data, first_config, first_run, frozen).recorded()
         # Workers on other machines have other working directories.
         directory = Path(directory).absolute()
         return run_grid(
@@ -219,11 +232,13 @@ def _finetune_point(
     return _finetune(directory, data, folder, at_point(config, point), run, frozen)
 
 
+def _continued(directory: str | os.PathLike[str], task: TaskConfig) -> TaskConfig | None:
+    return continued_task(read_with_heads(Path(directory)), task) if Path(directory).is_dir() else None
+
+
 def _start(directory: str | os.PathLike[str], data: TaskData) -> ModelInit:
     if not Path(directory).is_dir():
-        raise UserError(
-            f"the model must be a model directory with config.json and model.safetensors; received {directory}"
-        )
+        raise UserError(f"the model must be a model directory with config.json and weights; received {directory}")
     start = plan_model(Path(directory))
     return dataclasses.replace(start, config=get_task(data.task).encoder_config(start.config))
 

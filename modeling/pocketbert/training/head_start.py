@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.data.examples import evenly
 from pocketbert.encoder import INPUT_NAMES
@@ -152,8 +151,3 @@ def _labelled_tokens(features: np.ndarray, encoded: EncodedExamples) -> tuple[np
     places = np.flatnonzero(flat >= 0)
     places = places[evenly(len(places), _MOST_TOKENS)]
     return features[places], flat[places]
-
-
-def starts_at(task: TaskConfig, labels: np.ndarray | None) -> float | None:
-    """Initial bias of a random head: the mean of the scores for regression, else None."""
-    return float(np.mean(labels)) if task.kind == "regression" and labels is not None else None

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from pocketbert.checkpoints.directory import CONFIG_NAME, read_directory, read_with_heads
+from pocketbert.checkpoints.directory import CONFIG_NAME, embedding_of, read_directory, read_with_heads
 from pocketbert.checkpoints.huggingface import read_config
-from pocketbert.checkpoints.sentence_transformers import read_modules
+from pocketbert.checkpoints.module_layout import transformer_folder
+from pocketbert.checkpoints.spare_rows import without_spare_rows
 from pocketbert.checkpoints.supernet import inheritance_problems, inherited_arrays
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
 from pocketbert.configs import EncoderConfig, TaskConfig
@@ -158,8 +159,8 @@ def with_own_embedding(data: TaskData, directory: str | os.PathLike[str]) -> Tas
     """The data with the embedding of a model directory, if the data leave pooling and dense layer at their defaults."""
     if data.task.embedding != EmbeddingConfig() or not Path(directory).is_dir():
         return data
-    own = read_modules(Path(directory))
-    task = data.task if own is None else dataclasses.replace(data.task, embedding=own.task.embedding)
+    own = embedding_of(directory)
+    task = data.task if own is None else dataclasses.replace(data.task, embedding=own)
     return dataclasses.replace(data, task=task)
 
 
@@ -173,7 +174,7 @@ def assign_weights(model: Model, arrays: Mapping[str, np.ndarray]) -> None:
 def vocabulary_of(directory: str | Path) -> Vocabulary | None:
     """Vocabulary of a model directory, or None if it has none; lower case is the default of WordPiece."""
     problems: list[str] = []
-    found = read_vocabulary_files(Path(directory), problems)
+    found = read_vocabulary_files(transformer_folder(directory), problems)
     raise_if_any(problems, str(directory))
     return dataclasses.replace(found, config=found.options) if found and found.kind == "wordpiece" else found
 
@@ -197,6 +198,11 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
                 f"both need the same tokenizer options; {ones} has {name}={value}, {others} "
                 f"{name}={getattr(other.options, name)}; {remedy}"
             )
+    if one.add_prefix_space != other.add_prefix_space:
+        problems.append(
+            f"both need the same add_prefix_space; {ones} has {one.add_prefix_space}, {others} "
+            f"{other.add_prefix_space}; {remedy}"
+        )
     tokens = zip(one.tokens(), other.tokens(), strict=False)
     differ = [(index, *pair) for index, pair in enumerate(tokens) if pair[0] != pair[1]]
     if differ:
@@ -205,6 +211,9 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
             f"both need the same vocabulary; {one.path} and {other.path} differ in {len(differ)} tokens, the first at "
             f"id {index}: {ours!r} and {theirs!r}; {remedy}"
         )
+    elif (one.added, one.keeps_space and one.added) != (other.added, other.keeps_space and other.added):
+        counts = f"{ones} has {len(one.added)} and {others} {len(other.added)}"
+        problems.append(f"both need the same added tokens with the same flags; {counts}; {remedy}")
     elif one.segmentation() != other.segmentation():
         files = (each.merges or each.path for each in (one, other))
         problems.append(f"both need the same {' and '.join(map(str, files))}; received different ones; {remedy}")
@@ -254,4 +263,7 @@ def _named_config(model: str) -> EncoderConfig:
     content = read_json_object(path, problems, required=True)
     raise_if_any(problems, model)
     assert content is not None
-    return read_config(content, _POOLERS, headless=True)[0]
+    config = read_config(content, _POOLERS, headless=True)[0]
+    # A config.json beside a tokenizer may count rows without a token, which a model directory drops.
+    vocabulary = read_vocabulary_files(path.parent, [])
+    return config if vocabulary is None else without_spare_rows(config, (), {}, vocabulary)[0]

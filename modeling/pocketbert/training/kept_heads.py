@@ -51,6 +51,17 @@ def source_of(held: Sequence[TaskConfig], task: TaskConfig) -> TaskConfig | None
     return found[0] if found else None
 
 
+def continued_task(directory: ModelDirectory, task: TaskConfig) -> TaskConfig | None:
+    """`task` with the pooling of the head that continues; None for a new head, or one that was never trained."""
+    source = source_of(directory.tasks, task)
+    if source is None:
+        return None
+    biases = [array for path, array in head_arrays(directory, [task]).items() if path.endswith("bias")]
+    if biases and not any(bias.any() for bias in biases):
+        return None
+    return dataclasses.replace(task, pooling=source.pooling)
+
+
 def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_head: bool | None = None) -> None:
     """Logs which heads of a model directory a run keeps and which it leaves out.
 

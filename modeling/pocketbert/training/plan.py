@@ -36,6 +36,7 @@ class TrainingPlan:
       tasks: one task per head.
       vocabulary: vocabulary that tokenizes the texts.
       data: training examples and dev split.
+      data_notes: warnings about the data; they do not change the run.
       windows: fields of `WindowOptions`, for questions on paragraphs.
       evaluation_batch_size: dev examples per call of the model.
       new_head: do not keep the head of a model directory; None keeps it in a run without this option.
@@ -53,6 +54,7 @@ class TrainingPlan:
     tasks: tuple[TaskConfig, ...]
     vocabulary: Vocabulary
     data: RunData
+    data_notes: tuple[str, ...] = ()
     windows: Mapping[str, Any] = field(default_factory=dict)
     evaluation_batch_size: int = 32
     new_head: bool | None = None

@@ -167,10 +167,15 @@ class PretrainingEvaluator:
       model: the model; its weights may change between calls.
       data: the dev split.
       max_batches: maximum number of batches of `BATCH_SIZE` examples, a fixed random sample.
+
+    Attributes:
+      loss: sum of both losses in the last call of `metrics`.
     """
 
+    loss: float | None
+
     def __init__(self, model: Model, data: PretrainingData, max_batches: int) -> None:
-        self._model = model
+        self._model, self.loss = model, None
         plan = data.plan(batch_size=min(BATCH_SIZE, len(data)), seed=_SEED, epoch=_EPOCH)[:max_batches]
         self._batches = data.dataset(plan, seed=_SEED, epoch=_EPOCH)
         self._count = tf.function(self._counts, input_signature=[self._batches.element_spec], autograph=False)
@@ -188,6 +193,7 @@ class PretrainingEvaluator:
         rows = [self._count(batch).numpy().astype("float64") for batch in self._batches]
         words, word_loss, words_right, examples, example_loss, examples_right = sum(rows)
         check_finite(when, {"masked_lm": word_loss, "next_sentence": example_loss})
+        self.loss = float(word_loss / words + example_loss / examples)
         return {
             "masked_lm_loss": float(word_loss / words),
             "masked_lm_accuracy": float(words_right / words),

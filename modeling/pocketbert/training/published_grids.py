@@ -97,6 +97,10 @@ PUBLISHED = {
 }
 
 
+# Options of `FinetuneConfig` for the head of the papers' fine-tunings.
+PUBLISHED_HEAD = {"head_pooling": "first", "head_start": "random", "calibrate": False}
+
+
 def check_kind(names: Iterable[str], kind: str) -> None:
     """Checks that published grids fit the kind of task.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.task_data import TaskData, TextData
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, did_you_mean
 from pocketbert.files import sha256
 from pocketbert.model import Model
 from pocketbert.progress import log_info, track
@@ -24,6 +24,7 @@ from pocketbert.tasks.outputs import ModelForward
 from pocketbert.tasks.registry import listed, supervised_task
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.training.config import RunConfig
+from pocketbert.training.dev_loss import KeptOutputs, LossEvaluator
 from pocketbert.training.stage import Stage
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ Data: TypeAlias = "TaskData | TextData | PretrainingData"
 
 class StageEvaluator(Protocol):
     """Scores a model."""
+
+    @property
+    def loss(self) -> float | None:
+        """Mean loss of the labels in the last call of `metrics`; None if it is unknown."""
 
     def metrics(self, when: str) -> dict[str, float]:
         """Metrics of the current weights; `when` completes an error message, for example `after step 7`."""
@@ -162,7 +167,7 @@ class TaskRunData(RunData):
 
     Args:
       data: the examples. Without metrics, the task's metrics are used; without a main metric, the task's main metric
-        or the first given one.
+        or the first given one. A main metric that is not among the metrics is added to them.
 
     Attributes:
       given: the examples.
@@ -174,6 +179,7 @@ class TaskRunData(RunData):
         task = supervised_task(data.task)
         metrics = tuple(data.metrics) or task.metrics
         main = data.main_metric or (task.main_metric if task.main_metric in metrics else metrics[0])
+        metrics = metrics if main in metrics else (*metrics, main)
         data = dataclasses.replace(data, metrics=metrics, main_metric=main)
         self.given = data
         self.main_metric, self.tasks, self.has_pairs = data.main_metric, (data.task,), data.train.has_pairs
@@ -201,8 +207,14 @@ class TaskRunData(RunData):
         data, problems = self.given, []
         if data.task.kind not in kinds:
             problems.append(f"the task must be {listed(list(kinds))}; received {data.task.kind}")
-        if data.main_metric not in data.metrics:
-            problems.append(f"the main metric must be among {', '.join(data.metrics)}; received {data.main_metric}")
+        accepted = supervised_task(data.task).selection_metrics(data.dev)
+        unknown = [name for name in data.metrics if name not in accepted]
+        if unknown:
+            labels = f" with {len(data.task.labels)} labels" if data.task.labels else ""
+            problems.append(
+                f"a metric for {data.task.kind}{labels} must be one of {', '.join(accepted)}; received "
+                f"{', '.join(unknown)}{did_you_mean(unknown[0], accepted)}"
+            )
         for name, examples in (("train", data.train), ("dev", data.dev), ("augmented", data.augmented)):
             if examples is None:
                 continue
@@ -251,15 +263,15 @@ class TaskRunData(RunData):
         same = [(task.kind, task.name) == (data.task.kind, data.task.name) for task in model.tasks]
         index = same.index(True) if True in same else 0
         task = supervised_task(model.tasks[index])
-        return task.evaluator(
-            ModelForward(model, task, batch_size, head_names(model.tasks)[index]),
-            data.dev,
-            model.tokenizer,
-            max_length,
-            metrics=data.metrics,
-            choose_threshold=True,
-            **windows,
+        forward = KeptOutputs(ModelForward(model, task, batch_size, head_names(model.tasks)[index]))
+        evaluator = task.evaluator(
+            forward, data.dev, model.tokenizer, max_length, metrics=data.metrics, choose_threshold=True, **windows
         )
+
+        def encoded() -> EncodedExamples:
+            return task.encode(data.dev, model.tokenizer, max_length, **windows)
+
+        return LossEvaluator(evaluator, task, forward, encoded, batch_size)
 
     def result(self, metrics: Mapping[str, float], title: str) -> dict[str, Any]:
         """See `RunData`; adds the majority baseline."""

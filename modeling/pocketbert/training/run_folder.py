@@ -32,6 +32,8 @@ MODEL_FOLDER = "model"
 STAGES_FOLDER = "stages"
 ADAPTERS_FILE = "adapters.safetensors"
 TEACHER_FILE = "teacher.json"
+# Of the record: what came of the run, which is no option.
+_OUTCOME = "outcome"
 # The start of a fine-tuned head, and the scores of simple methods.
 START_FILE = "start.json"
 PARTS_FOLDER = "parts"
@@ -124,6 +126,11 @@ def begin_run(folder: Path, options: Mapping[str, Any]) -> None:
     """Records the options of a run after its input was checked, and removes the run that it replaces."""
     write_json(folder / OPTIONS_FILE, options)
     _end_replacing(folder)
+
+
+def record_outcome(folder: Path, outcome: Mapping[str, Any]) -> None:
+    """Adds the outcome of a finished run to its record."""
+    write_json(folder / OPTIONS_FILE, {**read_record(folder / OPTIONS_FILE), _OUTCOME: outcome})
 
 
 def clear_run(folder: Path) -> None:
@@ -264,6 +271,7 @@ def _difference(folder: Path, received: Mapping[str, Any], *, overwrite: bool) -
         if not overwrite:
             raise
         return str(error)
+    recorded.pop(_OUTCOME, None)
     return describe_differences(recorded, received)
 
 

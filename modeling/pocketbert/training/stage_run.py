@@ -304,16 +304,18 @@ class StageLoop:
         if self.evaluator is None:
             return
         found = self.evaluator.metrics(f"after step {state.step}{self._of_stage}")
-        self._write_line("dev", found)
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in found.items())
+        loss = self.evaluator.loss
+        measured = found if loss is None else {**found, "loss": loss}
+        self._write_line("dev", measured)
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in measured.items())
         if self.main_metric is None:
-            state.best_metrics, state.best_step = found, state.step
+            state.best_metrics, state.best_loss, state.best_step = found, loss, state.step
             log_info(f"step {state.step}: {shown}")
             return
-        # Higher is better for every metric; the earlier of two equal ones stays.
-        if not state.best_metrics or found[self.main_metric] > state.best_metrics[self.main_metric]:
+        if self._is_best(found[self.main_metric], loss):
             self._save()
-            state.best_metrics, state.best_step, state.evaluations_since_best = found, state.step, 0
+            state.best_metrics, state.best_loss, state.best_step = found, loss, state.step
+            state.evaluations_since_best = 0
             log_info(f"step {state.step}: {shown} (best so far, saved)")
             return
         state.evaluations_since_best += 1
@@ -322,6 +324,16 @@ class StageLoop:
         if patience is not None and state.evaluations_since_best >= patience:
             log_info(f"stopping: no new best in {state.evaluations_since_best} evaluations")
             state.finished = True
+
+    def _is_best(self, value: float, loss: float | None) -> bool:
+        """Whether an evaluation beats the best one so far; a tie goes to the lower loss, then to the earlier one."""
+        state = self.state
+        if not state.best_metrics:
+            return True
+        best = state.best_metrics[self.main_metric or ""]
+        if value != best or loss is None or state.best_loss is None:
+            return value > best
+        return loss < state.best_loss
 
     def _write_line(self, split: str, numbers: Mapping[str, float]) -> None:
         self.log.write(self.state.step, split, numbers, self.stage.name)

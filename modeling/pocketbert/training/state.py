@@ -16,6 +16,7 @@ import tensorflow as tf
 from safetensors import SafetensorError, safe_open
 
 from pocketbert.checkpoints.directory import WEIGHTS_NAME, read_directory
+from pocketbert.checkpoints.module_layout import model_files
 from pocketbert.errors import UserError
 from pocketbert.files import digest_files, sha256, write_tensors
 from pocketbert.json_reading import from_json, parse_json
@@ -35,6 +36,7 @@ class TrainState:
       step_in_epoch: steps taken in the current epoch.
       step: steps taken in the run.
       best_metrics: metrics of the stage's best evaluation; empty before the first evaluation.
+      best_loss: mean loss of the labels in that evaluation; None if it is unknown.
       best_step: steps taken before that evaluation; 0 before the first evaluation.
       evaluations_since_best: evaluations after the best one.
       log_bytes: length of the metrics log at this position.
@@ -52,6 +54,7 @@ class TrainState:
     step_in_epoch: int = 0
     step: int = 0
     best_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    best_loss: float | None = None
     best_step: int = 0
     evaluations_since_best: int = 0
     log_bytes: int = 0
@@ -230,15 +233,12 @@ def load_weights(model: Model, model_directory: Path) -> None:
 
 
 def digest_directory(model_directory: str | os.PathLike[str]) -> str:
-    """SHA-256 of the files of a model directory.
+    """SHA-256 of the files that decide what the model in a directory computes.
 
     Raises:
       UserError: the folder is not a model directory.
     """
-    folder = Path(model_directory)
-    files = sorted(path for pattern in ("*.json", "*.safetensors", "*.txt") for path in folder.glob(pattern))
+    files = model_files(model_directory)
     if not files:
-        raise UserError(
-            f"the model must be a model directory with config.json and model.safetensors; received {folder}"
-        )
-    return digest_files({path.name: sha256(path) for path in files})
+        raise UserError(f"the model must be a model directory with config.json and weights; received {model_directory}")
+    return digest_files({name: sha256(path) for name, path in files.items()})

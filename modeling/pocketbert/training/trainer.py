@@ -25,7 +25,15 @@ from pocketbert.training.objective import Adapters
 from pocketbert.training.plan import TrainingPlan
 from pocketbert.training.rounding import round_model
 from pocketbert.training.run_data import StageEvaluator
-from pocketbert.training.run_folder import CHECKPOINT_FILE, RESULT_FILE, STAGES_FOLDER, begin_run, open_run, read_result
+from pocketbert.training.run_folder import (
+    CHECKPOINT_FILE,
+    RESULT_FILE,
+    STAGES_FOLDER,
+    begin_run,
+    open_run,
+    read_result,
+    record_outcome,
+)
 from pocketbert.training.stage import Stage
 from pocketbert.training.stage_data import EncodedSource, PretrainingSource, Source, StageData
 from pocketbert.training.stage_run import Clock, StageLoop, StageRun, load_kept
@@ -261,6 +269,8 @@ def run_once(
             tf_keras.backend.reset_uids()
             result = train(folder)
             if distribution.is_chief:
+                if result.get("outcome") is not None:
+                    record_outcome(folder, result["outcome"])
                 write_json(path, result)
         if distribution.is_chief:
             (folder / CHECKPOINT_FILE).unlink(missing_ok=True)

@@ -161,10 +161,9 @@ def test_transformers_cannot_mean_unshared_query_and_key(tmp_path):
         read_directory(tmp_path / "model")
 
 
-@pytest.mark.parametrize("pieces", [30, 32])
-def test_vocabulary_must_match_the_word_table(written, pieces, tmp_path):
-    (written / "vocab.txt").write_text("x\n" * pieces)
-    message = rf"vocab\.txt must have one token per row of the word .*; received {pieces} tokens for 31 rows"
+def test_vocabulary_must_match_the_word_table(written, tmp_path):
+    (written / "vocab.txt").write_text("x\n" * 32)
+    message = r"vocab\.txt must have one token per row of the word .*; received 32 tokens for 31 rows; take the"
     with pytest.raises(UserError, match=message):
         read_directory(written)
     config = tiny_bert()

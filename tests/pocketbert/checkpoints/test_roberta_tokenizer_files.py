@@ -145,9 +145,12 @@ BYTE_BPE = [
     (_set("model", "merges", 0, "a"), "model.merges must be a list of pairs"),
     (_set("model", "merges", 0, "<s> <pad>"), "both parts and the result of each merge; received merge 1 "),
     (_set("model", "vocab", "a", 0), "ids 0, 1, 2…, each used once"),
-    (_set("added_tokens", 0, "content", "<e1>"), "added tokens .* received '<e1>'"),
-    (_set("added_tokens", 0, "lstrip", True), "lstrip of added tokens .* received true for '<s>'"),
-    (_set("added_tokens", 4, "id", 7), "ids in added_tokens must be those in model.vocab; received others for <mask>"),
+    (_set("added_tokens", 0, "content", "<e1>"), "ids of added tokens must follow the vocabulary's"),
+    (_set("added_tokens", 4, "id", 7), "must have its id there; received other ids for '<mask>' \\(7\\)"),
+    (_set("added_tokens", 0, "single_word", "no"), "single_word of '<s>' .* must be true or false"),
+    (_set("model", "cache", 1), "key 'cache' in model is unknown and may change the tokens"),
+    (_set("pre_tokenizer", "cache", 1), "key 'cache' in pre_tokenizer is unknown"),
+    (_set("post_processor", "cache", 1), "key 'cache' in post_processor is unknown"),
     (_set("model", {"type": ["BPE"]}), "model must be of type WordPiece, BPE or Unigram"),
 ]
 UNIGRAM = [
@@ -158,6 +161,7 @@ UNIGRAM = [
     (_set("pre_tokenizer", {"type": "Sequence", "pretokenizers": []}), "pre_tokenizer must be Metaspace"),
     (_set("post_processor", "pair", []), "post_processor.pair must be <s> A </s> </s> B </s>; received"),
     (_set("model", "unk_id", 0), "model.unk_id must be 3; received 0"),
+    (_set("model", "alpha", 0.1), "key 'alpha' in model is unknown and may change the tokens"),
     (_set("model", "byte_fallback", True), "model.byte_fallback must be False; received True"),
     (_set("model", "vocab", 5, ["x"]), "model.vocab must be a list of subwords with their scores"),
     (_set("model", "vocab", 1, ["</s>", 0.0]), "must begin with <s> <pad> </s> <unk> and end with <mask>"),
@@ -209,9 +213,9 @@ def test_half_a_tokenizer(roberta: Path) -> None:
     [
         ({"tokenizer_class": "BertTokenizer"}, "tokenizer_class .* received BertTokenizer; take all files from one"),
         ({"cls_token": "[CLS]"}, r"cls_token .* must be <s>; received '\[CLS\]'"),
-        ({"add_prefix_space": True}, "add_prefix_space .* must be False; received True"),
+        ({"word_tokenizer_type": "mecab"}, "key 'word_tokenizer_type' in tokenizer_config.json is unknown"),
         ({"padding_side": "left"}, "padding_side .* must be 'right'"),
-        ({"added_tokens_decoder": {"7": {"content": "<e1>"}}}, "added tokens .* received '<e1>'"),
+        ({"added_tokens_decoder": {"7": {"content": "<e1>"}}}, "ids of added tokens must follow .* received 7"),
     ],
 )
 def test_options_are_refused_by_name(directory: Path, changes: dict[str, Any], message: str) -> None:

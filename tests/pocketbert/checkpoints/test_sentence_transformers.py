@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import tiny
 import tiny_finetuning
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
@@ -23,7 +23,9 @@ WIDTH, OUTPUTS = tiny_finetuning.CONFIG.hidden_size, 11
 FLAGS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens"}
 
 
-def write_sentence_transformer(folder: Path, pooling: str, *, dense: bool, normalize: bool, **sentence: Any) -> Path:
+def write_sentence_transformer(
+    folder: Path, pooling: str, *, dense: bool, normalize: bool, outputs: int = OUTPUTS, **sentence: Any
+) -> Path:
     """A directory as sentence-transformers 2.0 writes it, around a tiny BERT."""
     tiny_finetuning.write_model(folder)
     kinds = ["Transformer", "Pooling"] + ["Dense"] * dense + ["Normalize"] * normalize
@@ -37,10 +39,10 @@ def write_sentence_transformer(folder: Path, pooling: str, *, dense: bool, norma
     write(folder / "1_Pooling/config.json", {"word_embedding_dimension": WIDTH, **flags})
     write(folder / "sentence_bert_config.json", {"max_seq_length": 9, "do_lower_case": False, **sentence})
     if dense:
-        content = {"in_features": WIDTH, "out_features": OUTPUTS, "bias": True}
+        content = {"in_features": WIDTH, "out_features": outputs, "bias": True}
         write(folder / "2_Dense/config.json", {**content, "activation_function": "torch.nn.modules.activation.Tanh"})
         random = np.random.default_rng(2)
-        weights = {"linear.weight": random.normal(size=(OUTPUTS, WIDTH)), "linear.bias": random.normal(size=OUTPUTS)}
+        weights = {"linear.weight": random.normal(size=(outputs, WIDTH)), "linear.bias": random.normal(size=outputs)}
         save_file(
             {name: each.astype(np.float32) for name, each in weights.items()}, folder / "2_Dense/model.safetensors"
         )
@@ -71,7 +73,11 @@ def documented_vectors(folder: Path, pooling: str, *, dense: bool, normalize: bo
         vectors = tokens[:, 0] if pooling == "cls" else np.where(mask == 0, -1e9, tokens).max(1)
     if dense:
         weights = load_file(folder / "2_Dense/model.safetensors")
-        vectors = np.tanh(vectors @ weights["linear.weight"].T + weights["linear.bias"])
+        inputs = vectors
+        vectors = np.tanh(inputs @ weights["linear.weight"].T + weights["linear.bias"])
+        if json.loads((folder / "2_Dense/config.json").read_text()).get("use_residual"):
+            # sentence-transformers 6.2: another map without a bias, if the widths differ.
+            vectors += inputs @ weights["residual.weight"].T if "residual.weight" in weights else inputs
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalize else vectors
 
 
@@ -132,7 +138,7 @@ def test_sequence_length_truncates(tmp_path: Path) -> None:
         ("2_Dense/config.json", {"in_features": WIDTH, "activation_function": "torch.Sin"}, "received 'torch.Sin'"),
         ("2_Dense/config.json", {"in_features": WIDTH, "out_features": 7}, "must have the tensors"),
         ("config_sentence_transformers.json", {"default_prompt_name": "q"}, "must be one of no prompts; received 'q'"),
-        ("sentence_bert_config.json", {"max_seq_length": "9"}, "max_length must be a whole number"),
+        ("sentence_bert_config.json", {"max_seq_length": "9"}, "max_seq_length must be of type int"),
     ],
 )
 def test_unknown_parts_are_one_line(tmp_path: Path, file: str, change: Any, message: str) -> None:
@@ -155,6 +161,207 @@ def test_embedding_ignores_padding(tmp_path: Path) -> None:
     short, padded = (tiny.batch(tiny_finetuning.CONFIG, length=length) for length in (7, 13))
     np.testing.assert_allclose(model(short)["embedding"], model(padded)["embedding"], atol=2e-6)
     assert model(short)["embedding"].dtype == tf.float32
+
+
+@pytest.mark.parametrize("outputs", [WIDTH, OUTPUTS])
+def test_dense_layer_adds_its_input(tmp_path: Path, outputs: int) -> None:
+    folder = write_sentence_transformer(tmp_path / "model", "cls", dense=True, normalize=False, outputs=outputs)
+    content = json.loads((folder / "2_Dense/config.json").read_text())
+    names = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+    write(folder / "2_Dense/config.json", {**content, **names, "use_residual": True})
+    if outputs != WIDTH:
+        with pytest.raises(UserError, match="2_Dense must have the tensors .*residual.weight"):
+            pb.from_pretrained(folder)
+        residual = np.random.default_rng(6).normal(size=(outputs, WIDTH)).astype(np.float32)
+        weights = load_file(folder / "2_Dense/model.safetensors") | {"residual.weight": residual}
+        save_file(weights, folder / "2_Dense/model.safetensors")
+    expected = documented_vectors(folder, "cls", dense=True, normalize=False)
+    model = pb.from_pretrained(folder)
+    np.testing.assert_allclose(embed(model), expected, rtol=0, atol=1e-5)
+    model.save_pretrained(tmp_path / "saved")
+    np.testing.assert_array_equal(embed(pb.from_pretrained(tmp_path / "saved")), embed(model))
+    saved = documented_vectors(tmp_path / "saved", "cls", dense=True, normalize=False)
+    np.testing.assert_allclose(saved, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("module", "tokenizer", "expected"),
+    [
+        (None, {"model_max_length": 5}, 5),
+        (9, {"model_max_length": 5}, 5),
+        (6, {"model_max_length": 11}, 6),
+        # transformers 2 wrote max_len; an unlimited tokenizer has 10**30.
+        (None, {"max_len": 7}, 7),
+        (8, {"model_max_length": 10**30}, 8),
+        (8, {}, 8),
+        (None, {"model_max_length": 512}, None),
+        (None, {"model_max_length": 1e30}, None),
+        (300, {"model_max_length": 512}, None),
+        (None, {}, None),
+    ],
+)
+def test_smallest_limit_truncates(
+    tmp_path: Path, module: int | None, tokenizer: dict[str, Any], expected: int | None
+) -> None:
+    folder = write_sentence_transformer(tmp_path / "model", "mean", dense=False, normalize=True, max_seq_length=module)
+    write(folder / "tokenizer_config.json", {"do_lower_case": True, **tokenizer})
+    model = pb.from_pretrained(folder)
+    assert model.task.embedding.max_length == expected
+    # None: all positions of the encoder.
+    length = expected or tiny_finetuning.CONFIG.max_position_embeddings
+    words = ("a film the plot " * 9).split()
+    same, shorter = (" ".join(words[:count]) for count in (length - 2, length - 3))
+    whole, cut, other = (np.array(each["embedding"]) for each in model.predict([" ".join(words), same, shorter]))
+    np.testing.assert_allclose(whole, cut, atol=1e-6)
+    assert np.abs(whole - other).max() > 1e-3
+    model.save_pretrained(tmp_path / "saved")
+    assert pb.from_pretrained(tmp_path / "saved").task == model.task
+
+
+def test_bundle_records_the_tokenizers_limit(tmp_path: Path) -> None:
+    folder = write_sentence_transformer(tmp_path / "model", "mean", dense=False, normalize=True, max_seq_length=None)
+    write(folder / "tokenizer_config.json", {"do_lower_case": True, "model_max_length": 5})
+    bundle = pb.export(folder, tmp_path / "bundle", recipe="float32", lengths=(5, 11))
+    assert json.loads((tmp_path / "bundle/bundle.json").read_text())["task"]["embedding"]["max_length"] == 5
+    long, cut = (each["embedding"] for each in bundle.predict(["a film the plot a film", "a film the"]))
+    np.testing.assert_allclose(long, cut, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["0_Transformer", "0_BERT"])
+@pytest.mark.parametrize("sentence", ["sentence_bert_config.json", "sentence_distilbert_config.json"])
+def test_old_layouts_give_equal_vectors(tmp_path: Path, name: str, sentence: str) -> None:
+    folder = write_sentence_transformer(tmp_path / "model", "mean", dense=True, normalize=True)
+    expected = pb.from_pretrained(folder)
+    vectors = embed(expected)
+    (folder / name).mkdir()
+    for file in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "sentence_bert_config.json"):
+        (folder / file).rename(folder / name / file)
+    (folder / name / "sentence_bert_config.json").rename(folder / name / sentence)
+    # Version 1 writes its own version there.
+    write(folder / "config.json", {"__version__": "1.2.1"})
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0] |= {"path": name, "type": f"sentence_transformers.models.{name[2:]}"}
+    write(folder / "modules.json", modules)
+    model = pb.from_pretrained(folder)
+    assert model.task == expected.task
+    np.testing.assert_array_equal(embed(model), vectors)
+    assert pb.from_pretrained(folder, headless=True).tokenizer is not None
+
+
+def test_run_from_old_layout_knows_its_files(tmp_path: Path) -> None:
+    """Training identifies a model by all its files, wherever they are."""
+    from pocketbert.distillation.teacher_cache_identity import teacher_digest
+    from pocketbert.training.state import digest_directory
+
+    folder = write_sentence_transformer(tmp_path / "model", "mean", dense=True, normalize=True)
+    for digest, file in ((teacher_digest, "2_Dense/model.safetensors"), (digest_directory, "1_Pooling/config.json")):
+        before, content = digest(folder), (folder / file).read_bytes()
+        (folder / file).write_bytes(content + b" ")
+        assert digest(folder) != before
+        (folder / file).write_bytes(content)
+        assert digest(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "keys", "message"),
+    [
+        ("modules.json", {"kwargs": ["task"]}, r"kwargs must be \[\]; received \['task'\]"),
+        ("modules.json", {"weight": 2}, "key 'weight' is unknown"),
+        ("modules.json", {"path": 3}, "path must be of type str; received 3"),
+        (
+            "config_sentence_transformers.json",
+            {"scale": 2},
+            "config_sentence_transformers.json: key 'scale' is unknown",
+        ),
+        ("config_sentence_transformers.json", {"truncate_dim": 7}, "truncate_dim must be None; received 7"),
+        ("config_sentence_transformers.json", {"prompts": ["a"]}, "prompts must be of type dict"),
+        (
+            "config_sentence_transformers.json",
+            {"model_type": "SparseEncoder"},
+            "model_type must be SentenceTransformer",
+        ),
+        ("sentence_bert_config.json", {"stride": 2}, "sentence_bert_config.json: key 'stride' is unknown"),
+        ("sentence_bert_config.json", {"do_lower_case": "no"}, "do_lower_case must be of type bool; received 'no'"),
+        ("sentence_bert_config.json", {"query_length": 5}, "query_length must be None; received 5"),
+        (
+            "sentence_bert_config.json",
+            {"transformer_task": "fill-mask"},
+            "must be 'feature-extraction'; received 'fill",
+        ),
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 3}}}, "processing_kwargs must be"),
+        ("sentence_bert_config.json", {"config_args": {"hidden_act": "relu"}}, "config_args must be {}; received"),
+        (
+            "sentence_bert_config.json",
+            {"module_output_name": "scores"},
+            "module_output_name must be 'token_embeddings'",
+        ),
+        (
+            "sentence_bert_config.json",
+            {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}},
+            "modality_config.text must be",
+        ),
+        ("1_Pooling/config.json", {"pooling_mode_sum_tokens": True}, "1_Pooling/config.json: key 'pooling_mode_sum"),
+        ("1_Pooling/config.json", {FLAGS["mean"]: 1}, "pooling_mode_mean_tokens must be of type bool; received 1"),
+        ("1_Pooling/config.json", {"include_prompt": "no"}, "include_prompt must be of type bool; received 'no'"),
+        ("1_Pooling/config.json", {"embedding_dimension": 7}, "must be equal; received 7 and"),
+        ("1_Pooling/config.json", {"pooling_mode": ["mean", "cls"]}, "received mean and cls"),
+        ("2_Dense/config.json", {"dropout": 0.1}, "2_Dense/config.json: key 'dropout' is unknown"),
+        ("2_Dense/config.json", {"bias": "yes"}, "bias must be of type bool; received 'yes'"),
+        ("2_Dense/config.json", {"out_features": 11.0}, "out_features must be of type int; received 11.0"),
+        ("2_Dense/config.json", {"module_input_name": "token_embeddings"}, "module_input_name must be 'sentence_embed"),
+        ("3_Normalize/config.json", {"p": 1}, "3_Normalize/config.json: key 'p' is unknown"),
+        (
+            "3_Normalize/config.json",
+            {"module_input_name": "token_embeddings"},
+            "module_input_name must be 'sentence_em",
+        ),
+        ("tokenizer_config.json", {"model_max_length": "9"}, "model_max_length must be a number; received '9'"),
+    ],
+)
+def test_keys_that_change_vectors_are_named(tmp_path: Path, file: str, keys: dict[str, Any], message: str) -> None:
+    folder = write_sentence_transformer(tmp_path / "model", "mean", dense=True, normalize=True)
+    path = folder / file
+    content = json.loads(path.read_text()) if path.exists() else {}
+    write(path, [content[0] | keys, *content[1:]] if isinstance(content, list) else content | keys)
+    with pytest.raises(UserError, match=message):
+        pb.from_pretrained(folder)
+
+
+def test_keys_without_effect_are_accepted(tmp_path: Path) -> None:
+    folder = write_sentence_transformer(tmp_path / "model", "mean", dense=True, normalize=True)
+    vectors = embed(pb.from_pretrained(folder))
+    text = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+    added = {
+        "config_sentence_transformers.json": {
+            "__version__": {"pytorch": "2.6.0"}, "model_type": "SentenceTransformer", "similarity_fn_name": None,
+            "truncate_dim": None, "prompts": {"query": "", "document": ""}, "default_prompt_name": None,
+        },
+        "sentence_bert_config.json": {
+            "transformer_task": "feature-extraction", "modality_config": text, "module_output_name": "token_embeddings",
+            "unpad_inputs": True, "model_args": {}, "config_args": {"trust_remote_code": True}, "query_length": None,
+        },
+        "1_Pooling/config.json": {"embedding_dimension": WIDTH, "include_prompt": True, "pooling_mode": "mean"},
+        "2_Dense/config.json": {"module_input_name": "sentence_embedding", "use_residual": False},
+        "3_Normalize/config.json": {"module_output_name": "sentence_embedding"},
+    }  # fmt: skip
+    for file, keys in added.items():
+        content = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
+        write(folder / file, content | keys)
+    np.testing.assert_array_equal(embed(pb.from_pretrained(folder)), vectors)
+
+
+def test_other_similarity_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_sentence_transformer(tmp_path / "model", "mean", dense=False, normalize=False)
+    write(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot"})
+    pb.from_pretrained(folder)
+    assert "similarity_fn_name is dot; similarities here are cosines" in capsys.readouterr().err
+
+
+def test_dense_layer_of_torch_names_the_library(tmp_path: Path) -> None:
+    folder = write_sentence_transformer(tmp_path / "model", "mean", dense=True, normalize=False)
+    (folder / "2_Dense/model.safetensors").rename(folder / "2_Dense/pytorch_model.bin")
+    with pytest.raises(UserError, match="it has pytorch_model.bin: load and save it with sentence-transformers"):
+        pb.from_pretrained(folder)
 
 
 @pytest.mark.data

@@ -8,7 +8,7 @@ import pytest
 from tiny_models import SENTIMENT, random_tensors, tiny_bert
 
 from pocketbert.checkpoints.directory import read_directory, write_directory
-from pocketbert.checkpoints.tokenizer_files import read_tokenizer
+from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
 from pocketbert.model import from_pretrained
@@ -97,9 +97,21 @@ def test_options_are_honoured_kept_and_read_from_tokenizer_json(directory, tmp_p
         ({"mask_token": {"content": "<mask>"}}, "mask_token .* must be \\[MASK\\]; received '<mask>'"),
         ({"split_special_tokens": True}, "split_special_tokens .* must be False"),
         ({"padding_side": "left"}, "padding_side .* must be 'right'; received 'left'"),
-        ({"additional_special_tokens": ["[E1]"]}, "additional_special_tokens .* received \\['\\[E1\\]'\\]"),
-        ({"added_tokens_decoder": {"7": {"content": "[E1]"}}}, "added tokens .* received '\\[E1\\]'"),
-        ({"added_tokens_decoder": 3}, "added tokens .* must be a list or an object; received int"),
+        ({"truncation_side": "left"}, "truncation_side .* must be 'right'; received 'left'"),
+        ({"word_tokenizer_type": "mecab"}, "key 'word_tokenizer_type' in tokenizer_config.json is unknown"),
+        ({"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class .* received BertJapaneseTokenizer, which may"),
+        ({"additional_special_tokens": ["[E1]"]}, "one token per row of the word embedding table"),
+        ({"additional_special_tokens": "[E1]"}, "additional_special_tokens .* must be a list of tokens"),
+        ({"additional_special_tokens": [7]}, "a token in additional_special_tokens .* must be a string or an object"),
+        ({"added_tokens_decoder": {"7": {"content": "[E1]"}}}, "ids of added tokens must follow .*; received 7"),
+        (
+            {"added_tokens_decoder": {"7": {"content": "e"}}},
+            "must have its id there; received other ids for 'e' \\(7\\)",
+        ),
+        ({"added_tokens_decoder": {"7": {"content": "e", "lstrip": 1}}}, "lstrip of 'e' .* must be true or false"),
+        ({"added_tokens_decoder": {"7": {"content": "e", "strip": 1}}}, "key 'strip' in 'e' .* is unknown"),
+        ({"added_tokens_decoder": {"x": {"content": "e"}}}, "must have ids as keys; received 'x'"),
+        ({"added_tokens_decoder": 3}, "added_tokens_decoder .* must be an object; received int"),
     ],
 )
 def test_other_options_are_refused_by_name(directory, changes, message):
@@ -135,8 +147,18 @@ def _set(*path):
         (_set("pre_tokenizer", {"type": "Whitespace"}), "pre_tokenizer.type must be 'BertPreTokenizer'"),
         (_set("post_processor", {"type": "RobertaProcessing"}), "post_processor must be of type TemplateProcessing"),
         (_set("post_processor", "single", []), "post_processor.single must be \\[CLS\\] A \\[SEP\\]; received"),
-        (_set("added_tokens", [{"content": "[E1]"}]), "added tokens .* received '\\[E1\\]'"),
-        (_set("added_tokens", 0, "lstrip", True), "lstrip of added tokens .* received true for '\\[PAD\\]'"),
+        (
+            _set("post_processor", "pair", 3, "Sequence", "type_id", 0),
+            "pair must have the segments \\[0, 0, 0, 1, 1\\]",
+        ),
+        (_set("added_tokens", [{"content": "[E1]"}]), "the id of '\\[E1\\]' .* must be a whole number; received None"),
+        (_set("added_tokens", [{"content": "[E1]", "id": 7}]), "ids of added tokens must follow .* received 7"),
+        (_set("added_tokens", {}), "added_tokens in tokenizer.json must be a list; received dict"),
+        (_set("model", "cache_capacity", 3), "key 'cache_capacity' in model is unknown and may change the tokens"),
+        (_set("normalizer", "strip", 3), "key 'strip' in normalizer is unknown"),
+        (_set("truncation", {"direction": "Left"}), "truncation.direction must be 'Right'; received 'Left'"),
+        (_set("padding", {"pad_token": "x"}), "padding.pad_token must be '\\[PAD\\]'; received 'x'"),
+        (_set("post_processors", [1]), "key 'post_processors' in it is unknown"),
     ],
 )
 def test_tokenizer_json_components_are_refused_by_name(directory, change, message):
@@ -179,7 +201,7 @@ def test_mutated_tokenizer_json_loads_or_is_refused(directory):
             content[place : place + int(generator.integers(0, 3))] = generator.bytes(int(generator.integers(0, 3)))
         (directory / "tokenizer.json").write_bytes(bytes(content))
         problems: list[str] = []
-        read_tokenizer(directory / "tokenizer.json", problems)
+        read_vocabulary_files(directory, problems)
         assert all("\n" not in problem for problem in problems)
 
 
@@ -193,3 +215,36 @@ def test_other_options_are_refused_where_only_lowercase_is_recorded():
 def test_options_follow_lowercase_where_nothing_is_said():
     assert TokenizerConfig().strip_accents is True
     assert TokenizerConfig(lowercase=False).strip_accents is False
+
+
+@pytest.mark.parametrize("name", ["special_tokens_map.json", "added_tokens.json"])
+def test_older_files_are_read_strictly(directory, name):
+    (directory / name).write_text('{"[E1]": "x"}')
+    wrong = "key '\\[E1\\]' in special_tokens_map.json is unknown|added_tokens.json must map tokens to ids"
+    with pytest.raises(UserError, match=wrong):
+        read_directory(directory)
+
+
+def test_cased_tokenizer_json_keeps_case(directory, capfd):
+    """C3 of the users' reports: PreTrainedTokenizerFast does what tokenizer.json says."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    backend = theirs(directory, do_lower_case=False).backend_tokenizer
+    PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(directory)
+    expected = AutoTokenizer.from_pretrained(directory)(TEXTS, add_special_tokens=False)["input_ids"]
+    assert from_pretrained(directory).tokenizer.tokenize(TEXTS).to_list() == expected
+    edit(directory / "tokenizer_config.json", do_lower_case=True)
+    assert AutoTokenizer.from_pretrained(directory)(TEXTS, add_special_tokens=False)["input_ids"] == expected
+    assert from_pretrained(directory).tokenizer.tokenize(TEXTS).to_list() == expected
+    assert "tokenizer.json decides on lowercase" in capfd.readouterr().err
+
+
+def test_two_vocabularies_must_agree(directory):
+    theirs(directory).save_pretrained(directory)
+    lines = (directory / "vocab.txt").read_text("utf-8").split("\n")
+    (directory / "vocab.txt").write_text("\n".join([*lines[:6], lines[7], lines[6], *lines[8:]]), "utf-8")
+    with pytest.raises(UserError, match="tokenizer.json and vocab.txt must have the same tokens"):
+        read_directory(directory)
+    # The remedy: one file less.
+    (directory / "tokenizer.json").unlink()
+    assert read_directory(directory).vocabulary is not None

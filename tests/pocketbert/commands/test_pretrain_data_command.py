@@ -195,7 +195,7 @@ def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--text="], "--text is required"),
         (["--model=missing"], "either --vocab or --model is required; received --vocab and --model"),
         (["--vocab="], "received neither"),
-        (["--vocab=", "--model=missing"], "must be a folder; received missing"),
+        (["--vocab=", "--model=missing"], "must be a folder or a name for pocketbert fetch (all-minilm); received"),
         (["--text=missing"], "missing: there is no such file or folder"),
         (["--vocab=missing"], "missing: a vocabulary must be"),
         (["--whole-words"], "--whole-words needs --baked-masks; received it alone"),

@@ -95,7 +95,7 @@ def test_regression(tmp_path: Path) -> None:
         ("t.csv", "t,y\na,b\nc,d,e\n", "line 3: .* received 3"),
         ("t.csv", "t,y\na,b\n  ,d\n", "line 3: column 't' is empty; every row must have a text"),
         ("t.csv", "t,y\na,b\nc,\n", "line 3: column 'y' is empty; every row must have a label"),
-        ("t.csv", 't,y\na,b\n"c"d,e\n', "line 3: the row must be CSV .*use .tsv or .jsonl"),
+        ("t.csv", 't,y\na,b\n"c"d,e\n', "line 3: the row must be CSV .*double each quote in a cell"),
         ("t.csv", 't,y\na,b\n"c,d\ne,f\n', "line 3: the row must be CSV"),
         ("t.csv", b"t,y\na,b\n\xff,b\n", "line 3: the text must be UTF-8; received byte 0xff"),
         ("t.csv", "t,y\na,b\nc,b\n", "at least two different labels; received b; name the labels"),
@@ -230,3 +230,37 @@ def test_labels_with_thousands_of_digits(tmp_path: Path) -> None:
     long = "1" * 5000
     _, labels = read_table(_write(tmp_path, "t.csv", f"t,y\na,{long}\nb,2\n"), text_column="t", label_column="y")
     assert labels == ("2", long)
+
+
+def test_remedy_for_quotes_reads_the_row(tmp_path: Path) -> None:
+    path = _write(tmp_path, "t.csv", 't,y\na "big" film,1\n"a "big" film",2\n')
+    with pytest.raises(UserError, match="line 3: the row must be CSV") as raised:
+        read_table(path, text_column="t")
+    cell = re.search(r"as in (.*)$", str(raised.value))
+    assert cell is not None
+    examples, _ = read_table(_write(tmp_path, "t.csv", f"t,y\n{cell[1]},2\n"), text_column="t")
+    assert examples.texts == ['a "big" film']
+
+
+def test_remedy_for_quotes_as_characters_reads_the_row(tmp_path: Path) -> None:
+    content = 't\ty\n"a" film\t1\n'
+    with pytest.raises(UserError, match="quotes are ordinary characters, name the file t.tsv"):
+        read_table(_write(tmp_path, "t.csv", content), text_column="t", separator="tab")
+    assert read_table(_write(tmp_path, "t.tsv", content), text_column="t")[0].texts == ['"a" film']
+
+
+def test_remedy_for_line_breaks_reads_the_rows(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    texts = ["one\ntwo", 'a "b"', "three"]
+    frame = pandas.DataFrame({"t": texts, "n": [1, 2, 3], "y": ["a", "b", "a"]})
+    frame.to_csv(tmp_path / "x.tsv", sep="\t", index=False)
+    with pytest.raises(UserError, match=r"3 columns; received 1 \(.tsv has no quotes; .* file x.csv .*--separator=tab"):
+        read_table(tmp_path / "x.tsv", text_column="t", label_column="y")
+    (tmp_path / "x.tsv").rename(tmp_path / "x.csv")
+    assert read_table(tmp_path / "x.csv", text_column="t", separator="tab")[0].texts == texts
+
+
+def test_cell_with_a_long_text_is_read(tmp_path: Path) -> None:
+    long = "word " * 40_000
+    examples, _ = read_table(_write(tmp_path, "t.csv", f't\n"{long}"\n'), text_column="t")
+    assert examples.texts == [long]

@@ -114,6 +114,23 @@ def test_killed_runs_resume_exactly(moments: str, finished: Path, command_line: 
     assert not left, "something is left of an unfinished writing"
 
 
+def test_random_student_names_teacher_layers(
+    finished: Path, command_line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = (finished.parent / "stderr.txt").read_text("utf-8")
+    (line,) = [line for line in said.splitlines() if "starts from random weights" in line]
+    assert "40 examples are too few" in line and said.index(line) < said.index("loading the teacher")
+    # The remedy: that flag instead of --student, or that expression in Python.
+    found = re.search(r"pass (--teacher-layers=\S+) without --student instead \(in Python (pb\.\S+\(.*\))\)$", line)
+    assert found is not None
+    followed = [part for part in command_line if not part.startswith("--student=")]
+    with cheap_tensorflow.eager():
+        assert cli.main([*followed, found[1], f"--output={tmp_path / 'run'}"]) == 0
+    assert "random weights" not in capsys.readouterr().err
+    record = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))
+    assert eval(found[2]) == pb.TeacherLayers((2,)) and "teacher-layers" in json.dumps(record)  # noqa: S307
+
+
 def test_augmented_examples_join_the_original_ones(
     command_line: list[str], teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

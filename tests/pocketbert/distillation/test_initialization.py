@@ -89,6 +89,18 @@ def test_layers_give_the_teachers_architecture() -> None:
     assert plan_student(shallow, TEACHER, teacher_layers=[4, 2]).layers == (4, 2)
 
 
+@pytest.mark.parametrize("layers", [(1, 3), [1, 3], range(1, 4, 2), np.array([1, 3])])
+def test_teacher_layers_take_any_sequence(layers: Any) -> None:
+    assert pb.TeacherLayers(layers) == pb.TeacherLayers((1, 3))
+    assert all(type(layer) is int for layer in pb.TeacherLayers(layers).layers)
+
+
+@pytest.mark.parametrize("layers", [(), "1,3", 4, (1.0, 3.0), (True,), None, ("1", "3")])
+def test_other_teacher_layers_are_refused(layers: Any) -> None:
+    with pytest.raises(UserError, match=r"must be at least one number.*such as \(2, 4, 6\); received "):
+        pb.TeacherLayers(layers)
+
+
 def test_one_error_lists_layer_incompatibilities() -> None:
     narrow = BERT.replace(num_layers=2, hidden_size=20, embedding_size=20, head_size=4, layer_norm_eps=1e-5)
     with pytest.raises(UserError) as refusal:

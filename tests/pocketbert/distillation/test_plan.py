@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import toy_method
 
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.teacher_cache_layout import read_manifest
+from pocketbert.distillation import plan
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.plan import DistillationPlan, plan_distillation
@@ -221,3 +223,26 @@ def test_one_error_lists_unreadable_inputs(given: dict[str, Any], task_data: Tas
         "a model must be a preset, a model directory or a config.json; received no_such_student",
     ):
         assert each in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("many", "cached", "line"),
+    [
+        (23, False, ""),
+        (24, False, "pass --teacher-layers=2 without"),
+        (24, True, r"model directory instead \(--student="),
+    ],
+)
+def test_few_examples_depend_on_the_limit(
+    many: int,
+    cached: bool,
+    line: str,
+    given: dict[str, Any],
+    from_store: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(plan, "_MANY_EXAMPLES", many)
+    plan_distillation(**(from_store if cached else given))
+    said = capsys.readouterr().err
+    assert ("random weights" in said) == bool(line) and re.search(line, said)

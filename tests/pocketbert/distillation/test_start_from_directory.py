@@ -11,7 +11,6 @@ from toy_method import ToyMethod
 
 import pocketbert as pb
 from pocketbert.distillation import distiller, run
-from pocketbert.distillation.initialization import TeacherLayers
 from pocketbert.distillation.plan import plan_distillation
 from pocketbert.training.config import RunConfig
 
@@ -62,7 +61,7 @@ def test_tinybert_rates_depend_on_the_weights(student: str, rates: tuple[float, 
     model.save_pretrained(tmp_path / "student")
     given: Any = {
         "architecture": tiny_distillation.STUDENT,
-        "teacher layers": TeacherLayers((2,)),
+        "teacher layers": pb.TeacherLayers((2,)),
     }.get(student, tmp_path / "student")
     data, run_options = tiny_distillation.task_data(teacher), RunConfig()
     plan = plan_distillation(given, data, teacher=teacher, method=pb.TinyBERT(max_length=19), run=run_options)

@@ -367,7 +367,7 @@ def test_second_process_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["--model=no-such-model"], "model directory with config.json and model.safetensors; received no-such-model"),
+        (["--model=no-such-model"], "model directory with config.json and weights; received no-such-model"),
         (
             ["--task=sst2"],
             "--task and --data, or --train-file with or without --dev-file; received --dev-file and --task",

@@ -316,8 +316,10 @@ def test_bad_input_is_one_line(
 def test_warns_if_model_always_answers(bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     both = QuestionFile(tiny_questions.write_questions(tmp_path / "train.json", 10, 3, impossible=0.3))
     answered = QuestionFile(tiny_questions.write_questions(tmp_path / "dev.json", 7, 4))
-    for train, dev in ((both, both), (answered, answered), (answered, both)):
-        assert not supervised_task(tiny_questions.TASK).data_warnings(train, dev)
+    warnings = supervised_task(tiny_questions.TASK).data_warnings
+    assert not warnings(answered, both)
+    # A file that is both splits has all its questions in both.
+    assert [(each.kind, each.count) for each in warnings(both, both)] == [("train_in_dev", 10)]
     tune(bare, {"train": both, "dev": answered}, tmp_path / "run", epochs=1)
     said = f"{both.num_impossible} of 10 training questions have no answer, but none of the 7 development questions"
     assert both.num_impossible > 0 and capsys.readouterr().err.count(said) == 1

@@ -14,16 +14,17 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import encode
 from pocketbert.data.examples import Examples
 from pocketbert.files import write_json, write_text
-from pocketbert.model import Model
+from pocketbert.model import Model, from_preset
 from pocketbert.progress import log_info
 from pocketbert.tasks.classification import MEAN_LENGTH
 from pocketbert.tasks.registry import get_task, supervised_task
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.config import FinetuneConfig
-from pocketbert.training.head_start import fit_head, frozen_vectors, start_head, starts_at
-from pocketbert.training.initialization import make_model
+from pocketbert.training.head_start import fit_head, frozen_vectors, start_head
+from pocketbert.training.initialization import assign_weights
 from pocketbert.training.label_losses import labels_loss
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
+from pocketbert.training.outcome_notes import falling_notes, flat_notes, simple_methods, with_notes
 from pocketbert.training.plan import TrainingPlan
 from pocketbert.training.run_folder import REPORT_FILE, START_FILE, read_record
 from pocketbert.training.score_report import page
@@ -32,8 +33,6 @@ from pocketbert.training.trainer import Trainer
 
 # Steps between evaluations if epochs are short.
 _SHORT_EPOCH_STEPS = 25
-# Mean top probability above chance, below which probabilities say nothing.
-_FLAT = 0.15
 _FROZEN_REMEDY = "training made the model worse; use fewer epochs or a lower learning rate"
 
 
@@ -45,12 +44,14 @@ class Finetuning(Objective):
       class_weights: float32 `[classes]`, weight of each class in the loss; None for 1.
       head_pooling: see `FinetuneConfig`.
       head_start: see `FinetuneConfig`.
+      continues: whether the head of the model directory continues.
     """
 
     name: ClassVar[str] = "finetuning"
     class_weights: np.ndarray | None = None
     head_pooling: str = "first"
     head_start: str = "random"
+    continues: bool = False
 
     def loss(
         self, stage: Stage, targets: Targets, model: Features, adapters: Adapters, batch: Batch
@@ -100,12 +101,15 @@ class Finetuner(Trainer):
         """
         plan, path = self.plan, self.folder / START_FILE
         self._start: dict[str, Any] = {}
-        if self.state.step and path.exists():
-            self._start = read_record(path)
-            return self._with_pooling(self._start["pooling"])
         model = super().make_model()
         objective: Any = plan.objective
-        if plan.run.qat != "none" or objective.head_start == "random":
+        if self.state.step and path.exists():
+            self._start = read_record(path)
+            return self._on_mean(model) if self._start["pooling"] == "mean" else model
+        if objective.continues:
+            self._start = {"pooling": plan.tasks[0].pooling or "first", "reason": "the head continues"}
+            return model
+        if objective.head_start == "random":
             return self._start_random(model, objective.head_pooling)
         poolings = ("first", "mean") if objective.head_pooling == "auto" else (objective.head_pooling,)
         task = supervised_task(plan.tasks[0])
@@ -116,7 +120,7 @@ class Finetuner(Trainer):
             return model
         log_info(start.reason)
         if start.pooling == "mean":
-            model = self._with_pooling("mean")
+            model = self._on_mean(model)
         start_head(model, start.fit)
         self._start = {"pooling": start.pooling, "reason": start.reason, "fitted": True}
         return model
@@ -124,9 +128,8 @@ class Finetuner(Trainer):
     def begin(self) -> None:
         """Scores simple methods on the dev split, and records them with the start of the head."""
         plan = self.plan
-        task, data = supervised_task(plan.tasks[0]), plan.data.given
-        log_info("scoring simple methods on the dev split, to compare with")
-        methods = task.simple_methods(data.train, data.dev, plan.main_metric, self._vectors)
+        data = plan.data.given
+        methods = simple_methods(data, plan.main_metric, self._vectors)
         if self._start.get("fitted"):
             evaluator: Any = self.evaluator(plan.stages[-1])
             score = evaluator.metrics("before training")[plan.main_metric]
@@ -141,9 +144,8 @@ class Finetuner(Trainer):
         evaluator: Any = self.evaluator(self.plan.stages[-1])
         self.load_kept()
         scores: Scores = evaluator.scores(self.plan.main_metric, state.best_metrics)
-        methods = tuple(Baseline(**method) for method in self._start.get("methods", ()))
-        notes = flat_notes(evaluator, scores.classes)
-        scores = dataclasses.replace(scores, baselines=methods, notes=tuple(notes))
+        notes = [*flat_notes(evaluator, self.plan.tasks[0].labels), *falling_notes(self.folder, "")]
+        scores = with_notes(scores, self._start.get("methods", ()), notes, self.plan.data_notes)
         scores.log(f"best, after step {state.best_step}")
         if self.distribution.is_chief:
             mistakes = evaluator.mistakes() if self.plan.run.show_texts else None
@@ -154,22 +156,24 @@ class Finetuner(Trainer):
         return {**scores.to_json(), "head": {**head, "temperature": state.temperature}}
 
     def _start_random(self, model: Model, pooling: str) -> Model:
+        task = self.plan.tasks[0]
         if pooling == "mean":
-            model = self._with_pooling("mean")
-        bias = starts_at(self.plan.tasks[0], self.plan.data.given.train.labels if model.heads else None)
-        if bias is not None and self.plan.run.qat == "none":
+            model = self._on_mean(model)
+        if task.kind == "regression":
+            bias = float(np.mean(self.plan.data.given.train.labels))
             next(iter(model.heads.values())).output_projection.bias.assign([bias])
         self._start = {"pooling": "mean" if pooling == "mean" else "first"}
         return model
 
-    def _with_pooling(self, pooling: str) -> Model:
-        """Makes the model with its head on this pooling."""
-        plan = self.plan
-        if pooling == "first":
-            return super().make_model()
-        task = dataclasses.replace(plan.tasks[0], pooling="mean")
-        start = dataclasses.replace(plan.start, config=get_task(task).encoder_config(plan.start.config))
-        return make_model(start, (task,), plan.tokenizer, plan.run.seed)
+    def _on_mean(self, model: Model) -> Model:
+        """The same encoder with a new head on the mean of the tokens."""
+        plan, task = self.plan, dataclasses.replace(self.plan.tasks[0], pooling="mean")
+        if model.tasks == (task,):
+            return model
+        on_mean = from_preset(get_task(task).encoder_config(model.config), (task,), plan.tokenizer, plan.run.seed)
+        weights = model.weights_by_path().items()
+        assign_weights(on_mean, {path: value.numpy() for path, value in weights if path.startswith("encoder.")})
+        return on_mean
 
     def _vectors(self, texts: Sequence[str]) -> np.ndarray:
         """Unit vectors of texts, float32 [N, H]: the mean of the tokens of the encoder before training."""
@@ -178,18 +182,3 @@ class Finetuner(Trainer):
         encoded = encode(examples, plan.tokenizer, plan.stages[-1].max_length, show_progress=False)
         vectors = frozen_vectors(self.model, supervised_task(plan.tasks[0]), encoded, ("mean",))["mean"]
         return vectors / MEAN_LENGTH
-
-
-def flat_notes(evaluator: Any, classes: Mapping[str, Any] | None) -> list[str]:
-    """A warning if the probabilities of the classes are hardly better than chance."""
-    top = getattr(evaluator, "top_probability", None)
-    if top is None or classes is None:
-        return []
-    count = len(classes["by_label"])
-    least = 1 / count + _FLAT
-    if top >= least:
-        return []
-    return [
-        f"the probabilities are flat: the best of {count} classes has {top:.2f} on average; chance is {1 / count:.2f}; "
-        "use more examples or more epochs"
-    ]

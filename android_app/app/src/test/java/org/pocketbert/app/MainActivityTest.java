@@ -137,6 +137,7 @@ public class MainActivityTest {
     options.put("dimensions", null);
     options.put("dense_bias", true);
     options.put("dense_activation", "tanh");
+    options.put("dense_residual", false);
     options.put("max_length", null);
     options.put("prompts", new ArrayList<>());
     options.put("default_prompt", null);

@@ -51,11 +51,14 @@ final class BundleTokenizer {
   private static Tokenizer read(Description description, List<byte[]> files) {
     switch (description.tokenizerKind) {
       case BYTE_BPE:
-        return new ByteBpeTokenizer(ByteBpeVocabulary.parse(files.get(0), files.get(1)), true);
+        return new ByteBpeTokenizer(
+            ByteBpeVocabulary.parse(files.get(0), files.get(1)), description.addedTokens, true);
       case UNIGRAM:
-        return new UnigramTokenizer(SentencePieceModel.parse(files.get(0)), true);
+        return new UnigramTokenizer(
+            SentencePieceModel.parse(files.get(0)), description.addedTokens, description.keepsSpace, true);
       default:
-        return new WordPieceTokenizer(Vocabulary.parse(files.get(0)), description.tokenizer, true);
+        return new WordPieceTokenizer(
+            Vocabulary.parse(files.get(0)), description.tokenizer, description.addedTokens, true);
     }
   }
 }

@@ -14,6 +14,7 @@ import java.util.TreeMap;
 import java.util.regex.Pattern;
 import org.pocketbert.Sha256;
 import org.pocketbert.UserError;
+import org.pocketbert.tokenizer.AddedToken;
 import org.pocketbert.tokenizer.TokenizerOptions;
 
 /** The content of bundle.json, schema version 2 or 3, checked as strictly as by the JSON schema in Python. */
@@ -24,6 +25,7 @@ final class Description {
   private static final long OTHER_TOKENIZERS_VERSION = 3;
   private static final int MOST_FILES = 16;
   private static final int MOST_TOKENS = 1 << 16;
+  private static final List<String> ACTIVATIONS = Arrays.asList("identity", "sigmoid");
   private static final List<String> TASKS =
       Arrays.asList(
           "classification",
@@ -75,6 +77,12 @@ final class Description {
   final TokenizerOptions tokenizer;
 
   final long vocabSize;
+
+  /** Tokens to find in a text before it is split. */
+  final List<AddedToken> addedTokens = new ArrayList<>();
+
+  /** Whether a space before an added token of unigram is a token. */
+  final boolean keepsSpace;
 
   /** A file's expected content. */
   static final class File {
@@ -132,6 +140,10 @@ final class Description {
       labels.addAll(task.strings("labels"));
       checkLabels(problems);
       task.numberIfPresent("null_threshold");
+      // The graph applies it.
+      if (task.has("activation") && !ACTIVATIONS.contains(task.string("activation"))) {
+        problems.add("$.task.activation must be one of " + String.join(", ", ACTIVATIONS));
+      }
     }
     embedding = SentenceEmbedder.KIND.equals(taskKind) ? new EmbeddingOptions(task.object("embedding"), problems) : null;
     if (task != null) {
@@ -161,6 +173,12 @@ final class Description {
             : new TokenizerOptions(
                 cleaning.bool("lowercase"), cleaning.bool("strip_accents"), cleaning.bool("tokenize_chinese_chars"));
     vocabSize = cleaning.count("vocab_size");
+    if (cleaning.names().contains("added_tokens")) {
+      for (Fields token : cleaning.objects("added_tokens")) {
+        addedTokens.add(addedToken(token, vocabSize, problems));
+      }
+    }
+    keepsSpace = namesTokenizer && cleaning.names().contains("keeps_space") && cleaning.bool("keeps_space");
     cleaning.close();
     recipe = fields.string("recipe");
     if (!RECIPES.contains(recipe)) {
@@ -173,6 +191,7 @@ final class Description {
       checkDigest(calibration.string("sha256"), "$.calibration.sha256", problems);
       calibration.close();
     }
+    readColumns(fields.objectIfPresent("columns"));
     readCard(fields.objectIfPresent("model_card"), problems);
     readOutcome(fields.objectIfPresent("outcome"), problems);
     fields.count("num_parameters");
@@ -191,10 +210,45 @@ final class Description {
     fields.close();
   }
 
+  private static AddedToken addedToken(Fields token, long vocabSize, List<String> problems) {
+    String content = token.string("content");
+    if (content.isEmpty()) {
+      problems.add(token.path("content") + " must not be empty");
+    }
+    long id = token.whole("id", 0);
+    if (id >= vocabSize) {
+      problems.add(token.path("id") + " must be below " + vocabSize + "; received " + id);
+    }
+    AddedToken read =
+        new AddedToken(
+            content,
+            (int) Math.min(id, Integer.MAX_VALUE - 1),
+            token.bool("lstrip"),
+            token.bool("rstrip"),
+            token.bool("single_word"),
+            token.bool("normalized"),
+            token.bool("special"));
+    token.close();
+    return read;
+  }
+
   private static void checkDigest(String digest, String path, List<String> problems) {
     if (!DIGEST.matcher(digest).matches()) {
       problems.add(path + " must hold 64 hexadecimal digits");
     }
+  }
+
+  private static void readColumns(Fields columns) {
+    if (columns == null) {
+      return;
+    }
+    columns.string("text");
+    if (columns.names().contains("pair")) {
+      columns.string("pair");
+    }
+    columns.strings("label");
+    columns.string("separator");
+    columns.close();
   }
 
   private static void readCard(Fields card, List<String> problems) {

@@ -28,6 +28,7 @@ final class EmbeddingOptions {
     checkChoice(fields, "dense_activation", ACTIVATIONS, problems);
     fields.bool("normalize");
     fields.bool("dense_bias");
+    fields.bool("dense_residual");
     count(fields, "dimensions", 1, problems);
     maxLength = count(fields, "max_length", FEWEST_TOKENS, problems);
     for (Object prompt : fields.list("prompts")) {

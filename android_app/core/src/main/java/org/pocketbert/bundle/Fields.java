@@ -126,13 +126,23 @@ final class Fields {
 
   /** A whole number from 1 to 2^53. */
   long count(String name) {
+    return whole(name, 1);
+  }
+
+  /** A whole number from {@code least} to 2^53. */
+  long whole(String name, long least) {
     Object value = take(name);
-    double number = value instanceof Number ? ((Number) value).doubleValue() : 0;
-    if (number >= 1 && number <= MOST_WHOLE && number == Math.rint(number)) {
+    double number = value instanceof Number ? ((Number) value).doubleValue() : -1;
+    if (number >= least && number <= MOST_WHOLE && number == Math.rint(number)) {
       return (long) number;
     }
-    problems.add(path(name) + " must be a whole number of at least 1");
-    return 1;
+    problems.add(path(name) + " must be a whole number of at least " + least);
+    return least;
+  }
+
+  /** Whether the object has the member. */
+  boolean has(String name) {
+    return members.containsKey(name);
   }
 
   /** Checks an optional number. */

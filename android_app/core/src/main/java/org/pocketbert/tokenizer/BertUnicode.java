@@ -101,6 +101,11 @@ final class BertUnicode {
     return (property & IDEOGRAPH) != 0 && options.tokenizeChineseChars ? ISOLATED : property & KIND_BITS;
   }
 
+  /** Whether a code point is a word because it is an ideograph. */
+  boolean isIdeograph(int code, TokenizerOptions options) {
+    return options.tokenizeChineseChars && code >= 0 && (properties.get(code) & IDEOGRAPH) != 0;
+  }
+
   /** Whether a code point of the given text is white space. */
   boolean isSpace(int code) {
     return properties.get(code) == SPACE;

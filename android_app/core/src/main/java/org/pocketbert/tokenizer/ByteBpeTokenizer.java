@@ -1,5 +1,8 @@
 package org.pocketbert.tokenizer;
 
+import java.util.Collections;
+import java.util.List;
+
 /**
  * RoBERTa's tokenizer. It equals {@code pocketbert.ByteBPETokenizer} and Hugging Face's tokenizers with {@code
  * add_prefix_space=False} and {@code trim_offsets=True}, for every Unicode version of Java or Android.
@@ -13,34 +16,51 @@ public final class ByteBpeTokenizer extends RobertaTokenizer {
   private final ByteBpeVocabulary vocabulary;
 
   /**
+   * Creates a tokenizer without added tokens.
+   *
+   * @param specialTokensInText see the other constructor
+   */
+  public ByteBpeTokenizer(ByteBpeVocabulary vocabulary, boolean specialTokensInText) {
+    this(vocabulary, Collections.emptyList(), specialTokensInText);
+  }
+
+  /**
    * Creates a tokenizer.
    *
+   * @param added tokens to find in a text before it is split
    * @param specialTokensInText whether {@code </s>} and similar strings in a text are special tokens, as in a bundle's
    *     golden examples ({@code <mask>} includes the white space before it). Pass false for untrusted text
    */
-  public ByteBpeTokenizer(ByteBpeVocabulary vocabulary, boolean specialTokensInText) {
+  public ByteBpeTokenizer(ByteBpeVocabulary vocabulary, List<AddedToken> added, boolean specialTokensInText) {
     super(
-        vocabulary.size(),
+        AddedToken.sizeWith(vocabulary.size(), added),
         Frame.roberta(
             vocabulary.specialId(SpecialTokens.BOS),
             vocabulary.specialId(SpecialTokens.EOS),
             vocabulary.specialId(SpecialTokens.PAD)),
-        specialTokensInText);
+        new AddedTokens(
+            special(
+                vocabulary.specialId(SpecialTokens.BOS),
+                vocabulary.specialId(SpecialTokens.PAD),
+                vocabulary.specialId(SpecialTokens.EOS),
+                vocabulary.specialId(SpecialTokens.UNK),
+                vocabulary.specialId(SpecialTokens.MASK)),
+            added,
+            specialTokensInText,
+            codes -> codes));
     this.vocabulary = vocabulary;
   }
 
+  /** There is no normalization. */
   @Override
-  int specialId(String token) {
-    return vocabulary.specialId(token);
-  }
-
-  @Override
-  int endBefore(String token, int[] text, int from, int to) {
-    int end = to;
-    while (token.equals(SpecialTokens.MASK) && end > from && isSpace(text[end - 1])) {
-      end--;
+  void addNormalized(int[] text, int from, int to, AddedTokenFinder finder, TokenList tokens) {
+    int start = from;
+    for (AddedTokenFinder.Match match : finder.find(text, from, to)) {
+      addTokens(text, start, match.start, tokens);
+      add(match.token, text, match.start, match.end, null, tokens);
+      start = match.end;
     }
-    return end;
+    addTokens(text, start, to, tokens);
   }
 
   @Override

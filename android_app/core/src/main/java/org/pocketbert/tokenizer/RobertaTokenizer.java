@@ -1,17 +1,27 @@
 package org.pocketbert.tokenizer;
 
-/** Shared code of byte-level BPE and unigram: any text is valid, and special tokens divide it. */
-abstract class RobertaTokenizer extends Tokenizer {
-  private static final int REPLACEMENT = 0xFFFD;
-  private final boolean specialTokensInText;
+import java.util.ArrayList;
+import java.util.List;
 
-  RobertaTokenizer(int vocabSize, Frame frame, boolean specialTokensInText) {
+/** Shared code of byte-level BPE and unigram: any text is valid, and special and added tokens divide it. */
+abstract class RobertaTokenizer extends Tokenizer {
+  private final AddedTokens found;
+
+  RobertaTokenizer(int vocabSize, Frame frame, AddedTokens found) {
     super(vocabSize, frame);
-    this.specialTokensInText = specialTokensInText;
+    this.found = found;
   }
 
-  /** Returns the id of one of {@link SpecialTokens#ALL}. */
-  abstract int specialId(String token);
+  /** The special tokens with their usual flags. */
+  static List<AddedToken> special(int bos, int pad, int eos, int unk, int mask) {
+    int[] ids = {bos, pad, eos, unk, mask};
+    List<AddedToken> tokens = new ArrayList<>();
+    for (int i = 0; i < ids.length; i++) {
+      String content = SpecialTokens.ALL.get(i);
+      tokens.add(AddedToken.special(content, ids[i], content.equals(SpecialTokens.MASK)));
+    }
+    return tokens;
+  }
 
   /**
    * Adds the tokens of a part without special tokens, independent of the rest of the text.
@@ -22,36 +32,55 @@ abstract class RobertaTokenizer extends Tokenizer {
    */
   abstract void addTokens(int[] text, int from, int to, TokenList tokens);
 
-  /** Returns the end of the part between {@code from} and {@code to} if the special token follows it. */
-  abstract int endBefore(String token, int[] text, int from, int to);
+  /**
+   * Adds the tokens of a part, in which there may be added tokens with the flag {@code normalized}.
+   *
+   * @param text code points
+   * @param from start of the part
+   * @param to end of the part
+   */
+  abstract void addNormalized(int[] text, int from, int to, AddedTokenFinder finder, TokenList tokens);
 
   @Override
-  public Tokens tokenize(String text) {
-    int[] codes = codePoints(text);
+  public final Tokens tokenize(String text) {
+    int[] codes = AddedTokens.codePoints(text);
     TokenList tokens = new TokenList();
     int from = 0;
-    for (int place = 0; specialTokensInText && place < codes.length; place++) {
-      String token = SpecialTokens.at(codes, place);
-      if (token != null) {
-        addTokens(codes, from, endBefore(token, codes, from, place), tokens);
-        from = place + token.length();
-        tokens.add(specialId(token), place, from);
-        place = from - 1;
-      }
+    for (AddedTokenFinder.Match match : found.raw.find(codes, 0, codes.length)) {
+      addPart(codes, from, match.start, tokens);
+      add(match.token, codes, match.start, match.end, null, tokens);
+      from = match.end;
     }
-    addTokens(codes, from, codes.length, tokens);
+    addPart(codes, from, codes.length, tokens);
     return tokens.tokens();
   }
 
-  /** Returns the code points of a text; a lone surrogate becomes U+FFFD. */
-  private static int[] codePoints(String text) {
-    int[] codes = new int[text.codePointCount(0, text.length())];
-    int place = 0;
-    for (int i = 0; i < codes.length; i++) {
-      int code = text.codePointAt(place);
-      place += Character.charCount(code);
-      codes[i] = code >= 0xD800 && code < 0xE000 ? REPLACEMENT : code;
+  private void addPart(int[] codes, int from, int to, TokenList tokens) {
+    if (found.normalized.isEmpty()) {
+      addTokens(codes, from, to, tokens);
+    } else {
+      addNormalized(codes, from, to, found.normalized, tokens);
     }
-    return codes;
+  }
+
+  /**
+   * Adds an added token; its span excludes white space.
+   *
+   * @param origins places of the code points in the given text, or null for the given text itself
+   */
+  static void add(AddedToken token, int[] codes, int start, int end, int[] origins, TokenList tokens) {
+    int first = start;
+    while (first < end && AddedTokenFinder.isSpace(codes[first])) {
+      first++;
+    }
+    int behind = end;
+    while (first < behind && AddedTokenFinder.isSpace(codes[behind - 1])) {
+      behind--;
+    }
+    if (origins == null) {
+      tokens.add(token.id, first, behind);
+    } else {
+      tokens.add(token.id, origins[first], origins[behind]);
+    }
   }
 }

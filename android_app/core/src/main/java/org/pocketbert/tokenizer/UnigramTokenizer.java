@@ -1,6 +1,8 @@
 package org.pocketbert.tokenizer;
 
 import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
 
 /**
  * XLM-R's tokenizer. It equals {@code pocketbert.UnigramTokenizer} and sentencepiece, and finds the tokens with the
@@ -14,29 +16,79 @@ import java.util.Arrays;
  */
 public final class UnigramTokenizer extends RobertaTokenizer {
   private final SentencePieceModel model;
+  private final boolean keepsSpace;
+
+  /**
+   * Creates a tokenizer without added tokens.
+   *
+   * @param specialTokensInText see the other constructor
+   */
+  public UnigramTokenizer(SentencePieceModel model, boolean specialTokensInText) {
+    this(model, Collections.emptyList(), false, specialTokensInText);
+  }
 
   /**
    * Creates a tokenizer.
    *
+   * @param added tokens to find in a text before it is split
+   * @param keepsSpace whether a space before an added token with the flag {@code normalized} is a token
    * @param specialTokensInText whether {@code </s>} and similar strings in a text are special tokens, as in a bundle's
    *     golden examples. Pass false for untrusted text
    */
-  public UnigramTokenizer(SentencePieceModel model, boolean specialTokensInText) {
+  public UnigramTokenizer(
+      SentencePieceModel model, List<AddedToken> added, boolean keepsSpace, boolean specialTokensInText) {
     super(
-        model.size(),
+        AddedToken.sizeWith(model.size(), added),
         Frame.roberta(SentencePieceModel.BOS_ID, SentencePieceModel.EOS_ID, SentencePieceModel.PAD_ID),
-        specialTokensInText);
+        new AddedTokens(
+            special(
+                SentencePieceModel.BOS_ID,
+                SentencePieceModel.PAD_ID,
+                SentencePieceModel.EOS_ID,
+                SentencePieceModel.UNK_ID,
+                model.specialId(SpecialTokens.MASK)),
+            added,
+            specialTokensInText,
+            codes -> MappedText.of(codes, 0, codes.length, model.characters).codes));
     this.model = model;
+    this.keepsSpace = keepsSpace;
   }
 
+  /** Added tokens divide the normalized text; without one, the part is tokenized as it is. */
   @Override
-  int specialId(String token) {
-    return model.specialId(token);
+  void addNormalized(int[] text, int from, int to, AddedTokenFinder finder, TokenList tokens) {
+    MappedText mapped = MappedText.of(text, from, to, model.characters);
+    List<AddedTokenFinder.Match> matches = finder.find(mapped.codes, 0, mapped.codes.length);
+    if (matches.isEmpty()) {
+      addTokens(text, from, to, tokens);
+      return;
+    }
+    int start = 0;
+    for (AddedTokenFinder.Match match : matches) {
+      addMapped(mapped, start, match.start, tokens);
+      if (keepsSpace && match.start > start && mapped.codes[match.start - 1] == ' ') {
+        int place = mapped.origins[match.start];
+        tokens.add(spaceId(), place, place);
+      }
+      add(match.token, mapped.codes, match.start, match.end, mapped.origins, tokens);
+      start = match.end;
+    }
+    addMapped(mapped, start, mapped.codes.length, tokens);
   }
 
-  @Override
-  int endBefore(String token, int[] text, int from, int to) {
-    return to;
+  private int spaceId() {
+    int node = model.trie.next(TokenTrie.ROOT, '\u2581');
+    int id = node == TokenTrie.NONE ? TokenTrie.NONE : model.trie.id(node);
+    return id == TokenTrie.NONE ? SentencePieceModel.UNK_ID : id;
+  }
+
+  private void addMapped(MappedText mapped, int from, int to, TokenList tokens) {
+    TokenList part = new TokenList();
+    addTokens(mapped.codes, from, to, part);
+    Tokens found = part.tokens();
+    for (int i = 0; i < found.ids.length; i++) {
+      tokens.add(found.ids[i], mapped.origins[found.starts[i]], mapped.origins[found.ends[i]]);
+    }
   }
 
   @Override

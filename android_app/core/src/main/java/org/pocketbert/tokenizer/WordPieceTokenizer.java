@@ -1,5 +1,8 @@
 package org.pocketbert.tokenizer;
 
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
 import org.pocketbert.UserError;
 
 /**
@@ -15,11 +18,10 @@ import org.pocketbert.UserError;
 public final class WordPieceTokenizer extends Tokenizer {
   private static final int MAX_CHARACTERS_PER_WORD = 100;
   private static final String CONTINUATION = "##";
-  private static final String[] NONE = {};
 
   private final Vocabulary vocabulary;
   private final TokenizerOptions options;
-  private final String[] specialTokens;
+  private final AddedTokens found;
   private final int unkId;
 
   /**
@@ -40,19 +42,44 @@ public final class WordPieceTokenizer extends Tokenizer {
    *     golden examples. Pass false for untrusted text
    */
   public WordPieceTokenizer(Vocabulary vocabulary, TokenizerOptions options, boolean specialTokensInText) {
+    this(vocabulary, options, Collections.emptyList(), specialTokensInText);
+  }
+
+  /**
+   * Creates a tokenizer with added tokens.
+   *
+   * @param options treatment of letters, accents and ideographs
+   * @param added tokens to find in a text before it is split
+   * @param specialTokensInText see the other constructor
+   */
+  public WordPieceTokenizer(
+      Vocabulary vocabulary, TokenizerOptions options, List<AddedToken> added, boolean specialTokensInText) {
     super(
-        vocabulary.size(),
+        AddedToken.sizeWith(vocabulary.size(), added),
         new Frame(
             vocabulary.id(Vocabulary.CLS), vocabulary.id(Vocabulary.SEP), vocabulary.id(Vocabulary.PAD), 1, 1));
     this.vocabulary = vocabulary;
     this.options = options;
-    specialTokens = specialTokensInText ? Vocabulary.SPECIAL_TOKENS : NONE;
+    List<AddedToken> special = new ArrayList<>();
+    for (String token : Vocabulary.SPECIAL_TOKENS) {
+      special.add(AddedToken.special(token, vocabulary.id(token), false));
+    }
+    found =
+        new AddedTokens(
+            special,
+            added,
+            specialTokensInText,
+            codes -> new CleanText(codes, options, Collections.emptyList()).normalized());
     unkId = vocabulary.id(Vocabulary.UNK);
   }
 
   @Override
   public Tokens tokenize(String text) {
-    CleanText clean = new CleanText(text, options, specialTokens);
+    int[] given = AddedTokens.codePoints(text);
+    CleanText clean = new CleanText(given, options, found.raw.find(given, 0, given.length));
+    if (!found.normalized.isEmpty()) {
+      clean = clean.withNormalized(found.normalized);
+    }
     IntList ids = new IntList();
     IntList starts = new IntList();
     IntList ends = new IntList();
@@ -73,11 +100,11 @@ public final class WordPieceTokenizer extends Tokenizer {
 
   /** Adds the tokens of the word between {@code first} and {@code end}, longest match first. */
   private void addWord(CleanText clean, int first, int end, IntList ids, IntList starts, IntList ends) {
-    int code = clean.codes.get(first);
+    AddedToken token = clean.tokenAt(first);
     int before = ids.size();
     boolean known = end - first <= MAX_CHARACTERS_PER_WORD;
-    if (code < 0) {
-      add(vocabulary.id(specialTokens[-1 - code]), clean, first, end, ids, starts, ends);
+    if (token != null) {
+      add(token.id, clean, first, end, ids, starts, ends);
       return;
     }
     for (int from = first; known && from < end; ) {

@@ -96,6 +96,7 @@ public final class BundleFolder {
     Map<String, Object> options =
         object(
             "pooling", "mean", "normalize", true, "dimensions", null, "dense_bias", true, "dense_activation", "tanh",
+            "dense_residual", false,
             "max_length", null, "prompts", new ArrayList<>(), "default_prompt", null);
     description.put("task", object("kind", "embedding", "name", "", "labels", new ArrayList<>(), "embedding", options));
     part("files").remove("labels.txt");

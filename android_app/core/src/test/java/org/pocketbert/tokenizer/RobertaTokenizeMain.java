@@ -58,11 +58,17 @@ public final class RobertaTokenizeMain {
   private static Tokenizer load(Path folder, boolean specialTokensInText) throws IOException {
     Path model = folder.resolve("sentencepiece.bpe.model");
     if (Files.exists(model)) {
-      return new UnigramTokenizer(SentencePieceModel.parse(Files.readAllBytes(model)), specialTokensInText);
+      boolean keepsSpace = Files.exists(folder.resolve("keeps_space"));
+      return new UnigramTokenizer(
+          SentencePieceModel.parse(Files.readAllBytes(model)),
+          AddedTokensFile.read(folder),
+          keepsSpace,
+          specialTokensInText);
     }
     byte[] vocabulary = Files.readAllBytes(folder.resolve("vocab.json"));
     byte[] merges = Files.readAllBytes(folder.resolve("merges.txt"));
-    return new ByteBpeTokenizer(ByteBpeVocabulary.parse(vocabulary, merges), specialTokensInText);
+    return new ByteBpeTokenizer(
+        ByteBpeVocabulary.parse(vocabulary, merges), AddedTokensFile.read(folder), specialTokensInText);
   }
 
   private static void time(Tokenizer tokenizer, String text) {

@@ -29,6 +29,7 @@ public final class TokenizeMain {
                 Boolean.parseBoolean(arguments[1]),
                 Boolean.parseBoolean(arguments[2]),
                 Boolean.parseBoolean(arguments[3])),
+            AddedTokensFile.read(Paths.get(arguments[0]).toAbsolutePath().getParent()),
             arguments[4].equals("token"));
     try (BufferedReader reader = Files.newBufferedReader(Paths.get(arguments[5]));
         PrintStream out = new PrintStream(arguments[6], StandardCharsets.US_ASCII)) {

@@ -1,0 +1,125 @@
+"""Columns of the training file, kept by runs and bundles as defaults for later commands."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pocketbert.commands.task_options import TableOptions
+from pocketbert.configs import TaskConfig
+from pocketbert.errors import UserError
+from pocketbert.json_reading import read_json
+from pocketbert.progress import log_info
+
+if TYPE_CHECKING:
+    from pocketbert.commands.command_line import Options
+
+_BUNDLE_FILE, _RUN_FILE = "bundle.json", "run.toml"
+_TABLES = (".csv", ".tsv", ".jsonl")
+# Kinds that read tables; the others read questions or spans.
+_TABLE_KINDS = ("classification", "multi_label", "regression", "embedding")
+# Key in bundle.json → option.
+OPTION_OF = {"text": "text_column", "pair": "pair_column", "label": "label_column", "separator": "separator"}
+
+
+def given_columns(table: TableOptions) -> dict[str, Any]:
+    """The columns of a training file for `bundle.json`; without a pair column, that key is left out."""
+    columns = {key: getattr(table, name) for key, name in OPTION_OF.items()}
+    return {key: [*value] if isinstance(value, tuple) else value for key, value in columns.items() if value is not None}
+
+
+def stored_columns(folder: str | Path) -> dict[str, Any]:
+    """The columns that a bundle, or the run around a model directory, has kept; {} without any."""
+    folder = Path(folder)
+    try:
+        if (folder / _BUNDLE_FILE).exists():
+            description = read_json(folder / _BUNDLE_FILE)
+            found = description.get("columns", {}) if isinstance(description, dict) else {}
+        else:
+            content = tomllib.loads((folder.resolve().parent / _RUN_FILE).read_text(encoding="utf-8"))
+            found = {key: content.get(name.replace("_", "-")) for key, name in OPTION_OF.items()}
+            # A run on a known task has no file of its own.
+            found = {key: value for key, value in found.items() if value} if content.get("train-file") else {}
+    except (OSError, UserError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return {}
+    fits = isinstance(found, Mapping) and all(isinstance(value, str | list) for value in found.values())
+    return {key: value for key, value in found.items() if key in OPTION_OF} if fits else {}
+
+
+def stored_task(folder: str | Path) -> TaskConfig | None:
+    """The task of a bundle or a model directory, read without TensorFlow; None without one.
+
+    Damaged files give None, too: opening the model says what is wrong.
+    """
+    try:
+        if (Path(folder) / _BUNDLE_FILE).exists():
+            task = read_json(Path(folder) / _BUNDLE_FILE)["task"]
+            return TaskConfig(**{**task, "labels": tuple(task["labels"])}) if task else None
+        from pocketbert.checkpoints.directory import read_directory
+
+        tasks = read_directory(folder).tasks
+        return tasks[0] if tasks else None
+    except (UserError, KeyError, TypeError, AttributeError, OSError):
+        return None
+
+
+def use(options: Options, folder: str | Path, file: str | None) -> None:
+    """Takes the columns of the training file as defaults, if the file has them; logs a line.
+
+    Args:
+      options: options with `TableOptions`.
+      folder: a model directory or a bundle.
+      file: the file to read.
+    """
+    if not file or Path(file).suffix.lower() not in _TABLES:
+        return
+    from pocketbert.data.tables import table_columns
+
+    found = {OPTION_OF[key]: value for key, value in stored_columns(folder).items()}
+    found = {name: value for name, value in found.items() if name in options.values and not options.given(name)}
+    separator = found.get("separator", options.values["separator"])
+    columns = table_columns(file, separator if Path(file).suffix.lower() == ".csv" else ",")
+    taken: dict[str, Any] = {}
+    for name, value in found.items():
+        named = value if isinstance(value, list) else [value]
+        if name != "separator" and not all(column in columns for column in named):
+            continue
+        value = tuple(value) if isinstance(value, list) else value
+        if name == "label_column" and isinstance(value, str):
+            value = (value,)
+        if value != options.values[name]:
+            taken[name] = value
+    if "separator" in taken and set(taken) == {"separator"} and options.values["text_column"] not in columns:
+        return
+    if taken:
+        options.resolve(**taken)
+        shown = " ".join(
+            f"--{name.replace('_', '-')}={','.join(value) if isinstance(value, tuple) else value}"
+            for name, value in taken.items()
+        )
+        log_info(f"columns of the training file: {shown}")
+
+
+def check(options: Options, task: TaskConfig | None, *files: str | None, labelled: bool = True) -> None:
+    """Checks that tables have the columns to read, before TensorFlow is imported.
+
+    Args:
+      options: options with `TableOptions`.
+      task: task of the model.
+      *files: files to read.
+      labelled: whether the command reads labels.
+    Raises:
+      UserError: a file cannot be read, or a column is missing.
+    """
+    from pocketbert.data.tables import check_columns
+
+    table = options.values
+    for file in files:
+        if not file or (task is not None and task.kind not in _TABLE_KINDS):
+            continue
+        wanted = [table["text_column"], table["pair_column"]]
+        if labelled and task is not None and task.kind != "embedding":
+            wanted += table["label_column"]
+        check_columns(file, [column for column in wanted if column], table["separator"])

@@ -1,0 +1,288 @@
+"""Added tokens in a model directory: four files state them, and transformers' order decides between them.
+
+The rules are those of transformers 4.57 (`PreTrainedTokenizerBase._from_pretrained` and the fast class): tokenizer.json
+has the tokens; `added_tokens_decoder` in tokenizer_config.json adds others and overrides flags. Only without a decoder,
+special_tokens_map.json and added_tokens.json count. Special tokens in lists are added at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pocketbert.checkpoints.tokenizer_keys import (
+    CONFIG_NAME,
+    LISTED_TOKENS,
+    MAP_NAME,
+    NAMED_TOKENS,
+    TOKENIZER_NAME,
+    unknown_keys,
+)
+from pocketbert.configs import TokenizerKind
+from pocketbert.files import write_json
+from pocketbert.json_reading import read_json_object
+from pocketbert.progress import log_info
+from pocketbert.tokenizers import special_tokens as roberta
+from pocketbert.tokenizers.added_tokens import FLAGS, AddedToken, added_problems, default_special, special_tokens
+from pocketbert.tokenizers.files import ADDED_NAME, Vocabulary
+from pocketbert.tokenizers.vocabulary import CLS, MASK, PAD, SEP, UNK
+
+_BERT = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}
+_ROBERTA = {"bos_token": roberta.BOS, "cls_token": roberta.BOS, "eos_token": roberta.EOS, "sep_token": roberta.EOS} | {
+    "pad_token": roberta.PAD,
+    "unk_token": roberta.UNK,
+    "mask_token": roberta.MASK,
+}
+_DECODER = "added_tokens_decoder"
+_NO_ID = -1
+_FIELDS = {"content", "id", "__type", *FLAGS}
+
+
+@dataclasses.dataclass(frozen=True)
+class StatedTokens:
+    """The files that state added and special tokens.
+
+    Attributes:
+      config: content of tokenizer_config.json; empty if there is none.
+      special: content of special_tokens_map.json; empty if there is none.
+      added: content of added_tokens.json, or None.
+      stored: `added_tokens` of tokenizer.json, or None.
+    """
+
+    config: Mapping[str, Any]
+    special: Mapping[str, Any]
+    added: Mapping[str, Any] | None
+    stored: Any
+
+    @classmethod
+    def read(cls, path: Path, config: Mapping[str, Any], stored: Any, problems: list[str]) -> StatedTokens:
+        """Reads the files of a model directory.
+
+        Args:
+          path: the folder.
+          config: content of its tokenizer_config.json.
+          stored: `added_tokens` of its tokenizer.json, or None.
+          problems: list that receives problems.
+        """
+        special = read_json_object(path / MAP_NAME, problems, required=False) or {}
+        problems += unknown_keys(special, {*NAMED_TOKENS, *LISTED_TOKENS}, MAP_NAME)
+        added = read_json_object(path / ADDED_NAME, problems, required=False)
+        wrong = [token for token, index in (added or {}).items() if type(index) is not int]
+        if wrong:
+            problems.append(f"{ADDED_NAME} must map tokens to ids; received another value for {wrong[0][:60]!r}")
+            added = None
+        return cls(config, special, added, stored)
+
+    @property
+    def has_decoder(self) -> bool:
+        """Whether tokenizer_config.json states the added tokens, so that the older files do not count."""
+        return _DECODER in self.config
+
+    def specials(self, problems: list[str]) -> dict[str, AddedToken | str]:
+        """Name in transformers, or name and number → special token; a string has no flags."""
+        found: dict[str, AddedToken | str] = {}
+        sources = [(self.config, CONFIG_NAME)] + ([] if self.has_decoder else [(self.special, MAP_NAME)])
+        for content, name in sources:
+            for key in NAMED_TOKENS:
+                if content.get(key) is not None:
+                    token = _special(content[key], f"{key} in {name}", problems)
+                    if token is not None:
+                        found[key] = token
+            for key in LISTED_TOKENS:
+                listed = content.get(key) or []
+                if isinstance(listed, dict):
+                    listed = list(listed.values())
+                if not isinstance(listed, list):
+                    problems.append(f"{key} in {name} must be a list of tokens; received {listed!r:.60}")
+                    continue
+                for value in listed:
+                    token = _special(value, f"{key} in {name}", problems)
+                    if token is not None:
+                        # A token may be there without and with flags; the latter override.
+                        found[f"{key} {value if isinstance(token, str) else [token.content]}"] = token
+        return found
+
+
+def read_added_tokens(
+    stated: StatedTokens, kind: TokenizerKind, tokens: Sequence[str], problems: list[str]
+) -> tuple[AddedToken, ...]:
+    """The added tokens of a tokenizer: all but the special tokens of its kind, unless these have unusual flags.
+
+    Args:
+      stated: what the files state.
+      kind: the tokenizer.
+      tokens: its vocabulary without added tokens.
+      problems: list that receives contradictions and wrong types.
+    """
+    count = len(problems)
+    specials = stated.specials(problems)
+    for name, content in (_BERT if kind == "wordpiece" else _ROBERTA).items():
+        token = specials.get(name, content)
+        received = token if isinstance(token, str) else token.content
+        if received != content:
+            source = CONFIG_NAME if name in stated.config else MAP_NAME
+            problems.append(f"{name} in {source} must be {content}; received {received!r:.60}")
+    found: dict[str, AddedToken] = {}
+    for token in _objects(stated.stored, f"added_tokens in {TOKENIZER_NAME}", problems):
+        found[token.content] = token
+    if stated.has_decoder:
+        for token in _decoder(stated.config[_DECODER], problems):
+            _check_id(found.get(token.content), token, CONFIG_NAME, problems)
+            if token.content in found and found[token.content] != token and token.id == found[token.content].id:
+                log_info(f"{token.content!r} has other flags in {TOKENIZER_NAME}; those in {CONFIG_NAME} count")
+            found[token.content] = _overridden(found.get(token.content, token), token)
+    else:
+        contents = {token if isinstance(token, str) else token.content for token in specials.values()}
+        for content, index in (stated.added or {}).items():
+            special = content in contents
+            token = AddedToken(content=content, id=index, normalized=not special, special=special)
+            _check_id(found.get(content), token, ADDED_NAME, problems)
+            found.setdefault(content, token)
+    ids = {token: position for position, token in enumerate(tokens)}
+    behind = max([len(tokens) - 1, *(token.id for token in found.values())]) + 1
+    decoded = dict(found)
+    for name, special_token in specials.items():
+        content = special_token if isinstance(special_token, str) else special_token.content
+        given = found.get(content)
+        if isinstance(special_token, str) or (name in NAMED_TOKENS and content in decoded):
+            if given is None:
+                found[content] = AddedToken(content=content, id=_NO_ID, special=True)
+        else:
+            found[content] = special_token if given is None else _overridden(given, special_token)
+        if found[content].id == _NO_ID:
+            token_id = ids.get(content, behind)
+            behind += token_id == behind
+            found[content] = dataclasses.replace(found[content], id=token_id)
+    _report_ignored(stated, found)
+    added = tuple(
+        sorted((token for token in found.values() if not _is_default(kind, token, ids)), key=lambda token: token.id)
+    )
+    if len(problems) == count and tokens:
+        problems += added_problems(added, tokens)
+    return added if len(problems) == count else ()
+
+
+def _overridden(given: AddedToken, token: AddedToken) -> AddedToken:
+    """A token that is added again with other flags: `tokenizers` keeps a special token's `normalized`."""
+    normalized = given.normalized if given.special and token.special else token.normalized
+    return dataclasses.replace(token, id=given.id, normalized=normalized)
+
+
+def _is_default(kind: TokenizerKind, token: AddedToken, ids: Mapping[str, int]) -> bool:
+    """Whether a token is one of the kind's special tokens, with the flags that it has anyway."""
+    if token.content not in special_tokens(kind):
+        return False
+    if kind != "wordpiece":
+        # No text but the token itself has its normalized form, and no normalizer changes it.
+        token = dataclasses.replace(token, normalized=False)
+    return token == default_special(kind, token.content, ids.get(token.content, token.id))
+
+
+def _report_ignored(stated: StatedTokens, found: Mapping[str, AddedToken]) -> None:
+    """Names tokens of the older files that transformers does not read beside a decoder."""
+    if not stated.has_decoder:
+        return
+    older = dataclasses.replace(stated, config={})
+    contents = [token if isinstance(token, str) else token.content for token in older.specials([]).values()]
+    ignored = [content for content in dict.fromkeys([*contents, *(stated.added or {})]) if content not in found]
+    if ignored:
+        shown = ", ".join(map(repr, ignored[:5]))
+        log_info(f"{MAP_NAME} and {ADDED_NAME} do not count beside {_DECODER} in {CONFIG_NAME}: without {shown}")
+
+
+def _check_id(given: AddedToken | None, token: AddedToken, name: str, problems: list[str]) -> None:
+    if given is not None and given.id != token.id:
+        problems.append(
+            f"{name} and {TOKENIZER_NAME} must give a token the same id; received {token.id} and {given.id} for "
+            f"{token.content!r}; take all tokenizer files from one model"
+        )
+
+
+def _special(value: Any, where: str, problems: list[str]) -> AddedToken | str | None:
+    if isinstance(value, str) and value:
+        return value
+    return _token(value, where, problems, default_id=_NO_ID, special=True)
+
+
+def _objects(listed: Any, where: str, problems: list[str]) -> Iterator[AddedToken]:
+    if listed is None:
+        return
+    if not isinstance(listed, list):
+        problems.append(f"{where} must be a list; received {type(listed).__name__}")
+        return
+    for value in listed:
+        token = _token(value, where, problems)
+        if token is not None:
+            yield token
+
+
+def _decoder(listed: Any, problems: list[str]) -> Iterator[AddedToken]:
+    where = f"{_DECODER} in {CONFIG_NAME}"
+    if not isinstance(listed, dict):
+        problems.append(f"{where} must be an object; received {type(listed).__name__}")
+        return
+    for index in listed:
+        if not index.isdecimal() or len(index) > 9:
+            problems.append(f"{where} must have ids as keys; received {index[:60]!r}")
+            continue
+        token = _token(listed[index], where, problems, default_id=int(index))
+        if token is not None:
+            yield token
+
+
+def _token(
+    value: Any, where: str, problems: list[str], default_id: int | None = None, special: bool | None = None
+) -> AddedToken | None:
+    """A token from its object.
+
+    Args:
+      value: the object, with `content` and flags.
+      where: file and key, for messages.
+      problems: list that receives wrong types and unknown keys.
+      default_id: its id if the object has none.
+      special: the flag, if the place decides on it.
+    """
+    if not isinstance(value, dict) or not isinstance(value.get("content"), str) or not value["content"]:
+        problems.append(f"a token in {where} must be a string or an object with content; received {value!r:.60}")
+        return None
+    wrong = [flag for flag in FLAGS if not isinstance(value.get(flag, False), bool)]
+    problems += [f"{flag} of {value['content']!r:.60} in {where} must be true or false" for flag in wrong]
+    problems += unknown_keys(value, _FIELDS, f"{value['content']!r:.60} in {where}")
+    token_id = value.get("id", default_id)
+    if type(token_id) is not int or token_id >= 1 << 31:
+        problems.append(f"the id of {value['content']!r:.60} in {where} must be a whole number; received {token_id!r}")
+        return None
+    if wrong:
+        return None
+    flags = {flag: value[flag] for flag in FLAGS if flag in value} | ({} if special is None else {"special": special})
+    # transformers' default.
+    flags.setdefault("normalized", not flags.get("special", False))
+    return AddedToken(content=value["content"], id=token_id, **flags)
+
+
+def write_added_tokens(folder: Path, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Writes added_tokens.json for old versions of transformers, and returns the keys of tokenizer_config.json.
+
+    Args:
+      folder: the model directory.
+      vocabulary: the tokenizer; without added tokens there is nothing to write.
+    """
+    if not vocabulary.added:
+        return {}
+    known = set(vocabulary.base_tokens())
+    behind = {token.content: token.id for token in vocabulary.added if token.content not in known}
+    if behind:
+        write_json(folder / ADDED_NAME, behind)
+    specials = special_tokens(vocabulary.kind)
+    return {
+        "added_tokens_decoder": {str(token.id): _object(token) for token in vocabulary.added},
+        LISTED_TOKENS[0]: [
+            token.content for token in vocabulary.added if token.special and token.content not in specials
+        ],
+    }
+
+
+def _object(token: AddedToken) -> dict[str, Any]:
+    return {"content": token.content, **{flag: getattr(token, flag) for flag in FLAGS}}

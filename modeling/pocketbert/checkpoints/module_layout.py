@@ -1,0 +1,127 @@
+"""Folders of a model directory: those that modules.json of sentence-transformers names, or the directory alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pocketbert.checkpoints.stored_tensors import weight_files
+from pocketbert.errors import UserError
+from pocketbert.json_reading import has_type, read_json, read_values
+
+MODULES_NAME = "modules.json"
+# What helps against a head that we lack.
+HEADLESS = "load it headless (from_pretrained(…, headless=True), or pocketbert convert --from=hf --headless)"
+PACKAGE = "sentence_transformers"
+# Classes of modules in their only order; the last two may be missing.
+MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
+# Classes of version 0.2, which later versions load as Transformer.
+_OLD_TRANSFORMERS = ("BERT", "RoBERTa", "DistilBERT", "XLMRoBERTa")
+_KEYS: dict[str, tuple[type, object]] = {"type": (str, ""), "path": (str, "")}
+# Arguments of a call are for models of other packages.
+_FIXED: dict[str, object] = {"kwargs": []}
+_KNOWN = ("idx", "name")
+# Endings of the files that a model is made from, apart from its weights.
+_SETTINGS = (".json", ".txt", ".model")
+
+
+@dataclass(frozen=True)
+class Module:
+    """An entry of modules.json.
+
+    Attributes:
+      kind: a name in `MODULES`.
+      folder: folder with its files.
+    """
+
+    kind: str
+    folder: Path
+
+
+def read_layout(path: Path, problems: list[str]) -> list[Module]:
+    """The modules of a directory in their order; none for a directory without modules.json, or with a problem.
+
+    Args:
+      path: the model directory.
+      problems: list that receives problems.
+    """
+    if not (path / MODULES_NAME).is_file():
+        return []
+    try:
+        content = read_json(path / MODULES_NAME, where=MODULES_NAME)
+    except UserError as error:
+        problems.append(str(error))
+        return []
+    if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
+        problems.append(f"{MODULES_NAME} must be a list of objects; received {content!r:.80}")
+        return []
+    modules: list[Module] = []
+    found: list[str] = []
+    for entry in content:
+        values = read_values(entry, _KEYS, fixed=_FIXED, known=_KNOWN, problems=found)
+        kind = _kind(values.get("type", ""))
+        if kind is None:
+            found.append(
+                f"a module must be one of {', '.join(MODULES)} of {PACKAGE}; received {entry.get('type')!r}; for the "
+                f"encoder alone, {HEADLESS}"
+            )
+        elif not _is_folder(values.get("path")):
+            found.append(f"the path of a module must be a folder beside {MODULES_NAME}; received {entry.get('path')!r}")
+        elif kind in [module.kind for module in modules]:
+            found.append(f"each module may occur once; received {kind} twice")
+        else:
+            modules.append(Module(kind, path / values["path"]))
+    problems += [f"{MODULES_NAME}: {problem}" for problem in found]
+    return [] if found else modules
+
+
+def transformer_folder(directory: str | os.PathLike[str]) -> Path:
+    """The folder with config.json, weights and tokenizer: the directory, or one such as 0_Transformer in it."""
+    path = Path(directory)
+    try:
+        content = read_json(path / MODULES_NAME) if (path / MODULES_NAME).is_file() else []
+    except UserError:
+        # `read_layout` reports it.
+        return path
+    for entry in content if isinstance(content, list) else []:
+        if isinstance(entry, dict) and _kind(entry.get("type")) == MODULES[0] and _is_folder(entry.get("path")):
+            return path / entry["path"]
+    return path
+
+
+def stored_weights(directory: str | os.PathLike[str]) -> dict[str, Path]:
+    """The weight files that a model is read from, by path in the directory, with those of a dense layer."""
+    path = Path(directory)
+    folders = [transformer_folder(path)]
+    folders += [module.folder for module in read_layout(path, []) if module.kind == "Dense"]
+    return _by_name(path, (file for folder in folders for file in weight_files(folder, [])))
+
+
+def model_files(directory: str | os.PathLike[str]) -> dict[str, Path]:
+    """All files that decide what a model computes, by path in the directory."""
+    path = Path(directory)
+    folders = {path, transformer_folder(path), *(module.folder for module in read_layout(path, []))}
+    settings = (file for folder in folders if folder.is_dir() for file in folder.iterdir())
+    chosen = (file for file in settings if file.suffix in _SETTINGS and file.is_file())
+    return dict(sorted((_by_name(path, chosen) | stored_weights(path)).items()))
+
+
+def _by_name(path: Path, files: Iterable[Path]) -> dict[str, Path]:
+    return {file.relative_to(path).as_posix(): file for file in files if file.is_file()}
+
+
+def _kind(class_name: Any) -> str | None:
+    """The module of a class such as sentence_transformers.models.Pooling; None for other classes."""
+    package, _, name = str(class_name).partition(".")
+    name = name.rpartition(".")[2]
+    if package == PACKAGE and name in _OLD_TRANSFORMERS:
+        return MODULES[0]
+    return name if package == PACKAGE and name in MODULES else None
+
+
+def _is_folder(place: Any) -> bool:
+    return has_type(place, str) and re.fullmatch(r"([A-Za-z0-9_][\w.-]*/?)?", place) is not None

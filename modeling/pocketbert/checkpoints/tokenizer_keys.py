@@ -1,0 +1,91 @@
+"""The keys of a tokenizer's JSON files, as transformers 4.30 to 5 write them: those that change tokens, and the others.
+
+A key that is not here may change the tokens of a text, so it is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pocketbert.configs import TokenizerKind
+from pocketbert.progress import log_info
+
+CONFIG_NAME = "tokenizer_config.json"
+MAP_NAME = "special_tokens_map.json"
+TOKENIZER_NAME = "tokenizer.json"
+
+# The named special tokens, in transformers' order, and lists of further ones.
+NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+LISTED_TOKENS = ("additional_special_tokens", "extra_special_tokens")
+
+# Keys of tokenizer_config.json that change no token, or only those of a call with a length.
+_HARMLESS = {
+    # Where and how the tokenizer was made.
+    "name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file", "merges_file", "tokenizer_class",
+    "processor_class", "init_inputs", "use_fast", "from_slow", "backend", "is_local", "local_files_only",
+    "use_auth_token", "token", "revision", "cache_dir", "trust_remote_code", "verbose", "full_tokenizer_file", "legacy",
+    # Lengths and padding: `configs` and calls decide on them.
+    "max_len", "model_max_length", "max_length", "max_seq_length", "stride", "truncation", "truncation_strategy",
+    "padding", "pad_to_multiple_of", "pad_token_type_id", "pad_token_id", "model_input_names",
+    # From ids to text, and offsets.
+    "clean_up_tokenization_spaces", "errors", "trim_offsets", "chat_template", "response_schema",
+}  # fmt: skip
+# Keys that change ids or their order → the supported values; null counts as missing.
+_FIXED: dict[str, tuple[object, ...]] = {
+    "add_special_tokens": (True,),
+    "auto_map": ({},),
+    "fix_mistral_regex": (False,),
+    "padding_side": ("right",),
+    "split_special_tokens": (False,),
+    "truncation_side": ("right",),
+}
+_FIXED_OF_KIND: dict[TokenizerKind, dict[str, tuple[object, ...]]] = {
+    "wordpiece": {
+        "add_prefix_space": (False,),
+        "clean_text": (True,),
+        "do_basic_tokenize": (True,),
+        "max_input_chars_per_word": (100,),
+        "wordpieces_prefix": ("##",),
+    },
+    "byte_bpe": {"add_prefix_space": (False, True), "dropout": (0, 0.0), "use_regex": (True,)},
+    # Metaspace's own option decides; transformers 5 writes this one in every directory.
+    "unigram": {"add_prefix_space": (False, True), "keep_accents": (True,), "sp_model_kwargs": ({},)},
+}
+_READ = {"added_tokens_decoder", *NAMED_TOKENS, *LISTED_TOKENS}
+# BERT's options. Conversions leave them in the files of other tokenizers, whose fast classes ignore them.
+_BERT_OPTIONS = {"do_lower_case", "never_split", "strip_accents", "tokenize_chinese_chars"}
+
+
+def config_key_problems(content: Mapping[str, Any], kind: TokenizerKind) -> list[str]:
+    """Problems of the keys of a tokenizer_config.json: unknown ones, and other values than the supported ones.
+
+    Args:
+      content: the parsed file.
+      kind: the tokenizer.
+    """
+    fixed = _FIXED | _FIXED_OF_KIND[kind]
+    problems = unknown_keys(content, {*_HARMLESS, *fixed, *_READ, *_BERT_OPTIONS}, CONFIG_NAME)
+    if kind != "wordpiece" and content.get("do_lower_case"):
+        log_info(f"do_lower_case in {CONFIG_NAME} does not count: {kind} keeps the case, also in transformers")
+    problems += [
+        f"{key} in {CONFIG_NAME} must be {accepted[0]!r}; received {content[key]!r:.60}"
+        for key, accepted in fixed.items()
+        if content.get(key) is not None and content[key] not in accepted
+    ]
+    return problems
+
+
+def unknown_keys(content: Mapping[str, Any], known: Collection[str], where: str) -> list[str]:
+    """One problem per unknown key with a value.
+
+    Args:
+      content: an object.
+      known: its known keys.
+      where: the file, or a part of it, for messages.
+    """
+    return [
+        f"key {key[:60]!r} in {where} is unknown and may change the tokens; remove it if it does not"
+        for key in sorted(content)
+        if key not in known and content[key] is not None
+    ]

@@ -1,0 +1,135 @@
+"""Vocabulary extension: a model with more tokens, and rows of its embedding for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
+from pocketbert.checkpoints.spare_rows import per_token_weights
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.outputs import MODEL_KIND, check_directory, check_inputs
+from pocketbert.tokenizers.added_tokens import AddedToken
+from pocketbert.tokenizers.vocabulary import read_tokens
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class ExtendResult:
+    """An extended model.
+
+    Attributes:
+      tokens: size of the vocabulary before and after.
+      parameters: number of weights before and after, heads included.
+      ids: new token → id.
+    """
+
+    tokens: tuple[int, int]
+    parameters: tuple[int, int]
+    ids: dict[str, int]
+
+
+def extend_vocabulary(
+    model: str | os.PathLike[str],
+    tokens: str | os.PathLike[str] | Sequence[str],
+    output: str | os.PathLike[str],
+    *,
+    special: bool = False,
+    overwrite: bool = False,
+) -> ExtendResult:
+    """Writes a model directory with more tokens, as transformers' `add_tokens` and `resize_token_embeddings` do.
+
+    The row of a new token is the mean of the rows of the tokens that its text had before; the same holds for the tables
+    of a masked-LM head. All other weights stay as they are.
+
+    Args:
+      model: model directory with a tokenizer.
+      tokens: file with one token per line, or the tokens.
+      output: model directory to create.
+      special: make the tokens special ones, found exactly as written, as `add_special_tokens` does. Others are found in
+        the normalized text, so an uncased model finds them in any case.
+      overwrite: replace an existing model directory.
+
+    Raises:
+      UserError: the model has no tokenizer, or a token is empty, repeated, in the vocabulary, or not found as itself.
+        Nothing is written.
+    """
+    from pocketbert.tokenizers.opening import open_tokenizer
+
+    check_directory(output, MODEL_KIND, overwrite=overwrite)
+    is_file = isinstance(tokens, str | os.PathLike)
+    check_inputs(output, (model, tokens if is_file else None))
+    listed = read_tokens(tokens) if is_file else list(tokens)
+    source = str(tokens) if is_file else "tokens"
+    directory = read_directory(model)
+    vocabulary = directory.vocabulary
+    if vocabulary is None:
+        raise UserError(
+            f"extending needs a model directory with a tokenizer; {model} has none; add its vocabulary files"
+        )
+    known = vocabulary.tokens()
+    raise_if_any(_problems(listed, known), source)
+    before = open_tokenizer(vocabulary)
+    added = [
+        AddedToken(content=token, id=len(known) + index, normalized=not special, special=special)
+        for index, token in enumerate(listed)
+    ]
+    extended = dataclasses.replace(vocabulary, added=(*vocabulary.added, *added))
+    after = open_tokenizer(extended)
+    found = after.tokenize(listed).to_list()
+    lost = [token.content for token, ids in zip(added, found, strict=True) if ids != [token.id]]
+    if lost:
+        raise UserError(
+            f"{source}: a tokenizer must find each token as itself; received {_some(lost)}, which it reads as another "
+            "token or normalizes away; remove them"
+        )
+    tensors = _extended(directory, before.tokenize(listed).to_list(), before.unk_token_id)
+    config = directory.config.replace(vocab_size=len(known) + len(added))
+    write_directory(output, config, directory.tasks, tensors, extended, overwrite=overwrite)
+    sizes = [sum(int(array.size) for array in each.values()) for each in (directory.tensors, tensors)]
+    return ExtendResult(
+        tokens=(len(known), len(known) + len(added)),
+        parameters=(sizes[0], sizes[1]),
+        ids={token.content: token.id for token in added},
+    )
+
+
+def _problems(listed: Sequence[str], known: Sequence[str]) -> list[str]:
+    problems = []
+    empty = [str(line) for line, token in enumerate(listed, start=1) if not token.strip()]
+    if not listed:
+        problems.append("the list must have at least one token; received none; add a line for each token")
+    if empty:
+        problems.append(f"tokens must not be empty; received empty lines {_some(empty, quoted=False)}; remove them")
+    padded = [token for token in listed if token.strip() and token != token.strip()]
+    if padded:
+        problems.append(f"tokens must not begin or end with white space; received {_some(padded)}; remove the spaces")
+    seen: set[str] = set()
+    repeated = [token for token in listed if token.strip() and (token in seen or seen.add(token))]
+    if repeated:
+        problems.append(f"tokens must be unique; received again: {_some(repeated)}; remove the repetitions")
+    existing = sorted({*listed} & {*known})
+    if existing:
+        problems.append(f"tokens must be new; received {_some(existing)}, which the vocabulary has; remove them")
+    return problems
+
+
+def _extended(directory: ModelDirectory, pieces: Sequence[Sequence[int]], unknown: int) -> dict[str, np.ndarray]:
+    """All weights; those with one row per token with further rows: the means of the rows of `pieces`."""
+    paths = per_token_weights(directory.tasks)
+    return {
+        path: np.concatenate([array, [array[list(ids or [unknown])].mean(axis=0) for ids in pieces]])
+        if path in paths
+        else array
+        for path, array in directory.tensors.items()
+    }
+
+
+def _some(items: Sequence[str], *, quoted: bool = True) -> str:
+    shown = ", ".join(map(repr if quoted else str, items[:_SHOWN]))
+    return shown if len(items) <= _SHOWN else f"{shown} and {len(items) - _SHOWN} more"

@@ -1,0 +1,82 @@
+"""Finds and checks what a command reads, before anything imports TensorFlow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pocketbert.errors import UserError
+from pocketbert.options import BundlePath, ModelOrBundlePath, ModelPath, PresetOrPath, value_name_of
+
+if TYPE_CHECKING:
+    from pocketbert.commands.command_line import Options
+    from pocketbert.data.model_paths import ModelForm
+
+_FORMS: dict[str, ModelForm] = {
+    value_name_of(ModelPath): "model",
+    value_name_of(BundlePath): "bundle",
+    value_name_of(ModelOrBundlePath): "either",
+    value_name_of(PresetOrPath): "start",
+}
+# Options with files of examples; commands check the others.
+_EXAMPLE_FILES = ("train_file", "dev_file", "augmented_file", "calibration_file", "file", "search")
+
+
+def check(options: Options) -> None:
+    """Finds the models that the options name, and checks that files of examples exist.
+
+    Options with a model take the same values in all commands: a folder, a run's folder, or a name for `fetch`. The
+    command then gets the folder.
+
+    Raises:
+      UserError: no such model, bundle or file.
+    """
+    for name in _EXAMPLE_FILES:
+        path = options.values.get(name)
+        if isinstance(path, str) and path:
+            check_file(path)
+    for field in options.fields:
+        form, value = _FORMS.get(field.value_name), options.values[field.name]
+        if form is None or not value:
+            continue
+        found = tuple(_found(each, form) for each in (value if field.many else (value,)))
+        options.locate(field.name, found if field.many else found[0])
+
+
+def check_file(path: str) -> None:
+    """Raises `UserError` if a file of examples is missing, a folder, or of a format that needs another program."""
+    if not Path(path).exists():
+        raise UserError(f"{path}: there is no such file; check the path")
+    from pocketbert.data.tables import check_format
+
+    check_format(Path(path))
+
+
+def _found(value: str, form: ModelForm) -> str:
+    if form == "start" and not _is_run_or_name(value):
+        return value
+    from pocketbert.data.assets import fetch_asset, model_names
+    from pocketbert.data.model_paths import find_model
+
+    folder = find_model(value, "model" if form == "start" else form, model_names())
+    return str(fetch_asset(value) if folder is None else folder)
+
+
+def _is_run_or_name(value: str) -> bool:
+    """Whether a start is a model that a run or `fetch` made; presets, files and other folders stay as they are."""
+    from pocketbert.presets import presets
+
+    if value in presets() or Path(value).is_file():
+        return False
+    if not Path(value).exists():
+        from pocketbert.data.assets import model_names
+        from pocketbert.data.model_paths import hub_remedy
+        from pocketbert.errors import did_you_mean
+
+        if value in model_names():
+            return True
+        raise UserError(
+            f"a model must be a preset, a model directory or a config.json; received {value}"
+            f"{did_you_mean(value, presets())}; the presets are {', '.join(presets())}{hub_remedy(value)}"
+        )
+    return not (Path(value) / "config.json").exists()

@@ -1,0 +1,247 @@
+"""Counts what is odd about labelled data and what a tokenizer loses of texts, for one line each before training."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from pocketbert.data.examples import Examples, LabelledData, evenly
+from pocketbert.data.iob import type_of
+from pocketbert.data.questions import QuestionFile
+from pocketbert.data.reading import listed, shown
+from pocketbert.data.tagged_texts import TaggedTexts
+
+# Kinds of warnings about a network for another language.
+FOREIGN_WORDS = ("unknown_words", "many_tokens")
+# A class with so few examples is named.
+FEW_EXAMPLES = 2
+_TEXTS_SAMPLED = 1000
+_TEXTS_A_CALL = 4096
+# Fewer words say little about a language.
+_FEWEST_WORDS = 50
+_MOST_UNKNOWN = 0.05
+# Measured on 1,000 XNLI sentences with BERT's uncased vocabulary: English 1.02, French 1.49, Spanish 1.60, German 1.79,
+# Swahili 2.22; SST-2 1.11, CoLA 1.02, SQuAD 1.06 to 1.08. A multilingual vocabulary needs 1.08 to 2.16 for its own
+# languages, so it has another limit.
+_MOST_TOKENS, _MOST_TOKENS_MULTILINGUAL = 1.4, 3.0
+_MULTILINGUAL_TOKENS = 100_000
+# A character of a script without spaces is a word here: kana, Chinese characters, Thai, Lao, Myanmar, Khmer.
+_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+# Vowel signs and accents belong to words, although they are no letters.
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u065f\u0900-\u0dff"
+_WORD = re.compile(rf"[{_UNSPACED}]|(?:[^\W_{_UNSPACED}]|[{_MARKS}])+|[^\w\s]|_")
+
+
+class DataWarning(str):
+    """A sentence about data.
+
+    Attributes:
+      kind: what is counted: `conflicting_labels`, `train_in_dev`, `rare_classes`, `truncated`, `unknown_words`,
+        `many_tokens` or `no_unanswerable_dev`.
+      count: how many texts, classes or percent.
+    """
+
+    kind: str
+    count: int
+
+    def __new__(cls, sentence: str, kind: str, count: int) -> DataWarning:
+        """Makes a sentence with its kind and count."""
+        made = super().__new__(cls, sentence)
+        made.kind, made.count = kind, count
+        return made
+
+    def __getnewargs__(self) -> tuple[str, str, int]:  # type: ignore[override]
+        return str(self), self.kind, self.count
+
+    def to_json(self) -> dict[str, Any]:
+        """The values for a result file."""
+        return {"kind": self.kind, "count": self.count, "sentence": str(self)}
+
+
+def label_warnings(train: LabelledData, dev: LabelledData, labels: Sequence[str] = ()) -> list[DataWarning]:
+    """Counts equal texts with different labels, texts in both splits, and classes with few examples.
+
+    Args:
+      train: training examples.
+      dev: dev split.
+      labels: labels of the classes; empty for scores and questions.
+    Returns:
+      A warning for each count above 0.
+    """
+    found = [_conflicts(train), _shared(train, dev), _rare(train, labels)]
+    return [warning for warning in found if warning is not None]
+
+
+def _keys(data: LabelledData) -> Iterator[Hashable]:
+    """What a network reads of each example."""
+    if isinstance(data, QuestionFile):
+        return ((each.question, each.context) for each in data)
+    texts: list[str] = data.texts  # type: ignore[attr-defined]
+    pairs = getattr(data, "pairs", None)
+    return iter(texts) if pairs is None else zip(texts, pairs, strict=True)
+
+
+def _conflicts(train: LabelledData) -> DataWarning | None:
+    labels: Sequence[Any] | None = None
+    if isinstance(train, Examples) and train.labels is not None:
+        labels = train.labels.tolist()
+    elif isinstance(train, TaggedTexts):
+        labels = train.tags
+    if labels is None:
+        return None
+    first: dict[Hashable, Any] = {}
+    conflicting: dict[Hashable, None] = {}
+    for key, label in zip(_keys(train), labels, strict=True):
+        if first.setdefault(key, label) != label:
+            conflicting[key] = None
+    if not conflicting:
+        return None
+    count = len(conflicting)
+    what = "1 text occurs" if count == 1 else f"{count} texts occur"
+    return DataWarning(
+        f"{train.source}: {what} with different labels, such as {shown(next(iter(conflicting)))}; correct the labels, "
+        "or remove the rows",
+        "conflicting_labels",
+        count,
+    )
+
+
+def _shared(train: LabelledData, dev: LabelledData) -> DataWarning | None:
+    known = {*_keys(train)}
+    shared = [key for key in _keys(dev) if key in known]
+    if not shared:
+        return None
+    unit = "questions" if isinstance(dev, QuestionFile) else "texts"
+    count = len(shared)
+    return DataWarning(
+        f"{dev.source}: {count} of {len(dev)} dev {unit} {'is' if count == 1 else 'are'} among the training {unit}, "
+        f"such as {shown(shared[0])}; the scores are too high; remove them from one of the files",
+        "train_in_dev",
+        count,
+    )
+
+
+def _rare(train: LabelledData, labels: Sequence[str]) -> DataWarning | None:
+    if isinstance(train, TaggedTexts) and train.tags is not None:
+        names = [*dict.fromkeys(type_of(label) for label in labels if type_of(label))]
+        starts = [type_of(tag) for tags in train.tags for tag in tags if tag.startswith("B")]
+        counts = np.array([starts.count(name) for name in names])
+    elif isinstance(train, Examples) and train.labels is not None and labels and train.labels.dtype == np.int32:
+        names = [*labels]
+        in_classes = train.labels.ndim == 1
+        counts = np.bincount(train.labels, minlength=len(names)) if in_classes else train.labels.sum(axis=0)
+    else:
+        return None
+    rare = [name for name, count in zip(names, counts, strict=True) if count <= FEW_EXAMPLES]
+    if not rare:
+        return None
+    what = "1 label has" if len(rare) == 1 else f"{len(rare)} labels have"
+    return DataWarning(
+        f"{train.source}: {what} at most {FEW_EXAMPLES} training examples: {listed(rare)}; add examples, or merge "
+        "labels",
+        "rare_classes",
+        len(rare),
+    )
+
+
+def count_truncated(texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: Any, max_length: int) -> int:
+    """Number of texts, or pairs, that need more than `max_length` tokens with special tokens.
+
+    Args:
+      texts: sentences, or the first sentences of pairs.
+      pairs: second sentences, or None.
+      tokenizer: tokenizer of the network.
+      max_length: maximum sequence length.
+    """
+    # A token has at least one byte of the (compatibly decomposed) text, so short texts need no tokenizer.
+    room = max_length - tokenizer.frame.num_special_tokens(pairs=pairs is not None)
+    long = [index for index, text in enumerate(texts) if _most_tokens(text, pairs, index) > room]
+    count = 0
+    for start in range(0, len(long), _TEXTS_A_CALL):
+        chunk = long[start : start + _TEXTS_A_CALL]
+        second = None if pairs is None else [pairs[index] for index in chunk]
+        encoded = tokenizer([texts[index] for index in chunk], second, max_length=max_length + 1)
+        count += int((np.asarray(encoded["input_mask"]).sum(axis=1) > max_length).sum())
+    return count
+
+
+def _most_tokens(text: str, pairs: Sequence[str] | None, index: int) -> int:
+    both = text if pairs is None else f"{text}  {pairs[index]}"
+    if both.isascii():
+        # A word may start with a token for the space before it.
+        return len(both) + both.count(" ") + 2
+    forms = (both, unicodedata.normalize("NFKD", both))
+    return max(len(form.encode("utf-8", "replace")) for form in forms) + both.count(" ") + 2
+
+
+def truncation_warning(
+    source: str, truncated: int, count: int, max_length: int, remedy: str = "pass a larger --max-length"
+) -> DataWarning | None:
+    """A line about texts that are cut; None without any.
+
+    Args:
+      source: name of the data.
+      truncated: number of texts longer than the limit.
+      count: number of texts.
+      max_length: the limit in tokens.
+      remedy: what to do.
+    """
+    if not truncated:
+        return None
+    return DataWarning(
+        f"{source}: {truncated} of {count} texts have more than {max_length} tokens, and their ends are cut; "
+        f"{remedy}, or shorten them",
+        "truncated",
+        truncated,
+    )
+
+
+def vocabulary_warnings(texts: Iterable[str], tokenizer: Any) -> list[DataWarning]:
+    """Warns if a vocabulary does not fit the language of the texts.
+
+    Args:
+      texts: any number of texts; at most 1,000 of them are read, evenly spaced.
+      tokenizer: tokenizer of the network.
+    Returns:
+      No warning, or one if there are at least 50 words: more than 5 % of the words or tokens are unknown, or words
+      need many tokens.
+    """
+    given = [*texts]
+    sample = [given[index] for index in evenly(len(given), _TEXTS_SAMPLED)]
+    words = sum(len(_WORD.findall(text)) for text in sample)
+    if words < _FEWEST_WORDS:
+        return []
+    ids = np.asarray(tokenizer.tokenize(sample).flat_values)
+    unknown = float((ids == tokenizer.unk_token_id).sum()) / max(min(words, len(ids)), 1)
+    remedy = "the vocabulary may be for another language or alphabet; use a network for your language"
+    if unknown > _MOST_UNKNOWN:
+        percent = round(100 * min(unknown, 1.0))
+        return [
+            DataWarning(f"{percent} % of the words are unknown to the tokenizer; {remedy}", "unknown_words", percent)
+        ]
+    tokens = len(ids) / words
+    most = _MOST_TOKENS_MULTILINGUAL if tokenizer.vocab_size >= _MULTILINGUAL_TOKENS else _MOST_TOKENS
+    if tokens > most:
+        return [
+            DataWarning(
+                f"the tokenizer needs {tokens:.2f} tokens per word or mark, {most:g} at most for its own language; "
+                f"{remedy}",
+                "many_tokens",
+                round(100 * tokens),
+            )
+        ]
+    return []
+
+
+def all_texts(data: LabelledData) -> list[str]:
+    """The texts of examples, with the second texts of pairs; those of at most 1,000 questions."""
+    if isinstance(data, QuestionFile):
+        data = data.first_texts(_TEXTS_SAMPLED)
+    texts: list[str] = data.texts  # type: ignore[attr-defined]
+    pairs = getattr(data, "pairs", None)
+    return texts if pairs is None else [*chain.from_iterable(zip(texts, pairs, strict=True))]

@@ -1,0 +1,108 @@
+"""Finds the model directory or the bundle that an option names, without TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pocketbert.errors import UserError, did_you_mean
+from pocketbert.progress import log_info
+
+MODEL_FILE, BUNDLE_FILE = "config.json", "bundle.json"
+# What an option takes: a model directory, a bundle, either of them, or a model directory or an architecture.
+ModelForm: TypeAlias = Literal["model", "bundle", "either", "start"]
+# Where the commands put models and bundles in their output folder.
+_MODELS, _BUNDLES = ("model", "run/model"), ("bundle",)
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+# Old names on the hub without an owner.
+_OWNERS = {
+    "bert-": "google-bert",
+    "mobilebert-": "google",
+    "distilbert-": "distilbert",
+    "distilroberta-": "distilbert",
+    "roberta-": "FacebookAI",
+    "xlm-roberta-": "FacebookAI",
+    "all-MiniLM-": "sentence-transformers",
+}
+
+
+def find_model(value: str | os.PathLike[str], form: ModelForm, names: tuple[str, ...] = ()) -> Path | None:
+    """Finds what an option names.
+
+    Args:
+      value: a model directory or a bundle, or the output folder of `finetune`, `distill`, `bundle` and others, which
+        holds one; or a name.
+      form: what the option takes.
+      names: names of models that `pocketbert fetch` knows.
+    Returns:
+      The folder; None for one of `names`.
+    Raises:
+      UserError: there is no such model or bundle. The message has a remedy.
+    """
+    path, name = Path(value), os.fspath(value)
+    files = {"model": (MODEL_FILE,), "bundle": (BUNDLE_FILE,), "either": (BUNDLE_FILE, MODEL_FILE)}
+    if not path.exists():
+        if name in names and form != "bundle":
+            return None
+        raise UserError(_missing(name, form, names))
+    if form == "start" or any((path / file).exists() for file in files[form]):
+        return path
+    for place, file in [
+        *((place, BUNDLE_FILE) for place in _BUNDLES if form != "model"),
+        *((place, MODEL_FILE) for place in _MODELS if form != "bundle"),
+    ]:
+        if (path / place / file).exists():
+            log_info(f"{path}: using {path / place}")
+            return path / place
+    raise UserError(_unfit(path, form))
+
+
+def hub_name(name: str) -> str | None:
+    """The name of a model on Hugging Face's hub, with its owner; None if a name does not look like one."""
+    if _HUB_NAME.fullmatch(name) and not name.startswith("."):
+        return name
+    owner = next((owner for prefix, owner in _OWNERS.items() if name.startswith(prefix)), None)
+    return f"{owner}/{name}" if owner and "/" not in name else None
+
+
+def hub_remedy(name: str) -> str:
+    """The command that makes a model directory of a model on the hub; empty if the name does not look like one."""
+    found = hub_name(name)
+    if found is None:
+        return ""
+    folder = f"models/{found.rpartition('/')[2]}"
+    return f"; if it is on Hugging Face's hub, run pocketbert convert --from=hf --input={found} --output={folder}"
+
+
+def _missing(name: str, form: ModelForm, names: tuple[str, ...]) -> str:
+    if form == "bundle":
+        return f"a bundle must be a folder written by pocketbert export; received {name}; check the path"
+    what = {"model": "a model directory must be a folder", "start": "a student must be a preset, a folder"}.get(
+        form, f"a model must be a folder with {BUNDLE_FILE} (a bundle) or {MODEL_FILE} (a model directory)"
+    )
+    return (
+        f"{what} or a name for pocketbert fetch ({', '.join(names)}); received {name}{did_you_mean(name, names)}; "
+        f"check the path{hub_remedy(name)}"
+    )
+
+
+def _unfit(path: Path, form: ModelForm) -> str:
+    if form == "model" and (path / BUNDLE_FILE).exists():
+        return (
+            f"a model directory must be a folder with {MODEL_FILE}; received the bundle {path}; pass the model that it "
+            "was exported from"
+        )
+    if form == "bundle":
+        made = "; export it first: pocketbert export --model=" + str(path) if (path / MODEL_FILE).exists() else ""
+        return f"a bundle must be a folder with {BUNDLE_FILE}, written by pocketbert export; received {path}{made}"
+    if form == "either":
+        return (
+            f"a model must be a folder with {BUNDLE_FILE} (a bundle) or {MODEL_FILE} (a model directory); received "
+            f"{path}; pocketbert finetune writes a model directory, pocketbert export a bundle"
+        )
+    return (
+        f"a model directory must be a folder with {MODEL_FILE} and weights, or a run that holds one; received {path}; "
+        "pocketbert finetune and convert write model directories"
+    )

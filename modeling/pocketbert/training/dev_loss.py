@@ -1,0 +1,150 @@
+"""Mean loss of the labels on a dev split, from the outputs that give its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.tasks.base import Evaluator, Forward, Outputs, Task
+
+if TYPE_CHECKING:
+    from pocketbert.tasks.mistakes import Mistake
+    from pocketbert.tasks.scores import Scores
+
+
+class KeptOutputs:
+    """Runs rows through a network, and keeps the last outputs.
+
+    Args:
+      forward: runs the network.
+
+    Attributes:
+      outputs: outputs of each call since the last `clear`.
+      encoded: rows of each of these calls.
+    """
+
+    def __init__(self, forward: Forward) -> None:
+        self._forward = forward
+        self.outputs: list[Outputs] = []
+        self.encoded: list[EncodedExamples] = []
+
+    def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+        """See `Forward`."""
+        self.encoded.append(encoded)
+        self.outputs.append(self._forward(encoded, show_progress=show_progress))
+        return self.outputs[-1]
+
+    def clear(self) -> None:
+        """Forgets all outputs."""
+        self.outputs, self.encoded = [], []
+
+
+class LossEvaluator:
+    """An evaluator of a task that also gives the mean loss of the labels.
+
+    Args:
+      evaluator: gives the metrics; it runs the network with `forward`.
+      task: the task.
+      forward: keeps the outputs.
+      labelled: encodes the dev split with its labels, in the order of the evaluator's rows.
+      batch_size: examples per call of the loss, for losses that compare the examples of a batch.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        task: Task,
+        forward: KeptOutputs,
+        labelled: Callable[[], EncodedExamples],
+        batch_size: int,
+    ) -> None:
+        self._evaluator, self._task, self._forward = evaluator, task, forward
+        self._labelled, self._batch_size = labelled, batch_size
+        self._encoded: EncodedExamples | None = None
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """See `Evaluator.metrics`."""
+        self._forward.clear()
+        return self._evaluator.metrics(when)
+
+    def temperature(self) -> float:
+        """The divisor of the last logits with the smallest loss; 1 for tasks without one."""
+        fitted = getattr(self._evaluator, "temperature", None)
+        return 1.0 if fitted is None else fitted()
+
+    def mistakes(self) -> list[Mistake]:
+        """See `Evaluator.mistakes`."""
+        return self._evaluator.mistakes()
+
+    @property
+    def top_probability(self) -> float | None:
+        """Mean probability of the best class in the last evaluation; None for tasks without classes."""
+        return getattr(self._evaluator, "top_probability", None)
+
+    @property
+    def loss(self) -> float | None:
+        """Mean loss of the labels for the outputs of the last evaluation; None before one."""
+        calls = self._forward.outputs
+        if not calls:
+            return None
+        outputs = {name: np.concatenate([each[name] for each in calls]) for name in calls[0]}
+        return mean_loss(self._task, self.encoded, outputs, self._batch_size)
+
+    @property
+    def encoded(self) -> EncodedExamples:
+        """The rows of the dev split with their labels, encoded on first use."""
+        if self._encoded is None:
+            first = self._forward.encoded[:1]
+            has_labels = len(self._forward.encoded) == 1 and first[0].labels is not None
+            self._encoded = first[0] if has_labels else self._labelled()
+        return self._encoded
+
+    @property
+    def task(self) -> TaskConfig:
+        """See `Evaluator`."""
+        return self._evaluator.task
+
+    def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
+        """See `Evaluator.scores`."""
+        self._forward.clear()
+        return self._evaluator.scores(main_metric, metrics)
+
+
+def mean_loss(task: Task, encoded: EncodedExamples, outputs: Mapping[str, np.ndarray], batch_size: int) -> float:
+    """Mean loss over the labels of all rows.
+
+    Args:
+      task: the task.
+      encoded: rows with labels.
+      outputs: outputs of all rows, as `Forward` returns them.
+      batch_size: examples per call of the loss.
+    """
+    import tensorflow as tf
+
+    from pocketbert.layers.loss_normalization import count_weights
+
+    assert encoded.labels is not None
+    lengths = np.diff(encoded.offsets)
+    # Pairs of texts are two rows, even where an evaluator reads them one by one.
+    step = batch_size * (2 if task.has_vectors else encoded.rows_per_example)
+    total = weight = 0.0
+    for start in range(0, len(lengths), step):
+        rows = slice(start, start + step)
+        mask = (np.arange(lengths[rows].max()) < lengths[rows, np.newaxis]).astype(np.int32)
+        tokens = slice(encoded.offsets[start], encoded.offsets[min(start + step, len(lengths))])
+        given = {}
+        for name, values in outputs.items():
+            given[name] = values[rows]
+            if task.per_token:
+                given[name] = np.zeros((*mask.shape, *values.shape[1:]), values.dtype)
+                given[name][mask == 1] = values[tokens]
+        arrays = {name: tf.constant(values, tf.float32) for name, values in given.items()}
+        with count_weights() as counted:
+            loss = float(task.loss(arrays, tf.constant(encoded.labels[rows]), tf.constant(mask)))
+        count = float(counted[0]) if len(counted) == 1 else len(mask)
+        total, weight = total + loss * count, weight + count
+    return total / weight if weight else 0.0

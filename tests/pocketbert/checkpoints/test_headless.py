@@ -1,0 +1,177 @@
+"""The encoder of a model alone, and remedies in messages: each is followed and helps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import tiny_finetuning
+from safetensors.numpy import load_file, save_file
+from test_sentence_transformers import write_sentence_transformer
+
+import pocketbert as pb
+from pocketbert import cli
+from pocketbert.configs import TaskConfig
+from pocketbert.errors import UserError
+
+BATCH = tiny.batch(tiny_finetuning.CONFIG)
+
+
+def classifier(folder: Path) -> Path:
+    start = pb.from_pretrained(tiny_finetuning.write_model(folder.with_name("start")))
+    pb.from_preset(start.config, tiny_finetuning.TASK, start.tokenizer, seed=5).save_pretrained(folder)
+    return folder
+
+
+def edit(path: Path, **keys: Any) -> None:
+    content = json.loads(path.read_text()) | keys
+    path.write_text(json.dumps({key: each for key, each in content.items() if each is not ...}))
+
+
+def other_class(folder: Path) -> None:
+    edit(folder / "config.json", architectures=["BertForMultipleChoice"], pocketbert=...)
+
+
+def other_tensors(folder: Path) -> None:
+    stored = load_file(folder / "model.safetensors") | {"projector.weight": np.zeros([2, 3], np.float32)}
+    save_file(stored, folder / "model.safetensors", {"format": "pt"})
+
+
+def separate_table(folder: Path) -> None:
+    stored = load_file(folder / "model.safetensors")
+    table = stored["bert.embeddings.word_embeddings.weight"]
+    width = table.shape[1]
+    head = {"decoder.weight": table + 1, "bias": table[:, 0], "decoder.bias": table[:, 0]}
+    head |= {"transform.dense.weight": np.eye(width, dtype=np.float32), "transform.dense.bias": table[0]}
+    head |= {"transform.LayerNorm.weight": table[0], "transform.LayerNorm.bias": table[0]}
+    stored = {name: each for name, each in stored.items() if not name.startswith("classifier")}
+    stored |= {f"cls.predictions.{name}": np.ascontiguousarray(each) for name, each in head.items()}
+    save_file(stored, folder / "model.safetensors", {"format": "pt"})
+    edit(folder / "config.json", architectures=["BertForMaskedLM"], pocketbert=..., id2label=..., label2id=...)
+
+
+def untied(folder: Path) -> None:
+    edit(folder / "config.json", tie_word_embeddings=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (other_class, "received 'BertForMultipleChoice'; load it headless"),
+        (other_tensors, "1 unexpected tensors: projector.weight; if they belong to a head .*, load it headless"),
+        (separate_table, "decoder.weight must equal .*they differ; load it headless"),
+    ],
+)
+def test_headless_loads_what_the_message_refuses(tmp_path: Path, change: Any, message: str) -> None:
+    folder = classifier(tmp_path / "model")
+    expected = pb.from_pretrained(folder).encoder(BATCH)
+    change(folder)
+    with pytest.raises(UserError, match=message):
+        pb.from_pretrained(folder)
+    model = pb.from_pretrained(folder, headless=True)
+    assert model.tasks == () and model.tokenizer is not None
+    found = model(BATCH)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+def test_separate_table_counts_for_heads_only(tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "model")
+    untied(folder)
+    with pytest.raises(UserError, match="tie_word_embeddings must be True; received False"):
+        pb.from_pretrained(folder)
+    assert pb.from_pretrained(folder, headless=True).tasks == ()
+
+
+def test_converted_encoder_becomes_a_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = classifier(tmp_path / "model")
+    other_class(folder)
+    command = ["convert", "--from=hf", f"--input={folder}", f"--output={tmp_path / 'encoder'}"]
+    assert cli.main(command) == 2
+    assert "pocketbert convert --from=hf --headless" in capsys.readouterr().err
+    assert cli.main([*command, "--headless"]) == 0
+    assert json.loads(capsys.readouterr().out)["tasks"] == []
+    export = ["export", f"--model={tmp_path / 'encoder'}", f"--output={tmp_path / 'bundle'}", "--lengths=11"]
+    assert cli.main([*export, "--recipe=float32"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        (
+            "modules.json",
+            [{"path": "", "type": "sentence_transformers.models.LSTM"}],
+            "received .*LSTM.*load it headless",
+        ),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode_lasttoken": True},
+            "received pooling_mode_lasttoken.*load it headless",
+        ),
+        ("2_Dense/config.json", {"in_features": 3}, "is missing"),
+    ],
+)
+def test_headless_ignores_modules(tmp_path: Path, file: str, content: Any, message: str) -> None:
+    folder = write_sentence_transformer(tmp_path / "model", "mean", dense=True, normalize=True)
+    expected = pb.from_pretrained(folder).encoder(BATCH)["sequence_output"]
+    (folder / file).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message):
+        pb.from_pretrained(folder)
+    found = pb.from_pretrained(folder, headless=True)(BATCH)["sequence_output"]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_headless_model_has_no_other_task(tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "model")
+    with pytest.raises(
+        UserError, match="headless loads no head; received True and a regression task; pass one of them"
+    ):
+        pb.from_pretrained(folder, headless=True, task=TaskConfig(kind="regression"))
+    assert pb.from_pretrained(folder, headless=True).task is None
+
+
+def test_headless_needs_transformers_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["convert", "--from=tf1", f"--input={tmp_path}", f"--output={tmp_path / 'new'}", "--headless"]
+    assert cli.main(arguments) == 2
+    assert "--headless is for --from=hf" in capsys.readouterr().err
+
+
+def test_unknown_key_is_removed(tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "model")
+    expected = pb.from_pretrained(folder)(BATCH)["logits"]
+    edit(folder / "config.json", note="of mine")
+    with pytest.raises(
+        UserError, match="key 'note' is unknown and may change the outputs of the model; remove it if it"
+    ):
+        pb.from_pretrained(folder)
+    edit(folder / "config.json", note=...)
+    np.testing.assert_array_equal(pb.from_pretrained(folder)(BATCH)["logits"], expected)
+
+
+def test_lower_casing_moves_to_the_tokenizer(tmp_path: Path) -> None:
+    """`do_lower_case` of a module keeps accents, as the remedy does."""
+    folder = write_sentence_transformer(tmp_path / "model", "mean", dense=False, normalize=True, do_lower_case=True)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    message = "set it to true in tokenizer_config.json with strip_accents false"
+    with pytest.raises(UserError, match=message):
+        pb.from_pretrained(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "strip_accents": False}))
+    model = pb.from_pretrained(folder)
+    assert model.tokenizer.tokenize(["FILM"]).to_list() == model.tokenizer.tokenize(["film"]).to_list()
+    assert model.tokenizer.tokenize(["f\u00eflm"]).to_list() == [[model.tokenizer.unk_token_id]]
+
+
+def test_vocabulary_replaces_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tiny_finetuning.write_model(tmp_path / "model")
+    (folder / "vocab.txt").rename(tmp_path / "vocab.txt")
+    (tmp_path / "text.txt").write_text("the film was good\nand the story\n\na cold plot\nbad actor\n" * 9)
+    command = ["pretrain-data", f"--text={tmp_path / 'text.txt'}", f"--output={tmp_path / 'data'}", "--max-length=21"]
+    command += ["--shards=1", "--workers=1"]
+    assert cli.main([*command, f"--model={folder}"]) == 2
+    assert "pass --vocab instead" in capsys.readouterr().err
+    assert cli.main([*command, f"--vocab={tmp_path / 'vocab.txt'}"]) == 0

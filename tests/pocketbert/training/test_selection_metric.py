@@ -1,0 +1,142 @@
+"""The metric that selects the best checkpoint, and the dev loss that breaks ties."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_distillation
+import tiny_finetuning
+from sklearn.metrics import f1_score, log_loss
+
+import pocketbert as pb
+from pocketbert import cli
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import Examples
+from pocketbert.data.task_data import TaskData
+from pocketbert.errors import UserError
+from pocketbert.tasks.metrics import compute
+from pocketbert.tasks.texts import TextEvaluator
+from pocketbert.training.config import FinetuneConfig, RunConfig
+from pocketbert.training.dev_loss import LossEvaluator
+from pocketbert.training.finetune import finetune
+from pocketbert.training.run_folder import read_result
+
+CONFIG = FinetuneConfig(learning_rate=1e-2, epochs=1, batch_size=16, max_length=23)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def data(**changes: Any) -> TaskData:
+    fields: dict[str, Any] = {
+        "task": tiny_finetuning.TASK,
+        "train": tiny_finetuning.examples(50, seed=0),
+        "dev": tiny_finetuning.examples(21, seed=1),
+    }
+    return TaskData(**{**fields, **changes})
+
+
+def rare(count: int, positives: int, seed: int) -> Examples:
+    """Sentences of which `positives` have class 1."""
+    plain = tiny_finetuning.examples(8 * count, seed)
+    assert plain.labels is not None
+    chosen = [*np.flatnonzero(plain.labels == 0)[: count - positives], *np.flatnonzero(plain.labels == 1)[:positives]]
+    return plain.select(np.sort(chosen))
+
+
+def dev_lines(folder: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return [line for line in lines if line["split"] == "dev"]
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_macro_f1_is_scikit_learns(classes: int) -> None:
+    random = np.random.default_rng(3)
+    labels, predictions = random.integers(0, classes, [2, 41]).astype(np.int32)
+    expected = np.mean([f1_score(labels == each, predictions == each) for each in range(classes)])
+    assert compute(["macro_f1"], labels, predictions)["macro_f1"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("metric", ["f1", "macro_f1"])
+def test_rare_class_selects_by_f1(metric: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dev = rare(50, positives=3, seed=1)
+    assert dev.labels is not None
+    # First never the rare class; then all three of it and four too many, so accuracy falls and F1 rises.
+    answers = [np.zeros(50, np.int32), np.where(np.cumsum(dev.labels == 0) <= 4, 1, dev.labels).astype(np.int32)]
+    kept = {}
+    for name in ("accuracy", metric):
+        said = iter([*answers, *answers])
+        monkeypatch.setattr(TextEvaluator, "_predictions", lambda *_, said=said: next(said))
+        run = RunConfig(evaluation_steps=2)
+        result = finetune(start, data(dev=dev, main_metric=name), tmp_path / name, config=CONFIG, run=run)
+        kept[name] = result.best_step
+        assert result.main_metric == name and len(dev_lines(tmp_path / name)) == 2
+        assert json.loads((tmp_path / name / "run.json").read_text("utf-8"))["main_metric"] == name
+    assert kept == {"accuracy": 2, metric: 4}
+    assert result.metrics["f1"] == pytest.approx(f1_score(dev.labels, answers[1]))
+    assert result.metrics["f1"] > 0.5
+
+
+def test_equal_metrics_keep_lower_loss(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = iter([0.7, 0.5, 0.5, 0.6])
+    monkeypatch.setattr(TextEvaluator, "metrics", lambda *_: {"accuracy": 0.5})
+    monkeypatch.setattr(LossEvaluator, "loss", property(lambda _: next(losses)))
+    result = finetune(start, data(), tmp_path / "run", config=CONFIG, run=RunConfig(evaluation_steps=1))
+    assert result.best_step == 2
+    assert [line["loss"] for line in dev_lines(tmp_path / "run")] == [0.7, 0.5, 0.5, 0.6]
+
+
+def test_logged_loss_is_the_cross_entropy(start: Path, tmp_path: Path) -> None:
+    given = data(task=TaskConfig(kind="classification", name="mood", labels=("low", "high")))
+    finetune(start, given, tmp_path / "run", config=CONFIG)
+    model = pb.from_pretrained(tmp_path / "run" / "model")
+    logits = model(model.tokenizer(given.dev.texts, max_length=23))["logits"].numpy().astype(np.float64)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    # Float32 sums of 21 values of order 1.
+    assert dev_lines(tmp_path / "run")[-1]["loss"] == pytest.approx(log_loss(given.dev.labels, probabilities), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("task", "main", "message"),
+    [
+        (("a", "b", "c"), "f1", "a metric for classification with 3 labels must be one of accuracy, macro_f1, "
+         "matthews; received f1"),
+        (("a", "b"), "macro-f1", "must be one of accuracy, f1, macro_f1, matthews; received macro-f1 (did you "
+         "mean 'macro_f1'?)"),
+        (("a", "b"), "spearman", "received spearman"),
+    ],
+)  # fmt: skip
+def test_unsuitable_metric_is_refused(
+    task: tuple[str, ...], main: str, message: str, start: Path, tmp_path: Path
+) -> None:
+    given = data(task=TaskConfig(kind="classification", labels=task), main_metric=main)
+    with pytest.raises(UserError) as error:
+        finetune(start, given, tmp_path / "run", config=CONFIG)
+    assert message in str(error.value) and not (tmp_path / "run").exists()
+
+
+def test_metric_flag_selects_everywhere(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
+    train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(40, seed=0))
+    table = [f"--train-file={train}", f"--dev-file={train}", "--labels=low,high"]
+    commands = {
+        "finetune": ["finetune", f"--model={start}", "--epochs=1", "--max-length=16"],
+        "distill": ["distill", "--method=tinybert", f"--teacher={teacher}", "--teacher-layers=1", "--max-length=16",
+                    "--intermediate-epochs=1", "--prediction-epochs=1"],
+    }  # fmt: skip
+    for name, command in commands.items():
+        assert cli.main([*command, *table, "--metric=macro_f1", f"--output={tmp_path / name}"]) == 0
+        result = read_result(tmp_path / name / "result.json")
+        assert result["main_metric"] == "macro_f1" and set(result["metrics"]) == {"accuracy", "f1", "macro_f1"}
+        capsys.readouterr()
+        assert cli.main([*command, *table, "--metric=micro_f1", f"--output={tmp_path / 'none'}"]) == 2
+        assert "must be one of accuracy, f1, macro_f1, matthews; received micro_f1" in capsys.readouterr().err
+    text = ["--text=" + str(tiny_distillation.write_text(tmp_path / "text.txt")), "--metric=f1"]
+    assert cli.main([*commands["distill"][:4], *text, f"--output={tmp_path / 'none'}"]) == 2
+    assert "--metric needs a task; received f1 without one" in capsys.readouterr().err
