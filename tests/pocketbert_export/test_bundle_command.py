@@ -162,7 +162,9 @@ def test_last_line_is_quoted_for_shells(bare: Path, tmp_path: Path, capsys: pyte
     ],
 )
 def test_last_line_has_the_columns(name: str, kind: Any, table: dict[str, Any], columns: list[str]) -> None:
-    config = TaskConfig(kind=kind, labels={"classification": ("a", "b"), "token_classification": ("O", "B-X")}.get(kind, ()))
+    config = TaskConfig(
+        kind=kind, labels={"classification": ("a", "b"), "token_classification": ("O", "B-X")}.get(kind, ())
+    )
     options = TaskOptions(train_file="train.csv", dev_file=name)
     line = predict_line(Path("b"), config, options, TableOptions(**table), has_pairs=False)
     assert shlex.split(line) == ["pocketbert", "predict", "--model=b", f"--input={name}", *columns]
