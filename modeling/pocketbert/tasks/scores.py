@@ -86,7 +86,7 @@ class Scores:
         """
         constant = self._constant
         methods = [method.score for method in self.baselines]
-        if self.interval is not None and max(self.score, *methods, constant) - constant < 2 * self.standard_error:
+        if self.interval is not None and max(self.score, *methods, constant) - constant <= 2 * self.standard_error:
             return "not learned"
         if self.score <= constant or any(score - self.score > self.standard_error for score in methods):
             return "below the baseline"
