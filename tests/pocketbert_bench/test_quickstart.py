@@ -132,6 +132,8 @@ def test_quickstart_resumes_and_reports(
     assert {each.examples for each in outcomes.values()} == {DEV}
     for key in ours - {("student", "dynamic_wi8")}:
         assert outcomes[key].score == pytest.approx(scores[key])
+    # The record of the distillation has the teacher's score on the same examples.
+    assert all((outcome.teacher is not None) == (role == "student") for (role, _), outcome in outcomes.items())
     assert content.index('class="card outcome') < content.index("Teacher and student</h2>")
     warned = sum(outcome.verdict != "good" for outcome in outcomes.values())
     assert progress.count("  warning: ") >= warned and (warned == 0) == ("outcome lost" not in content)
