@@ -199,7 +199,7 @@ def export(
             files.write_bytes(folder / name, vocabulary)
         if model.task and model.task.labels:
             files.write_text(folder / layout.LABELS_FILE, "".join(f"{label}\n" for label in model.task.labels))
-        description = {
+        description: dict[str, Any] = {
             **describe(model, optimized, chosen, lengths, runtime, decided, output_type),
             **record,
             **({"columns": dict(columns)} if columns else {}),
