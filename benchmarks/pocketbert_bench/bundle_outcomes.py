@@ -72,8 +72,9 @@ def completed(run: ResultFile, bundles: Sequence[Path]) -> ResultFile:
     known = {each.model_sha256 for each in run.outcomes or ()}
     more = []
     for bundle in bundles:
-        content, digest = recorded(bundle), files.sha256(bundle / "model.tflite")
-        if content is not None and digest in measured and digest not in known:
+        content = recorded(bundle)
+        digest = None if content is None else files.sha256(bundle / "model.tflite")
+        if content is not None and digest is not None and digest in measured and digest not in known:
             more.append(_outcome(content, measured[digest].model, measured[digest].label, digest))
     return dataclasses.replace(run, outcomes=(*(run.outcomes or ()), *more)) if more else run
 

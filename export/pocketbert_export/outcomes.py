@@ -14,6 +14,7 @@ from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert_export.checks import Check
+from pocketbert_export.label_order import named
 from pocketbert_export.scoring import labelled_evaluator
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class ScoringData:
 
     def score(self, predictor: Predictor) -> tuple[Scores, list[Mistake]]:
         """Scores a network; also returns its wrong answers."""
-        evaluator = labelled_evaluator(predictor, self.scored, self.data_task, metrics=self.metrics)
+        config = named(predictor.task.config, self.data_task)
+        evaluator = labelled_evaluator(predictor, self.scored, config, metrics=self.metrics)
         return evaluator.scores(self.main_metric), evaluator.mistakes()
 
 

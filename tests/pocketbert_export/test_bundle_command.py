@@ -150,6 +150,26 @@ def test_last_line_is_quoted_for_shells(bare: Path, tmp_path: Path, capsys: pyte
         assert "because of --noshow-texts" in text and not any(each in text for each in rows.texts if len(each) > 20)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "table", "columns"),
+    [
+        ("a.jsonl", "token_classification", {}, []),
+        ("a.conll", "token_classification", {}, []),
+        # Lines of JSON have no separator.
+        ("a.jsonl", "classification", {"text_column": "review", "separator": ";"}, ["--text-column=review"]),
+        ("a.TSV", "classification", {"skip_bad_rows": True, "label_column": "stars"}, ["--skip-bad-rows"]),
+        ("a.json", "span", {"text_column": "review"}, []),
+    ],
+)
+def test_last_line_has_the_columns(name: str, kind: Any, table: dict[str, Any], columns: list[str]) -> None:
+    config = TaskConfig(
+        kind=kind, labels={"classification": ("a", "b"), "token_classification": ("O", "B-X")}.get(kind, ())
+    )
+    options = TaskOptions(train_file="train.csv", dev_file=name)
+    line = predict_line(Path("b"), config, options, TableOptions(**table), has_pairs=False)
+    assert shlex.split(line) == ["pocketbert", "predict", "--model=b", f"--input={name}", *columns]
+
+
 @pytest.mark.parametrize("kind", ["classification", "span"])
 def test_last_line_without_file_has_a_text(kind: str) -> None:
     line = predict_line(

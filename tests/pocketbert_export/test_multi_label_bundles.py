@@ -60,7 +60,7 @@ def test_training_learns_the_labels(folder):
     result = json.loads((folder / "run" / "result.json").read_text())
     assert result["main_metric"] == "micro_f1" and result["metrics"]["micro_f1"] > 0.95
     page = (folder / "run" / "report.html").read_text()
-    assert "<td>micro_f1</td>" in page and "<td>rude</td>" in page and "Confusion matrix" not in page
+    assert "<td>micro-F1</td>" in page and "<td>rude</td>" in page and "Confusion matrix" not in page
 
 
 @pytest.mark.parametrize("model", ["run/model", "bundle"])

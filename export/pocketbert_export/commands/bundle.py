@@ -116,8 +116,8 @@ def run(options: Options) -> int:
         mistakes = scored.mistakes if run_config.show_texts else None
         both = {"model": scored.model, "bundle": scored.bundle}
         tiles = _tiles(bundle, Path(trained.model_directory))
-        examples, source = scored.bundle.examples or len(task.dev), task.dev.source
-        text = page(both, examples, source, data=task.train.source, mistakes=mistakes, tiles=tiles)
+        count, source = scored.bundle.examples or len(task.dev), task.dev.source
+        text = page(both, count, source, data=task.train.source, mistakes=mistakes, tiles=tiles)
         write_text(output / REPORT_FILE, text)
         write_json(output / _SCORES, result)
     print(json.dumps(result, indent=2), flush=True)

@@ -97,7 +97,7 @@ def _print_places(options: Options, result: dict[str, Any]) -> None:
     from pocketbert.progress import log_info
 
     output = Path(options[RunFolderOptions].output)
-    best = result.get("best", {}).get("run")
+    best = (result.get("best") or {}).get("run")
     model = result.get("model_directory") or result.get("best_model") or (best and str(output / best / MODEL_FOLDER))
     if outcome := result.get("outcome"):
         log_info(outcome["headline"])

@@ -13,7 +13,7 @@ from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.distillation.teacher import cached_teacher_metrics, is_scorable, load_teacher, measure_teacher
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, teacher_cache_identity
-from pocketbert.files import write_json
+from pocketbert.files import write_json, write_text
 from pocketbert.model import Model
 from pocketbert.progress import log_info
 from pocketbert.tasks.scores import Scores
@@ -21,7 +21,9 @@ from pocketbert.training.distribution import Distribution, precision_policy
 from pocketbert.training.initialization import assign_weights
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
 from pocketbert.training.outcome_notes import falling_notes, flat_notes, simple_methods, teacher_notes, with_notes
-from pocketbert.training.run_folder import START_FILE, TEACHER_FILE, read_record
+from pocketbert.training.run_data import TaskRunData
+from pocketbert.training.run_folder import REPORT_FILE, START_FILE, TEACHER_FILE, read_record
+from pocketbert.training.score_report import page
 from pocketbert.training.stage import FeatureRequest, Stage
 from pocketbert.training.step import Trainable, TrainingModel
 from pocketbert.training.trainer import Trainer
@@ -135,7 +137,7 @@ class DistillationTrainer(Trainer):
         return {**super().run(), "teacher_metrics": teacher_metrics, "teacher_cache_bytes": size}
 
     def scores(self) -> dict[str, Any]:
-        """See `Trainer`; adds the outcome beside the teacher and simple methods."""
+        """See `Trainer`; adds the outcome beside the teacher and simple methods, and writes `report.html`."""
         if not self._is_scored or not self.state.best_metrics:
             return super().scores()
         plan, path = self.plan, self.folder / START_FILE
@@ -155,6 +157,10 @@ class DistillationTrainer(Trainer):
         # A weak teacher explains the student's weakness, and a weak student its flat probabilities.
         scores = with_notes(scores, self._start.get("methods", ()), notes[:1], plan.data_notes)
         scores.log(f"student, after step {self.state.best_step}")
+        if self.distribution.is_chief and isinstance(plan.data, TaskRunData):
+            train, dev = plan.data.given.train, plan.data.given.dev
+            text = page({"student": scores}, len(dev), dev.source, data=train.source)
+            write_text(self.folder / REPORT_FILE, text)
         fields = scores.to_json()
         fields.pop("classes", None)
         return fields

@@ -42,7 +42,7 @@ def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
         "name": name,
         "hint": "",
-        "metric": outcome["metric"].replace("_", " "),
+        "metric": metric_name(outcome["metric"]),
         "score": score,
         "examples": outcome["examples"],
         "interval": outcome["interval"],
@@ -54,6 +54,11 @@ def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
         ],
         "warnings": outcome["warnings"],
     }
+
+
+def metric_name(metric: str) -> str:
+    """A metric for readers: macro-F1, exact match."""
+    return metric.replace("_f1", "-f1").replace("f1", "F1").replace("_", " ")
 
 
 def points(difference: float) -> str:

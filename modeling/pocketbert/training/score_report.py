@@ -10,7 +10,7 @@ from typing import Any
 from pocketbert.files import write_text
 from pocketbert.progress import log_info
 from pocketbert.report import render
-from pocketbert.report.outcome import data_name, points, view
+from pocketbert.report.outcome import data_name, metric_name, points, view
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.scores import Scores
 
@@ -99,7 +99,7 @@ def _rows(models: Mapping[str, Scores], scores: Scores) -> list[list[str]]:
     rows = []
     for name in names:
         values = [column[name] for column in columns]
-        row = [name.replace("_", " "), *(f"{value:.4f}" for value in values)]
+        row = [metric_name(name), *(f"{value:.4f}" for value in values)]
         row += [points(values[-1] - values[-2])] if len(values) > 1 else []
         if scores.baseline:
             constant = scores.baseline["metrics"].get(name)

@@ -70,6 +70,16 @@ def test_own_files_give_a_student(finished: Path) -> None:
     assert model.task is not None and model.task.labels == ("low", "high")
 
 
+def test_last_lines_name_page_and_model(finished: Path) -> None:
+    outcome = json.loads((finished / "result.json").read_text("utf-8"))["outcome"]
+    lines = (finished.parent / "stderr.txt").read_text("utf-8").splitlines()
+    assert lines[-2:] == [f"page: {finished / 'report.html'}", f"model: {finished / 'model'}"]
+    assert outcome["headline"] in lines[-4 - len(outcome["warnings"]) :]
+    text = (finished / "report.html").read_text("utf-8")
+    places = [text.index(part) for part in (f"<b>{outcome['score']:.3f}</b>", "Teacher", "1.000", "<h2>Metrics</h2>")]
+    assert places == sorted(places)
+
+
 def test_result_and_log_have_the_baseline(finished: Path, command_line: list[str]) -> None:
     dev = next(flag.partition("=")[2] for flag in command_line if flag.startswith("--dev-file="))
     with open(dev, encoding="utf-8", newline="") as stream:
