@@ -163,7 +163,7 @@ def _tested(model: Model, task_data: TaskData, test: Any, *, methods: bool) -> d
 
 def encoder_vectors(encoder: Model, texts: Any) -> np.ndarray:
     """Unit vectors of texts, float32 [N, H]."""
-    task = supervised_task(encoder.tasks[0])
+    task: Any = supervised_task(encoder.tasks[0])
     return task.embed(list(texts), encoder.forward, encoder.tokenizer, 128)
 
 
@@ -174,7 +174,8 @@ def _frozen(model: Model, task: Any, task_data: TaskData, test: Any, metric: str
     if task.linear_form is None or not isinstance(test, Examples) or test.pairs is not None:
         return None
     form: LinearForm = task.linear_form
-    fit = fit_linear(form, 10 * vectors(task_data.train.texts), task_data.train.labels, task.num_logits or 1)
+    train: Any = task_data.train
+    fit = fit_linear(form, 10 * vectors(train.texts), train.labels, task.num_logits or 1)
     logits = 10 * vectors(test.texts) @ fit.kernel + fit.bias
     return task.compute([metric], test.labels, task.decide(logits if task.num_logits else logits[:, 0]))[metric]
 

@@ -25,6 +25,8 @@ from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
 from pocketbert.tasks.text_inputs import examples_of
 
+_CORRELATIONS = ("matthews", "pearson", "spearman")
+
 
 class TextTask(SupervisedTask):
     """A task whose head gives `logits` for each text or pair of texts.
@@ -250,7 +252,12 @@ class TextTask(SupervisedTask):
             return self.compute([metric], labels[indices], predictions[indices], of_group)[metric]
 
         right = int((labels == predictions).sum()) if metric == "accuracy" and groups is None else None
-        return score_interval(len(labels), resampled, right=right)
+        low, high = score_interval(len(labels), resampled, right=right)
+        if low == high and metric in _CORRELATIONS:
+            # Resamples of constant predictions have no spread; a correlation of 0 has this standard error.
+            half = float(1.96 / np.sqrt(len(labels)))
+            return low - half, high + half
+        return low, high
 
     def compute(
         self, names: Sequence[str], labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None

@@ -22,6 +22,8 @@ WINDOW_OPTIONS = ("stride", "max_question_tokens")
 
 # Learning rates by width of the network.
 _WIDE, _SMALL_RATE, _WIDE_RATE = 512, 1e-4, 5e-5
+# A head on each token has more to learn than a fit on frozen features gives it.
+_TOKEN_FACTOR = 3
 
 _T = TypeVar("_T", bound="TrainResult")
 
@@ -92,7 +94,8 @@ class FinetuneConfig:
     """Options of fine-tuning. A study with small networks chose the defaults (docs/results/small-data.md).
 
     Attributes:
-      learning_rate: peak learning rate (default: 1e-4, or 5e-5 for networks wider than 512).
+      learning_rate: peak learning rate (default: 1e-4, or 5e-5 for networks wider than 512; three times as much for
+        token_classification).
       head_pooling: where a sentence head reads the text: the `first` token, the `mean` of the tokens, or `auto`: the
         one that fits better on frozen features. A head on the first token makes bundles faster.
       head_start: weights of a new head: from a linear `fit` on frozen features, or `random`.
@@ -145,11 +148,12 @@ class FinetuneConfig:
             problems.append(str(error))
         raise_if_any(problems, "fine-tuning options")
 
-    def resolved(self, hidden_size: int) -> FinetuneConfig:
-        """The options with the defaults for a network of this width."""
+    def resolved(self, hidden_size: int, kind: str) -> FinetuneConfig:
+        """The options with the defaults for a network of this width and a kind of task."""
         if self.learning_rate is not None:
             return self
-        return dataclasses.replace(self, learning_rate=_WIDE_RATE if hidden_size > _WIDE else _SMALL_RATE)
+        rate = _WIDE_RATE if hidden_size > _WIDE else _SMALL_RATE
+        return dataclasses.replace(self, learning_rate=rate * (_TOKEN_FACTOR if kind == "token_classification" else 1))
 
     def windows(self) -> dict[str, Any]:
         """Fields of `WindowOptions`, for questions on paragraphs."""

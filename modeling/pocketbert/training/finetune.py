@@ -134,7 +134,7 @@ def plan_finetuning(
         checked = _checked(dataclasses.replace(data, task=continued))
         data = checked.given
     start = _start(directory, data)
-    config = config.resolved(start.config.hidden_size)
+    config = config.resolved(start.config.hidden_size, data.task.kind)
     _check_configs([config], data, start.config, run)
     if start.vocabulary is None:
         raise UserError(

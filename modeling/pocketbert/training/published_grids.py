@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pocketbert.errors import raise_if_any
 
@@ -98,7 +99,7 @@ PUBLISHED = {
 
 
 # Options of `FinetuneConfig` for the head of the papers' fine-tunings.
-PUBLISHED_HEAD = {"head_pooling": "first", "head_start": "random", "calibrate": False}
+PUBLISHED_HEAD: Mapping[str, Any] = {"head_pooling": "first", "head_start": "random", "calibrate": False}
 
 
 def check_kind(names: Iterable[str], kind: str) -> None:

@@ -68,8 +68,8 @@ def test_run_writes_best_model_and_log(finished: Path) -> None:
     assert result["steps"] == 30
     assert result["metrics"]["accuracy"] > 0.9
     lines = log_of(finished)
-    assert [line["step"] for line in lines if line["split"] == "dev"] == [25, 30]
-    assert [line["step"] for line in lines if line["split"] == "train"] == [25, 30]
+    assert [line["step"] for line in lines if line["split"] == "dev"] == [20, 30]
+    assert [line["step"] for line in lines if line["split"] == "train"] == [20, 30]
     best = max((line for line in lines if line["split"] == "dev"), key=lambda line: (line["accuracy"], -line["loss"]))
     assert (best["step"], best["accuracy"]) == (result["best_step"], result["metrics"]["accuracy"])
     assert not (finished / "checkpoint.safetensors").exists()

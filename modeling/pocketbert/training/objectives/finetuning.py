@@ -20,7 +20,7 @@ from pocketbert.tasks.classification import MEAN_LENGTH
 from pocketbert.tasks.registry import get_task, supervised_task
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.config import FinetuneConfig
-from pocketbert.training.head_start import fit_head, frozen_vectors, start_head
+from pocketbert.training.head_start import Pooling, fit_head, frozen_vectors, start_head
 from pocketbert.training.initialization import assign_weights
 from pocketbert.training.label_losses import labels_loss
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
@@ -32,7 +32,7 @@ from pocketbert.training.stage import Epochs, OptimizerConfig, Stage
 from pocketbert.training.trainer import Trainer
 
 # Steps between evaluations if epochs are short.
-_SHORT_EPOCH_STEPS = 25
+_SHORT_EPOCH_STEPS = 20
 _FROZEN_REMEDY = "training made the model worse; use fewer epochs or a lower learning rate"
 
 
@@ -111,7 +111,9 @@ class Finetuner(Trainer):
             return model
         if objective.head_start == "random":
             return self._start_random(model, objective.head_pooling)
-        poolings = ("first", "mean") if objective.head_pooling == "auto" else (objective.head_pooling,)
+        poolings: tuple[Pooling, ...] = (
+            ("first", "mean") if objective.head_pooling == "auto" else (objective.head_pooling,)
+        )
         task = supervised_task(plan.tasks[0])
         start = fit_head(
             model, task, plan.data.given.train, plan.stages[-1].max_length, poolings, objective.class_weights
