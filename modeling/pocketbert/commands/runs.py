@@ -13,7 +13,7 @@ from pocketbert.commands.command_line import Options
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_text
 from pocketbert.options import DirectoryPath
-from pocketbert.training.run_folder import COMMAND_FILE, MODEL_FOLDER, REPORT_FILE
+from pocketbert.training.run_folder import COMMAND_FILE, MODEL_FOLDER, OPTIONS_FILE, REPORT_FILE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,10 +86,19 @@ def print_result(options: Options, make: Callable[[], dict[str, Any]]) -> int | 
         print(f"pocketbert {options.command}: {error}", file=sys.stderr)
         return 1
     if _is_chief(options):
+        _resolve_rate(options)
         write_text(Path(options[RunFolderOptions].output) / COMMAND_FILE, options.to_toml())
     print(json.dumps(result, indent=2, ensure_ascii=False), flush=True)
     _print_places(options, result)
     return None
+
+
+def _resolve_rate(options: Options) -> None:
+    """Takes a rate that depends on the network from the record of a run, for the options that repeat it."""
+    output, seeds = Path(options[RunFolderOptions].output), options[RunFolderOptions].seeds
+    record = (output if len(seeds) == 1 else output / f"seed-{seeds[0]}") / OPTIONS_FILE
+    if options.command == "finetune" and options.values["learning_rate"] is None and record.exists():
+        options.resolve(learning_rate=json.loads(record.read_text(encoding="utf-8")).get("learning_rate"))
 
 
 def _print_places(options: Options, result: dict[str, Any]) -> None:

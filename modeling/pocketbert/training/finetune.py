@@ -85,6 +85,9 @@ def _finetune(
     for warning in warnings:
         log_info(f"warning: {warning}")
     plan = dataclasses.replace(plan, data_notes=tuple(warnings))
+    if config.learning_rate is None:
+        rate, width = plan.options["learning_rate"], plan.start.config.hidden_size
+        log_info(f"learning_rate={rate:g}: the default for {data.task.kind} with a network {width} wide")
     folder, result = run_plan(plan, output, Finetuner)
     show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
     return FinetuneResult.of(folder, result)
