@@ -155,7 +155,7 @@ class DistillationTrainer(Trainer):
             *falling_notes(self.folder, plan.stages[-1].name),
         ]
         # A weak teacher explains the student's weakness, and a weak student its flat probabilities.
-        scores = with_notes(scores, self._start.get("methods", ()), notes[:1], plan.data_notes)
+        scores = with_notes(scores, self._start.get("methods", ()), notes[:1], plan.data_notes, plan.data.sources)
         scores.log(f"student, after step {self.state.best_step}")
         if self.distribution.is_chief and isinstance(plan.data, TaskRunData):
             train, dev = plan.data.given.train, plan.data.given.dev

@@ -28,7 +28,11 @@ def simple_methods(data: Any, main_metric: str, vectors: Vectors | None = None) 
 
 
 def with_notes(
-    scores: Scores, methods: Sequence[Mapping[str, Any]], notes: Sequence[str], data: Sequence[str]
+    scores: Scores,
+    methods: Sequence[Mapping[str, Any]],
+    notes: Sequence[str],
+    data: Sequence[str],
+    sources: Sequence[str],
 ) -> Scores:
     """Adds simple methods and warnings to the scores of a run.
 
@@ -37,14 +41,21 @@ def with_notes(
       methods: fields of `Baseline`.
       notes: signs of weak training.
       data: warnings about the data.
+      sources: files of the data, which a result does not name: it is the same if they move.
     """
     return dataclasses.replace(
         scores,
         baselines=tuple(Baseline(**method) for method in methods),
         notes=tuple(notes),
-        data_notes=tuple(map(str, data)),
+        data_notes=tuple(_without_source(note, sources) for note in data),
         foreign=any(isinstance(note, DataWarning) and note.kind in FOREIGN_WORDS for note in data),
     )
+
+
+def _without_source(note: str, sources: Sequence[str]) -> str:
+    for source in sources:
+        note = note.removeprefix(f"{source}: ")
+    return str(note)
 
 
 def flat_notes(evaluator: Any, classes: Sequence[str], whose: str = "the") -> list[str]:

@@ -69,6 +69,11 @@ class RunData(abc.ABC):
         """The supervised task, or None."""
         return None
 
+    @property
+    def sources(self) -> list[str]:
+        """Sources of a task's examples, for messages; empty for other data."""
+        return []
+
     @abc.abstractmethod
     def paths(self) -> list[str | os.PathLike[str] | None]:
         """Files and folders that the run reads."""
@@ -191,6 +196,11 @@ class TaskRunData(RunData):
 
     def paths(self) -> list[str | os.PathLike[str] | None]:
         """See `RunData`."""
+        return [self.given.train.source, self.given.dev.source]
+
+    @property
+    def sources(self) -> list[str]:
+        """Sources of the examples, for messages."""
         return [self.given.train.source, self.given.dev.source]
 
     def recorded(self) -> dict[str, Any]:

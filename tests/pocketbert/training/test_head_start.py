@@ -131,7 +131,7 @@ def test_fitted_head_on_mean_is_saved_and_refused_by_transformers(tmp_path: Path
 def test_random_regression_starts_at_mean_score(tmp_path: Path) -> None:
     examples = tiny_finetuning.examples(40, 4)
     scores = [3.25 + float(label) for label in examples.labels]
-    data = pb.data.from_pairs(examples.texts, scores)
+    data = pb.data.from_pairs(examples.texts, scores, kind="regression")
     assert data.task.kind == "regression"
     result = _finetuned(tmp_path, data, learning_rate=1e-9, head_start="random")
     bias = next(iter(result.model.heads.values())).output_projection.bias.numpy()

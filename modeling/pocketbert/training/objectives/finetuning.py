@@ -147,7 +147,7 @@ class Finetuner(Trainer):
         self.load_kept()
         scores: Scores = evaluator.scores(self.plan.main_metric, state.best_metrics)
         notes = [*flat_notes(evaluator, self.plan.tasks[0].labels), *falling_notes(self.folder, "")]
-        scores = with_notes(scores, self._start.get("methods", ()), notes, self.plan.data_notes)
+        scores = with_notes(scores, self._start.get("methods", ()), notes, self.plan.data_notes, self.plan.data.sources)
         scores.log(f"best, after step {state.best_step}")
         if self.distribution.is_chief:
             mistakes = evaluator.mistakes() if self.plan.run.show_texts else None
