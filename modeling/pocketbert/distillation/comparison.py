@@ -217,9 +217,9 @@ def _worse_than_alone(pairs: Sequence[tuple[DistillResult, TrainResult]]) -> lis
     """A warning if the distilled student is more than two standard errors below the same student fine-tuned alone."""
     main, outcome = pairs[0][0].main_metric, pairs[0][0].outcome
     distilled, alone = (statistics.fmean(pair[side].metrics[main] for pair in pairs) for side in (0, 1))
-    low, high = (outcome or {}).get("interval") or (0.0, 0.0)
+    interval = (outcome or {}).get("interval")
     # An interval of 95 % is four standard errors wide.
-    if alone - distilled <= (high - low) / 2:
+    if interval is None or alone - distilled <= (interval[1] - interval[0]) / 2:
         return []
     return [
         f"the same student fine-tuned alone is better: {main} {alone:.4f} against {distilled:.4f} distilled; use "

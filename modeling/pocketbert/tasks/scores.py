@@ -151,10 +151,11 @@ class Scores:
         return [*warnings, *self.notes, *self.data_notes]
 
     def log(self, whose: str) -> None:
-        """Logs the outcome and the warnings; each line starts with `whose`."""
+        """Logs the outcome and its warnings after `whose`; those about the data have been logged before training."""
         log_info(f"{whose}: {self.headline}")
         for warning in self.warnings:
-            log_info(f"warning: {warning}")
+            if warning not in self.data_notes:
+                log_info(f"warning: {warning}")
 
     def outcome(self) -> dict[str, Any]:
         """The outcome as JSON values, for records and reports."""

@@ -31,6 +31,7 @@ from pocketbert.training import stage_run, trainer
 from pocketbert.training.config import DistillResult, FinetuneConfig, RunConfig, TrainResult
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.finetune import finetune
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 from pocketbert.training.run_folder import read_record
 from pocketbert.training.stage import Epochs, OptimizerConfig, Steps
 from pocketbert.training.stage_data import EncodedSource, StageData
@@ -89,8 +90,11 @@ def test_baseline_matches_finetune(
     compared_run: tuple[Path, dict[str, Any]], arguments: dict[str, Any], tmp_path: Path
 ) -> None:
     data = arguments["data"]
-    config = FinetuneConfig(learning_rate=RATE, warmup_ratio=0.25, epochs=4, batch_size=16, max_length=23)
-    finetune(arguments["student"], data, tmp_path / "run", config=config, run=RUN)
+    config = FinetuneConfig(
+        **PUBLISHED_HEAD, learning_rate=RATE, warmup_ratio=0.25, epochs=4, batch_size=16, max_length=23
+    )
+    run = dataclasses.replace(RUN, evaluation_steps=6)
+    finetune(arguments["student"], data, tmp_path / "run", config=config, run=run)
     ours, theirs = (lines_of(folder, "train") for folder in (compared_run[0] / "fine_tuned", tmp_path / "run"))
     assert [line["step"] for line in theirs] == [6, 12, 18, 24]
     means = [(theirs[index]["loss"] + theirs[index + 1]["loss"]) / 2 for index in (0, 2)]
