@@ -54,7 +54,7 @@ _VARIANTS: dict[str, FinetuneConfig] = {
     "10 epochs": FinetuneConfig(epochs=10),
     "3e-4": FinetuneConfig(learning_rate=3e-4),
 }
-_VARIED = ("sst2", "articles", "names")
+_VARIED = ("sst2", "articles")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,10 +97,7 @@ def run(quick: bool) -> dict[str, Any]:
 def all_cells() -> list[Cell]:
     """All cells of the study."""
     cells = [Cell(name, "defaults", seed) for seed in SEEDS for name in DATA]
-    cells += [Cell(name, variant, 0) for variant in _VARIANTS if variant != "defaults" for name in _VARIED]
-    cells += [Cell("sst2", "defaults", seed, count) for count in (32, 128) for seed in SEEDS]
-    cells += [Cell("sst2", variant, 0, 5000) for variant in ("defaults", "before")]
-    return cells
+    return cells + [Cell(name, variant, 0) for variant in _VARIANTS if variant != "defaults" for name in _VARIED]
 
 
 def score_cell(cell: Cell, folder: Path | None) -> dict[str, Any]:
