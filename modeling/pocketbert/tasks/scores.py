@@ -192,13 +192,15 @@ class Scores:
 
 
 def score_interval(
-    examples: int, metric: Callable[[np.ndarray], float], *, right: int | None = None
+    examples: int, metric: Callable[[np.ndarray], float], *, right: int | None = None, correlation: bool = False
 ) -> tuple[float, float]:
     """95 % confidence interval of a metric over examples.
 
     Args:
       examples: number of examples, at least 1.
       metric: computes the metric of the examples at some indices, int64 [examples], with repetitions.
+      correlation: whether the metric is a correlation. One of constant predictions is 0 in every resample; its
+        standard error is then that of independent values, 1 / sqrt(examples).
       right: number of right answers if the metric is their share; None for other metrics.
 
     Returns:
@@ -213,4 +215,7 @@ def score_interval(
     random = np.random.default_rng(0)
     values = [metric(random.integers(0, examples, examples)) for _ in range(_RESAMPLES)]
     low, high = np.percentile(values, [2.5, 97.5])
+    if correlation and low == high:
+        half = _NORMAL_95 / np.sqrt(examples)
+        return float(low - half), float(high + half)
     return float(low), float(high)

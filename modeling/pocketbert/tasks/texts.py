@@ -252,12 +252,7 @@ class TextTask(SupervisedTask):
             return self.compute([metric], labels[indices], predictions[indices], of_group)[metric]
 
         right = int((labels == predictions).sum()) if metric == "accuracy" and groups is None else None
-        low, high = score_interval(len(labels), resampled, right=right)
-        if low == high and metric in _CORRELATIONS:
-            # Resamples of constant predictions have no spread; a correlation of 0 has this standard error.
-            half = float(1.96 / np.sqrt(len(labels)))
-            return low - half, high + half
-        return low, high
+        return score_interval(len(labels), resampled, right=right, correlation=metric in _CORRELATIONS)
 
     def compute(
         self, names: Sequence[str], labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None

@@ -203,3 +203,10 @@ def test_positive_label_selects_f1() -> None:
     # Class 0: one right of two said and of two there are. Class 1: two of three.
     assert compute(["f1"], truth, said, positive=0)["f1"] == pytest.approx(1 / 2)
     assert compute(["f1"], truth, said)["f1"] == pytest.approx(2 / 3)
+
+
+def test_constant_predictions_have_an_uncertain_correlation() -> None:
+    truth = RANDOM.integers(0, 2, 100).astype(np.int32)
+    task = text_task(TaskConfig(kind="classification", labels=("no", "yes")))
+    # The standard error of a correlation of 0 is 1 / sqrt(100).
+    assert task.interval("matthews", truth, np.zeros(100, np.int32)) == pytest.approx((-0.196, 0.196), abs=1e-3)
