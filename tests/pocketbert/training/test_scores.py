@@ -14,8 +14,9 @@ from sklearn.metrics import accuracy_score, classification_report, f1_score
 from pocketbert.commands import runs
 from pocketbert.configs import TaskConfig
 from pocketbert.data.questions import QuestionFile
+from pocketbert.tasks.answer_scores import squad_1_score
 from pocketbert.tasks.metrics import class_results, compute
-from pocketbert.tasks.question_answering import unanswered_baseline
+from pocketbert.tasks.question_answering import constant_rule
 from pocketbert.tasks.registry import text_task
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.tasks.texts import positive_class
@@ -138,8 +139,7 @@ def test_unanswered_questions_warn(tmp_path: Path) -> None:
     questions = QuestionFile(tiny_questions.write_questions(tmp_path / "q.json", 60, 3, impossible=0.35))
     share = questions.num_impossible / 60
     assert 0 < share < 1
-    baseline = unanswered_baseline(questions)
-    assert baseline is not None
+    baseline = constant_rule(questions)
     # By the definition of both: an empty answer is right where there is none.
     expected = {"exact_match": share, "f1": share, "has_answer_f1": 0.0, "no_answer_f1": 1.0}
     assert {name: baseline["metrics"][name] for name in expected} == pytest.approx(expected)
@@ -149,9 +149,24 @@ def test_unanswered_questions_warn(tmp_path: Path) -> None:
     assert better.warnings == []
 
 
-def test_questions_with_answers_have_no_baseline(tmp_path: Path) -> None:
+def test_questions_with_answers_compare_with_a_rule(tmp_path: Path) -> None:
     questions = QuestionFile(tiny_questions.write_questions(tmp_path / "q.json", 9, 3))
-    assert unanswered_baseline(questions) is None
+    baseline = constant_rule(questions)
+    rows = list(questions)
+    rules = {
+        "always the first sentence": lambda context: context.split(". ")[0],
+        "always the first five words": lambda context: " ".join(context.split()[:5]),
+        "always the whole paragraph": lambda context: context,
+    }
+    expected = {
+        name: np.mean([squad_1_score(rule(row.context), row.answers)[1] for row in rows])
+        for name, rule in rules.items()
+    }
+    assert baseline["metrics"]["f1"] == pytest.approx(max(expected.values()))
+    assert baseline["answer"] == max(expected, key=lambda name: expected[name])
+
+
+def test_scores_without_a_baseline_must_exceed_zero() -> None:
     fields = Scores(main_metric="f1", metrics={"f1": 0.1}, baseline=None).to_json()
     assert fields.pop("outcome")["verdict"] == "good"
     assert fields == {"metrics": {"f1": 0.1}, "baseline": None, "warnings": []}
