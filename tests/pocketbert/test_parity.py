@@ -83,7 +83,7 @@ def test_last_state_reaches_the_softmax_without_padding() -> None:
 @pytest.mark.data
 def test_pretrained_network_equals_transformers(minilm_directory: Path, goldens: Path) -> None:
     golden = np.load(goldens / "all_minilm_l6_v2.npz")
-    model = pb.from_pretrained(minilm_directory)
+    model = pb.from_pretrained(minilm_directory, headless=True)
     features = model.features(inputs_of(golden), {"hidden_states": range(7), "attention_probs": (1,)})
     tokens = golden["attention_mask"].astype(bool)
     last = features["hidden_states"][-1].numpy()
@@ -105,7 +105,7 @@ def test_pretrained_network_equals_transformers(minilm_directory: Path, goldens:
 def test_pretrained_network_from_text(minilm_directory: Path, goldens: Path) -> None:
     """From sentences to mean-pooled vectors: tokenizer and network together."""
     golden = np.load(goldens / "all_minilm_l6_v2.npz")
-    model = pb.from_pretrained(minilm_directory)
+    model = pb.from_pretrained(minilm_directory, headless=True)
     inputs = model.tokenizer(golden["sentences"].tolist(), max_length=64, pad_to=64)
     np.testing.assert_array_equal(inputs["input_word_ids"], golden["input_ids"])
     states = model(inputs)["sequence_output"].numpy()

@@ -83,8 +83,8 @@ def tokenizers() -> Iterator[None]:
             key = path.read_bytes(), *bundle_folders.description_of(bundle.directory)["tokenizer"].values()
             return made.setdefault(key, own(bundle))
 
-        own = Bundle.tokenizer
-        patch.setattr(Bundle, "tokenizer", tokenizer)
+        own = Bundle.tokenizer.fget
+        patch.setattr(Bundle, "tokenizer", property(tokenizer))
         yield
 
 

@@ -192,7 +192,7 @@ class DistillationTrainer(Trainer):
             return None
         # All processes load the teacher together, so either all measure it or none does.
         if not self.distribution.as_chief_says(path.exists()):
-            found, self._teacher_notes = measure_teacher(self.teacher, plan)
+            found = measure_teacher(self.teacher, plan, self._teacher_notes)
             if self.distribution.is_chief:
                 write_json(path, found)
             return found

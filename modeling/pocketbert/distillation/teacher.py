@@ -141,15 +141,22 @@ def is_scorable(plan: DistillationPlan) -> bool:
     return task is not None and theirs is not None and (task.kind, task.labels) == (theirs.kind, theirs.labels)
 
 
-def measure_teacher(teacher: Model, plan: DistillationPlan) -> tuple[dict[str, float], list[str]]:
-    """Metrics of the teacher on the dev split, with the sequence length of the last stage, and warnings."""
+def measure_teacher(teacher: Model, plan: DistillationPlan, notes: list[str] | None = None) -> dict[str, float]:
+    """Metrics of the teacher on the dev split, with the sequence length of the last stage.
+
+    Args:
+      teacher: the teacher.
+      plan: plan of the distillation.
+      notes: receives the warnings, which are logged too.
+    """
     evaluator = plan.data.evaluator(teacher, _length(plan), plan.run, plan.windows, plan.evaluation_batch_size)
     found = evaluator.metrics("of the teacher")
     log_info("teacher: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
-    notes = flat_notes(evaluator, plan.tasks[0].labels if plan.data.task else (), "the teacher's")
-    for note in notes:
+    for note in flat_notes(evaluator, plan.tasks[0].labels if plan.data.task else (), "the teacher's"):
         log_info(f"warning: {note}")
-    return found, notes
+        if notes is not None:
+            notes.append(note)
+    return found
 
 
 def cache_teacher_metrics(teacher: Model, plan: DistillationPlan, cache: Path) -> None:
@@ -165,7 +172,7 @@ def cache_teacher_metrics(teacher: Model, plan: DistillationPlan, cache: Path) -
     assert plan.teacher_directory is not None and teacher.tokenizer is not None
     origin = _origin(plan, teacher_digest(plan.teacher_directory), tokenizer_digest(teacher.tokenizer))
     if _read_metrics(cache / TEACHER_FILE, origin) is None:
-        found, _ = measure_teacher(teacher, plan)
+        found = measure_teacher(teacher, plan)
         write_json(cache / TEACHER_FILE, {"origin": origin, "metrics": found})
 
 

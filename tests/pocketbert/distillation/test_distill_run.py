@@ -223,7 +223,7 @@ def test_cache_replaces_the_teacher(
     encoded = batches.encode(task_data.train, model.tokenizer, stage.max_length)
     cache_targets(model, teacher, method, stage, encoded, tmp_path / "store", dtype="float32")
     with monkeypatch.context() as patch:
-        patch.setattr(distiller, "from_pretrained", lambda *_: pytest.fail("the teacher was loaded"))
+        patch.setattr(distiller, "load_teacher", lambda *_: pytest.fail("the teacher was loaded"))
         result = distill(tmp_path / "run", method=method, teacher=CachedTeacher(tmp_path / "store"))
     stored = sum(path.stat().st_size for path in (tmp_path / "store" / "hidden").iterdir() if path.name[0] != ".")
     assert result.teacher_cache_bytes == stored
