@@ -83,7 +83,7 @@ def tokenizers() -> Iterator[None]:
             key = path.read_bytes(), *bundle_folders.description_of(bundle.directory)["tokenizer"].values()
             return made.setdefault(key, own(bundle))
 
-        own = Bundle.tokenizer.fget
+        own = Bundle.__dict__["tokenizer"].func
         patch.setattr(Bundle, "tokenizer", property(tokenizer))
         yield
 

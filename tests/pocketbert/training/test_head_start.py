@@ -51,7 +51,11 @@ def test_fit_picks_pooling_of_encoder(tmp_path: Path, pooling: str, seed: int) -
     examples = _mixed(512, seed)
     inputs = {name: np.asarray(part) for name, part in model.tokenizer(examples.texts, max_length=16).items()}
     model.compile(tf_keras.optimizers.Adam(5e-3))
-    model.fit(inputs, examples.labels, batch_size=64, epochs=30, verbose=0)
+    # Some seeds need long to find the label.
+    for _ in range(8):
+        history = model.fit(inputs, examples.labels, batch_size=64, epochs=20, verbose=0)
+        if history.history["loss"][-1] < 0.01:
+            break
     model.save_pretrained(tmp_path / "trained")
     encoder = pb.from_pretrained(tmp_path / "trained", task=tiny_finetuning.TASK)
     start = fit_head(encoder, supervised_task(tiny_finetuning.TASK), _mixed(300, 100 + seed), 16, ("first", "mean"))
