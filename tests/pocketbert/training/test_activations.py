@@ -68,8 +68,8 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_kept_model_reports_its_activations(
     model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # The first epoch's weights are kept.
-    scores = iter([0.7, 0.5])
+    # The linear model on frozen features is scored first; then the first epoch's weights are kept.
+    scores = iter([0.6, 0.7, 0.5])
     monkeypatch.setattr(TextEvaluator, "metrics", lambda *_: {"accuracy": next(scores)})
     train = tiny_finetuning.examples(50, seed=0)
     result = finetune(
@@ -83,7 +83,7 @@ def test_kept_model_reports_its_activations(
         ),
         tmp_path / "run",
         config=FINETUNE_CONFIG,
-        run=RunConfig(seed=5, checkpoint_seconds=0.0),
+        run=RunConfig(seed=5, checkpoint_seconds=0.0, evaluation_steps=4),
     )
     assert result.best_step == 4 and result.steps == 8
     encoded = encode(train, pb.from_pretrained(model_directory).tokenizer, FINETUNE_CONFIG.max_length)

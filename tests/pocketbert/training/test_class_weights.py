@@ -19,6 +19,7 @@ from pocketbert.errors import UserError
 from pocketbert.training.class_weights import class_weights
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 
 THREE = TaskConfig(kind="classification", labels=("low", "middle, really", "a=b"))
 
@@ -76,7 +77,9 @@ def run(folder: Path, weights: str) -> tuple[float, Path, TaskConfig, Examples]:
     assert given.labels is not None
     # 5 of 23 and all the others: a mean over classes differs from one over examples.
     train = given.select([*np.flatnonzero(given.labels == 1)[:5], *np.flatnonzero(given.labels == 0)[:18]])
-    config = FinetuneConfig(epochs=1, batch_size=23, max_length=23, class_weights=weights, learning_rate=1e-3)
+    config = FinetuneConfig(
+        **PUBLISHED_HEAD, epochs=1, batch_size=23, max_length=23, class_weights=weights, learning_rate=1e-3
+    )
     data = TaskData(task=task, train=train, dev=given, metrics=("accuracy",), main_metric="accuracy")
     finetune(model, data, folder / "run", config=config)
     first = json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[0])

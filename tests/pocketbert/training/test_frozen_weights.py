@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune, finetune_grid
 from pocketbert.training.frozen_weights import FrozenWeights, outline
 from pocketbert.training.grid import Grid
+from pocketbert.training.published_grids import PUBLISHED_HEAD
 
 # The rate and the decay would move every weight by more than a rounding error.
 CONFIG = FinetuneConfig(learning_rate=1e-2, weight_decay=0.5, epochs=1, batch_size=16, max_length=23)
@@ -65,7 +67,7 @@ def test_frozen_layers_keep_their_bits(start: Path, tmp_path: Path, capsys: pyte
     model = pb.from_pretrained(start)
     model.encoder.embeddings.trainable = False
     model.encoder.layers_[1].attention.trainable = False
-    result = finetune(model, data(), tmp_path / "run", config=CONFIG, run=RUN)
+    result = finetune(model, data(), tmp_path / "run", config=replace(CONFIG, **PUBLISHED_HEAD), run=RUN)
     every = set(model.weights_by_path())
     frozen = {path for path in every if path.startswith(("encoder.embeddings.", "encoder.layers.1.attention."))}
     assert changed(model, result.model) == every - frozen

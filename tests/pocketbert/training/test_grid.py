@@ -41,9 +41,11 @@ def test_point_names_fit_folder_names() -> None:
         "learning_rate": 1.2345678e-05, "schedule": "constant", "warmup_ratio": 0.0625, "epochs": 10,
         "batch_size": 4096, "max_length": 512, "weight_decay": 0.0001, "clip_norm": None, "precision": "bfloat16",
         "evaluation_steps": 100000, "patience": 100, "stride": 128, "max_question_tokens": 64,
+        "head_pooling": "first", "head_start": "random",
     }  # fmt: skip
     names = {field.name for kind in (FinetuneConfig, RunConfig) for field in dataclasses.fields(kind)}
-    assert {*longest} == names - {*FIXED_IN_A_GRID}
+    # Grids vary no options that are true or false.
+    assert {*longest} == names - {*FIXED_IN_A_GRID, "calibrate"}
     name = point_name(longest)  # type: ignore[arg-type]
     # File systems take 255 bytes.
     assert len(name) < 255 and re.fullmatch(r"[\w=,.+-]+", name)
@@ -57,13 +59,13 @@ def test_point_names_fit_folder_names() -> None:
             "a grid is option=value,value or one of bert, mobilebert, tinybert, minilmv2, minilmv2-xnli, "
             "minilmv2-squad2, minilmv2-mlqa, hsk; received 'large'",
         ),
-        (["rate=1"], "a grid may vary learning_rate, schedule,.*, patience; received rate"),
+        (["rate=1"], "a grid may vary learning_rate, head_pooling, head_start, schedule,.*, patience; received rate"),
         (["seed=1,2"], "received seed"),
         (["checkpoint_seconds=1"], "received checkpoint_seconds"),
         (["epochs=1.5"], "epochs takes whole numbers; received '1.5'"),
-        (["learning_rate=fast"], "learning_rate takes numbers; received 'fast'"),
-        (["learning_rate=inf"], "learning_rate takes numbers; received 'inf'"),
-        (["learning_rate=none"], "learning_rate takes numbers; received 'none'"),
+        (["learning_rate=fast"], "learning_rate takes numbers or none; received 'fast'"),
+        (["learning_rate=inf"], "learning_rate takes numbers or none; received 'inf'"),
+        (["warmup_ratio=none"], "warmup_ratio takes numbers; received 'none'"),
         (["clip_norm="], "clip_norm takes numbers or none; received ''"),
         (["schedule="], "schedule takes words; received ''"),
         (["epochs=2,3,2"], "epochs needs different values; received 2,3,2"),

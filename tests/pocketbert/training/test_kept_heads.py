@@ -153,7 +153,7 @@ def test_second_finetuning_keeps_the_score(tuned: Path, tmp_path: Path, capsys: 
     assert "the head for classification (high, low) is new" in capsys.readouterr().err
     assert json.loads((tmp_path / "new" / "run.json").read_text("utf-8"))["new_head"] is True
     heads = [
-        load_file(folder / "model" / "model.safetensors")["classifier.weight"]
+        load_file(folder / "model" / "model.safetensors")["mean_classifier.weight"]
         for folder in (tuned / "run", tmp_path / "new")
     ]
     assert np.abs(heads[0] - heads[1]).max() > 1e-3
