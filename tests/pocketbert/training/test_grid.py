@@ -41,6 +41,7 @@ def test_point_names_fit_folder_names() -> None:
         "learning_rate": 1.2345678e-05, "schedule": "constant", "warmup_ratio": 0.0625, "epochs": 10,
         "batch_size": 4096, "max_length": 512, "weight_decay": 0.0001, "clip_norm": None, "precision": "bfloat16",
         "evaluation_steps": 100000, "patience": 100, "stride": 128, "max_question_tokens": 64,
+        "head_pooling": "first",
     }  # fmt: skip
     names = {field.name for kind in (FinetuneConfig, RunConfig) for field in dataclasses.fields(kind)}
     # Grids vary no options that are true or false.
