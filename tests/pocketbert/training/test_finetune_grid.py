@@ -116,7 +116,7 @@ def test_mobilebert_classifies_raw_first_token(
 ) -> None:
     transformers = pytest.importorskip("transformers")
     more = ["--epochs=2", "--learning-rate=1e-2", "--head-pooling=first", "--head-start=random"]
-    arguments = command_line(folder, tmp_path / "run", *more, "--no-calibrate", model="mobilebert")
+    arguments = command_line(folder, tmp_path / "run", *more, "--nocalibrate", model="mobilebert")
     assert cli.main(["finetune", *arguments]) == 0
     directory = Path(json.loads(capsys.readouterr().out)["model_directory"])
     # The authors' `classifier_activation: false`: no tanh layer between the first token and the classifier.
