@@ -175,7 +175,8 @@ def test_command_takes_fetchable_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = tiny_finetuning.write_model(tmp_path / "network", tiny_finetuning.CONFIG.replace(num_layers=1))
-    monkeypatch.setattr(assets, "fetch_asset", lambda name: network)
+    monkeypatch.setattr(assets, "_folder", lambda asset, root: network)
+    monkeypatch.setattr(assets, "_is_whole", lambda asset, folder: True)
     monkeypatch.chdir(tmp_path)
     flags = ["--recipe=float32", "--lengths=9", "--output=bundle", "--mediapipe"]
     assert cli.main(["export", "--model=all-minilm", *flags]) == 0

@@ -290,7 +290,7 @@ def test_failed_verify_exits_1_with_reason(tmp_path: Path, capsys: pytest.Captur
         ([], "takes one BUNDLE; received none"),
         (["{bundle}", "--file=x.csv"], "need --model"),
         (["{bundle}", "--runtime=tflite-9"], "--runtime=tflite-9: must be one of litert, tflite-2.16"),
-        (["{bundle}/nothing"], "bundle.json"),
+        (["{bundle}/nothing"], "a bundle must be a folder written by pocketbert export; received "),
     ],
 )
 def test_the_command_refuses_bad_input(

@@ -120,7 +120,8 @@ def test_evaluate_scores_directory_and_bundle(
 def test_bad_input_is_refused(
     changes: list[str], message: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["finetune", "--model=m", f"--output={tmp_path / 'run'}"]
+    model = tiny_finetuning.write_model(tmp_path / "model")
+    command = ["finetune", f"--model={model}", f"--output={tmp_path / 'run'}"]
     assert cli.main([*command, *(change.format(data=data, empty=tmp_path) for change in changes)]) == 2
     assert message in capsys.readouterr().err
 

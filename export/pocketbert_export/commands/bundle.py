@@ -81,8 +81,8 @@ def run(options: Options) -> int:
     from pocketbert.outputs import check_held, held_directory
     from pocketbert.progress import log_info
 
-    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
     check_held(own.output, _KIND)
+    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
     model = Path(own.model) if own.model else minilm()
     config = read_directory(model, headless=True).config
 

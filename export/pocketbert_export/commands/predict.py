@@ -98,7 +98,9 @@ def run(options: Options) -> None:
     form = answer_lines.form_of(target)
     with opened_input(own.input) as stream:
         stored_columns.use(options, own.model, own.input)
-        if own.format == "auto" and Path(own.input or "").suffix.lower() in TABLES:
+        task = stored_columns.stored_task(own.model)
+        asks = task is not None and task.kind == "span"
+        if own.format == "auto" and Path(own.input or "").suffix.lower() in TABLES and not asks:
             stored_columns.check(options, None, own.input, labelled=False)
         from pocketbert_export.predictors import limit_remedy, open_predictor
 

@@ -130,8 +130,8 @@ def variants() -> list[list[str]]:
 def run(options: Options) -> int | None:
     """Distils once per seed; prints the result as JSON."""
     # First, because the rest imports TensorFlow.
-    data = read_data(options)
     runs.check_output(options, single=not options[DistillOptions].compare)
+    data = read_data(options)
     own, place = options[DistillOptions], options[RunFolderOptions]
     seeds = place.seeds
     arguments: dict[str, Any] = {

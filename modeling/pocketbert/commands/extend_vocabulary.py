@@ -18,7 +18,7 @@ import json
 from typing import ClassVar
 
 from pocketbert.commands.command_line import Options
-from pocketbert.options import DirectoryPath, FilePath
+from pocketbert.options import DirectoryPath, FilePath, ModelPath
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class ExtendOptions:
 
     GROUP: ClassVar = "Extension"
 
-    model: DirectoryPath
+    model: ModelPath
     tokens: FilePath
     output: DirectoryPath
     special: bool = False

@@ -86,8 +86,8 @@ def run(options: Options) -> int | None:
         options.resolve(**{name: value for name, value in PUBLISHED_HEAD.items() if not options.given(name)})
     grid = grid_options.read(options, (FinetuneConfig, RunConfig), fixed=FIXED_IN_A_GRID)
 
-    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
     runs.check_output(options, single=grid is None)
+    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
 
     from pocketbert.training.finetune import finetune, finetune_grid, finetune_seeds
 

@@ -57,8 +57,8 @@ def check(options: Options) -> None:
 
 def run(options: Options) -> int | None:
     """Prunes; prints the result as JSON."""
-    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
     runs.check_output(options, single=True)
+    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
 
     from pocketbert.pruning.run import prune
     from pocketbert.tasks.registry import get_task
