@@ -80,13 +80,16 @@ class Scores:
     def verdict(self) -> Verdict:
         """Compares the model with its baselines.
 
-        `not learned`: neither the model nor a simple method is two standard errors above the constant answer.
+        `not learned`: neither the model nor a simple method is two standard errors above the constant answer, and the
+        model is not two below it. A model that far below has learned something else, such as another order of labels.
         `below the baseline`: a simple method is more than one standard error above the model, or the model does not
         exceed the constant answer.
         """
         constant = self._constant
         methods = [method.score for method in self.baselines]
-        if self.interval is not None and max(self.score, *methods, constant) - constant <= 2 * self.standard_error:
+        doubt = 2 * self.standard_error
+        learned = max(self.score, *methods, constant) - constant > doubt
+        if self.interval is not None and not learned and self.score >= constant - doubt:
             return "not learned"
         if self.score <= constant or any(score - self.score > self.standard_error for score in methods):
             return "below the baseline"

@@ -193,7 +193,12 @@ def test_one_error_lists_every_mismatch() -> None:
     setting = DistillationSpec(
         teacher=BERT.replace(max_position_embeddings=18),
         student=BERT.replace(
-            vocab_size=89, pad_token_id=1, position_offset=2, type_vocab_size=1, max_position_embeddings=17, num_layers=2
+            vocab_size=89,
+            pad_token_id=1,
+            position_offset=2,
+            type_vocab_size=1,
+            max_position_embeddings=17,
+            num_layers=2,
         ),
         task=TASK,
         pairs=True,

@@ -111,6 +111,9 @@ def _scores(score: float, methods: list[float], constant: float = 0.5) -> Scores
         # The method has learned.
         (0.51, [0.63], "below the baseline"),
         (0.61, [0.52], "good"),
+        # More wrong than chance: another order of labels.
+        (0.39, [0.52], "below the baseline"),
+        (0.41, [0.52], "not learned"),
     ],
 )
 def test_verdict_compares_with_simple_methods(score: float, methods: list[float], verdict: str) -> None:
