@@ -193,7 +193,9 @@ def test_scores_of_both_mnli_sets(
     assert cli.main(["glue-scores", f"--model=mnli={paths['mnli']}", f"--data={tmp_path}"]) == 0
     printed = capsys.readouterr()
     first, second = json.loads(printed.out)["warnings"]
-    assert first.startswith("mnli, dev_matched: the model does not beat the baseline: accuracy 0.0000; the baseline, al")
+    assert first.startswith(
+        "mnli, dev_matched: the model does not beat the baseline: accuracy 0.0000; the baseline, al"
+    )
     assert second.startswith("mnli, dev_mismatched: ") and f"warning: {first}" in printed.err
 
 
