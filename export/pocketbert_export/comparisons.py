@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.encoder import INPUT_NAMES
+from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.progress import track
 from pocketbert.tasks.base import Task
@@ -52,7 +53,12 @@ def reference_outputs(model: Model, validation_inputs: ValidationInputs) -> Mapp
     """Outputs of the float model for the examples and for the rows with and without segments."""
     # A graph lets TensorFlow fuse operators; one graph serves every shape.
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUT_NAMES}
-    answer = tf.function(lambda batch: model(batch, training=False), input_signature=[specs])
+
+    @tf.function(input_signature=[specs])
+    def answer(batch: Outputs) -> Outputs:
+        with padding_after_texts(model):
+            return model(batch, training=False)
+
     asked = {"examples": batches_of(validation_inputs.examples)}
     if model.config.type_vocab_size > 1:
         asked |= {name: [*validation_inputs.inputs(name)] for name in _SEGMENTS}

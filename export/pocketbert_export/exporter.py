@@ -19,6 +19,7 @@ from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
+from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
 from pocketbert.tasks.base import SupervisedTask
@@ -381,7 +382,8 @@ def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequ
     for text, pair, length in chosen:
         one = tokenizer([text], None if pair is None else [pair], max_length=length, pad_to=length)
         inputs = {name: np.asarray(one[name]) for name in INPUT_NAMES}
-        outputs = {name: output.numpy() for name, output in model(inputs, training=False).items()}
+        with padding_after_texts(model):
+            outputs = {name: output.numpy() for name, output in model(inputs, training=False).items()}
         goldens.append(
             Golden(
                 text=text,

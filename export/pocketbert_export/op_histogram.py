@@ -17,7 +17,7 @@ from pocketbert_export.tflite_graph import FILE_IDENTIFIER, operator_name, tenso
 
 LARGEST_FLOAT16 = 65_504.0
 # Operators between an input and the embedding that it indexes.
-_ID_ARITHMETIC = ("ADD", "CAST", "EXPAND_DIMS", "MUL", "RESHAPE", "SELECT", "SELECT_V2", "SQUEEZE")
+_ID_ARITHMETIC = ("ADD", "CAST", "EXPAND_DIMS", "MUL", "PAD", "RESHAPE", "SELECT", "SELECT_V2", "SQUEEZE")
 # Version of an operator from which on it reads int4 weights and float inputs.
 INT4_VERSIONS = {"EMBEDDING_LOOKUP": 4, "FULLY_CONNECTED": 12}
 # Errors from reading offsets and indices in a truncated or changed file.

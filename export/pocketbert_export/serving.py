@@ -10,6 +10,7 @@ from pocketbert import outputs
 from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
+from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.files import Vocabulary
@@ -82,7 +83,8 @@ class _Serving(tf.Module):
         def run(text: tf.Tensor, pair: tf.Tensor | None) -> dict[str, tf.Tensor]:
             assert tokenizer is not None
             inputs = tokenizer(text, pair, max_length=max_length)
-            answers = dict(model({name: inputs[name] for name in INPUT_NAMES}, training=False))
+            with padding_after_texts(model):
+                answers = dict(model({name: inputs[name] for name in INPUT_NAMES}, training=False))
             if operator:
                 function = tf.nn.softmax if operator == "SOFTMAX" else tf.math.sigmoid
                 answers["scores"] = function(answers["logits"])

@@ -9,6 +9,7 @@ import tensorflow as tf
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.registry import get_task
@@ -70,7 +71,8 @@ def concrete_functions(model: Model, lengths: Sequence[int]) -> dict[str, tf.typ
 
 def _concrete_function(model: Model, length: int) -> tf.types.experimental.ConcreteFunction:
     def answer(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        return dict(model(inputs, training=False))
+        with padding_after_texts(model):
+            return dict(model(inputs, training=False))
 
     specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in INPUT_NAMES}
     return tf.function(answer).get_concrete_function(**specs)

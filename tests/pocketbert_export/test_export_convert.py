@@ -22,9 +22,12 @@ from ai_edge_litert.interpreter import Interpreter
 
 from pocketbert import cli, from_preset
 from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
+from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.presets import preset
+from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import convert
 from pocketbert_export.convert import to_tflite
 from pocketbert_export.exporter import export
@@ -70,7 +73,8 @@ def test_float32_matches_model_at_every_length(model: Model) -> None:
     content = to_tflite(optimize_graph(model, GraphOptimizations()), LENGTHS, get_recipe("float32"))
     for length in LENGTHS:
         inputs = networks.inputs_of(model.config, length=length)
-        expected = model(inputs)["logits"].numpy()
+        with padding_after_texts(model):
+            expected = model(inputs)["logits"].numpy()
         assert networks.relative(expected, answers(content, inputs)["logits"]) < TOLERANCE
 
 
@@ -314,3 +318,24 @@ def test_another_process_exports_same_bytes(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "out" / "bundle")
     subprocess.run([sys.executable, "-m", "pocketbert.cli", *command], check=True, capture_output=True, timeout=300)
     assert (tmp_path / "out" / "bundle" / "model.tflite").read_bytes() == first
+
+
+@pytest.mark.parametrize("recipe", ["float32", "float16"])
+def test_padding_row_of_trigrams_passes_gate(recipe: str, tmp_path: Path) -> None:
+    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
+    model = networks.network(networks.mobilebert_config(num_layers=1), tokenizer=tokenizer)
+    assert np.abs(model.encoder.embeddings.word.table[0]).max() > 0.1
+    model.save_pretrained(tmp_path / "model")
+    # With [CLS] and [SEP], the first text fills length 7 and the last one length 13.
+    texts = ["the film is good .", "dull", "a cat walks and the story ends very very well ."]
+    examples = Examples(texts, None, None, ["0", "1", "2"], "the texts")
+    bundle = export(tmp_path / "model", tmp_path / "bundle", recipe=recipe, lengths=(7, 13), examples=examples)
+    together, alone = bundle.predict(texts), [bundle.predict([text])[0] for text in texts]
+    ours = [*model.predict(texts), *[model.predict([text])[0] for text in texts]]
+    for found, expected in zip([*together, *alone], ours, strict=True):
+        for label, probability in expected["probabilities"].items():
+            # Float16 weights have 11 bits.
+            atol = 2e-5 if recipe == "float32" else 5e-3
+            assert found["probabilities"][label] == pytest.approx(probability, abs=atol)
+    for one, other in zip(ours[:3], ours[3:], strict=True):
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=2e-6)

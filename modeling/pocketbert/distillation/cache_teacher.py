@@ -19,6 +19,7 @@ from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.distillation.teacher import cache_teacher_metrics, load_teacher
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, watched
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.progress import bar
 from pocketbert.training.stage import Stage
@@ -273,7 +274,8 @@ def _index_spec(
 
 def _targets(teacher: Model, method: Method, stage: Stage, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Targets as in a run with a live teacher, in float32."""
-    features = teacher.features(inputs, stage.teacher_features, training=False)
+    with padding_after_texts(teacher):
+        features = teacher.features(inputs, stage.teacher_features, training=False)
     targets = method.targets(stage, features, inputs)
     return {name: tf.cast(value, tf.float32) if value.dtype.is_floating else value for name, value in targets.items()}
 

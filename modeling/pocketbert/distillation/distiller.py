@@ -14,6 +14,7 @@ from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.distillation.teacher import cached_teacher_metrics, is_scorable, load_teacher, measure_teacher
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, teacher_cache_identity
 from pocketbert.files import write_json, write_text
+from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.progress import log_info
 from pocketbert.tasks.scores import Scores
@@ -208,4 +209,8 @@ def copy_teacher_layers(student: Model, plan: DistillationPlan) -> Model:
 
 
 def _reader(teacher: Teacher, stage: Stage) -> Any:
-    return lambda inputs: teacher.features(inputs, stage.teacher_features, training=False)
+    def read(inputs: Any) -> Any:
+        with padding_after_texts(teacher):
+            return teacher.features(inputs, stage.teacher_features, training=False)
+
+    return read

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -16,9 +18,9 @@ class Embeddings(RoundingLayer):
 
     MobileBERT (section 3.4) concatenates each word embedding with its neighbours' before a linear map. Positions after
     the last token count as `pad_token_id`, so the content of padding has no effect. Without padding the neighbour is
-    zero, as in the authors' code. The padding row therefore starts at zero and gets no gradient, neither here (a masked
-    token may have become [PAD]) nor as a row of the output matrix. So the amount of padding has no effect either,
-    except for imported weights with a padding row that is not zero.
+    zero, as in the authors' code and in transformers, or the padding row in `padding_after_texts`. This row starts at
+    zero and gets no gradient, neither here (a masked token may have become [PAD]) nor as a row of the output matrix. In
+    released weights it is not zero.
 
     RoBERTa and XLM-R: positions count from `position_offset`, whatever the ids are. transformers counts the ids that
     are not `pad_token_id`. Both agree at real tokens if padding is on the right and no real token is `pad_token_id`.
@@ -41,6 +43,7 @@ class Embeddings(RoundingLayer):
         self.norm = make_norm(config.norm, width, config.embedding_layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout)
         self._config = config
+        self.padding_after_texts = False
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps ids, mask and segments, int32 [B, S], to [B, S, hidden_size]."""
@@ -67,14 +70,38 @@ class Embeddings(RoundingLayer):
 
     def _trigrams(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Concatenates next, current and previous word embeddings: [B, S] → [B, S, 3·embedding_size]."""
+        if self.padding_after_texts:
+            ids, mask = (tf.pad(x, [[0, 0], [0, 1]]) for x in (ids, mask))
         ids = ids * mask
         if self._config.pad_token_id:
             ids += self._config.pad_token_id * (1 - mask)
         is_word = (ids != self._config.pad_token_id)[:, :, None]
         x = _learned_where(is_word, self.word(ids))
-        following = tf.pad(x[:, 1:], [[0, 0], [0, 1], [0, 0]])
+        following = x[:, 1:]
+        if self.padding_after_texts:
+            x = x[:, :-1]
+        else:
+            following = tf.pad(following, [[0, 0], [0, 1], [0, 0]])
         previous = tf.pad(x[:, :-1], [[0, 0], [1, 0], [0, 0]])
         return tf.concat([following, x, previous], axis=-1)
+
+
+@contextlib.contextmanager
+def padding_after_texts(model: Any) -> Iterator[None]:
+    """Calls of `model` in this block take every row as a whole text that padding follows, also where it fills the row.
+
+    Training, prediction and export call models of trigrams so. A text then has one value, whatever its batch and the
+    length of the file. Other models have this property without it.
+    """
+    embeddings = getattr(getattr(model, "encoder", None), "embeddings", None)
+    if not isinstance(embeddings, Embeddings):
+        yield
+        return
+    before, embeddings.padding_after_texts = embeddings.padding_after_texts, True
+    try:
+        yield
+    finally:
+        embeddings.padding_after_texts = before
 
 
 @tf.custom_gradient

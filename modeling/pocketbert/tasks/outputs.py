@@ -15,6 +15,7 @@ from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.encoder import INPUT_NAMES, complete_inputs
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.layers.checks import require
+from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.progress import bar
 from pocketbert.tasks.base import Outputs, Task
@@ -162,7 +163,8 @@ class ModelForward:
         names = output_names(model.heads)[head or next(iter(model.heads))]
 
         def answer(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            outputs = model(inputs, training=False)
+            with padding_after_texts(model):
+                outputs = model(inputs, training=False)
             return {own: outputs[name] for own, name in names.items()}
 
         signature = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}

@@ -12,6 +12,7 @@ import tensorflow as tf
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.data.examples import evenly
 from pocketbert.encoder import INPUT_NAMES
+from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.classification import mean_vectors
@@ -132,7 +133,8 @@ def _run(
     read: Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]],
 ) -> dict[str, np.ndarray]:
     def features(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return read(model.encoder(inputs, training=False), inputs["input_mask"])
+        with padding_after_texts(model):
+            return read(model.encoder(inputs, training=False), inputs["input_mask"])
 
     signature = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
     call = tf.function(features, input_signature=[signature], autograph=False)

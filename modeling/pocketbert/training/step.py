@@ -13,6 +13,7 @@ from pocketbert.errors import UserError
 from pocketbert.layers import loss_normalization
 from pocketbert.layers.core import weights_by_path
 from pocketbert.layers.dropout import dropout_generators
+from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.training.gradients import dense
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
 from pocketbert.training.optimizers import LAMB, AdamW, NamedOptimizer
@@ -149,9 +150,10 @@ class TrainingModel(tf_keras.Model):
           UserError: the stage reads labels that the batch does not have.
         """
         inputs, readable, targets = self.prepared(batch, targets)
-        features = self.model.features(
-            inputs, self.stage.student_features, training=bool(training and self.stage.student_dropout)
-        )
+        with padding_after_texts(self.model):
+            features = self.model.features(
+                inputs, self.stage.student_features, training=bool(training and self.stage.student_dropout)
+            )
         return self.losses_of(features, readable, targets)
 
     def prepared(self, batch: Batch, targets: Targets | None) -> tuple[Batch, Batch, Targets]:

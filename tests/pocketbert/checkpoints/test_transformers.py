@@ -15,6 +15,7 @@ from tiny_models import random_tensors, tiny_bert, tiny_distilbert, tiny_mobileb
 from pocketbert import model as pocketbert_model
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.configs import TaskConfig
+from pocketbert.data.batches import EncodedExamples
 
 transformers = pytest.importorskip("transformers")
 
@@ -124,6 +125,43 @@ def test_their_class_gives_our_answers(name, tmp_path):
             other = other[:, 0]
         per_token = answer.shape.rank > 1 and answer.shape[1] == 11
         assert_close(answer, other) if per_token else assert_close(answer[:, None], other[:, None])
+
+
+def test_texts_of_trigram_models_have_one_value(tmp_path):
+    """The value of their class for padded texts, whatever the batch."""
+    config = tiny_mobilebert()
+    tensors = {path: 0.2 * tensor for path, tensor in random_tensors(config, (CLASSIFICATION,)).items()}
+    assert np.abs(tensors["encoder.embeddings.word.table"][config.pad_token_id]).max() > 0.1
+    write_directory(tmp_path / "model", config, (CLASSIFICATION,), tensors, None)
+    theirs = transformers.TFMobileBertForSequenceClassification(
+        transformers.AutoConfig.from_pretrained(tmp_path / "model")
+    )
+    theirs = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
+        theirs, load_file(tmp_path / "model/model.safetensors")
+    )
+    inputs = {name: array.numpy() for name, array in batch(config).items()}
+    # One more column: every text has padding.
+    ids, mask, segments = (np.pad(array, [[0, 0], [0, 1]]) for array in inputs.values())
+    expected = theirs(
+        input_ids=np.where(mask, ids, config.pad_token_id), attention_mask=mask, token_type_ids=segments
+    ).logits.numpy()
+    ours = pocketbert_model.from_pretrained(tmp_path / "model")
+    rows = [inputs["input_word_ids"][index, :count] for index, count in enumerate(LENGTHS)]
+    types = [inputs["input_type_ids"][index, :count] for index, count in enumerate(LENGTHS)]
+
+    def answers(chosen):
+        encoded = EncodedExamples(
+            word_ids=np.concatenate([rows[index] for index in chosen]),
+            type_ids=np.concatenate([types[index] for index in chosen]),
+            offsets=np.cumsum([0, *(len(rows[index]) for index in chosen)]),
+            labels=None,
+            max_length=11,
+            pad_token_id=config.pad_token_id,
+        )
+        return ours.forward(encoded)["logits"]
+
+    assert_close(answers([0, 1, 2])[:, None], expected[:, None])
+    assert_close(np.concatenate([answers([index]) for index in range(3)])[:, None], expected[:, None])
 
 
 @pytest.mark.parametrize("safetensors", [False, True], ids=["tf_model.h5", "safetensors"])
