@@ -16,7 +16,7 @@ from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.classification import mean_vectors
-from pocketbert.tasks.linear_fits import LinearFit, fit_linear
+from pocketbert.tasks.linear_fits import LinearFit, LinearForm, fit_linear
 from pocketbert.tasks.outputs import GatheredOutputs
 
 Pooling = Literal["first", "mean"]
@@ -24,6 +24,8 @@ Pooling = Literal["first", "mean"]
 MOST_EXAMPLES = 5000
 _MOST_TOKENS = 20_000
 _BATCH_SIZE = 64
+# Mean length of the features in a fit.
+_LENGTH = 10.0
 # The first token makes the last layer cheaper on a phone; the mean suits more encoders. Within this factor of the loss,
 # noise decides, and the mean is the safer choice.
 _CLEARLY = 1.01
@@ -87,12 +89,19 @@ def fit_head(
     outputs = task.num_logits or 1
     weights = None if class_weights is None else class_weights[labels]
     fits = {
-        pooling: fit_linear(task.linear_form, features, labels, outputs, weights)
+        pooling: _fit_scaled(task.linear_form, features, labels, outputs, weights)
         for pooling, features in by_pooling.items()
     }
     losses = {pooling: fit.loss for pooling, fit in fits.items()}
     pooling = min(losses, key=lambda name: losses[name] * (_CLEARLY if name == "first" else 1.0))
     return HeadStart(pooling=pooling, fit=fits[pooling], losses={str(name): loss for name, loss in losses.items()})
+
+
+def _fit_scaled(form: LinearForm, features: np.ndarray, *others: Any) -> LinearFit:
+    """Fits on features of the length that the strengths of the penalty suit, and returns the map of the given ones."""
+    scale = _LENGTH / max(float(np.linalg.norm(features, axis=1).mean()), 1e-6)
+    fit = fit_linear(form, scale * features, *others)
+    return dataclasses.replace(fit, kernel=scale * fit.kernel)
 
 
 def start_head(model: Model, fit: LinearFit) -> None:
