@@ -2,13 +2,15 @@
 
 Each cell trains all-MiniLM-L6-v2 on 500 examples, of which `finetune` keeps a tenth as its dev split, and scores the
 result on test texts that no choice has read. The simple methods train on the same examples. Run it with
-`python -m studies small_data`; it takes about an hour on two cores. Finished cells stay in `runs/small_data`.
+`python -m studies small_data`; it takes about an hour on two cores. Finished cells stay in `runs/small_data`. SetFit is
+compared on the same examples if `SETFIT_PYTHON` names its environment (`studies.setfit_peer`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -34,6 +36,7 @@ from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
 from pocketbert_bench import accuracy, results
 from pocketbert_export.scoring import labelled_evaluator
+from studies import setfit_peer
 from studies.names_corpus import write_corpus
 from studies.shared_data import shared_data
 
@@ -52,9 +55,20 @@ _VARIANTS: dict[str, FinetuneConfig] = {
     "first token, random head, 10 epochs": FinetuneConfig(head_pooling="first", head_start="random", epochs=10),
     "mean, random head": FinetuneConfig(head_pooling="mean", head_start="random"),
     "10 epochs": FinetuneConfig(epochs=10),
+    "1e-4": FinetuneConfig(learning_rate=1e-4),
     "3e-4": FinetuneConfig(learning_rate=3e-4),
+    "1e-3": FinetuneConfig(learning_rate=1e-3),
 }
-_VARIED = ("sst2", "articles")
+_VARIED: dict[str, tuple[str, ...]] = {
+    name: ("before", "first token, random head, 10 epochs", "mean, random head", "10 epochs", "3e-4")
+    for name in ("sst2", "articles")
+}
+_OTHER_NAMES = "names, other texts"
+_VARIED[_OTHER_NAMES] = ("1e-4", "3e-4", "1e-3")
+SETFIT = "setfit"
+# Number of examples → steps of SetFit.
+_FEW = {32: 100, 128: 150, 500: 150}
+_MANY = 5000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,8 +110,13 @@ def run(quick: bool) -> dict[str, Any]:
 
 def all_cells() -> list[Cell]:
     """All cells of the study."""
-    cells = [Cell(name, "defaults", seed) for seed in SEEDS for name in DATA]
-    return cells + [Cell(name, variant, 0) for variant in _VARIANTS if variant != "defaults" for name in _VARIED]
+    cells = [Cell(name, "defaults", seed) for seed in SEEDS for name in DATA if name != _OTHER_NAMES]
+    cells += [Cell(name, variant, 0) for name, variants in _VARIED.items() for variant in variants]
+    cells += [Cell("sst2", "defaults", seed, count) for count in _FEW if count != EXAMPLES for seed in SEEDS]
+    cells += [Cell("sst2", variant, 0, _MANY) for variant in ("defaults", "before")]
+    if os.environ.get(setfit_peer.PYTHON):
+        cells += [Cell("sst2", SETFIT, seed, count) for count in _FEW for seed in SEEDS]
+    return cells
 
 
 def score_cell(cell: Cell, folder: Path | None) -> dict[str, Any]:
@@ -108,7 +127,17 @@ def score_cell(cell: Cell, folder: Path | None) -> dict[str, Any]:
     log_info(f"small data: {cell.name}")
     whole, test = DATA[cell.data]()
     train, dev = _chosen(whole, cell.seed, cell.examples)
-    task_data = dataclasses.replace(whole, train=train, dev=dev)
+    if cell.variant == SETFIT:
+        row = _setfit(train, dev, test, cell)
+    else:
+        row = _trained(cell, dataclasses.replace(whole, train=train, dev=dev), test)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, row)
+    return row
+
+
+def _trained(cell: Cell, task_data: TaskData, test: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         trained = finetune(
             minilm(), task_data, Path(name) / "run", config=_VARIANTS[cell.variant], run=RunConfig(seed=cell.seed)
@@ -116,10 +145,23 @@ def score_cell(cell: Cell, folder: Path | None) -> dict[str, Any]:
         row = _tested(trained.model, task_data, test, methods=cell.variant == "defaults")
         row |= {"seconds": trained.seconds, "steps": trained.steps, "head": trained.head, "warnings": trained.warnings}
         row["verdict"] = None if trained.outcome is None else trained.outcome["verdict"]
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, row)
     return row
+
+
+def _setfit(train: Examples, dev: Examples, test: Examples, cell: Cell) -> dict[str, Any]:
+    """Scores SetFit, which trains on the dev split, too."""
+    assert cell.examples is not None
+    request = {
+        "model": str(minilm()),
+        "texts": train.texts + dev.texts,
+        "labels": np.concatenate([train.labels, dev.labels]).tolist(),
+        "test_texts": test.texts,
+        "test_labels": np.asarray(test.labels).tolist(),
+        "steps": _FEW[cell.examples],
+        "seed": cell.seed,
+    }
+    answer = setfit_peer.score(request)
+    return {"metric": "accuracy", "examples": len(test), **answer}
 
 
 def _chosen(whole: TaskData, seed: int, count: int | None) -> tuple[Any, Any]:
@@ -178,7 +220,10 @@ def _frozen(model: Model, task: Any, task_data: TaskData, test: Any, metric: str
 
 
 def _records(cell: Cell, row: dict[str, Any]) -> list[results.Accuracy]:
-    scored = {"finetune": row["score"], "constant answer": row["constant"], **row.get("methods", {})}
+    if cell.variant == SETFIT:
+        scored = {"SetFit": row["score"]}
+    else:
+        scored = {"finetune": row["score"], "constant answer": row["constant"], **row.get("methods", {})}
     return [
         accuracy.record(
             label=f"{cell.data}, {cell.variant}, {cell.examples or 'all'} examples, seed {cell.seed}: {name}",
@@ -248,6 +293,14 @@ def _names() -> tuple[TaskData, Any]:
     return whole, whole.dev.select(range(min(len(whole.dev), _MOST_TESTED)))
 
 
+def _other_names() -> tuple[TaskData, Any]:
+    """The last training texts as the test: the learning rate for names is chosen on them."""
+    whole, _ = _names()
+    count = len(whole.train)
+    test = whole.train.select(range(count - _MOST_TESTED, count))
+    return dataclasses.replace(whole, train=whole.train.select(range(count - _MOST_TESTED))), test
+
+
 def _questions() -> tuple[TaskData, Any]:
     whole = data.questions(shared_data("squad/train-v1.1.json"), dev=shared_data("squad/dev-v1.1.json"))
     return whole, whole.dev
@@ -277,6 +330,7 @@ DATA: dict[str, Callable[[], tuple[TaskData, Any]]] = {
     "articles": _articles,
     "several labels": _article_labels,
     "names": _names,
+    _OTHER_NAMES: _other_names,
     "questions": _questions,
     "mrpc": lambda: _glue("mrpc"),
     "stsb": lambda: _glue("stsb"),

@@ -14,6 +14,7 @@ from studies.marked_block import MarkedBlock
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "small-data.md"
 _ORIGIN = "python -m studies.tables from benchmarks/studies/results/small_data.json"
 DATA_BLOCK = MarkedBlock(path=_PAGE, name="DATA", origin=_ORIGIN)
+COUNTS_BLOCK = MarkedBlock(path=_PAGE, name="COUNTS", origin=_ORIGIN)
 VARIANTS_BLOCK = MarkedBlock(path=_PAGE, name="VARIANTS", origin=_ORIGIN)
 _DEFAULTS, _EXAMPLES = "defaults", 500
 
@@ -25,7 +26,7 @@ def data_table(content: results.ResultFile) -> str:
         "Mean top probability |",
         "|---|---:|---|---:|---:|---|---:|---:|",
     ]
-    cells = [cell for cell in _cells(content) if cell["variant"] == _DEFAULTS]
+    cells = [cell for cell in _cells(content) if cell["variant"] == _DEFAULTS and cell["examples_given"] == _EXAMPLES]
     for name, count in dict.fromkeys((cell["data"], cell["examples_given"]) for cell in cells):
         rows = [cell for cell in cells if (cell["data"], cell["examples_given"]) == (name, count)]
         methods = {
@@ -49,9 +50,28 @@ def data_table(content: results.ResultFile) -> str:
     return "\n".join(lines) + "\n"
 
 
+def counts_table(content: results.ResultFile) -> str:
+    """Writes a row for each number of examples of SST-2: the defaults, the options before them, and SetFit."""
+    cells = [cell for cell in _cells(content) if cell["data"] == "sst2"]
+    lines = ["| Examples | `finetune` | before | SetFit | Standard error of the test |", "|---:|---:|---:|---:|---:|"]
+    for count in sorted({cell["examples_given"] for cell in cells}):
+        rows = [cell for cell in cells if cell["examples_given"] == count]
+        columns = [str(count)]
+        for variant in (_DEFAULTS, "before", "setfit"):
+            scores = [cell["score"] for cell in rows if cell["variant"] == variant]
+            columns.append(_spread(scores) if scores else "–")
+        errors = [cell["standard_error"] for cell in rows if cell["variant"] == _DEFAULTS]
+        lines.append(f"| {' | '.join([*columns, f'{100 * _mean(errors):.1f}'])} |")
+    return "\n".join(lines) + "\n"
+
+
 def variants_table(content: results.ResultFile) -> str:
     """Writes a row for each variant, for seed 0."""
-    cells = [cell for cell in _cells(content) if cell["seed"] == 0 and cell["examples_given"] == _EXAMPLES]
+    cells = [
+        cell
+        for cell in _cells(content)
+        if cell["seed"] == 0 and cell["examples_given"] == _EXAMPLES and cell["variant"] != "setfit"
+    ]
     varied = list(dict.fromkeys(cell["data"] for cell in cells if cell["variant"] != _DEFAULTS))
     lines = [f"| Options | {' | '.join(varied)} |", f"|---|{'---:|' * len(varied)}"]
     for variant in dict.fromkeys(cell["variant"] for cell in cells):
