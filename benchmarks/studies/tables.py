@@ -50,6 +50,7 @@ PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (activations.BLOCK, RESULTS / "ablations" / "activations.json", activations.table),
     (recipe_tables.BLOCK, RESULTS / "tasks" / "recipes.json", recipe_tables.table),
     (small_data_table.DATA_BLOCK, RESULTS / "small_data.json", small_data_table.data_table),
+    (small_data_table.COUNTS_BLOCK, RESULTS / "small_data.json", small_data_table.counts_table),
     (small_data_table.VARIANTS_BLOCK, RESULTS / "small_data.json", small_data_table.variants_table),
     (sentence_embeddings_table.SCORES_BLOCK, _EMBEDDINGS, sentence_embeddings_table.scores_table),
     (sentence_embeddings_table.SEARCH_BLOCK, _EMBEDDINGS, sentence_embeddings_table.search_table),

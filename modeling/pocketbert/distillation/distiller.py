@@ -149,14 +149,15 @@ class DistillationTrainer(Trainer):
         scores: Scores = evaluator.scores(plan.main_metric, self.state.best_metrics)
         teacher = (self._teacher_metrics or {}).get(plan.main_metric)
         scores = dataclasses.replace(scores, teacher=teacher)
+        # A weak teacher explains the student's weakness, and a weak student its flat probabilities.
+        causes = [*self._start.get("teacher_notes", ()), *teacher_notes(scores, teacher), None]
         notes = [
-            *self._start.get("teacher_notes", ()),
-            *teacher_notes(scores, teacher),
             *flat_notes(evaluator, plan.tasks[0].labels),
             *falling_notes(self.folder, plan.stages[-1].name),
         ]
-        # A weak teacher explains the student's weakness, and a weak student its flat probabilities.
-        scores = with_notes(scores, self._start.get("methods", ()), notes[:1], plan.data_notes, plan.data.sources)
+        scores = with_notes(
+            scores, self._start.get("methods", ()), notes[:1], plan.data_notes, plan.data.sources, causes[0]
+        )
         scores.log(f"student, after step {self.state.best_step}")
         if self.distribution.is_chief and isinstance(plan.data, TaskRunData):
             train, dev = plan.data.given.train, plan.data.given.dev

@@ -48,6 +48,7 @@ class Scores:
       teacher: main metric of the teacher on the same examples, or None without one.
       float_model: for a bundle, main metric of its float model on the same examples; else None.
       notes: signs of weak training, which a verdict of `not learned` explains.
+      cause: a warning about the teacher, or the distance to it, which explains a weak score; else None.
       data_notes: warnings about the data.
       foreign: whether the data are in a language that the network does not know, which explains a weak score.
     """
@@ -63,6 +64,7 @@ class Scores:
     teacher: float | None = None
     float_model: float | None = None
     notes: tuple[str, ...] = ()
+    cause: str | None = None
     data_notes: tuple[str, ...] = ()
     foreign: bool = False
 
@@ -80,15 +82,17 @@ class Scores:
     def verdict(self) -> Verdict:
         """Compares the model with its baselines.
 
-        `not learned`: neither the model nor a simple method is two standard errors above the constant answer, and the
-        model is not two below it. A model that far below has learned something else, such as another order of labels.
+        `not learned`: neither the model, its teacher nor a simple method is two standard errors above the constant
+        answer, and the model is not two below it. A model that far below has learned something else, such as another
+        order of labels.
         `below the baseline`: a simple method is more than one standard error above the model, or the model does not
         exceed the constant answer.
         """
         constant = self._constant
         methods = [method.score for method in self.baselines]
         doubt = 2 * self.standard_error
-        learned = max(self.score, *methods, constant) - constant > doubt
+        teacher = constant if self.teacher is None else self.teacher
+        learned = max(self.score, teacher, *methods) - constant > doubt
         if self.interval is not None and not learned and self.score >= constant - doubt:
             return "not learned"
         if self.score <= constant or any(score - self.score > self.standard_error for score in methods):
@@ -132,6 +136,8 @@ class Scores:
         main = self.main_metric
         if self.foreign:
             return list(self.data_notes)
+        if self.cause:
+            return [self.cause, *self.data_notes]
         if self.verdict == "not learned":
             return [
                 f"not learned from this many examples: {self.sentence}, and the score is uncertain by "

@@ -33,6 +33,7 @@ def with_notes(
     notes: Sequence[str],
     data: Sequence[str],
     sources: Sequence[str],
+    cause: str | None = None,
 ) -> Scores:
     """Adds simple methods and warnings to the scores of a run.
 
@@ -42,11 +43,13 @@ def with_notes(
       notes: signs of weak training.
       data: warnings about the data.
       sources: files of the data, which a result does not name: it is the same if they move.
+      cause: see `Scores`.
     """
     return dataclasses.replace(
         scores,
         baselines=tuple(Baseline(**method) for method in methods),
         notes=tuple(notes),
+        cause=cause,
         data_notes=tuple(_without_source(note, sources) for note in data),
         foreign=any(isinstance(note, DataWarning) and note.kind in FOREIGN_WORDS for note in data),
     )

@@ -38,6 +38,8 @@ def test_random_labels_are_not_learned() -> None:
 
 def test_flat_teacher_is_named() -> None:
     notes = flat_notes(SimpleNamespace(top_probability=0.3), ("a", "b", "c", "d", "e"), "the teacher's")
+    # Also for a student that has learned nothing.
+    assert with_notes(_scores(0.52), (), (), (), (), notes[0]).warnings == notes
     (warning,) = with_notes(_scores(0.8), (), notes, (), ()).warnings
     assert warning.startswith("the teacher's probabilities are flat: the best of 5 classes has 0.30")
     assert flat_notes(SimpleNamespace(top_probability=0.36), ("a", "b", "c", "d", "e")) == []
@@ -48,6 +50,9 @@ def test_weak_student_is_compared_with_its_teacher() -> None:
     assert teacher_notes(_scores(0.8, 0.89), 0.89) == []
     (warning,) = teacher_notes(_scores(0.7, 0.94), 0.94)
     assert "far below its teacher: accuracy 0.7000 against 0.9400" in warning and "--teacher-layers" in warning
+    # The teacher has learned from the examples. The student is no better than chance.
+    weak = with_notes(_scores(0.5, 0.94), (), ("flat",), (), (), warning)
+    assert weak.verdict == "below the baseline" and weak.warnings == [warning]
 
 
 def test_foreign_texts_explain_a_weak_score() -> None:
