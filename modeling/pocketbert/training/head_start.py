@@ -88,8 +88,10 @@ def fit_head(
         by_pooling = frozen_vectors(model, task, encoded, poolings)
     outputs = task.num_logits or 1
     weights = None if class_weights is None else class_weights[labels]
+    # Features of tokens are compared with nothing, and the strengths suit them as they are.
+    fit_map = fit_linear if task.per_token else _fit_scaled
     fits = {
-        pooling: _fit_scaled(task.linear_form, features, labels, outputs, weights)
+        pooling: fit_map(task.linear_form, features, labels, outputs, weights)
         for pooling, features in by_pooling.items()
     }
     losses = {pooling: fit.loss for pooling, fit in fits.items()}
