@@ -14,6 +14,7 @@ import pytest
 from pocketbert import cli
 from pocketbert.activation_stats import FLOAT16_MAX
 from pocketbert.configs import TaskConfig
+from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundle import Bundle
@@ -72,7 +73,8 @@ def test_maxima_are_those_of_the_network(tmp_path: Path, capsys: pytest.CaptureF
     inputs = model.tokenizer(list(DEFAULT_TEXTS), max_length=LENGTH, pad_to=LENGTH)
     inputs = {name: np.asarray(rows) for name, rows in inputs.items()}
     optimized = optimize_graph(model, GraphOptimizations().for_recipe(get_recipe("float16")))
-    features = optimized.features(inputs, ["hidden_states", "attention_logits", "logits"])
+    with padding_after_texts(optimized):
+        features = optimized.features(inputs, ["hidden_states", "attention_logits", "logits"])
     expected = {name: [float(np.abs(each).max()) for each in tensors] for name, tensors in features.items()}
     logits = [value for name, value in found["maxima"].items() if "attention logits" in name]
     (output,) = [value for name, value in found["maxima"].items() if name.startswith("output ")]
