@@ -2,7 +2,7 @@
 
 Each cell trains all-MiniLM-L6-v2 on 500 examples, of which `finetune` keeps a tenth as its dev split, and scores the
 result on test texts that no choice has read. The simple methods train on the same examples. Run it with
-`python -m studies small_data`; it takes about an hour on two cores. Finished cells stay in `runs/small_data`. SetFit is
+`python -m studies small_data`. Finished cells stay in `runs/small_data`. SetFit is
 compared on the same examples if `SETFIT_PYTHON` names its environment (`studies.setfit_peer`).
 """
 
@@ -294,7 +294,7 @@ def _names() -> tuple[TaskData, Any]:
 
 
 def _other_names() -> tuple[TaskData, Any]:
-    """The last training texts as the test: the learning rate for names is chosen on them."""
+    """The last training texts as the test: they check the default learning rate for names."""
     whole, _ = _names()
     count = len(whole.train)
     test = whole.train.select(range(count - _MOST_TESTED, count))
