@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pocketbert import files, json_reading
 from pocketbert.errors import UserError
 from pocketbert.report.outcome import NO_OUTCOME
+from pocketbert.tasks.scores import Verdict
 from pocketbert_bench.schema import note
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class BundleOutcome:
     baselines: tuple[BaselineScore, ...] = note("simple methods on the same examples")
     teacher: float | None = note("score of the teacher; null without one")
     float_model: float | None = note("score of the float model; null if unknown")
-    verdict: Literal["good", "below the baseline", "not learned"] = note("comparison with the baselines")
+    verdict: Verdict = note("comparison with the baselines")
     headline: str = note("the outcome in one line")
     warnings: tuple[str, ...] = note("warnings about the outcome, one sentence each")
 

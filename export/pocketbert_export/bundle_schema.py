@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from pocketbert.configs import ScoreActivation
+from pocketbert.tasks.scores import VERDICT_WORDS
 from pocketbert.tokenizers.added_tokens import FLAGS
 
 # Of bundles with a WordPiece tokenizer, which older versions of this project also read.
@@ -98,7 +99,7 @@ def _outcome() -> dict[str, Any]:
         baselines=_list(_object(name=_TEXT, score=_NUMBER), least=0),
         teacher=known,
         float_model=_NUMBER,
-        verdict={"enum": ["good", "below the baseline", "not learned"]},
+        verdict={"enum": [*VERDICT_WORDS]},
         headline=_TEXT,
         warnings=_list(_TEXT, least=0),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -14,7 +14,12 @@ from pocketbert.progress import log_info
 _NORMAL_95 = 1.959964
 _RESAMPLES = 200
 
-Verdict = Literal["good", "below the baseline", "not learned"]
+Verdict = Literal["good", "no better than the baseline", "below the baseline", "not learned"]
+# Verdicts as readers see them.
+VERDICT_WORDS: Mapping[Verdict, str] = {
+    **{verdict: verdict for verdict in get_args(Verdict)},
+    "not learned": "not learned from this many examples",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,8 @@ class Scores:
       cause: a warning about the teacher, or the distance to it, which explains a weak score; else None.
       data_notes: warnings about the data.
       foreign: whether the data are in a language that the network does not know, which explains a weak score.
+      pairs: whether each example has two texts. An encoder of sentences knows each text, but not the pair, so after few
+        pairs a simple method is the better choice unless the model is clearly above it.
     """
 
     main_metric: str
@@ -67,6 +74,7 @@ class Scores:
     cause: str | None = None
     data_notes: tuple[str, ...] = ()
     foreign: bool = False
+    pairs: bool = False
 
     @property
     def score(self) -> float:
@@ -87,6 +95,7 @@ class Scores:
         order of labels.
         `below the baseline`: a simple method is more than one standard error above the model, or the model does not
         exceed the constant answer.
+        `no better than the baseline`: for pairs, the model is not one standard error above each simple method.
         """
         constant = self._constant
         methods = [method.score for method in self.baselines]
@@ -97,6 +106,8 @@ class Scores:
             return "not learned"
         if self.score <= constant or any(score - self.score > self.standard_error for score in methods):
             return "below the baseline"
+        if self.pairs and any(self.score - score < self.standard_error for score in methods):
+            return "no better than the baseline"
         return "good"
 
     @property
@@ -123,12 +134,9 @@ class Scores:
         if self.teacher is not None:
             parts.append(f"the teacher has {self.teacher:.3f}")
         parts += [f"{name} has {score:.3f}" for name, score in self._every_baseline()]
-        verdict = {
-            "good": "",
-            "below the baseline": "below the baseline: ",
-            "not learned": "not learned from this many examples: ",
-        }[self.verdict]
-        return verdict + "; ".join(parts)
+        if self.verdict != "good":
+            parts[0] = f"{VERDICT_WORDS[self.verdict]}: {parts[0]}"
+        return "; ".join(parts)
 
     @property
     def warnings(self) -> list[str]:
@@ -145,8 +153,13 @@ class Scores:
                 *self.data_notes,
             ]
         warnings = []
+        best = max(self.baselines, key=lambda method: method.score, default=None)
+        if best is not None and self.verdict == "no better than the baseline":
+            warnings.append(
+                f"no better than the baseline: {main} {self.score:.4f}, {best.name} has {best.score:.4f}, and the "
+                f"score is uncertain by {2 * self.standard_error:.4f}; {best.remedy}"
+            )
         if self.verdict == "below the baseline":
-            best = max(self.baselines, key=lambda method: method.score, default=None)
             if best is not None and best.score > self.score:
                 warnings.append(
                     f"below the baseline: {main} {self.score:.4f}, but {best.name} has {best.score:.4f}; {best.remedy}"

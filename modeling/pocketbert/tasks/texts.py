@@ -357,6 +357,7 @@ class TextEvaluator:
         assert encoded.labels is not None
         predictions = self._predictions("at the end")
         scores = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups)
+        scores = dataclasses.replace(scores, pairs=self._data.pairs is not None)
         return scores if metrics is None else dataclasses.replace(scores, metrics=metrics)
 
     def mistakes(self) -> list[Mistake]:

@@ -93,7 +93,7 @@ def test_f1_has_a_bootstrap_interval() -> None:
     assert (low, high) == pytest.approx(tuple(expected), abs=tolerance)
 
 
-def _scores(score: float, methods: list[float], constant: float = 0.5) -> Scores:
+def _scores(score: float, methods: list[float], constant: float = 0.5, *, pairs: bool = False) -> Scores:
     return Scores(
         main_metric="accuracy",
         metrics={"accuracy": score},
@@ -102,6 +102,7 @@ def _scores(score: float, methods: list[float], constant: float = 0.5) -> Scores
         # One standard error of 0.05.
         interval=(score - 0.05 * 1.959964, score + 0.05 * 1.959964),
         baselines=tuple(Baseline(name=f"method {index}", score=value) for index, value in enumerate(methods)),
+        pairs=pairs,
     )
 
 
@@ -126,6 +127,23 @@ def test_verdict_compares_with_simple_methods(score: float, methods: list[float]
     assert len(scores.warnings) == (verdict != "good")
     assert scores.headline.startswith({"good": "accuracy"}.get(verdict, verdict))
     assert "on 97 examples (95 % interval" in scores.headline
+
+
+@pytest.mark.parametrize(
+    ("score", "verdict"),
+    [
+        (0.83, "good"),
+        (0.81, "no better than the baseline"),
+        (0.75, "no better than the baseline"),
+        (0.71, "below the baseline"),
+    ],
+)
+def test_pairs_must_be_above_a_simple_method(score: float, verdict: str) -> None:
+    scores = _scores(score, [0.6, 0.77], pairs=True)
+    assert scores.verdict == verdict
+    assert scores.headline.startswith({"good": "accuracy"}.get(verdict, verdict))
+    assert len(scores.warnings) == (verdict != "good")
+    assert verdict == "good" or "method 1 has 0.7700" in scores.warnings[0]
 
 
 def test_best_method_is_named_with_its_remedy() -> None:

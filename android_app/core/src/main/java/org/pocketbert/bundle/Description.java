@@ -38,7 +38,7 @@ final class Description {
           "next_sentence");
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
-  private static final List<String> VERDICTS = Arrays.asList("good", "below the baseline", "not learned");
+  private static final List<String> VERDICTS = Arrays.asList("good", "no better than the baseline", "below the baseline", "not learned");
   private static final List<String> RECIPES =
       Arrays.asList(
           "float32",
