@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -50,7 +52,7 @@ def batches_of(examples: Sequence[LengthBucket]) -> list[dict[str, np.ndarray]]:
 
 
 def reference_outputs(model: Model, validation_inputs: ValidationInputs) -> Mapping[str, Outputs]:
-    """Outputs of the float model for the examples and for the rows with and without segments."""
+    """Outputs of the float model for the examples, for full rows, and for rows with and without segments."""
     # A graph lets TensorFlow fuse operators; one graph serves every shape.
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUT_NAMES}
 
@@ -59,17 +61,24 @@ def reference_outputs(model: Model, validation_inputs: ValidationInputs) -> Mapp
         with padding_after_texts(model):
             return model(batch, training=False)
 
-    asked = {"examples": batches_of(validation_inputs.examples)}
+    asked = {"examples": batches_of(validation_inputs.examples), "full": validation_inputs.inputs("full")}
     if model.config.type_vocab_size > 1:
         asked |= {name: [*validation_inputs.inputs(name)] for name in _SEGMENTS}
     found = {}
     for name, batches in asked.items():
         told = track(batches, "float model's outputs", "batch") if name == "examples" else batches
         outputs = [{output: array.numpy() for output, array in answer(batch).items()} for batch in told]
-        found[name] = checks.join(
-            [checks.real_values(output, batch["input_mask"]) for output, batch in zip(outputs, batches, strict=True)]
-        )
+        real = [checks.real_values(output, batch["input_mask"]) for output, batch in zip(outputs, batches, strict=True)]
+        if name == "full":
+            found |= {full_name(length): part for length, part in zip(validation_inputs.lengths, real, strict=True)}
+        else:
+            found[name] = checks.join(real)
     return found
+
+
+def full_name(length: int) -> str:
+    """Key of the outputs of full rows."""
+    return f"full {length}"
 
 
 def golden_answers(bundle: Bundle) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -125,6 +134,7 @@ def compare(
     made = checks.check_difference(reference, received, bounds, task=task)
     if any(check.measured is None for check in made):
         return made
+    made.append(_full_rows(task, validation_inputs, expected, answers, bounds))
     moves, moved = checks.deviations(reference, task), checks.deviations(received, task)
     made.append(checks.check_response("sensitivity", "text", moves, moved, checks.centred(reference, task)))
     if "segments" in expected:
@@ -146,6 +156,26 @@ def compare(
         expected_score, score = (examples.score(metric, outputs, order) for outputs in (reference, received))
         made.append(checks.check_metric(metric, examples.count, expected_score, score, bounds))
     return made
+
+
+def _full_rows(
+    task: Task | None,
+    validation_inputs: ValidationInputs,
+    expected: Mapping[str, Outputs],
+    answers: Mapping[int, Outputs],
+    bounds: Bounds,
+) -> Check:
+    """Compares full rows, length by length, on the scale of the examples: all outputs of a few rows may be small."""
+    examples = expected["examples"], _answers(validation_inputs, "examples", answers)
+    parts = validation_inputs.answers("full", answers), validation_inputs.masks("full")
+    made = []
+    for length, outputs, mask in zip(validation_inputs.lengths, *parts, strict=True):
+        full = expected[full_name(length)], checks.real_values(outputs, mask)
+        reference, received = (checks.join(both) for both in zip(examples, full, strict=True))
+        largest, _ = checks.check_difference(reference, received, bounds, "full rows", task)
+        reason = f"difference from the float model on full rows of {length} tokens, relative to the RMS of its outputs"
+        made.append(dataclasses.replace(largest, name="full rows", reason=reason))
+    return max(made, key=lambda check: math.inf if check.measured is None else check.measured)
 
 
 def _answers(validation_inputs: ValidationInputs, name: str, answers: Mapping[int, Outputs]) -> dict[str, np.ndarray]:

@@ -33,6 +33,7 @@ from pocketbert_export.bundle_description import describe, file_entries, saved_w
 from pocketbert_export.calibration import choose_texts
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.convert import to_calibrated_tflite, to_tflite
+from pocketbert_export.default_texts import DEFAULT_TEXTS
 from pocketbert_export.goldens import Golden, answers_file, entries
 from pocketbert_export.graph_optimization import decide, optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
@@ -56,21 +57,6 @@ _MOST_ADDED_TEXTS = 16
 _MOST_SHOWN_WITH_FLAGS = 64
 # In front of tokens of byte-level BPE and unigram that follow a space.
 _SPACE_MARKS = "\u0120\u2581"
-
-# Texts for the gate if the caller gives none: short and long, with accents, digits, punctuation and another script.
-DEFAULT_TEXTS = (
-    "A quiet, honest film that earns every one of its tears.",
-    "The plot falls apart after ten minutes, and nobody in the room seemed to care.",
-    "Not bad!",
-    "Café owners in Zürich paid 1,250 francs more this year than last.",
-    "Does the warranty cover a cracked screen, or only faults that were there from the start?",
-    "The committee met on Tuesday, argued until midnight, and agreed on nothing except the date of the next meeting.",
-    "東京は大きい。",
-    "I wanted to like it: the cast is strong, the music is lovely, the photography is some of the best of the year. "
-    "But the story never decides what it wants to be, and by the time the third act arrives with its car chases and "
-    "its long speeches about family, whatever patience the first hour had won was gone, and I found myself reading the "
-    "credits with relief.",
-)
 
 # Question on each of the texts, for models that answer questions.
 DEFAULT_QUESTION = "What is said here, and of whom?"

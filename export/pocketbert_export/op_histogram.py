@@ -13,7 +13,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert.errors import UserError
-from pocketbert_export.tflite_graph import FILE_IDENTIFIER, operator_name, tensor_name
+from pocketbert_export.tflite_graph import FILE_IDENTIFIER, TYPE_NAMES, operator_name, tensor_name
 
 LARGEST_FLOAT16 = 65_504.0
 # Operators between an input and the embedding that it indexes.
@@ -23,7 +23,6 @@ INT4_VERSIONS = {"EMBEDDING_LOOKUP": 4, "FULLY_CONNECTED": 12}
 # Errors from reading offsets and indices in a truncated or changed file.
 _DAMAGE = (struct.error, ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 _FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
-TYPE_NAMES = {code: name.lower() for name, code in vars(schema.TensorType).items() if not name.startswith("_")}
 
 
 @dataclass(frozen=True)

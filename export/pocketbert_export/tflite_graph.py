@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import flatbuffers
@@ -15,6 +17,14 @@ _TYPES = {
     np.dtype(np.float16): schema.TensorType.FLOAT16,
     np.dtype(np.float32): schema.TensorType.FLOAT32,
     np.dtype(np.int32): schema.TensorType.INT32,
+}
+TYPE_NAMES = {code: name.lower() for name, code in vars(schema.TensorType).items() if not name.startswith("_")}
+_FLOAT_TYPES = {schema.TensorType.FLOAT16: np.float16, schema.TensorType.FLOAT32: np.float32}
+_INTEGER_TYPES = {
+    schema.TensorType.INT4: np.int8,
+    schema.TensorType.INT8: np.int8,
+    schema.TensorType.INT16: np.int16,
+    schema.TensorType.INT32: np.int32,
 }
 
 
@@ -50,6 +60,72 @@ def operator_name(model: schema.ModelT, operator: schema.OperatorT) -> str:
 def tensor_name(tensor: schema.TensorT) -> str:
     """Name of a tensor; of an operator that the converter fused from several, the first one's."""
     return bytes(tensor.name).decode("utf-8", "replace").partition(";")[0]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant of a file.
+
+    Attributes:
+      name: name of the tensor.
+      kind: its type: float32, float16, int8, int4 or int16.
+      values: float32, dequantized, in the shape of the tensor.
+    """
+
+    name: str
+    kind: str
+    values: np.ndarray
+
+
+def constants(model: schema.ModelT, fewest: int) -> Iterator[Constant]:
+    """The constants that operators read, of at least `fewest` elements; one that several graphs read counts once.
+
+    Args:
+      model: contents of a file.
+      fewest: least number of elements.
+    """
+    read = set()
+    for graph in model.subgraphs:
+        inputs = {int(index) for operator in graph.operators or () for index in operator.inputs}
+        for tensor in (tensor for index, tensor in enumerate(graph.tensors) if index in inputs):
+            shape = tuple(int(size) for size in ([] if tensor.shape is None else tensor.shape))
+            scales = None if tensor.quantization is None else tensor.quantization.scale
+            key = (tensor.buffer, None if scales is None else tuple(scales))
+            if model.buffers[tensor.buffer].data is None or math.prod(shape) < fewest or key in read:
+                continue
+            read.add(key)
+            values = _dequantized(model, graph, tensor, shape)
+            if values is not None:
+                yield Constant(tensor_name(tensor), TYPE_NAMES[tensor.type], values)
+
+
+def _dequantized(
+    model: schema.ModelT, graph: schema.SubGraphT, tensor: schema.TensorT, shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """The numbers of a constant as float32; None for integers without a scale."""
+    data, quantization = np.asarray(model.buffers[tensor.buffer].data, np.uint8), tensor.quantization
+    if tensor.type in _FLOAT_TYPES:
+        return data.view(_FLOAT_TYPES[tensor.type]).reshape(shape).astype(np.float32)
+    if quantization is None or tensor.type not in _INTEGER_TYPES:
+        return None
+    if tensor.type == schema.TensorType.INT4:
+        halves = np.stack([data << 4, data & 0xF0], axis=1).view(np.int8) >> 4
+        numbers = halves.reshape(-1)[: math.prod(shape)].reshape(shape)
+    else:
+        numbers = data.view(_INTEGER_TYPES[tensor.type]).reshape(shape)
+    if isinstance(quantization.details, schema.BlockwiseQuantizationT):
+        block = graph.tensors[quantization.details.scales]
+        scales = np.asarray(model.buffers[block.buffer].data, np.uint8).view(np.float16).astype(np.float32)
+        blocks = numbers.reshape(-1, quantization.details.blockSize).astype(np.float32)
+        return (blocks * scales.reshape(-1, 1)).reshape(shape)
+    if quantization.scale is None:
+        return None
+    along = [-1 if axis == quantization.quantizedDimension else 1 for axis in range(len(shape))]
+    scales, zeros = (
+        np.asarray(values, np.float32).reshape(along if len(values) > 1 else [1] * len(shape))
+        for values in (quantization.scale, [0] if quantization.zeroPoint is None else quantization.zeroPoint)
+    )
+    return (numbers - zeros).astype(np.float32) * scales
 
 
 AttentionProduct = Literal["logits", "context"]

@@ -11,6 +11,7 @@ from pocketbert_export.length_buckets import Inputs, LengthBucket, bucket_by_len
 
 PADDING_ROWS = 8
 LENGTH_ROWS = 8
+FULL_ROWS = 8
 
 
 class ValidationInputs:
@@ -35,6 +36,7 @@ class ValidationInputs:
         type_vocab_size: int,
         goldens: Sequence[Inputs],
     ) -> None:
+        self.lengths = tuple(lengths)
         self.examples: list[LengthBucket] = bucket_by_length(encoded, lengths, pad_token_id)
         self._rows: dict[int, list[Inputs]] = {length: [] for length in lengths}
         # Name → (length, first row, row after the last) of each part.
@@ -54,6 +56,7 @@ class ValidationInputs:
             halves = with_segments(quiet)
             self._add("segments", length, halves)
             self._add("no segments", length, {**halves, "input_type_ids": np.zeros_like(halves["input_type_ids"])})
+            self._add("full", length, full_rows(encoded, length, two_segments=type_vocab_size > 1))
         for inputs in goldens:
             self._add("goldens", inputs["input_mask"].shape[1], inputs)
 
@@ -97,6 +100,35 @@ def cut(inputs: Inputs, length: int, pad_token_id: int) -> Inputs:
     kept = (np.arange(inputs["input_mask"].shape[1]) < length) & (inputs["input_mask"] == 1)
     fills = {"input_word_ids": pad_token_id}
     return {name: np.where(kept, array, fills.get(name, 0)).astype(np.int32) for name, array in inputs.items()}
+
+
+def full_rows(inputs: Inputs, length: int, *, two_segments: bool) -> dict[str, np.ndarray]:
+    """Rows without padding, `[FULL_ROWS, length]`, made by joining the tokens of several texts.
+
+    Texts of a validation set may all be short, and then reach no late position.
+
+    Args:
+      inputs: int32 `[n, s]` by name.
+      length: number of tokens in each row.
+      two_segments: whether the second half of every other row is a second segment.
+    """
+    counts = inputs["input_mask"].sum(axis=1)
+    ids = [row[:count] for row, count in zip(inputs["input_word_ids"], counts, strict=True) if count > 2]
+    rows = np.zeros((FULL_ROWS, length), np.int32)
+    for number in range(FULL_ROWS):
+        start = number * max(1, len(ids) // FULL_ROWS)
+        joined: list[np.ndarray] = []
+        while sum(map(len, joined)) < length and ids:
+            # Between the first and the last token, which frame each text.
+            joined.append(ids[start % len(ids)][1:-1])
+            start += 1
+        if ids:
+            rows[number] = np.concatenate([ids[0][:1], *joined])[:length]
+            rows[number, -1] = ids[0][-1]
+    full = {"input_word_ids": rows, "input_mask": np.ones_like(rows), "input_type_ids": np.zeros_like(rows)}
+    if two_segments:
+        full["input_type_ids"][1::2] = with_segments(full)["input_type_ids"][1::2]
+    return full
 
 
 def with_segments(inputs: Inputs) -> Inputs:

@@ -34,6 +34,7 @@ from pocketbert_export.runtimes import RuntimeRefused
 from pocketbert_export.runtimes import run as run_on
 from pocketbert_export.validation_inputs import ValidationInputs
 from pocketbert_export.validation_set import ValidationSet, gate_metric
+from pocketbert_export.weight_checks import check_weights
 
 SCHEMA_VERSION = 1
 # Recipe → the next recipe with less rounding, and the checks that it helps with.
@@ -203,6 +204,7 @@ def verify_bundle(
         found.append(_check_task(bundle.task, reference.task))
         shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
         found.append(file_checks.check_size(histogram, shapes, get_recipe(bundle.recipe).weights))
+        found.append(check_weights(bundle.model_path.read_bytes(), reference))
     # If texts become other ids in the model, their outputs cannot be compared.
     reference = reference if tokenizer.passed else None
     versions: dict[str, str] = {}

@@ -148,7 +148,7 @@ FOUND: dict[str, tuple[Inject, str, bool]] = {
         "tokenizer",
         False,
     ),
-    "a golden text of other ids": (golden(lambda one: one.update(text=one["text"] + " film")), "tokenizer", False),
+    "a golden text of other ids": (golden(lambda one: one.update(text="film " + one["text"])), "tokenizer", False),
     "ten vocabulary lines too many, and a vocab_size to match": (
         vocabulary(lambda pieces: pieces + [f"more{number}" for number in range(10)], vocab_size=VOCAB_SIZE + 10),
         "vocabulary",
@@ -181,6 +181,22 @@ FOUND: dict[str, tuple[Inject, str, bool]] = {
         equal_type_rows(HIDDEN),
         "goldens: largest difference",
         False,
+    ),
+    "a row of the last position changed": (
+        floats([19, HIDDEN], lambda table: np.concatenate([table[:-1], -table[-1:]])),
+        "weights",
+        True,
+    ),
+    "rows of two words swapped": (
+        floats([VOCAB_SIZE, HIDDEN], lambda table: table[[*range(VOCAB_SIZE - 2), VOCAB_SIZE - 1, VOCAB_SIZE - 2]]),
+        "weights",
+        True,
+    ),
+    "swapped segment rows": (floats([2, HIDDEN], lambda table: table[::-1]), "weights", True),
+    "late positions shifted": (
+        floats([19, HIDDEN], lambda table: np.concatenate([table[:14], np.roll(table[14:], 1, axis=0)])),
+        "full rows",
+        True,
     ),
     "one class's bias changed": (
         floats([3], lambda bias: bias + np.array([0.0, 3.0, 0.0])),

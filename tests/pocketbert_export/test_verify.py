@@ -247,6 +247,7 @@ def test_another_model_fails(model: Model, exported: tuple[Path, Path]) -> None:
     assert failed(verification) == {
         "logits: largest difference",
         "logits: RMS difference",
+        "full rows",
         "labels",
         "metric",
     }
