@@ -200,7 +200,7 @@ CHANGES: dict[str, Any] = {
     "one row replaced": change_numbers(replaced),
     "two rows swapped": change_numbers(swapped),
     "a tenth of the values scaled by 1.1": change_numbers(scaled),
-    "one scale changed": change_scale,
+    "a scale changed": change_scale,
 }
 
 
