@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -21,6 +21,24 @@ _TABLE_1 = {
 _OPERATIONS = {"add": (np.add, 0.0), "mul": (np.multiply, 1.0), "max": (np.maximum, -np.inf)}
 
 
+def table_1(name: str, mismatch: str) -> Callable[..., np.ndarray]:
+    """An activation of one array, or an aggregation of two arrays [..., width] that may differ in width."""
+    if name in _TABLE_1:
+        return _TABLE_1[name]
+    operation, neutral = _OPERATIONS[name]
+
+    def compute(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        widths = one.shape[-1], other.shape[-1]
+        if mismatch == "truncate":
+            return operation(one[..., : min(widths)], other[..., : min(widths)])
+        filled = [np.full([*one.shape[:-1], max(widths)], neutral) for _ in widths]
+        for whole, part in zip(filled, (one, other), strict=True):
+            whole[..., : part.shape[-1]] = part
+        return operation(*filled)
+
+    return compute
+
+
 def numpy_value(text: str, x: np.ndarray, weights: list[tuple[np.ndarray, np.ndarray]], mismatch: str) -> np.ndarray:
     """Python evaluates the text itself: its operands, too, come before the operation."""
     unused = iter(weights)
@@ -29,21 +47,7 @@ def numpy_value(text: str, x: np.ndarray, weights: list[tuple[np.ndarray, np.nda
         kernel, bias = next(unused)
         return value @ kernel + bias
 
-    def binary(name: str):
-        operation, neutral = _OPERATIONS[name]
-
-        def compute(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-            widths = one.shape[-1], other.shape[-1]
-            if mismatch == "truncate":
-                return operation(one[..., : min(widths)], other[..., : min(widths)])
-            filled = [np.full([*x.shape[:-1], max(widths)], neutral) for _ in widths]
-            for whole, part in zip(filled, (one, other), strict=True):
-                whole[..., : part.shape[-1]] = part
-            return operation(*filled)
-
-        return compute
-
-    names = {**_TABLE_1, **{name: binary(name) for name in _OPERATIONS}, "linear": linear, "x": x}
+    names = {name: table_1(name, mismatch) for name in (*_TABLE_1, *_OPERATIONS)} | {"linear": linear, "x": x}
     return eval(re.sub(r"linear\d_\d", "linear", text), {"__builtins__": {}}, names)  # noqa: S307
 
 

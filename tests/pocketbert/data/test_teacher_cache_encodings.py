@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,19 @@ def test_elias_fano_bits_match_the_definition() -> None:
     expected = [int(bits[start : start + 8][::-1], 2) for start in range(0, len(bits), 8)]
     found = encode(np.array([[5, 6, 19]]), "elias-fano", "uint8", 20)
     assert found.tolist() == [expected] and len(expected) == vector_bytes("elias-fano", "uint8", 3, 20)
+
+
+def test_elias_fano_has_the_length_of_its_definition() -> None:
+    """Low bits of each index; a one per index and a zero per high part. The low bits are log2(limit / size), down."""
+    for limit in range(1, 70):
+        for size in range(1, limit + 1):
+            low = math.floor(math.log2(limit / size))
+            bits = size * low + size + len({index // 2**low for index in range(limit)})
+            assert vector_bytes("elias-fano", "uint8", size, limit) == math.ceil(bits / 8), (size, limit)
+            last = np.arange(limit - size, limit)[np.newaxis]
+            content = encode(last, "elias-fano", "uint8", limit)
+            assert content.shape == (1, math.ceil(bits / 8))
+            np.testing.assert_array_equal(decode(content, "elias-fano", "uint8", size, limit), last)
 
 
 @pytest.mark.parametrize("encoding", ["bits", "elias-fano"])

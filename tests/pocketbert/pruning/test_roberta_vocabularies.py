@@ -13,6 +13,7 @@ from tiny_tokenizers import SENTENCES, byte_bpe_files, unigram_file
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
+from pocketbert.errors import UserError
 from pocketbert.pruning.vocabulary import trim_vocabulary
 from pocketbert.tokenizers.byte_bpe_files import byte_characters
 
@@ -79,6 +80,41 @@ def test_texts_of_kept_tokens_stay_equal(model: Path) -> None:
                 checked += 1
                 assert after.tokenize(text) == expected, ascii(text)
     assert checked > 100
+
+
+@pytest.mark.parametrize("limit", [{"min_count": 1_000_000}, {"keep_top": None}])
+def test_listed_tokens_are_still_made(model: Path, limit: dict[str, Any]) -> None:
+    """A token of byte-level BPE is made of its parts, so these are kept with it."""
+    before = reference(model)
+    tokens = [token for token in before.get_vocab() if token not in SPECIAL]
+    texts = {token: before.convert_tokens_to_string([token]) for token in tokens}
+    whole = [token for token in tokens if before.tokenize(texts[token]) == [token]]
+    listed = sorted(whole, key=lambda token: (-len(token), token))[:3]
+    assert min(map(len, listed)) > 2
+    keep = model.parent / "keep.txt"
+    keep.write_text("\n".join(listed) + "\n", encoding="utf-8")
+    required = reference(trim(model, min_count=1_000_000))
+    if "keep_top" in limit:
+        least = len(reference(trim(model, min_count=1_000_000, keep=keep)))
+        limit = {"keep_top": least}
+        with pytest.raises(UserError, match=f"keep_top must be {least} "):
+            trim(model, keep_top=least - 1, keep=keep)
+    after = reference(trim(model, keep=keep, **limit))
+    assert [after.tokenize(texts[token]) for token in listed] == [[token] for token in listed]
+    kept = {*after.convert_ids_to_tokens(range(len(after)))}
+    if (model / "merges.txt").exists():
+        merges = [line.split() for line in (model / "merges.txt").read_text("utf-8").splitlines()[1:]]
+        expected, todo = {*listed}, list(listed)
+        while todo:
+            token = todo.pop()
+            parts = {part for left, right in merges if left + right == token for part in (left, right)} - expected
+            expected |= parts
+            todo += parts
+    else:
+        expected = {*listed}
+    assert kept - {*required.convert_ids_to_tokens(range(len(required)))} == {
+        token for token in expected if len(token) > 1
+    }
 
 
 def test_characters_are_kept(model: Path) -> None:

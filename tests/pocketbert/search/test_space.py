@@ -251,6 +251,24 @@ def test_constraint_on_operations_holds() -> None:
         assert not any("gelu" in text.replace("leaky_relu", "") for each in genotypes for text in each)
 
 
+@pytest.mark.parametrize("limit", [9, 10, 12])
+def test_limit_leaves_stage_2_its_shapes(limit: int) -> None:
+    """Random operations seldom meet these limits, so most genotypes come from the search for the nearest one."""
+    winner = (
+        "tanh(linear4_2(gelu(linear4_2(x))))",
+        "linear2_3(relu(linear2_3(x)))",
+        "elu(linear1_4(gelu(linear1_4(x))))",
+    )
+    space = SearchSpace(encoder=_encoder(3), stage=2, winner=winner, constraints=(_Count(r"\w+\(", limit),))
+    random = np.random.default_rng(limit)
+    genotypes = [space.sample(random) for _ in range(25)]
+    genotypes += [space.mutate(each, random) for each in genotypes]
+    genotypes += [space.crossover(*pair, random) for pair in itertools.pairwise(genotypes)]
+    for genotype in genotypes:
+        assert _shapes(genotype) == [(4, 2), (2, 3), (1, 4)]
+        assert sum(text.count("(") for text in genotype) <= limit
+
+
 @pytest.mark.parametrize(("stage", "winner"), [(1, ()), (2, ("linear2_3(relu(linear2_3(x)))",) * 3)])
 def test_tightest_constraint_is_met(stage: int, winner: Genotype) -> None:
     """Only layers with three operations meet it, as the base network's and the winner's; most mutations have more."""

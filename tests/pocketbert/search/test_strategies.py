@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -202,6 +202,47 @@ def test_unscored_candidates_only_count_as_seen(name: str) -> None:
         assert open_strategy(space, options, 0).suggest([*history, Scored(other, score)], 30) == suggested
     nothing_scored = [Scored(each.genotype, None) for each in history]
     assert open_strategy(space, options, 0).suggest(nothing_scored, 30) is not None
+
+
+@pytest.mark.parametrize(("refit_every", "fitted"), [(1, range(7, 15)), (3, (7, 10, 13)), (4, (7, 11)), (9, (7,))])
+def test_classifiers_are_fitted_again(refit_every: int, fitted: Iterable[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits read the first 7 scores, then `refit_every` more each time; running candidates have none."""
+    rows: list[int] = []
+    fit = strategies._fit_region
+
+    def counted(features: np.ndarray, scores: np.ndarray, depth: int) -> strategies._Region:
+        # Each fit begins with a tree of depth 1.
+        if depth == 1:
+            rows.append(len(scores))
+        return fit(features, scores, depth)
+
+    history = _search("random", _space(3), 14, _distance)
+    options = StrategyOptions(initial_samples=7, refit_every=refit_every)
+    strategy = open_strategy(_space(3), options, 0)
+    monkeypatch.setattr(strategies, "_fit_region", counted)
+    for index in range(15):
+        strategy.suggest(history[:index], index)
+    assert rows == [*fitted]
+    rows.clear()
+    running = [Scored(each.genotype, None) for each in history[5:7]]
+    open_strategy(_space(3), options, 0).suggest([*history[:5], *running], 7)
+    assert rows == [5]
+
+
+def test_later_scores_wait_for_the_next_fit() -> None:
+    space, options = _space(3), StrategyOptions(initial_samples=20, refit_every=5)
+    history = list(_search("random", space, 25, lambda genotype: _stacks(genotype[1])))
+    # Worse than all, for the stacks that were the best.
+    later = [Scored(each.genotype, -(float(_stacks(each.genotype[1])) ** 4)) for each in history[20:]]
+    changed = [*history[:20], *later]
+
+    def suggested(scored: list[Scored], index: int) -> Genotype | None:
+        return open_strategy(space, options, 2).suggest(scored, index)
+
+    assert [suggested(changed[:index], index) for index in range(21, 25)] == [
+        suggested(history[:index], index) for index in range(21, 25)
+    ]
+    assert [suggested(changed, index) for index in range(25, 45)] != [suggested(history, i) for i in range(25, 45)]
 
 
 @dataclasses.dataclass(frozen=True)
