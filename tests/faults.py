@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,41 @@ def renamed(kind: str, old: bytes, new: bytes) -> Inject:
 def without_longest_signature(model: schema.ModelT) -> None:
     longest = max(model.signatureDefs, key=lambda each: int(each.signatureKey.rpartition(b"_")[2]))
     model.signatureDefs.remove(longest)
+
+
+def recorded(change: Callable[[dict[str, Any]], object]) -> Inject:
+    """A change of `verification.json`."""
+
+    def inject(folder: Path) -> None:
+        path = folder / layout.VERIFICATION_FILE
+        content = json.loads(path.read_text(encoding="utf-8"))
+        change(content)
+        path.write_text(json.dumps(content), encoding="utf-8")
+        bundle_folders.describe_again(folder)
+
+    return inject
+
+
+def gate_check(name: str, **values: Any) -> Inject:
+    """Other values of a check in `verification.json`."""
+
+    def change(content: dict[str, Any]) -> None:
+        (check,) = [check for check in content["checks"] if check["name"] == name]
+        check.update(values)
+
+    return recorded(change)
+
+
+def on_card(old: str, new: str) -> Inject:
+    """Other text on the model card."""
+
+    def inject(folder: Path) -> None:
+        path = folder / "README.md"
+        card = path.read_text(encoding="utf-8")
+        assert old in card
+        path.write_text(card.replace(old, new), encoding="utf-8")
+
+    return inject
 
 
 def written(name: str, content: bytes) -> Inject:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import shutil
 import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import networks
 import numpy as np
@@ -14,21 +17,26 @@ import pytest
 import tiny_finetuning
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
+from faults import floats
 
 from pocketbert import cli
 from pocketbert.configs import TaskConfig, TokenizerConfig
 from pocketbert.data import assets
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert_export import mediapipe_client, mediapipe_files
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.mediapipe_files import (
     check_client,
     differing_tokenizations,
+    folder_beside,
     mediapipe_ids,
     prepare,
     task_file,
     write_task_files,
 )
+from pocketbert_export.model_metadata import append_files
 from pocketbert_export.tflite_graph import operator_name
 
 TEXTS = ("the film is good .", "a Dull, DULL story", "Gööd film", "the sun walks\u00a0and rain", "[MASK] dog")
@@ -187,3 +195,149 @@ def test_command_takes_fetchable_names(
     assert model.subgraphs[0].tensors[output].shape.tolist() == [1, tiny_finetuning.CONFIG.hidden_size]
     assert cli.main(["export", "--model=all-minilmm", *flags]) == 2
     assert "did you mean 'all-minilm'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def written(small_bundle: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A bundle and the folder of its files."""
+    copied = Path(shutil.copytree(small_bundle, tmp_path / "mood"))
+    write_task_files(Bundle.open(copied), folder_beside(copied), TEXTS[:1])
+    return copied, folder_beside(copied)
+
+
+def client(name: str, models: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, list[Any]]]:
+    """In place of MediaPipe: runs the same files, with the vocabulary and labels behind them."""
+    answers = {}
+    for path, texts in models.items():
+        attached = read_zip(Path(path).read_bytes())
+        labels = attached["labels.txt"].decode().splitlines()
+        vocabulary = Path(path).with_suffix(".txt")
+        vocabulary.write_bytes(attached["vocab.txt"])
+        length = int(Path(path).stem.removeprefix("length_"))
+        inputs = WordPieceTokenizer(vocabulary)(list(texts), max_length=length, pad_to=length)
+        runner = Interpreter(path).get_signature_runner()
+        arrays = [{key: np.asarray(array)[row : row + 1] for key, array in inputs.items()} for row in range(len(texts))]
+        rows = [runner(**each)["scores"][0] for each in arrays]
+        answers[path] = [dict(zip(labels, map(float, row), strict=True)) for row in rows]
+    return "1.2.2", answers
+
+
+@pytest.fixture
+def clients_calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Paths of the files that the client was asked to open."""
+    calls: list[list[str]] = []
+
+    def run(name: str, models: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, list[Any]]]:
+        calls.append([*models])
+        return client(name, models)
+
+    monkeypatch.setattr(mediapipe_client, "run_client", run)
+    return calls
+
+
+def test_verify_opens_the_written_files(
+    written: tuple[Path, Path], clients_calls: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle, folder = written
+    assert cli.main(["verify", str(bundle), "--mediapipe"]) == 0
+    assert clients_calls == [[str(folder / f"length_{length}.tflite") for length in (7, 19)]]
+    verified = json.loads(capsys.readouterr().out)
+    assert verified["runtimes"]["mediapipe"] == "1.2.2"
+    of_files, of_client = verified["checks"][-2:]
+    assert (of_files["name"], of_client["name"]) == ("mediapipe files", "mediapipe")
+    assert of_files["reason"].startswith("2 files in mood-mediapipe give the bundle's scores")
+    assert of_files["measured"] <= 1e-6 and of_client["measured"] <= 1e-6
+
+
+def rewritten(change: Callable[[Bundle], bytes], length: int = 19) -> Callable[[Path, Path], object]:
+    def inject(bundle: Path, folder: Path) -> None:
+        (folder / f"length_{length}.tflite").write_bytes(change(Bundle.open(bundle)))
+
+    return inject
+
+
+def with_sigmoid(bundle: Bundle) -> bytes:
+    own = mediapipe_files.CLIENTS["classification"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(mediapipe_files.CLIENTS, "classification", own._replace(operator="LOGISTIC"))
+        return task_file(bundle, 19)
+
+
+def of_other_weights(bundle: Bundle) -> bytes:
+    """The file of a bundle in which each label has another bias."""
+    other = bundle.directory.with_name("other")
+    shutil.copytree(bundle.directory, other)
+    floats([3], lambda bias: bias[::-1] + np.arange(3))(other)
+    return task_file(Bundle.open(other), 19)
+
+
+def behind(name: str, content: bytes) -> Callable[[Bundle], bytes]:
+    """The file with other content of a file behind it."""
+
+    def change(bundle: Bundle) -> bytes:
+        whole = task_file(bundle, 19)
+        attached = {**read_zip(whole), name: content}
+        with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+            start = min(each.header_offset for each in archive.infolist())
+        return append_files(whole[:start], attached)
+
+    return change
+
+
+LABELS = "\n".join(reversed(networks.SENTIMENT.labels)) + "\n"
+# Fault → what makes it, and the message.
+FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "deleted": (lambda bundle, folder: (folder / "length_7.tflite").unlink(), "length_7.tflite: it is missing"),
+    "garbage": (rewritten(lambda bundle: bytes(range(256)) * 40), "length_19.tflite: litert ended with code 1"),
+    "empty": (rewritten(lambda bundle: b""), "length_19.tflite: litert ended with code 1"),
+    "cut": (rewritten(lambda bundle: task_file(bundle, 19)[:2000]), "length_19.tflite: litert ended with code"),
+    "sigmoid": (rewritten(with_sigmoid), "length_19.tflite gives other scores than the bundle; they differ by 0."),
+    "logits": (rewritten(lambda bundle: bundle.model_path.read_bytes()), "length_19.tflite gives other scores"),
+    "other weights": (rewritten(of_other_weights), "length_19.tflite gives other scores"),
+    "another length": (rewritten(lambda bundle: task_file(bundle, 7)), "length_19.tflite: litert ended with code 1"),
+    "swapped labels": (
+        rewritten(behind("labels.txt", LABELS.encode())),
+        "must hold the bundle's labels.txt; its own d",
+    ),
+    "other words": (rewritten(behind("vocab.txt", b"[UNK]\n")), "must hold the bundle's vocab.txt; its own differs"),
+    "nothing behind it": (rewritten(lambda bundle: bare(task_file(bundle, 19))), "they cannot be read"),
+    "an older file": (
+        lambda bundle, folder: shutil.copy(folder / "length_7.tflite", folder / "length_64.tflite"),
+        "length_64.tflite is of no length of the bundle",
+    ),
+}
+
+
+def bare(content: bytes) -> bytes:
+    """A file without what stands behind it."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return content[: min(each.header_offset for each in archive.infolist())]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_verify_refuses_faulty_files(
+    fault: str,
+    written: tuple[Path, Path],
+    clients_calls: list[list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    inject, message = FAULTS[fault]
+    inject(*written)
+    assert cli.main(["verify", str(written[0]), "--mediapipe"]) == 1
+    printed = capsys.readouterr()
+    (failure,) = [check for check in json.loads(printed.out)["checks"] if not check["passed"]]
+    assert failure["name"] == "mediapipe files" and message in failure["reason"], failure["reason"]
+    assert message in printed.err.splitlines()[-1]
+    # Faulty files are found without an installed client.
+    assert clients_calls == []
+
+
+def test_verify_without_files_says_how_to_write_them(
+    written: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle, folder = written
+    shutil.rmtree(folder)
+    assert cli.main(["verify", f"{bundle}/", "--mediapipe"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and f"received a bundle without {folder}; export it with --mediapipe" in printed.err
+    assert printed.err.strip().count("\n") == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from pocketbert_export.bounds import BOUNDS
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import export
 from pocketbert_export.mediapipe_client import MEDIAPIPE, check_answers, run_client
-from pocketbert_export.mediapipe_files import mediapipe_ids, task_file
+from pocketbert_export.mediapipe_files import mediapipe_ids, task_file, write_task_files
 from pocketbert_export.model_metadata import TensorDescription, add_metadata, append_files
 from pocketbert_export.runtimes import RuntimeRefused
 from pocketbert_export.tflite_graph import read_model, write_model
@@ -58,8 +59,15 @@ def bundle(small_bundle: Path) -> Bundle:
     return Bundle.open(small_bundle)
 
 
-def test_client_gives_the_bundles_scores(bundle: Bundle) -> None:
-    version, check = check_answers(bundle, [*TEXTS, "Gööd"])
+@pytest.fixture
+def files(bundle: Bundle, tmp_path: Path) -> Path:
+    """The files of the bundle."""
+    write_task_files(bundle, tmp_path / "files", TEXTS)
+    return tmp_path / "files"
+
+
+def test_client_gives_the_bundles_scores(bundle: Bundle, files: Path) -> None:
+    version, check = check_answers(bundle, [*TEXTS, "Gööd"], files)
     assert version == "1.2.2"
     assert check.passed, check.reason
     assert check.reason.startswith("5 texts at 2 lengths, 0 other labels; 1 of 6 texts left out")
@@ -76,33 +84,37 @@ def test_client_shows_labels_and_scores(bundle: Bundle, tmp_path: Path) -> None:
     assert scores == pytest.approx(expected, abs=1e-5)
 
 
-def test_swapped_labels_fail(bundle: Bundle) -> None:
+def test_swapped_labels_fail(bundle: Bundle, files: Path) -> None:
     swapped = Bundle.open(bundle.directory)
     swapped.task = dataclasses.replace(bundle.task, labels=("fair", "bad", "good"))
-    _, check = check_answers(swapped, TEXTS)
+    _, check = check_answers(swapped, TEXTS, files)
     assert not check.passed
 
 
-def test_swapped_inputs_fail(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swapped_inputs_fail(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = mediapipe_files._INPUTS
     swapped = {**names, "input_mask": names["input_type_ids"], "input_type_ids": names["input_mask"]}
     monkeypatch.setattr(mediapipe_files, "_INPUTS", swapped)
-    _, check = check_answers(bundle, TEXTS)
+    write_task_files(bundle, tmp_path / "files", TEXTS)
+    _, check = check_answers(bundle, TEXTS, tmp_path / "files")
     assert not check.passed
 
 
-def test_missing_input_name_fails(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_input_name_fails(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unnamed = {**mediapipe_files._INPUTS, "input_mask": TensorDescription("length", "")}
     monkeypatch.setattr(mediapipe_files, "_INPUTS", unnamed)
-    _, check = check_answers(bundle, TEXTS)
+    write_task_files(bundle, tmp_path / "files", TEXTS)
+    _, check = check_answers(bundle, TEXTS, tmp_path / "files")
     assert not check.passed and "mediapipe ended with code 1" in check.reason
 
 
-def test_verify_runs_the_client(bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["verify", str(bundle.directory), "--mediapipe"]) == 0
+def test_verify_runs_the_client(bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copied = shutil.copytree(bundle.directory, tmp_path / "mood")
+    write_task_files(bundle, tmp_path / "mood-mediapipe", TEXTS)
+    assert cli.main(["verify", str(copied), "--mediapipe"]) == 0
     verified = json.loads(capsys.readouterr().out)
     assert verified["runtimes"]["mediapipe"] == "1.2.2"
-    assert verified["checks"][-1]["name"] == "mediapipe"
+    assert [check["name"] for check in verified["checks"][-2:]] == ["mediapipe files", "mediapipe"]
 
 
 def test_client_refuses_a_file_without_metadata(bundle: Bundle) -> None:

@@ -34,8 +34,9 @@ class VerifyOptions:
       bundle: the bundle's folder.
       model: the float model directory to compare with.
       runtime: runtimes to check (default: those claimed by the bundle).
-      mediapipe: also run the files of `export --mediapipe` in the real client, mediapipe 1.2.2, and compare its labels
-        and scores with the bundle's. The first use creates an environment in the cache.
+      mediapipe: also check the files that `export --mediapipe` wrote, in BUNDLE-mediapipe: run them on LiteRT and in
+        the real client, mediapipe 1.2.2, and compare labels and scores with the bundle's. The first use creates an
+        environment in the cache.
     """
 
     GROUP: ClassVar = "Verification"
@@ -68,6 +69,11 @@ def run(options: Options) -> int:
     from pocketbert_export.verify import GateFailed, verify_bundle
 
     bundle = Bundle.open(own.bundle)
+    if own.mediapipe:
+        from pocketbert_export.mediapipe_client import check_written
+        from pocketbert_export.mediapipe_files import folder_beside
+
+        check_written(bundle, folder_beside(own.bundle))
     reference = from_pretrained(own.model) if own.model else None
     # Labels in the examples are the model's: the bundle's may be wrong.
     examples = example_options.read(
@@ -84,13 +90,18 @@ def run(options: Options) -> int:
     )
     if own.mediapipe:
         from pocketbert_export.exporter import as_read
-        from pocketbert_export.mediapipe_client import check_answers
+        from pocketbert_export.mediapipe_client import check_answers, check_files
 
         given = None if examples is None else as_read(bundle.task, examples).texts
-        version, check = check_answers(bundle, given or [golden.text for golden in bundle.goldens])
+        texts, folder = given or [golden.text for golden in bundle.goldens], folder_beside(own.bundle)
+        made, version = [check_files(bundle, texts, folder)], ""
+        # Files that fail here need no client to tell.
+        if made[0].passed:
+            version, answers = check_answers(bundle, texts, folder)
+            made.append(answers)
         verification = dataclasses.replace(
             verification,
-            checks=(*verification.checks, check),
+            checks=(*verification.checks, *made),
             runtimes={**verification.runtimes, **({"mediapipe": version} if version else {})},
         )
     print(json.dumps(verification.to_json(), indent=2, allow_nan=False))
