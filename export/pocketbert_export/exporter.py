@@ -206,6 +206,8 @@ def export(
             metric=metric,
             data_task=data_task,
             windows=windows,
+            # They follow.
+            records=False,
         )
         verification.require()
         for warning in verification.warnings:

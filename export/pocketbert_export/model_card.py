@@ -1,7 +1,8 @@
 """The model card of a bundle: `README.md` in the format of Hugging Face's hub.
 
 `bundle.json` holds the same facts: origin, licences, scores, and latencies if you give them. The card also shows the
-gate's figures from `verification.json`. The card itself has no checksum, so you can edit it.
+gate's figures from `verification.json`. The card itself has no checksum, so you can edit it; `verify` checks its
+scores (`record_checks`).
 """
 
 from __future__ import annotations

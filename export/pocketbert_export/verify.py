@@ -19,7 +19,7 @@ from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
-from pocketbert_export import file_checks, outcomes
+from pocketbert_export import file_checks, outcomes, record_checks
 from pocketbert_export.bounds import BOUNDS, Bounds
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import OWN_OUTPUTS, Check
@@ -74,6 +74,7 @@ class Verification:
       runtimes: runtime → version, for those that ran the bundle.
       num_examples: number of real texts that were run.
       source: source of the texts.
+      examples_sha256: digest of the texts, with their labels and windows.
       labelled: whether the task's metric was computed.
       metric: name of that metric; None if the task has none.
       weights_need: operator → version required by its weights, whatever version the file records.
@@ -90,6 +91,7 @@ class Verification:
     runtimes: Mapping[str, str]
     num_examples: int
     source: str
+    examples_sha256: str
     labelled: bool
     metric: str | None
     weights_need: Mapping[str, int]
@@ -130,7 +132,12 @@ class Verification:
             "passed": self.passed,
             "recipe": self.recipe,
             "runtimes": dict(self.runtimes),
-            "examples": {"count": self.num_examples, "source": self.source, "labelled": self.labelled},
+            "examples": {
+                "count": self.num_examples,
+                "source": self.source,
+                "labelled": self.labelled,
+                "sha256": self.examples_sha256,
+            },
             "metric": self.metric,
             "weights_need": dict(self.weights_need),
             "graph_optimizations": dict(self.graph_optimizations),
@@ -152,6 +159,7 @@ def verify_bundle(
     data_task: str | None = None,
     windows: Mapping[str, Any] = {},
     model_directory: str | os.PathLike[str] | None = None,
+    records: bool = True,
 ) -> Verification:
     """Runs the gate.
 
@@ -167,7 +175,10 @@ def verify_bundle(
         (`SupervisedTask.main_metric`).
       data_task: name of the examples' task, if the bundle's task has no name or another one.
       windows: windows of questions' paragraphs: fields of `WindowOptions` without the length, which is the bundle's.
-      model_directory: folder of the model; the record of its run has the baselines and the teacher's score.
+      model_directory: folder or name of the model; the record of its run has the baselines and the teacher's score, and
+        `source` is compared with its files.
+      records: compare `source`, `verification.json` and the card with this run, if there is a `reference`; False
+        before they are written.
 
     Returns:
       All checks, including failed ones; `require()` raises for them.
@@ -176,6 +187,7 @@ def verify_bundle(
       UserError: the bundle is damaged, or its task has no such metric.
     """
     bundle = Bundle.open(bundle_directory)
+    float_model = reference
     bounds = bounds or BOUNDS[bundle.recipe]
     given = _golden_examples(bundle) if examples is None else examples
     # The model defines the meaning of the outputs, not the bundle.
@@ -249,12 +261,13 @@ def verify_bundle(
                     exact=all(check.measured == 0 for check in own),
                 )
             )
-    return Verification(
+    verification = Verification(
         recipe=bundle.recipe,
         checks=tuple(found),
         runtimes=versions,
         num_examples=asked.count,
         source=asked.source,
+        examples_sha256=record_checks.examples_digest(given, windows),
         labelled=asked.labelled,
         metric=metric,
         weights_need=histogram.needed_versions,
@@ -264,6 +277,10 @@ def verify_bundle(
         output_type=bundle.output_type,
         activation_range=maxima,
     )
+    if records and float_model is not None:
+        made = record_checks.check_records(bundle, verification.to_json(), float_model, model_directory)
+        verification = dataclasses.replace(verification, checks=(*verification.checks, *made))
+    return verification
 
 
 def _golden_examples(bundle: Bundle) -> Examples:

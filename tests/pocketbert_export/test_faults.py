@@ -23,12 +23,15 @@ from faults import (
     edited,
     equal_type_rows,
     floats,
+    gate_check,
     golden,
     graph,
     labels,
     mask_of,
+    on_card,
     open_batch,
     outside,
+    recorded,
     renamed,
     shuffled,
     tensors,
@@ -203,6 +206,37 @@ FOUND: dict[str, tuple[Inject, str, bool]] = {
         "logits: largest difference",
         True,
     ),
+    "a digest of other weights": (
+        edited(lambda all_: all_["source"].update(dict.fromkeys(all_["source"], "0" * 64))),
+        "source",
+        True,
+    ),
+    "a weight file that the model lacks": (
+        edited(lambda all_: all_["source"].update({"more.safetensors": "0" * 64})),
+        "source",
+        True,
+    ),
+    "a forged value in verification.json": (gate_check("labels", measured=0.9), "verification", True),
+    "a forged size in verification.json": (gate_check("size", measured=1000.0), "verification", True),
+    "a check that did not run, in verification.json": (
+        recorded(lambda all_: all_["checks"].append({**all_["checks"][0], "name": "beauty"})),
+        "verification",
+        True,
+    ),
+    "a check left out of verification.json": (recorded(lambda all_: all_["checks"].pop()), "verification", True),
+    "another recipe in verification.json": (recorded(lambda all_: all_.update(recipe="float16")), "verification", True),
+    "a failed gate in verification.json": (recorded(lambda all_: all_.update(passed=False)), "verification", True),
+    "more examples in verification.json": (
+        recorded(lambda all_: all_["examples"].update(count=872)),
+        "verification",
+        True,
+    ),
+    "a score on the card, and none in the bundle": (
+        on_card("## Score\n", "## Score\n\n| This file | 0.9900 |  |  |\n"),
+        "card",
+        True,
+    ),
+    "a forged gate value on the card": (on_card("| labels | 1 |", "| labels | 0.98 |"), "card", True),
 }
 
 
@@ -220,11 +254,18 @@ def test_contradictory_bundle_does_not_open(fault: str, copy: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", FOUND)
-def test_the_gate_names_the_fault(fault: str, copy: Path, small_model: Model, tokenizers: object) -> None:
+def test_the_gate_names_the_fault(
+    fault: str, copy: Path, small_model: Model, small_directory: Path, tokenizers: object
+) -> None:
     inject, check, needs_model = FOUND[fault]
     inject(copy)
     examples = default_examples(small_model.task) if needs_model else None
-    verification = verify_bundle(copy, reference=small_model if needs_model else None, examples=examples)
+    verification = verify_bundle(
+        copy,
+        reference=small_model if needs_model else None,
+        examples=examples,
+        model_directory=small_directory if needs_model else None,
+    )
     assert check in failed(verification)
 
 
