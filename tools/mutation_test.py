@@ -45,12 +45,17 @@ TESTS = {
     "modeling/pocketbert/search/constraints.py": ["pocketbert/search/test_space.py"],
     **{
         f"modeling/pocketbert/search/{name}.py": [f"pocketbert/search/test_{name}.py"]
-        for name in ("expressions", "space", "strategies")
+        for name in ("expressions", "journal", "space", "strategies")
     },
+    "modeling/pocketbert/feedforward.py": ["pocketbert/test_feedforward.py"],
+    "modeling/pocketbert/tokenizers/trimming.py": ["pocketbert/pruning/test_roberta_vocabularies.py"],
+    "modeling/pocketbert/data/teacher_cache_encodings.py": ["pocketbert/data/test_teacher_cache_encodings.py"],
     "export/pocketbert_export/checks.py": ["pocketbert_export/test_checks.py"],
     "export/pocketbert_export/graph_optimization.py": ["pocketbert_export/test_graph_optimization.py"],
     "export/pocketbert_export/exporter.py": ["pocketbert_export/test_bundle.py", "pocketbert_export/test_faults.py"],
     "export/pocketbert_export/verify.py": ["pocketbert_export/test_verify.py"],
+    "export/pocketbert_export/record_checks.py": ["pocketbert_export/test_record_checks.py"],
+    "export/pocketbert_export/mediapipe_client.py": ["pocketbert_export/test_mediapipe.py"],
 }
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

@@ -206,7 +206,6 @@ def export(
             metric=metric,
             data_task=data_task,
             windows=windows,
-            # They follow.
             records=False,
         )
         verification.require()

@@ -55,6 +55,11 @@ def test_padded_max_keeps_the_wider_rest() -> None:
     _check_layer(_config(text, mismatch="pad", intermediate_size=74), text, "pad")
 
 
+@pytest.mark.parametrize("text", ["mul(linear1_1(x),linear1_1(tanh(x)))", "add(elu(linear1_1(relu(x))),linear1_1(x))"])
+def test_left_linear_map_is_the_intermediate_one(text: str) -> None:
+    _check_layer(_config(text, intermediate_size=30), text, "truncate")
+
+
 def _check_layer(config: EncoderConfig, text: str, mismatch: str) -> None:
     layer = FeedForward(config, 0)
     random = np.random.default_rng(7)

@@ -200,6 +200,12 @@ def test_other_examples_compare_what_texts_do_not_change(
     assert "goldens: RMS difference" in verify(copy, examples=others)["verification"].reason
 
 
+def test_record_without_digest_counts_as_other_examples(copy: Path, verify: Callable[..., dict[str, Check]]) -> None:
+    recorded(lambda all_: all_.pop("examples_sha256"))(copy)
+    found = verify(copy)
+    assert reasons(found) == [] and "are others" in found["verification"].reason
+
+
 def test_another_processor_may_round_otherwise(
     copy: Path, verify: Callable[..., dict[str, Check]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

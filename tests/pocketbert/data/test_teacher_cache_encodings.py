@@ -27,17 +27,20 @@ def test_elias_fano_bits_match_the_definition() -> None:
     assert found.tolist() == [expected] and len(expected) == vector_bytes("elias-fano", "uint8", 3, 20)
 
 
-def test_elias_fano_has_the_length_of_its_definition() -> None:
-    """Low bits of each index; a one per index and a zero per high part. The low bits are log2(limit / size), down."""
+def test_elias_fano_follows_its_definition_at_every_size() -> None:
+    """The low bits of each index, log2(limit / size) rounded down; then, for each high part, its ones and a zero."""
     for limit in range(1, 70):
         for size in range(1, limit + 1):
             low = math.floor(math.log2(limit / size))
-            bits = size * low + size + len({index // 2**low for index in range(limit)})
-            assert vector_bytes("elias-fano", "uint8", size, limit) == math.ceil(bits / 8), (size, limit)
-            last = np.arange(limit - size, limit)[np.newaxis]
-            content = encode(last, "elias-fano", "uint8", limit)
-            assert content.shape == (1, math.ceil(bits / 8))
-            np.testing.assert_array_equal(decode(content, "elias-fano", "uint8", size, limit), last)
+            parts = {index // 2**low for index in range(limit)}
+            last = range(limit - size, limit)
+            bits = "".join(f"{index % 2**low:0{low}b}"[::-1] for index in last if low)
+            bits += "".join("1" * sum(index // 2**low == part for index in last) + "0" for part in sorted(parts))
+            expected = [int(bits[start : start + 8][::-1], 2) for start in range(0, len(bits), 8)]
+            assert vector_bytes("elias-fano", "uint8", size, limit) == len(expected), (size, limit)
+            content = encode(np.array([last]), "elias-fano", "uint8", limit)
+            assert content.tolist() == [expected], (size, limit)
+            assert decode(content, "elias-fano", "uint8", size, limit).tolist() == [[*last]]
 
 
 @pytest.mark.parametrize("encoding", ["bits", "elias-fano"])
