@@ -17,9 +17,12 @@ from faults import edited, gate_check, on_card, recorded
 
 from pocketbert import cli
 from pocketbert.data.examples import Examples
+from pocketbert.files import sha256
 from pocketbert.model import Model, from_pretrained
+from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import Check
 from pocketbert_export.exporter import export
+from pocketbert_export.record_checks import check_records
 from pocketbert_export.verify import Verification, verify_bundle
 
 RECORDS = ("source", "verification", "card")
@@ -53,11 +56,32 @@ def checks_of(verification: Verification) -> dict[str, Check]:
     return {check.name: check for check in verification.checks if check.name in RECORDS}
 
 
+Compare = Callable[..., dict[str, Check]]
+
+
 @pytest.fixture
-def verify(small_model: Model, small_directory: Path, labelled: Examples) -> Callable[..., dict[str, Check]]:
+def verify(small_model: Model, small_directory: Path, labelled: Examples) -> Compare:
+    """Runs the whole gate."""
+
     def run(folder: Path, **options: Any) -> dict[str, Check]:
         given = {"reference": small_model, "examples": labelled, "model_directory": small_directory, **options}
         return checks_of(verify_bundle(folder, **given))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def made(bundle: Path, small_model: Model, labelled: Examples) -> dict[str, Any]:
+    """A run of the gate: other records change nothing of it."""
+    return verify_bundle(bundle, reference=small_model, examples=labelled, records=False).to_json()
+
+
+@pytest.fixture
+def compare(made: dict[str, Any], small_model: Model, small_directory: Path) -> Compare:
+    """Compares the records of a bundle with `made`."""
+
+    def run(folder: Path, reference: Model = small_model, directory: Path | None = small_directory) -> dict[str, Check]:
+        return {each.name: each for each in check_records(Bundle.open(folder), made, reference, directory)}
 
     return run
 
@@ -72,7 +96,7 @@ def content(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_true_records_pass(bundle: Path, verify: Callable[..., dict[str, Check]], labelled: Examples) -> None:
+def test_true_records_pass(bundle: Path, verify: Compare, labelled: Examples) -> None:
     found = verify(bundle)
     assert [*found] == [*RECORDS] and reasons(found) == []
     assert found["verification"].reason == "verification.json: checks, values and counts are those of this run"
@@ -83,29 +107,32 @@ def test_true_records_pass(bundle: Path, verify: Callable[..., dict[str, Check]]
 
 
 def test_copied_model_and_model_in_memory_have_the_digests(
-    bundle: Path, small_model: Model, small_directory: Path, tmp_path: Path, verify: Callable[..., dict[str, Check]]
+    bundle: Path, small_model: Model, small_directory: Path, tmp_path: Path, compare: Compare
 ) -> None:
     moved = shutil.copytree(small_directory, tmp_path / "elsewhere")
-    assert reasons(verify(bundle, model_directory=moved)) == []
-    in_memory = verify(bundle, model_directory=None)
+    assert reasons(compare(bundle, directory=moved)) == []
+    in_memory = compare(bundle, directory=None)
     assert in_memory["source"].reason == "bundle.json has the SHA-256 of the model's weights"
     # Exported from memory, verified with the folder.
     export(small_model, tmp_path / "bundle", recipe="float32", lengths=(7,))
-    loaded = verify(tmp_path / "bundle", reference=from_pretrained(moved), model_directory=moved)
+    loaded = compare(tmp_path / "bundle", from_pretrained(moved), moved)
     assert loaded["source"].passed
 
 
 def test_weights_of_another_model_are_named(
-    bundle: Path, small_model: Model, tmp_path: Path, verify: Callable[..., dict[str, Check]]
+    bundle: Path, copy: Path, small_model: Model, small_directory: Path, tmp_path: Path, compare: Compare
 ) -> None:
     other = networks.network(networks.bert_config(), tokenizer=small_model.tokenizer)
     weight = next(iter(other.weights_by_path().values()))
     weight.assign(weight + 1e-6)
     other.save_pretrained(tmp_path / "other")
-    found = verify(bundle, reference=other, model_directory=tmp_path / "other")["source"]
-    assert not found.passed and "but model.safetensors must be" in found.reason
+    found = compare(bundle, other, tmp_path / "other")["source"]
+    digests = [sha256(folder / "model.safetensors")[:12] for folder in (tmp_path / "other", small_directory)]
+    assert not found.passed and "but model.safetensors must be {}…; it is {}…".format(*digests) in found.reason
+    edited(lambda all_: all_["source"].update({"more.safetensors": "0" * 64}))(copy)
+    assert compare(copy)["source"].reason.endswith("but more.safetensors must be absent; it is 000000000000…")
     # The files of a model in memory are unknown.
-    found = verify(bundle, reference=other, model_directory=None)["source"]
+    found = compare(bundle, other, None)["source"]
     assert found.passed and found.reason.startswith("not compared") and "pass model_directory" in found.reason
 
 
@@ -171,25 +198,23 @@ def write_verification(folder: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_forged_verification_fails(forged: str, copy: Path, verify: Callable[..., dict[str, Check]]) -> None:
+def test_forged_verification_fails(forged: str, copy: Path, compare: Compare) -> None:
     change, message = FORGED[forged]
     change(copy)
-    check = verify(copy)["verification"]
+    check = compare(copy)["verification"]
     assert not check.passed and message in check.reason, check.reason
 
 
-def test_missing_verification_fails(copy: Path, verify: Callable[..., dict[str, Check]]) -> None:
+def test_missing_verification_fails(copy: Path, compare: Compare) -> None:
     (copy / "verification.json").unlink()
     bundle_folders.describe_again(copy)
-    found = verify(copy)
+    found = compare(copy)
     assert reasons(found) == ["verification: verification.json: the record of the gate at export, but it is missing; "
                               "export the bundle again"]  # fmt: skip
     assert "not compared" in found["card"].reason
 
 
-def test_other_examples_compare_what_texts_do_not_change(
-    copy: Path, labelled: Examples, verify: Callable[..., dict[str, Check]]
-) -> None:
+def test_other_examples_compare_what_texts_do_not_change(copy: Path, labelled: Examples, verify: Compare) -> None:
     others = labelled.select(range(7))
     found = verify(copy, examples=others)
     assert reasons(found) == []
@@ -200,15 +225,13 @@ def test_other_examples_compare_what_texts_do_not_change(
     assert "goldens: RMS difference" in verify(copy, examples=others)["verification"].reason
 
 
-def test_record_without_digest_counts_as_other_examples(copy: Path, verify: Callable[..., dict[str, Check]]) -> None:
+def test_record_without_digest_counts_as_other_examples(copy: Path, compare: Compare) -> None:
     recorded(lambda all_: all_.pop("examples_sha256"))(copy)
-    found = verify(copy)
+    found = compare(copy)
     assert reasons(found) == [] and "are others" in found["verification"].reason
 
 
-def test_another_processor_may_round_otherwise(
-    copy: Path, verify: Callable[..., dict[str, Check]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_processor_may_round_otherwise(copy: Path, verify: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
     gate_check("goldens: outputs at export", measured=0.0)(copy)
     scaled("logits: largest difference", 0.9)(copy)
     assert not verify(copy)["verification"].passed
@@ -237,15 +260,15 @@ CARD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("forged", CARD)
-def test_forged_card_fails(forged: str, copy: Path, verify: Callable[..., dict[str, Check]]) -> None:
+def test_forged_card_fails(forged: str, copy: Path, compare: Compare) -> None:
     change, message = CARD[forged]
     change(copy)
-    found = verify(copy)
+    found = compare(copy)
     assert len(reasons(found)) == 1 and message in found["card"].reason, found["card"].reason
 
 
 def test_card_and_description_forged_together_fail(
-    copy: Path, verify: Callable[..., dict[str, Check]], small_model: Model, small_directory: Path, labelled: Examples
+    copy: Path, verify: Compare, small_model: Model, small_directory: Path, labelled: Examples
 ) -> None:
     edited(lambda all_: all_["outcome"].update(score=0.95))(copy)
     for old, new in (('"value": 0.75', '"value": 0.95'), ("| This file | 0.7500 |", "| This file | 0.9500 |")):
@@ -271,15 +294,15 @@ def edits(card: str) -> Sequence[str]:
     )
 
 
-def test_authors_may_edit_the_rest_of_the_card(copy: Path, verify: Callable[..., dict[str, Check]]) -> None:
+def test_authors_may_edit_the_rest_of_the_card(copy: Path, compare: Compare) -> None:
     path = copy / "README.md"
     card = path.read_text(encoding="utf-8")
     for edited_card in edits(card):
         assert edited_card != card
         path.write_text(edited_card, encoding="utf-8")
-        assert reasons(verify(copy)) == []
+        assert reasons(compare(copy)) == []
     path.unlink()
-    assert verify(copy)["card"].reason == "the bundle has no README.md"
+    assert compare(copy)["card"].reason == "the bundle has no README.md"
 
 
 def test_verify_command_names_forged_records(
