@@ -231,6 +231,23 @@ def test_record_without_digest_counts_as_other_examples(copy: Path, compare: Com
     assert reasons(found) == [] and "are others" in found["verification"].reason
 
 
+def test_activations_of_float16_are_compared(
+    small_directory: Path, labelled: Examples, tmp_path: Path, verify: Compare
+) -> None:
+    path = tmp_path / "mood"
+    export(small_directory, path, recipe="float16", lengths=(7,), examples=labelled)
+    assert reasons(verify(path)) == []
+    maxima = content(path)["activation_range"]["maxima"]
+    tensor = max(maxima, key=maxima.__getitem__)
+    changed("activation_range", "maxima", tensor, value=maxima[tensor] * 1.01)(path)
+    assert f"activation_range: {tensor} must be {maxima[tensor]:.6g}; it is" in verify(path)["verification"].reason
+    assert reasons(verify(path, examples=labelled.select(range(5)))) == []
+    changed("activation_range", "maxima", value={tensor: maxima[tensor]})(path)
+    assert "must name the activations of the file" in verify(path)["verification"].reason
+    changed("activation_range", value=None)(path)
+    assert 'activation_range must be "given"; it is null' in verify(path)["verification"].reason
+
+
 def test_another_processor_may_round_otherwise(copy: Path, verify: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
     gate_check("goldens: outputs at export", measured=0.0)(copy)
     scaled("logits: largest difference", 0.9)(copy)
