@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import Examples
+from pocketbert.tasks.registry import get_task
+
 # Short and long, with accents, digits, punctuation, addresses, capitals and several scripts.
 DEFAULT_TEXTS = (
     "A quiet, honest film that earns every one of its tears.",
@@ -78,3 +82,16 @@ DEFAULT_TEXTS = (
     "problem in less than five minutes. Why is that not possible on the phone? We have been customers for nine years, "
     "we pay every bill on time, and we expect that somebody reads our messages before the third reminder arrives.",
 )
+
+# Question on each of the texts, for models that answer questions.
+DEFAULT_QUESTION = "What is said here, and of whom?"
+
+
+def default_examples(task: TaskConfig | None = None) -> Examples:
+    """`DEFAULT_TEXTS` as unlabelled examples, with a question each if the task needs pairs."""
+    texts = list(DEFAULT_TEXTS)
+    pairs = None
+    if task is not None and get_task(task).needs_pairs:
+        texts, pairs = [DEFAULT_QUESTION] * len(texts), texts
+    ids = [str(index) for index in range(len(texts))]
+    return Examples(texts=texts, pairs=pairs, labels=None, ids=ids, source="built-in texts")

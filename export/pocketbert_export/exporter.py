@@ -33,7 +33,7 @@ from pocketbert_export.bundle_description import describe, file_entries, saved_w
 from pocketbert_export.calibration import choose_texts
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.convert import to_calibrated_tflite, to_tflite
-from pocketbert_export.default_texts import DEFAULT_TEXTS
+from pocketbert_export.default_texts import DEFAULT_TEXTS, default_examples
 from pocketbert_export.goldens import Golden, answers_file, entries
 from pocketbert_export.graph_optimization import decide, optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
@@ -57,19 +57,6 @@ _MOST_ADDED_TEXTS = 16
 _MOST_SHOWN_WITH_FLAGS = 64
 # In front of tokens of byte-level BPE and unigram that follow a space.
 _SPACE_MARKS = "\u0120\u2581"
-
-# Question on each of the texts, for models that answer questions.
-DEFAULT_QUESTION = "What is said here, and of whom?"
-
-
-def default_examples(task: TaskConfig | None = None) -> Examples:
-    """`DEFAULT_TEXTS` as unlabelled examples, with a question each if the task needs pairs."""
-    texts = list(DEFAULT_TEXTS)
-    pairs = None
-    if task is not None and get_task(task).needs_pairs:
-        texts, pairs = [DEFAULT_QUESTION] * len(texts), texts
-    ids = [str(index) for index in range(len(texts))]
-    return Examples(texts=texts, pairs=pairs, labels=None, ids=ids, source="built-in texts")
 
 
 # The file contains layer names: equal weights must give equal bytes, whatever was built before.

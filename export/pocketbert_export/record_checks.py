@@ -40,6 +40,7 @@ _WITHOUT_EXAMPLES = (
     "vocabulary",
     "task",
     "size",
+    "weights",
     "goldens",
 )
 # Predictions that may change on another processor, where near ties fall otherwise; see `outcomes`.
@@ -177,7 +178,7 @@ def verification_problems(bundle: Bundle, recorded: Mapping[str, Any], made: Map
     Args:
       bundle: the bundle.
       recorded: content of the file.
-      made: the same of the new run. Values on texts are compared if both ran the same examples.
+      made: this content of the new run. Values on texts are compared if both ran the same examples.
     """
     problems = [] if recorded["passed"] else ["passed must be true; it is false"]
     for name in ("recipe", "weights_need", "graph_optimizations", "operators"):

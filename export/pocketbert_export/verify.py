@@ -24,6 +24,7 @@ from pocketbert_export.bounds import BOUNDS, Bounds
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import OWN_OUTPUTS, Check
 from pocketbert_export.comparisons import check_segments_are_read, compare, judge, reference_outputs
+from pocketbert_export.default_texts import default_examples
 from pocketbert_export.delegates import DelegateShare, documented_shares
 from pocketbert_export.float16_range import Float16Range, float16_range
 from pocketbert_export.goldens import tokenization_problems
@@ -164,7 +165,7 @@ def verify_bundle(
       reference: the float model that was exported, in its plain form, so that the graph optimization is checked too.
         Without it, outputs are only compared with the golden examples, which contain the float model's outputs.
       examples: real texts or questions, preferably with labels; `MOST_EXAMPLES` evenly spaced ones are run. None uses
-        the golden examples.
+        the built-in texts, or the golden examples if there is no model.
       bounds: limits of the differences; None uses those of the bundle's recipe.
       runtimes: names in `runtimes.RUNTIMES`; None uses those that the bundle claims.
       metric: a name in `pocketbert.tasks.metrics`, or a metric of questions; None uses the task's
@@ -185,9 +186,10 @@ def verify_bundle(
     bundle = Bundle.open(bundle_directory)
     float_model = reference
     bounds = bounds or BOUNDS[bundle.recipe]
-    given = _golden_examples(bundle) if examples is None else examples
     # The model defines the meaning of the outputs, not the bundle.
     task = bundle.task if reference is None else reference.task
+    built_in = _golden_examples(bundle) if reference is None else default_examples(task)
+    given = built_in if examples is None else examples
     task = task and named(task, data_task)
     metric = gate_metric(task, metric, examples)
     made_task = get_task(task) if task else None

@@ -47,7 +47,8 @@ from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import bundle as layout
 from pocketbert_export import runtimes
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.exporter import default_examples, export
+from pocketbert_export.default_texts import default_examples
+from pocketbert_export.exporter import export
 from pocketbert_export.verify import Verification, verify_bundle
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "verification.md"

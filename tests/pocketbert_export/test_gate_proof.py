@@ -27,7 +27,7 @@ from pocketbert.tasks.registry import get_task
 from pocketbert_export import bundle as layout
 from pocketbert_export import checks, runtimes
 from pocketbert_export.bounds import BOUNDS
-from pocketbert_export.exporter import default_examples
+from pocketbert_export.default_texts import default_examples
 from pocketbert_export.tflite_graph import read_model, write_model
 from pocketbert_export.verify import verify_bundle
 from pocketbert_export.weight_checks import check_weights

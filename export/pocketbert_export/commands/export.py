@@ -147,7 +147,8 @@ def run(options: Options) -> int:
     from pocketbert.progress import log_info
     from pocketbert.report.outcome import NO_OUTCOME
     from pocketbert_export.convert import write_saved_model
-    from pocketbert_export.exporter import as_read, default_examples, export
+    from pocketbert_export.default_texts import default_examples
+    from pocketbert_export.exporter import as_read, export
     from pocketbert_export.graph_optimization import optimize_graph
     from pocketbert_export.mediapipe_files import KIND, check_files, folder_beside, write_task_files
     from pocketbert_export.serving import check_servable, write_serving_model

@@ -1,9 +1,10 @@
 """Run the verification gate on a bundle again.
 
 Prints a new verification.json. The exit code is 0 if every check passed, else 1 with the reasons on stderr. By
-default it compares with the golden examples. With --model (the original model directory) and --data or --file, it
-compares on real texts, as export does. --runtime names other runtimes than those claimed by the bundle; tflite-2.16
-creates its own environment for TFLite 2.16.1 in the cache ($POCKETBERT_CACHE or ~/.cache/pocketbert) on first use.
+default it compares with the golden examples. With --model (the original model directory), it compares with the model
+as export does: on your texts (--data or --file), or on 64 built-in texts. --runtime names other runtimes than those
+claimed by the bundle; tflite-2.16 creates its own environment for TFLite 2.16.1 in the cache ($POCKETBERT_CACHE or
+~/.cache/pocketbert) on first use.
 
 Example:
   pocketbert verify runs/quickstart/bundles/student/dynamic_wi8
