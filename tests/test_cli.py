@@ -211,6 +211,25 @@ def test_config_file_repeats_a_command_line(line: tuple[str, ...], tmp_path: Pat
     assert {**again.values, "config": None} == options.values
 
 
+@pytest.mark.parametrize("line", variants(), ids=" ".join)
+def test_empty_list_is_refused(line: tuple[str, ...], tmp_path: Path) -> None:
+    command = Command(line[0], line[1:])
+    given = [*required(command), *line[1:]]
+    for field in command.fields:
+        if not field.many or field.repeated or field.positional:
+            continue
+        if field.name == "label_column":
+            # A file without labels.
+            assert parse(line[0], [*given, "--label-column="]).values[field.name] == ()
+            continue
+        for empty in ("", " "):
+            with pytest.raises(UserError, match=f"--{field.flag}={empty}: must "):
+                parse(line[0], [*given, f"--{field.flag}={empty}"])
+        if field.default == ():
+            (tmp_path / "run.toml").write_text(f"{field.flag} = []\n", encoding="utf-8")
+            assert parse(line[0], [*given, f"--config={tmp_path / 'run.toml'}"]).values[field.name] == ()
+
+
 def test_run_file_has_the_resolved_length() -> None:
     for given, length in (([], 384), (["--max-length=128"], 128)):
         options = parse("finetune", ["--model=m", "--output=o", *given])

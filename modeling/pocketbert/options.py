@@ -162,7 +162,12 @@ def parse_value(field: OptionField, text: str) -> Any:
         rows = list(csv.reader([text], strict=True))
     except csv.Error as error:
         raise ValueError(f"must be a list with commas ({error})") from None
-    return tuple(_parse_one(field, part.strip()) for part in (rows[0] if rows else []))
+    if not text.strip() and field.kind == "str" and not field.choices:
+        if field.default:
+            # The default names something, such as a column, and the command can go without.
+            return ()
+        raise ValueError("must name at least one; leave the option out for none")
+    return tuple(_parse_one(field, part.strip()) for part in rows[0] or [""])
 
 
 def format_value(field: OptionField, value: Any) -> str:

@@ -298,8 +298,11 @@ def _config_arguments(name: str, path: str, arguments: Sequence[str]) -> list[st
             if field.repeated and last_value(key, arguments) is None:
                 found += _as_arguments(path, key, value)
             continue
-        listed = isinstance(value, list)
-        found += [f"--{key}={format_value(field, tuple(value))}"] if listed else _as_arguments(path, key, value)
+        if not isinstance(value, list):
+            found += _as_arguments(path, key, value)
+        elif value or field.default != ():
+            # A run's file has every default, and a flag takes no empty list.
+            found.append(f"--{key}={format_value(field, tuple(value))}")
     return found
 
 
