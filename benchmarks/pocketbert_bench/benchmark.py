@@ -10,7 +10,7 @@ from typing import Any
 
 from pocketbert import json_reading
 from pocketbert.errors import UserError
-from pocketbert.files import sha256
+from pocketbert.files import check_different, sha256
 from pocketbert_bench import host, report, results
 from pocketbert_bench.configurations import Configuration, LiteRT
 from pocketbert_bench.results import ResultFile, Weights
@@ -113,7 +113,8 @@ def benchmark(
     Returns:
       The measurements.
     Raises:
-      UserError: no bundle, a missing folder, or invalid lengths or numbers of threads.
+      UserError: no bundle, a missing folder, a bundle twice, a length that no bundle has, or invalid lengths or numbers
+        of threads.
     """
     paths = [each.directory if isinstance(each, Bundle) else Path(each) for each in bundles]
     if not paths:
@@ -136,7 +137,12 @@ def benchmark(
 
 
 def labels_of(bundles: Sequence[Path]) -> dict[Path, str]:
-    """Names of bundles in tables: folder names, because bundles may share a recipe."""
+    """Names of bundles in tables: folder names, because bundles may share a recipe.
+
+    Raises:
+      UserError: a bundle is named twice.
+    """
+    check_different("bundles", bundles)
     names = [path.resolve().name for path in bundles]
     if len(set(names)) != len(names):
         names = [str(path) for path in bundles]

@@ -18,6 +18,8 @@ from pocketbert_export.bounds import BOUNDS
 GOLDEN_TOLERANCE = {recipe: bounds.own_difference for recipe, bounds in BOUNDS.items()}
 
 LiteRT = Literal["litert", "litert-compiled"]
+# Recipe of a bundle that cannot be read.
+_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,41 @@ class Configuration:
         known = [abs(value) for call in self.calls for value in _flat(call.expected or {})]
         relative = GOLDEN_TOLERANCE[self.recipe] if self.relative_tolerance is None else self.relative_tolerance
         return relative * max(known, default=0.0)
+
+
+def from_bundles(
+    paths: Sequence[Path],
+    lengths: Sequence[int] | None,
+    threads: Sequence[int],
+    *,
+    weights: Weights | None = None,
+    models: Mapping[Path, str] = {},
+    labels: Mapping[Path, str] = {},
+) -> list[Configuration]:
+    """Returns all requested configurations of several bundles.
+
+    Args:
+      paths: the bundles' folders.
+      lengths: see `from_bundle`.
+      threads: see `from_bundle`.
+      weights: see `from_bundle`.
+      models: bundle → name of the network; see `from_bundle` for the others.
+      labels: bundle → name in tables; see `from_bundle` for the others.
+    Raises:
+      UserError: there is no such folder, or none of the bundles has one of the lengths.
+    """
+    found = [
+        each
+        for path in paths
+        for each in from_bundle(path, lengths, threads, weights=weights, model=models.get(path), label=labels.get(path))
+    ]
+    readable = [each for each in found if each.recipe != _UNKNOWN]
+    for length in lengths or ():
+        at_length = [each for each in readable if each.length == length]
+        if at_length and all(each.problem for each in at_length):
+            problems = dict.fromkeys(str(each.problem) for each in at_length)
+            raise UserError(f"{'; '.join(problems)}; choose such a length, or export the model with this one")
+    return found
 
 
 def from_bundle(
@@ -202,7 +239,7 @@ def _broken(path: Path, model: str, label: str | None, weights: Weights | None, 
     return Configuration(
         label=label or path.resolve().name,
         model=model,
-        recipe="unknown",
+        recipe=_UNKNOWN,
         model_path=path / "model.tflite",
         length=None,
         threads=1,

@@ -192,22 +192,16 @@ def bench_bundles(
       title: title of the run.
       seed: seed of the order.
     Raises:
-      UserError: a folder does not exist or cannot be written to, or lengths or numbers of threads are invalid.
+      UserError: a folder does not exist or cannot be written to, lengths or numbers of threads are invalid, or none of
+        the bundles has one of the lengths.
     """
     if weight_cache:
         caches.check_folder(weight_cache)
     if any(number < 1 for number in [*threads, *(lengths or ())]) or not threads:
         raise UserError(f"lengths and threads must be positive; received {lengths} and {list(threads)}")
-    everything = []
-    for path in bundles:
-        everything += configurations.from_bundle(
-            path,
-            lengths,
-            threads,
-            weights=weights,
-            model=(names or {}).get(path),
-            label=(labels or {}).get(path),
-        )
+    everything = configurations.from_bundles(
+        bundles, lengths, threads, weights=weights, models=names or {}, labels=labels or {}
+    )
     everything = configurations.on_runtimes(everything, runtimes)
     if weight_cache:
         everything = [_with_weight_cache(each, weight_cache) for each in everything]

@@ -16,7 +16,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -241,6 +241,16 @@ def check_path(path: str | os.PathLike[str]) -> None:
         raise UserError(f"the output must be in a folder; received {path}, and {above} is a file; choose another")
     if not os.access(above, os.W_OK | os.X_OK):
         raise UserError(f"the output must be in a folder that you may write; {above} is read-only; choose another")
+
+
+def check_different(name: str, paths: Iterable[str | os.PathLike[str]]) -> None:
+    """Raises `UserError` if two of the inputs called `name` are the same file or folder."""
+    places: dict[str, str | os.PathLike[str]] = {}
+    for path in paths:
+        place = os.path.realpath(path)
+        if place in places:
+            raise UserError(f"{name} must be different; {places[place]} and {path} are the same; name each once")
+        places[place] = path
 
 
 def check_absent(path: str | os.PathLike[str], *, overwrite: bool) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
+from pocketbert.errors import UserError
 from pocketbert_bench import host, results
+from pocketbert_bench.benchmark import benchmark
 from pocketbert_bench.host import Schedule
 
 BRIEF = Schedule(rounds=2, runs=6, seconds=0.0, longest_seconds=1.0, warm_up_seconds=0.0)
@@ -92,16 +94,50 @@ def test_baselines_are_measured_too(folder: Path, capsys: pytest.CaptureFixture[
     assert all(each["peer"] == (each["label"] != "whole") and each["status"] == "ok" for each in measurements)
 
 
+def test_repeated_bundle_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "link").symlink_to(folder / "whole")
+    for again in (folder / "whole", tmp_path / "link", f"{folder}/whole/"):
+        assert cli.main(["bench", str(folder / "whole"), str(again)]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == "" and printed.err.count("\n") == 1
+        assert f"BUNDLE… must be different; {folder / 'whole'} and {again} are the same; name each once" in printed.err
+    for again in (folder / "whole", tmp_path / "link"):
+        with pytest.raises(UserError, match=f"bundles must be different; .*whole and {again} are the same"):
+            benchmark([folder / "whole", again])
+
+
+def test_length_of_no_bundle_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pocketbert_export.exporter import export
+
+    phones = ["--device=SERIAL", f"--output={tmp_path / 'phones'}"]
+    for more in ([], [str(folder / "damaged")], phones):
+        assert cli.main(["bench", str(folder / "whole"), *more, "--lengths=9,33"]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == "" and printed.err.count("\n") == 1
+        assert "whole has no signature for 33 tokens; it has 9, 17; choose such a length, or export" in printed.err
+    # A length that one of them has is measured there.
+    export(folder / "network", tmp_path / "other", recipe="float32", lengths=(13,))
+    assert cli.main(["bench", str(folder / "whole"), str(tmp_path / "other"), "--lengths=13", "--json"]) == 1
+    rows = json.loads(capsys.readouterr().out)["measurements"]
+    assert {each["label"]: each["status"] for each in rows} == {"whole": "failed", "other": "ok"}
+    assert "has no signature for 13 tokens; it has 9, 17" in rows[0]["error"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["bench"], "takes at least one BUNDLE;"),
+        (["bench", ".", "--lengths="], "--lengths=: must be a list of whole numbers"),
+        (["bench", ".", "--threads="], "--threads=: must be a list of whole numbers"),
+        (["bench", ".", "--runtime="], "--runtime=: must be one of litert, litert-compiled"),
+        (["bench", ".", "--device="], "--device=: must name at least one"),
         (["bench", "nowhere"], "received nowhere"),
         (["bench", ".", "--threads=0"], "--threads takes different positive numbers"),
         (["bench", ".", "--lengths=32,32"], "--lengths takes different positive numbers"),
         (["bench", ".", "--baselines"], "--baselines needs --model"),
         (["report", "--output=x"], "takes at least one RESULT, or --try;"),
         (["report", "nowhere.json"], "--output is required"),
+        (["report", "a.json", "./a.json", "--output=x"], "RESULT… must be different; a.json and ./a.json are the same"),
         (["report", "nowhere.json", "--output=x"], "nowhere.json"),
     ],
 )

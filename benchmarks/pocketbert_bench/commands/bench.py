@@ -194,15 +194,16 @@ def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]
     from pocketbert_bench.benchmark import labels_of
     from pocketbert_bench.phone_plan import Plan
 
-    labels = labels_of(paths)
+    found = configurations.from_bundles(
+        paths,
+        own.lengths or None,
+        own.threads,
+        weights=own.weights,
+        models=dict.fromkeys(paths, own.name) if own.name else {},
+        labels=labels_of(paths),
+    )
     plan = Plan(
-        configurations=tuple(
-            each
-            for path in paths
-            for each in configurations.from_bundle(
-                path, own.lengths or None, own.threads, weights=own.weights, model=own.name, label=labels[path]
-            )
-        ),
+        configurations=tuple(found),
         delegate=phone.delegate,
         affinity=phone.affinity,
         weight_cache=phone.phone_weight_cache,

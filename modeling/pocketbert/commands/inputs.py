@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pocketbert.errors import UserError
+from pocketbert.files import check_different
 from pocketbert.options import BundlePath, ModelOrBundlePath, ModelPath, PresetOrPath, value_name_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def check(options: Options) -> None:
     command then gets the folder.
 
     Raises:
-      UserError: no such model, bundle or file.
+      UserError: no such model, bundle or file, or one that is named twice.
     """
     for name in _EXAMPLE_FILES:
         path = options.values.get(name)
@@ -37,6 +38,8 @@ def check(options: Options) -> None:
             check_file(path)
     for field in options.fields:
         form, value = _FORMS.get(field.value_name), options.values[field.name]
+        if field.positional and field.many:
+            check_different(field.positional, value)
         if form is None or not value:
             continue
         found = tuple(_found(each, form) for each in (value if field.many else (value,)))
