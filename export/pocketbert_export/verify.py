@@ -211,12 +211,13 @@ def verify_bundle(
     tokenizer = _check_tokenizer(bundle, reference, given)
     found.append(tokenizer)
     if reference is not None:
-        found.append(_check_task(bundle.task, reference.task))
+        same_task = check_task(bundle.task, reference.task)
+        found.append(same_task)
         shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
         found.append(file_checks.check_size(histogram, shapes, get_recipe(bundle.recipe).weights))
         found.append(check_weights(bundle.model_path.read_bytes(), reference))
-    # If texts become other ids in the model, their outputs cannot be compared.
-    reference = reference if tokenizer.passed else None
+        # Outputs for other ids, or of another task, cannot be compared.
+        reference = reference if tokenizer.passed and same_task.passed else None
     versions: dict[str, str] = {}
     shares: list[DelegateShare] = []
     maxima = None
@@ -312,17 +313,29 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledDat
     return Check(name="tokenizer", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
 
 
-def _check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
-    """Checks that the bundle has the model's task, with its labels in its order."""
+def check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
+    """Checks that the bundle has the model's task, with its labels in its order.
+
+    Args:
+      task: task of the bundle; None for a bare encoder.
+      wanted: task of the model.
+    """
     # Dropout is for training only. The outputs of the graph show its pooling.
     given, models = (
-        None if each is None else dataclasses.replace(each, dropout=0.0, pooling=None) for each in (task, wanted)
+        {} if each is None else dataclasses.asdict(dataclasses.replace(each, dropout=0.0, pooling=None))
+        for each in (task, wanted)
     )
-    passed = given == models
-    reason = (
-        "task, labels and label order match the model" if passed else f"bundle.json has {given}; the model has {models}"
-    )
-    return Check(name="task", passed=passed, measured=None, bound=None, reason=reason)
+    reason = "task, labels and label order match the model"
+    if given != models:
+        names = [name for name in {**given, **models} if given.get(name) != models.get(name)]
+        has, wants = (
+            ", ".join(f"{name} {each[name]!r}" for name in names) if each else "no task" for each in (given, models)
+        )
+        reason = (
+            f"the tasks differ: the bundle has {has}; the model has {wants}; pass the model that the bundle was "
+            "exported from, or export it again"
+        )
+    return Check(name="task", passed=given == models, measured=None, bound=None, reason=reason)
 
 
 def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> ValidationInputs:
@@ -341,7 +354,8 @@ def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> 
 def _remedy(verification: Verification) -> str:
     """Remedy if the number format is too coarse; empty if the file cannot run."""
     wider = _WIDER.get(verification.recipe)
-    rounding = any(check.name.startswith(_ROUNDING) for check in verification.failures)
+    failures = [check.name for check in verification.failures]
+    rounding = "task" not in failures and any(name.startswith(_ROUNDING) for name in failures)
     alone = " (with --output-type=float32)" if verification.output_type == "int8" else ""
     return f"; --recipe={wider}{alone} rounds less" if wider and rounding else ""
 

@@ -16,6 +16,7 @@ from ai_edge_litert import schema_py_generated as schema
 from test_runtimes import old_runtime_is_here
 
 from pocketbert import cli
+from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.model import Model
@@ -251,6 +252,50 @@ def test_another_model_fails(model: Model, exported: tuple[Path, Path]) -> None:
         "labels",
         "metric",
     }
+
+
+@pytest.mark.parametrize(
+    ("task", "bundle_has", "model_has"),
+    [
+        (TaskConfig(kind="regression", name="mood"), "kind 'classification'", "kind 'regression'"),
+        (TaskConfig(kind="span", name="mood"), "kind 'classification'", "kind 'span'"),
+        (
+            TaskConfig(kind="classification", name="mood", labels=("no", "yes")),
+            "labels ('bad', ",
+            "labels ('no', 'yes')",
+        ),
+        (None, "kind 'classification'", "no task"),
+    ],
+    ids=["regression", "span", "labels", "encoder"],
+)
+def test_bundle_of_another_task_is_named(
+    task: TaskConfig | None, bundle_has: str, model_has: str, model: Model, exported: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder = bundle_folders.describe_again(Path(shutil.copytree(exported[1], tmp_path / "bundle")), recipe="float16")
+    tasks = [task] if task else []
+    verification = verify_bundle(folder, reference=networks.network(networks.bert_config(), tasks, model.tokenizer))
+    # Other outputs have no differences to measure, and no number format brings them nearer.
+    assert failed(verification) == {"task"}
+    with pytest.raises(GateFailed) as failure:
+        verification.require()
+    message = str(failure.value)
+    assert (
+        f"task: the tasks differ: the bundle has {bundle_has}" in message and f"; the model has {model_has}" in message
+    )
+    assert message.endswith("; pass the model that the bundle was exported from, or export it again")
+    assert "recipe" not in message
+
+
+def test_labels_of_another_task_do_not_hide_it(
+    exported: tuple[Path, Path], small_model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = networks.network(networks.bert_config(), [TaskConfig(kind="regression")], small_model.tokenizer)
+    scores.save_pretrained(tmp_path / "scores")
+    (tmp_path / "dev.csv").write_text("text,label\na dull film,bad\na cat,good\n", encoding="utf-8")
+    assert (
+        cli.main(["verify", str(exported[1]), f"--model={tmp_path / 'scores'}", f"--file={tmp_path / 'dev.csv'}"]) == 1
+    )
+    assert "the bundle does not pass its gate: task: the tasks differ" in capsys.readouterr().err
 
 
 def test_float_file_exceeds_int8_size(model: Model, exported: tuple[Path, Path], tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def run(options: Options) -> int:
     from pocketbert.model import from_pretrained
     from pocketbert.progress import log_info
     from pocketbert_export.bundle import Bundle
-    from pocketbert_export.verify import GateFailed, verify_bundle
+    from pocketbert_export.verify import GateFailed, check_task, verify_bundle
 
     bundle = Bundle.open(own.bundle)
     if own.mediapipe:
@@ -76,10 +76,11 @@ def run(options: Options) -> int:
 
         check_written(bundle, folder_beside(own.bundle))
     reference = from_pretrained(own.model) if own.model else None
-    # Labels in the examples are the model's: the bundle's may be wrong.
-    examples = example_options.read(
-        examples_of, options[TableOptions], bundle.task if reference is None else reference.task
-    )
+    examples = None
+    # Labels in the examples are the model's: the bundle's may be wrong. Those of another task would only hide this.
+    if reference is None or check_task(bundle.task, reference.task).passed:
+        task = bundle.task if reference is None else reference.task
+        examples = example_options.read(examples_of, options[TableOptions], task)
     verification = verify_bundle(
         own.bundle,
         reference=reference,
