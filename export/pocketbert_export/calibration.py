@@ -52,12 +52,14 @@ class CalibrationTexts:
       dev: texts that choose between the methods, by length.
       data: all texts, with their labels if known.
       digest: SHA-256 of the texts.
+      scored: texts or pairs for the task's metric.
     """
 
     measured: Sequence[LengthBucket]
     dev: Sequence[LengthBucket]
     data: LabelledData
     digest: str
+    scored: LabelledData
 
     def record(self, method: str) -> dict[str, Any]:
         """The entry of `bundle.json`, with the method that used the texts."""
@@ -72,6 +74,7 @@ def choose_texts(
     *,
     most: int = 256,
     seed: int = 0,
+    scored: LabelledData | None = None,
 ) -> CalibrationTexts:
     """Draws calibration texts and tokenizes them.
 
@@ -82,14 +85,14 @@ def choose_texts(
       lengths: sequence lengths of the file; longer texts are truncated to the longest.
       most: number of texts to draw.
       seed: seed of the draw.
+      scored: texts or pairs for the task's metric; None for the drawn ones.
     Raises:
       UserError: fewer than `FEWEST_TEXTS` texts, without those of the gate.
     """
-    given, usable = _texts(data), usable_texts(data, gate)
-    if shared := len(set(given)) - len(usable):
-        log_info(f"calibration: left out {shared:,} texts that the gate uses")
-    drawn = np.random.default_rng(seed).permutation(len(usable))[:most]
-    places = [usable[index] for index in drawn]
+    given, places = _texts(data), drawn_places(data, gate, most, seed)
+    shared = {*given} & ({*_texts(gate)} if gate is not None else set())
+    if shared:
+        log_info(f"calibration: left out {len(shared):,} texts that the gate uses")
     chosen = [given[place] for place in places]
     pairs = None if chosen[0][1] is None else [pair or "" for _, pair in chosen]
     encoded = tokenizer([text for text, _ in chosen], pairs, max_length=max(lengths))
@@ -100,7 +103,14 @@ def choose_texts(
         for part in (~is_dev, is_dev)
     )
     digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
-    return CalibrationTexts(measured=measured, dev=dev, data=data.select(places), digest=digest)
+    drawn = data.select(places)
+    return CalibrationTexts(measured=measured, dev=dev, data=drawn, digest=digest, scored=scored or drawn)
+
+
+def drawn_places(data: LabelledData, gate: LabelledData | None, most: int, seed: int = 0) -> list[int]:
+    """Positions of drawn texts; for the arguments and the error see `choose_texts`."""
+    usable = usable_texts(data, gate)
+    return [usable[index] for index in np.random.default_rng(seed).permutation(len(usable))[:most]]
 
 
 def usable_texts(data: LabelledData, gate: LabelledData | None) -> list[int]:

@@ -20,8 +20,9 @@ class CalibrationOptions:
       equalize: move the scales of unequal channels out of int8 activations.
       padding_margin: with --recipe=static_wi8_ai8_full, how far the attention logits of padding end below all others; a
         larger margin makes the steps of the other logits coarser.
-      max_points_lost: with --recipe=mixed, largest loss of the task's metric on the calibration texts, in points; they
-        need labels. With 256 texts, one wrong answer is 0.4 points, so pass more --calibration-examples.
+      max_points_lost: with --recipe=mixed, largest loss of the task's metric in points, at the upper end of its 95 %
+        interval on the calibration texts; they need labels. With 256 texts, one wrong answer is 0.4 points, so pass
+        more --calibration-examples.
       max_mb: with --recipe=mixed, largest size of the file in millions of bytes.
     """
 

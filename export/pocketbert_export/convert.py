@@ -130,7 +130,7 @@ def to_calibrated_tflite(
     content = to_tflite(model, lengths, get_recipe("float32"))
     if recipe.name == "mixed":
         assert model.tokenizer is not None
-        scored = ScoredTexts(content, model.task, texts.data, model.tokenizer, lengths)
+        scored = ScoredTexts(content, model.task, texts.scored, model.tokenizer, lengths)
         mixed = quantize_mixed(content, texts, options, scored)
         return CalibratedConversion(content=mixed.content, method="sensitivity", front=mixed.front)
     if recipe.weights == "int4":

@@ -30,7 +30,7 @@ from pocketbert_export import outcomes
 from pocketbert_export.bounds import Bounds
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.bundle_description import describe, file_entries, saved_weight_digests, weight_digests
-from pocketbert_export.calibration import choose_texts
+from pocketbert_export.calibration_data import calibration_data, calibration_texts
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.convert import to_calibrated_tflite, to_tflite
 from pocketbert_export.default_texts import DEFAULT_TEXTS, default_examples
@@ -40,12 +40,11 @@ from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.integer_outputs import check_output_type, with_int8_outputs
 from pocketbert_export.label_order import examples_for, named
 from pocketbert_export.length_buckets import LengthBucket, bucket_texts
-from pocketbert_export.mixed_precision import FrontPoint, check_limits
+from pocketbert_export.mixed_precision import FrontPoint
 from pocketbert_export.model_card import CardOptions, card_facts, write_card
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
 from pocketbert_export.signatures import check_lengths, default_lengths
-from pocketbert_export.static_quantization import check_options
 from pocketbert_export.tflite_graph import share_quantization
 from pocketbert_export.validation_set import gate_metric
 from pocketbert_export.verify import verify_bundle
@@ -132,9 +131,10 @@ def export(
         lengths = default_lengths(model.task, model.config.max_position_embeddings)
     lengths = check_lengths(lengths, model.config)
     _check_exportable(model, directory or "the model")
-    calibration = _calibration_data(model.task, chosen, calibration, examples, calibration_options)
-    scored_data = examples if scored is None else scored
+    calibration = calibration_data(model.task, chosen, calibration, examples, calibration_options)
+    run_data = examples if isinstance(examples, TaskData) else None
     examples = examples_for(model.task, examples)
+    scored_data = scored if scored is not None else run_data or examples
     outputs.check_inputs(output, (examples.source if examples is not None else None,))
     # Fail before the conversion, which takes minutes.
     gate_metric(model.task and named(model.task, data_task), metric, examples)
@@ -146,10 +146,7 @@ def export(
     texts = None
     if calibration is not None:
         # Before the conversion, too.
-        most = calibration_options.calibration_examples
-        texts = choose_texts(
-            as_read(model.task, calibration), as_read(model.task, examples), model.tokenizer, lengths, most=most
-        )
+        texts = calibration_texts(model, calibration, examples, lengths, calibration_options)
     graph_optimizations = graph_optimizations.for_recipe(chosen)
     candidates = as_read(model.task, examples.first_texts(_MOST_CANDIDATES))
     decided = decide(model, graph_optimizations)
@@ -246,34 +243,6 @@ def _to_score(
     return outcomes.ScoringData(
         data=labelled, metrics=metrics, main_metric=main, data_task=data_task, windows=dict(windows)
     )
-
-
-def _calibration_data(
-    task: TaskConfig | None,
-    recipe: Recipe,
-    given: LabelledData | TaskData | str | os.PathLike[str] | None,
-    examples: LabelledData | TaskData | str | os.PathLike[str] | None,
-    options: CalibrationOptions,
-) -> LabelledData | None:
-    """Returns the source of calibration texts; None for recipes without calibration."""
-    check_limits(options, recipe.name)
-    if recipe.calibration == "none":
-        if given is not None:
-            raise UserError(
-                f"calibration texts need a recipe that uses them; received {recipe.name}; leave --calibration-file out"
-            )
-        return None
-    check_options(options, recipe.name)
-    if given is None and isinstance(examples, TaskData):
-        given = examples
-    if given is None and recipe.calibration == "optional":
-        return None
-    if given is None:
-        raise UserError(
-            f"--recipe={recipe.name} needs calibration texts that the gate does not use; received none; pass "
-            "--calibration-file, such as your training file"
-        )
-    return given.train if isinstance(given, TaskData) else examples_for(task, given)
 
 
 def _few_texts(model: Model, recipe: Recipe, lengths: Sequence[int]) -> list[LengthBucket]:

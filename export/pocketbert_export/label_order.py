@@ -14,12 +14,17 @@ import numpy as np
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.data.glue import GLUE, glue_task
-from pocketbert.data.tables import read_table
+from pocketbert.data.tables import read_table, table_columns
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.xnli import XNLI
 from pocketbert.errors import UserError
 from pocketbert.label_names import are_placeholders, label_positions
+from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task, supervised_task
+from pocketbert.tasks.texts import TextTask
+
+# Column of the labels, unless the caller names another one.
+_LABEL = "label"
 
 
 def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
@@ -105,23 +110,47 @@ def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[
     return model if are_placeholders(model.labels) else None
 
 
+def has_labels(path: str | os.PathLike[str], separator: str = ",") -> bool:
+    """Whether a table has the column label; logs a line if it has not, because its texts then have no labels.
+
+    Args:
+      path: a `.csv`, `.tsv` or `.jsonl` file.
+      separator: column separator of a `.csv` file.
+    """
+    columns = table_columns(path, separator)
+    if _LABEL not in columns:
+        log_info(
+            f"{path} has the columns {', '.join(columns)} and no {_LABEL!r}: texts without scores; name the column of "
+            "the labels with --label-column"
+        )
+    return _LABEL in columns
+
+
 def examples_for(
-    model: TaskConfig | None, given: LabelledData | TaskData | str | os.PathLike[str] | None
+    model: TaskConfig | None,
+    given: LabelledData | TaskData | str | os.PathLike[str] | None,
+    *,
+    train: bool = False,
 ) -> LabelledData | None:
     """Returns examples from any source with labels in the order of a model's logits.
 
     Args:
       model: the model's task; None for a bare encoder, which uses no labels.
-      given: examples in that order, a run's data (its development examples are used), a path of a table with the
-        columns text and label, or None.
+      given: examples in that order, a run's data, a path of a table with the column text and, for labels, label, or
+        None.
+      train: return a run's training examples, not its development examples.
 
     Raises:
       UserError: the file cannot be read, or its labels differ from the model's.
     """
     if isinstance(given, TaskData):
-        if model is None or not isinstance(given.dev, Examples):
-            return given.dev
-        return in_order_of(model, given.task, given.dev)
+        examples = given.train if train else given.dev
+        if model is None or not isinstance(examples, Examples):
+            return examples
+        return in_order_of(model, given.task, examples)
     if not isinstance(given, str | os.PathLike):
         return given
-    return read_table(given, text_column="text")[0] if model is None else supervised_task(model).read(given)
+    task = None if model is None else supervised_task(model)
+    if task is None or (isinstance(task, TextTask) and not has_labels(given)):
+        return read_table(given, text_column="text")[0]
+    return task.read(given)

@@ -18,6 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info, track
 from pocketbert_export.blockwise import prepare_for_blocks
@@ -26,7 +28,7 @@ from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.int4_quantization import quantize_int4
 from pocketbert_export.length_buckets import first_rows
 from pocketbert_export.quantize import layers, quantize
-from pocketbert_export.scored_texts import ScoredTexts
+from pocketbert_export.scored_texts import Loss, ScoredTexts
 from pocketbert_export.tflite_graph import operator_name, read_model, share_quantization, write_model
 
 WeightFormat = Literal["float32", "int8", "int4"]
@@ -37,6 +39,8 @@ _SENSITIVITY_TEXTS = 16
 # At most this share of the layers' weights becomes float32, which is four times as large as int8.
 _MOST_FLOAT = 0.25
 _MB = 1e6
+# Of a difference of two metrics in points.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +50,14 @@ class FrontPoint:
     Attributes:
       size_bytes: size of the file.
       error: root mean square difference from the float file, relative to its outputs, on the dev split.
-      points_lost: loss of the task's metric in points on the calibration texts; None without labels.
+      loss: loss of the task's metric on the calibration texts; None without labels.
       counts: format → number of layers.
       chosen: whether this file is exported.
     """
 
     size_bytes: int
     error: float
-    points_lost: float | None
+    loss: Loss | None
     counts: Mapping[WeightFormat, int]
     chosen: bool = False
 
@@ -62,7 +66,8 @@ class FrontPoint:
         return {
             "size_bytes": self.size_bytes,
             "error": self.error,
-            "points_lost": self.points_lost,
+            "points_lost": self.loss and self.loss.points,
+            "points_lost_interval": self.loss and list(self.loss.interval),
             "layers": dict(self.counts),
             "chosen": self.chosen,
         }
@@ -100,6 +105,22 @@ def check_limits(options: CalibrationOptions, recipe: str) -> None:
             raise UserError(f"{name} must be at least 0; received {value}; pass a larger limit")
 
 
+def check_scorable(options: CalibrationOptions, task: TaskConfig | None, data: LabelledData) -> None:
+    """Checks that a limit in points can be measured.
+
+    Raises:
+      UserError: the task has no metric, or the calibration texts have no labels.
+    """
+    if options.max_points_lost is None:
+        return
+    if task is None:
+        raise UserError("--max-points-lost needs a task with a metric; received a bare encoder; pass --max-mb")
+    if not data.labelled:
+        raise UserError(
+            f"--max-points-lost needs calibration texts with labels; {data.source} has none; add them, or pass --max-mb"
+        )
+
+
 def quantize_mixed(
     content: bytes, texts: CalibrationTexts, options: CalibrationOptions, scored: ScoredTexts
 ) -> MixedFile:
@@ -111,15 +132,11 @@ def quantize_mixed(
       options: the limit.
       scored: computes the task's metric.
     Returns:
-      The most accurate file within `max_mb`, or the smallest measured one within `max_points_lost`.
+      The most accurate file within `max_mb`, or the smallest measured one whose loss is within `max_points_lost` at the
+      upper end of its interval.
     Raises:
-      UserError: no file of the path meets the limit, or the points need labels.
+      UserError: no file of the path meets the limit.
     """
-    if options.max_points_lost is not None and not scored.labelled:
-        raise UserError(
-            f"--max-points-lost needs calibration texts with labels; {texts.data.source} has none; add them, or pass "
-            "--max-mb"
-        )
     parts = _Parts(content, texts)
     path = _path(parts, texts)
     expected = outputs_of(content, texts.dev)
@@ -130,7 +147,7 @@ def quantize_mixed(
         return FrontPoint(
             size_bytes=len(share_quantization(made)),
             error=relative_error(expected, outputs_of(made, texts.dev)),
-            points_lost=scored.points_lost(made),
+            loss=scored.loss(made),
             counts={form: formats.count(form) for form in ("float32", "int8", "int4")},
         )
 
@@ -143,12 +160,15 @@ def quantize_mixed(
         chosen = fitting
     else:
         assert options.max_points_lost is not None
-        lost = {index: point.points_lost for index, point in measured.items() if point.points_lost is not None}
-        good = [index for index, points in lost.items() if points <= options.max_points_lost]
+        lost = {index: point.loss for index, point in measured.items() if point.loss is not None}
+        good = [index for index, loss in lost.items() if loss.interval[1] <= options.max_points_lost + _ROUNDING]
         if not good:
+            best = min(lost.values(), key=lambda loss: loss.interval[1])
             raise UserError(
                 f"--max-points-lost={options.max_points_lost} must be within reach; the best mixed file loses "
-                f"{min(lost.values()):.2f} points on the calibration texts; raise the limit, or use --recipe=float16"
+                f"{best.points:.2f} points on {scored.count:,} calibration texts, and {best.interval[1]:.2f} at the "
+                "upper end of the 95 % interval; pass more --calibration-examples, raise the limit, or use "
+                "--recipe=float16"
             )
         chosen = max(good)
     point = measured[chosen]

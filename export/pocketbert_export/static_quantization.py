@@ -26,9 +26,10 @@ from pocketbert_export.calibration import (
     outputs_of,
     relative_error,
 )
-from pocketbert_export.calibration_options import PADDING_MARGIN, CalibrationOptions
+from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.equalization import UNEQUAL_INPUTS, equalize, lone_inputs, unequal
 from pocketbert_export.quantize import LayerFormat, layers, quantize
+from pocketbert_export.recipes import Recipe
 from pocketbert_export.static_operators import every_operator, integer_operators
 from pocketbert_export.tflite_graph import producer_positions, read_model
 
@@ -52,14 +53,27 @@ class CalibratedFile:
     dev_error: float
 
 
-def check_options(options: CalibrationOptions, recipe: str) -> None:
+def check_options(options: CalibrationOptions, recipe: Recipe, *, has_texts: bool) -> None:
     """Checks the options.
 
+    Args:
+      options: those of an export.
+      recipe: its recipe.
+      has_texts: whether there are calibration texts.
     Raises:
-      UserError: too few calibration texts, a margin that is not positive, or one that the recipe does not use.
+      UserError: too few calibration texts, a margin that is not positive, or an option without a use.
     """
-    if options.padding_margin != PADDING_MARGIN and recipe != "static_wi8_ai8_full":
-        raise UserError(f"--padding-margin needs --recipe=static_wi8_ai8_full; received {recipe}; leave it out")
+    default, is_static = CalibrationOptions(), recipe.activations == "static"
+    uses = {
+        "calibration_examples": ("--calibration-examples needs calibration texts", has_texts),
+        "calibration_ranges": ("--calibration-ranges needs a static recipe", is_static),
+        "equalize": ("--noequalize needs a static recipe", is_static),
+        "padding_margin": ("--padding-margin needs --recipe=static_wi8_ai8_full", recipe.name == "static_wi8_ai8_full"),
+    }
+    for name, (rule, is_used) in uses.items():
+        if getattr(options, name) != getattr(default, name) and not is_used:
+            without = " without them" if name == "calibration_examples" else ""
+            raise UserError(f"{rule}; received --recipe={recipe.name}{without}; leave it out")
     if not 0 < options.padding_margin < math.inf:
         raise UserError(f"--padding-margin must be positive; received {options.padding_margin}; the default is 12")
     if options.calibration_examples < FEWEST_TEXTS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,10 @@ class ValidationSet:
           order: `[n]`, index of each row.
         """
         return ScoredOutputs(*self._rows.score(self._in_order(outputs, order), name))
+
+    def resampled(self, name: str, outputs: Outputs, order: np.ndarray) -> Callable[[np.ndarray], float]:
+        """See `Rows.resampled`; for the arguments see `score`."""
+        return self._rows.resampled(self._in_order(outputs, order), name)
 
     def decided(self, outputs: Outputs, order: np.ndarray) -> Outputs:
         """The outputs that decide, such as those of the first token of each word; for the arguments see `score`."""

@@ -233,6 +233,10 @@ def test_gate_scores_as_evaluate(kind: str, models: dict[str, pb.Model], data: d
     outputs = predictor.forward(rows.encoded)
     for metric, value in evaluator.metrics("now").items():
         found, right = rows.score(outputs, metric)
+        resampled = rows.resampled(outputs, metric)
+        assert resampled(np.arange(len(rows))) == pytest.approx(found, abs=1e-12)
+        # Each example twice changes no share and no correlation.
+        assert resampled(np.repeat(np.arange(len(rows)), 2)) == pytest.approx(found, abs=1e-12)
         assert found == pytest.approx(value)
         assert right is None or len(right) == len(rows) == len(data[kind])
 

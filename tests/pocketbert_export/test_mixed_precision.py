@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import networks
 import numpy as np
@@ -13,20 +15,25 @@ import pytest
 from static_texts import LENGTHS, examples, sentences, table
 
 from pocketbert import cli
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import LabelledData
+from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert_export import calibration
+from pocketbert_export import calibration, mixed_precision
 from pocketbert_export.blockwise import prepare_for_blocks
 from pocketbert_export.calibration import CalibrationTexts, choose_texts
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.convert import to_tflite
 from pocketbert_export.graph_optimization import optimize_graph
 from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.int4_quantization import quantize_int4
+from pocketbert_export.length_buckets import bucket_by_length
 from pocketbert_export.mixed_precision import MixedFile, quantize_mixed
 from pocketbert_export.op_histogram import TYPE_NAMES
 from pocketbert_export.quantize import layers, quantize
 from pocketbert_export.recipes import get_recipe
-from pocketbert_export.scored_texts import ScoredTexts
+from pocketbert_export.scored_texts import Loss, ScoredTexts
 from pocketbert_export.tflite_graph import read_model
 
 
@@ -127,8 +134,140 @@ def _matrix(content: bytes, position: int) -> np.ndarray:
 def test_unreachable_limits_name_the_nearest_file(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
     with pytest.raises(UserError, match=r"--max-mb=0.001 must be within reach; with int4 in all layers, .* MB"):
         mixed(model, float_file, texts, max_mb=0.001)
-    with pytest.raises(UserError, match="--max-points-lost needs calibration texts with labels"):
-        mixed(model, float_file, texts, max_points_lost=1.0)
+
+
+class WrittenLosses:
+    """Losses of the files in the order in which they are measured, with as many texts as `ScoredTexts` would count."""
+
+    labelled, count = True, 2000
+
+    def __init__(self, *losses: tuple[float, float]) -> None:
+        self._losses = iter(losses)
+
+    def loss(self, content: bytes) -> Loss:
+        points, upper = next(self._losses)
+        return Loss(points, (points - 0.4, upper))
+
+
+@pytest.fixture(scope="module")
+def parts(float_file: bytes, texts: CalibrationTexts) -> mixed_precision._Parts:
+    return mixed_precision._Parts(float_file, texts)
+
+
+@pytest.fixture
+def path_of_three(parts: mixed_precision._Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path has one file for each format."""
+    path = [dict.fromkeys(parts.positions, form) for form in ("float32", "int8", "int4")]
+    monkeypatch.setattr(mixed_precision, "_Parts", lambda content, texts: parts)
+    monkeypatch.setattr(mixed_precision, "_path", lambda parts, texts: path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "losses", "chosen"),
+    [
+        # The measured loss of the last file is within the limit, but new texts may well lose more.
+        (0.5, [(0.0, 0.2), (0.1, 0.45), (0.4, 0.8)], 1),
+        (0.8, [(0.0, 0.2), (0.1, 0.45), (0.4, 0.8)], 2),
+        (0.0, [(0.0, 0.0), (0.1, 0.45), (0.4, 0.8)], 0),
+        # 91.2 % less 90.7 % are 0.5 points and a rounding error.
+        (0.5, [(0.0, 0.2), (0.5, 100 * (0.912 - 0.907)), (0.4, 0.8)], 1),
+    ],
+)
+def test_upper_end_of_the_loss_meets_the_limit(
+    limit: float,
+    losses: list[tuple[float, float]],
+    chosen: int,
+    float_file: bytes,
+    texts: CalibrationTexts,
+    path_of_three: None,
+) -> None:
+    made = quantize_mixed(float_file, texts, CalibrationOptions(max_points_lost=limit), WrittenLosses(*losses))
+    assert [point.chosen for point in made.front] == [index == chosen for index in range(3)]
+    described = made.front[chosen].to_json()
+    points, upper = losses[chosen]
+    assert (described["points_lost"], described["points_lost_interval"]) == (points, [points - 0.4, upper])
+
+
+def test_unreachable_points_name_the_interval(float_file: bytes, texts: CalibrationTexts, path_of_three: None) -> None:
+    with pytest.raises(UserError) as error:
+        options = CalibrationOptions(max_points_lost=0.5)
+        quantize_mixed(float_file, texts, options, WrittenLosses((0.3, 0.9), (0.2, 0.55), (0.1, 0.61)))
+    assert (
+        "--max-points-lost=0.5 must be within reach; the best mixed file loses 0.20 points on 2,000 calibration texts, "
+        "and 0.55 at the upper end of the 95 % interval; pass more --calibration-examples"
+    ) in str(error.value)
+
+
+def test_interval_of_the_loss_resamples_texts(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
+    assert model.tokenizer is not None
+    int4 = quantize_int4(float_file)
+    right = classes(float_file, texts.data, model)
+    wrong = classes(int4, texts.data, model) != right
+    assert 0 < wrong.sum() < len(wrong)
+    scored = ScoredTexts(
+        float_file, model.task, dataclasses.replace(texts.data, labels=right), model.tokenizer, LENGTHS
+    )
+    assert scored.loss(float_file) == Loss(0.0, (0.0, 0.0))
+    # Each text loses 0 or 100 points; the resamples are those of `score_interval`.
+    random = np.random.default_rng(0)
+    means = [100 * wrong[random.integers(0, len(wrong), len(wrong))].mean() for _ in range(200)]
+    loss = scored.loss(int4)
+    assert loss is not None and loss.points == pytest.approx(100 * wrong.mean())
+    assert loss.interval == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])))
+
+
+def classes(content: bytes, data: LabelledData, model: Model) -> np.ndarray:
+    """The class that a file gives each text."""
+    assert model.tokenizer is not None
+    encoded = model.tokenizer(data.first_texts(len(data)).texts, max_length=max(LENGTHS))
+    buckets = bucket_by_length(
+        {name: np.asarray(rows) for name, rows in encoded.items()}, LENGTHS, model.tokenizer.pad_token_id
+    )
+    found = np.empty(len(data), np.int32)
+    found[np.concatenate([bucket.indices for bucket in buckets])] = [
+        answer["logits"].argmax() for answer in calibration.outputs_of(content, buckets)
+    ]
+    return found
+
+
+def test_limit_in_points_reads_the_calibration_labels(
+    small_model: Model, small_directory: Path, tmp_path: Path
+) -> None:
+    given = sentences(70, 7)
+    logits = small_model(dict(small_model.tokenizer(given, max_length=19)), training=False)["logits"].numpy()
+    labels = [small_model.task.labels[index] for index in logits.argmax(axis=1)]
+    _write_rows(tmp_path / "train.csv", "text,mood", zip(given, labels, strict=True))
+    _write_rows(tmp_path / "gate.csv", "text,mood", [("the film is good", "good"), ("a dull film", "bad")])
+    front = _front_of(small_directory, tmp_path, "--label-column=mood")
+    # The float model is always right.
+    assert all(0 <= point["points_lost"] <= point["points_lost_interval"][1] <= 100 for point in front)
+
+
+def test_limit_in_points_scores_pairs_of_embeddings(small_model: Model, tmp_path: Path) -> None:
+    task = TaskConfig(kind="embedding", embedding=EmbeddingConfig(pooling="mean"))
+    network = networks.network(networks.bert_config(), [task], small_model.tokenizer)
+    network.save_pretrained(tmp_path / "network")
+    scores = np.random.default_rng(0).uniform(size=70).tolist()
+    _write_rows(tmp_path / "train.csv", "text,pair,label", zip(sentences(70, 7), sentences(70, 8), scores, strict=True))
+    _write_rows(tmp_path / "gate.csv", "text,pair,label", zip(sentences(9, 5), sentences(9, 6), scores, strict=False))
+    front = _front_of(tmp_path / "network", tmp_path, "--pair-column=pair")
+    assert all(point["points_lost_interval"][0] < point["points_lost_interval"][1] for point in front)
+
+
+def _write_rows(path: Path, header: str, rows: Iterable[Iterable[object]]) -> None:
+    lines = [header, *(",".join(map(str, row)) for row in rows)]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _front_of(model: Path, folder: Path, columns: str) -> list[dict[str, Any]]:
+    """The files of an export with a limit that all meet: the smallest is chosen."""
+    output = folder / "bundle"
+    flags = [f"--model={model}", f"--output={output}", "--recipe=mixed", "--lengths=7,19", "--max-points-lost=200"]
+    files = [f"--file={folder / 'gate.csv'}", f"--calibration-file={folder / 'train.csv'}", columns]
+    assert cli.main(["export", *flags, *files]) == 0
+    front: list[dict[str, Any]] = json.loads((output / "precision.json").read_text(encoding="utf-8"))
+    assert [point["chosen"] for point in front] == [False] * (len(front) - 1) + [True]
+    return front
 
 
 def test_bundle_keeps_the_measured_files(small_directory: Path, tmp_path: Path) -> None:
@@ -152,6 +291,7 @@ def test_limits_without_mixed_are_refused(
         "received --max-mb with --recipe=dynamic_wi4": ["--recipe=dynamic_wi4", "--max-mb=3"],
         "received --max-points-lost and --max-mb": ["--recipe=mixed", "--max-mb=3", "--max-points-lost=1"],
         "--max-mb must be at least 0; received -3.0": ["--recipe=mixed", "--max-mb=-3"],
+        "--max-points-lost needs calibration texts with labels": ["--recipe=mixed", "--max-points-lost=1"],
     }
     for message, flags in cases.items():
         common = [f"--model={small_directory}", f"--output={tmp_path / 'out'}", f"--calibration-file={own}"]

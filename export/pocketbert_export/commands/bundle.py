@@ -142,8 +142,8 @@ def _check_calibration(options: Options, task: TaskData) -> None:
 
     recipe, given = get_recipe(options[ConversionOptions].recipe), options[CalibrationOptions]
     check_limits(given, recipe.name)
+    check_options(given, recipe, has_texts=recipe.calibration != "none")
     if recipe.calibration != "none":
-        check_options(given, recipe.name)
         usable_texts(as_read(task.task, task.train), as_read(task.task, task.dev))
 
 

@@ -60,13 +60,16 @@ class GateOptions:
 OPTIONS = (ExampleOptions, TableOptions)
 
 
-def read(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) -> LabelledData | None:
+def read(
+    options: ExampleOptions, table: TableOptions, task: TaskConfig | None, *, labelled: bool | None = True
+) -> LabelledData | None:
     """Reads the examples that the options name.
 
     Args:
       options: the source.
       table: format of tables.
       task: the model's task; labels follow the order of its logits.
+      labelled: whether a table must have labels: None reads them if it has the default column, False never.
 
     Returns:
       The examples, or None if the options name none, as the task reads them. Span models get questions; with several
@@ -80,7 +83,7 @@ def read(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) 
     if task is not None and get_task(task).needs_pairs:
         files = question_files(options, table, task)
         return None if not files else files.get("en") or files.get("en-en") or next(iter(files.values()))
-    return read_texts(options, table, task)
+    return read_texts(options, table, task, labelled=labelled)
 
 
 def question_files(options: ExampleOptions, table: TableOptions, task: TaskConfig) -> dict[str, QuestionFile]:
@@ -107,7 +110,9 @@ def question_files(options: ExampleOptions, table: TableOptions, task: TaskConfi
     return {part: QuestionFile(path) for part, path in paths.items()}
 
 
-def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) -> Examples | TaggedTexts | None:
+def read_texts(
+    options: ExampleOptions, table: TableOptions, task: TaskConfig | None, *, labelled: bool | None = True
+) -> Examples | TaggedTexts | None:
     """Reads examples for a model that classifies or scores texts, or finds spans in them; see `read`."""
     from pocketbert.data.glue import glue_task, read_glue
     from pocketbert.data.tables import read_table
@@ -117,7 +122,13 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
     from pocketbert.tasks.embedding import SentenceEmbedding
     from pocketbert.tasks.registry import get_task
     from pocketbert.tasks.texts import TextTask
-    from pocketbert_export.label_order import in_order_of, logit_positions, order_of_numbers, with_label_names
+    from pocketbert_export.label_order import (
+        has_labels,
+        in_order_of,
+        logit_positions,
+        order_of_numbers,
+        with_label_names,
+    )
 
     name = options.task or (task.name if task is not None else "")
     check_source(options, task)
@@ -127,9 +138,11 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
     if reads is not None:
         return _read_own_file(options, made, reads)
     if options.file:
-        if isinstance(made, SentenceEmbedding) and table.pair_column:
+        if isinstance(made, SentenceEmbedding) and table.pair_column and labelled is not False:
             return made.read(options.file, **table.rows, label_column=table.one_label)
-        labelled = isinstance(made, TextTask)
+        columns = table.label_column if isinstance(made, TextTask) and labelled is not False else ()
+        if labelled is None and columns == TableOptions.label_column and not options.labels:
+            columns = columns if has_labels(options.file, table.separator) else ()
         numbers = order_of_numbers(task, options.task, options.labels) if task and task.labels else None
         own = numbers or task
         if task is not None and numbers is not None:
@@ -138,7 +151,7 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
         examples, _ = read_table(
             options.file,
             **table.rows,
-            label_column=table.label_column if labelled else None,
+            label_column=columns,
             labels=own.labels if own is not None and own.labels else None,
             numbered=numbers is not None,
             kind=made.label_form if isinstance(made, TextTask) else "classification",

@@ -140,8 +140,10 @@ def run(options: Options) -> int:
     task = found.tasks[0] if found.tasks else task_of_asset(own.model)
     file = options[ExampleOptions].file
     stored_columns.use(options, own.model, file)
-    stored_columns.check(options, task, file)
-    stored_columns.check(options, task, options[CalibrationFile].calibration_file, labelled=False)
+    # A limit in points is measured on the labels of the calibration texts.
+    scores = options[CalibrationOptions].max_points_lost is not None
+    stored_columns.check(options, task, file, labelled=None)
+    stored_columns.check(options, task, options[CalibrationFile].calibration_file, labelled=scores)
 
     from pocketbert.model import from_pretrained
     from pocketbert.progress import log_info
@@ -158,7 +160,7 @@ def run(options: Options) -> int:
     lengths = list(made.lengths) or default_lengths(task, found.config.max_position_embeddings)
     if own.saved_model_inputs == "text":
         check_servable(task, found.vocabulary)
-    examples = example_options.read(options[ExampleOptions], options[TableOptions], task)
+    examples = example_options.read(options[ExampleOptions], options[TableOptions], task, labelled=None)
     mediapipe = folder_beside(own.output)
     skipped = None
     if own.mediapipe:
@@ -180,7 +182,7 @@ def run(options: Options) -> int:
             overwrite=own.overwrite,
             metric=options[GateOptions].metric,
             data_task=options[ExampleOptions].task,
-            calibration=_calibration(options, task),
+            calibration=_calibration(options, task, labelled=scores),
             calibration_options=options[CalibrationOptions],
             card=options[CardOptions],
             columns=stored_columns.stored_columns(own.model),
@@ -232,26 +234,14 @@ def run(options: Options) -> int:
     return 0
 
 
-def _calibration(options: Options, task: TaskConfig | None) -> LabelledData | None:
+def _calibration(options: Options, task: TaskConfig | None, *, labelled: bool) -> LabelledData | None:
     """Reads the calibration texts that the options name, if any."""
-    from pocketbert.data.questions import QuestionFile
-    from pocketbert.data.tables import read_table
-    from pocketbert.tasks.base import SupervisedTask
-    from pocketbert.tasks.registry import get_task
     from pocketbert_export.recipes import get_recipe
 
-    given, table, own = options[ExampleOptions], options[TableOptions], options[CalibrationFile].calibration_file
-    if own is None:
-        uses_texts = get_recipe(options[ConversionOptions].recipe).calibration != "none"
-        return (
-            example_options.read(dataclasses.replace(given, split="train"), table, task)
-            if given.data and uses_texts
-            else None
-        )
-    made = None if task is None else get_task(task)
-    if made is not None and made.needs_pairs:
-        return QuestionFile(own, skip_bad=table.skip_bad_rows)
-    reads = made.file_options(table) if isinstance(made, SupervisedTask) else None
-    if isinstance(made, SupervisedTask) and reads is not None:
-        return made.read(own, **reads)
-    return read_table(own, **table.rows)[0]
+    given, table, file = options[ExampleOptions], options[TableOptions], options[CalibrationFile].calibration_file
+    if file is not None:
+        own = dataclasses.replace(given, file=file, data=None, languages=None)
+        return example_options.read(own, table, task, labelled=labelled)
+    if given.data and get_recipe(options[ConversionOptions].recipe).calibration != "none":
+        return example_options.read(dataclasses.replace(given, split="train"), table, task)
+    return None

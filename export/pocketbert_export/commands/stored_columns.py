@@ -102,14 +102,14 @@ def use(options: Options, folder: str | Path, file: str | None) -> None:
         log_info(f"columns of the training file: {shown}")
 
 
-def check(options: Options, task: TaskConfig | None, *files: str | None, labelled: bool = True) -> None:
+def check(options: Options, task: TaskConfig | None, *files: str | None, labelled: bool | None = True) -> None:
     """Checks that tables have the columns to read, before TensorFlow is imported.
 
     Args:
       options: options with `TableOptions`.
       task: task of the model.
       *files: files to read.
-      labelled: whether the command reads labels.
+      labelled: whether the files must have labels; None if texts without them will do, unless the user names a column.
     Raises:
       UserError: a file cannot be read, or a column is missing.
     """
@@ -120,6 +120,7 @@ def check(options: Options, task: TaskConfig | None, *files: str | None, labelle
         if not file or (task is not None and task.kind not in _TABLE_KINDS):
             continue
         wanted = [table["text_column"], table["pair_column"]]
-        if labelled and task is not None and task.kind != "embedding":
+        wants_labels = options.given("label_column") if labelled is None else labelled
+        if wants_labels and task is not None and task.kind != "embedding":
             wanted += table["label_column"]
         check_columns(file, [column for column in wanted if column], table["separator"])

@@ -63,7 +63,8 @@ def run(options: Options) -> int:
     own, examples_of = options[VerifyOptions], options[ExampleOptions]
     stored_columns.use(options, own.bundle, examples_of.file)
     if examples_of.file:
-        stored_columns.check(options, stored_columns.stored_task(own.model or own.bundle), examples_of.file)
+        task = stored_columns.stored_task(own.model or own.bundle)
+        stored_columns.check(options, task, examples_of.file, labelled=None)
     from pocketbert.model import from_pretrained
     from pocketbert.progress import log_info
     from pocketbert_export.bundle import Bundle
@@ -80,7 +81,7 @@ def run(options: Options) -> int:
     # Labels in the examples are the model's: the bundle's may be wrong. Those of another task would only hide this.
     if reference is None or check_task(bundle.task, reference.task).passed:
         task = bundle.task if reference is None else reference.task
-        examples = example_options.read(examples_of, options[TableOptions], task)
+        examples = example_options.read(examples_of, options[TableOptions], task, labelled=None)
     verification = verify_bundle(
         own.bundle,
         reference=reference,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -51,6 +51,9 @@ class Rows(Protocol):
 
     def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
         """The metric and the correctness of each example; None for answers that are not right or wrong."""
+
+    def resampled(self, outputs: Outputs, metric: str) -> Callable[[np.ndarray], float]:
+        """Computes the metric of the examples at some indices, int64 [N], with repetitions; see `score_interval`."""
 
 
 class Decisions(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -321,12 +321,8 @@ class EmbeddingRows:
         return len(self._data)
 
     def score(self, outputs: Outputs, metric: str) -> tuple[float, None]:
-        """See `Rows.score`; positive pairs have `recall_at_1` instead of a correlation.
-
-        A similarity is neither right nor wrong.
-        """
-        names = RECALL_METRICS[:1] if is_positive(self._data) else (metric,)
-        return self.compute(outputs, names)[names[0]], None
+        """See `Rows.score`. A similarity is neither right nor wrong."""
+        return self.resampled(outputs, metric)(np.arange(len(self))), None
 
     def compute(self, outputs: Outputs, names: Sequence[str]) -> dict[str, float]:
         """Metrics of the embeddings of all rows."""
@@ -339,13 +335,20 @@ class EmbeddingRows:
 
     def interval(self, outputs: Outputs, metric: str) -> tuple[float, float]:
         """95 % confidence interval of a metric over pairs."""
+        resampled = self.resampled(outputs, metric)
+        right = round(len(self) * resampled(np.arange(len(self)))) if is_positive(self._data) else None
+        return score_interval(len(self), resampled, right=right)
+
+    def resampled(self, outputs: Outputs, metric: str) -> Callable[[np.ndarray], float]:
+        """See `Rows.resampled`; positive pairs have `recall_at_1` instead of a correlation."""
         first, second = outputs[OUTPUT][0::2], outputs[OUTPUT][1::2]
         if is_positive(self._data):
-            hits = self._places(first, second) < int(metric.rpartition("_")[2])
-            return score_interval(len(hits), lambda indices: float(hits[indices].mean()), right=int(hits.sum()))
+            name = metric if metric in RECALL_METRICS else RECALL_METRICS[0]
+            hits = self._places(first, second) < int(name.rpartition("_")[2])
+            return lambda indices: float(hits[indices].mean())
         values, labels = cosines(first, second), self._data.labels
         assert labels is not None
-        return score_interval(len(values), lambda indices: compute([metric], labels[indices], values[indices])[metric])
+        return lambda indices: compute([metric], labels[indices], values[indices])[metric]
 
     def _places(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Rank of each second text among the different second texts, as seen from its first text."""

@@ -210,6 +210,19 @@ class QuestionRows:
 
     def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
         """See `Rows.score`. With F1, an answer can be partly correct."""
+        scores, threshold = self._scores(outputs), self._task.null_threshold
+        return scores.scores(threshold)[metric], self._of_each(scores, metric)
+
+    def resampled(self, outputs: Outputs, metric: str) -> Callable[[np.ndarray], float]:
+        """See `Rows.resampled`."""
+        scores = self._of_each(self._scores(outputs), metric)
+        return lambda indices: float(scores[indices].mean())
+
+    def _of_each(self, scores: QuestionScores, metric: str) -> np.ndarray:
+        exact, f1 = scores.of_each_question(self._task.null_threshold)
+        return f1 if metric == "f1" else exact
+
+    def _scores(self, outputs: Outputs) -> QuestionScores:
         threshold = self._task.null_threshold
         answered = answer_questions(
             [question.context for question in self._questions],
@@ -221,8 +234,7 @@ class QuestionRows:
         scores = QuestionScores(self._scorer)
         for question, found in zip(self._questions, answered, strict=True):
             scores.add(question, found)
-        exact, f1 = scores.of_each_question(threshold)
-        return scores.scores(threshold)[metric], f1 if metric == "f1" else exact
+        return scores
 
 
 class QuestionEvaluator:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -180,6 +181,37 @@ class TaggedRows:
             for wanted, found in zip(map(span_set, self.gold), map(span_set, predicted), strict=True)
         ]
         return tag_scores([metric], self.gold, predicted)[metric], np.asarray(right, np.float64)
+
+    def resampled(self, outputs: Outputs, metric: str) -> Callable[[np.ndarray], float]:
+        """See `Rows.resampled`."""
+        return resampled_tags(metric, self.gold, self.tags(outputs))
+
+
+def resampled_tags(metric: str, gold: list[list[str]], predicted: list[list[str]]) -> Callable[[np.ndarray], float]:
+    """Computes a metric of the texts at some indices from each text's counts: micro averages are ratios of sums.
+
+    Args:
+      metric: a name in `TAG_METRICS`.
+      gold: tags of the words of each text.
+      predicted: as `gold`.
+    """
+    counts = np.array([_counts(metric, *texts) for texts in zip(gold, predicted, strict=True)], np.float64)
+
+    def resampled(indices: np.ndarray) -> float:
+        right, total = counts[indices].sum(axis=0)
+        return float(right / total) if total else 0.0
+
+    return resampled
+
+
+def _counts(metric: str, gold: list[str], predicted: list[str]) -> tuple[int, int]:
+    """Numerator and denominator of a metric of `TAG_METRICS` for one text."""
+    if metric == "accuracy":
+        return sum(map(operator.eq, gold, predicted)), len(gold)
+    right, spans = span_set(gold), span_set(predicted)
+    hits = len(right & spans)
+    shares = {"f1": (2 * hits, len(right) + len(spans)), "precision": (hits, len(spans)), "recall": (hits, len(right))}
+    return shares[metric]
 
 
 def span_set(tags: Sequence[str]) -> set[WordSpan]:

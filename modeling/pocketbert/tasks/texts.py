@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -235,11 +235,8 @@ class TextTask(SupervisedTask):
         scores = self._with_baseline(
             labels, groups, self.compute(names, labels, predictions, groups), names, main_metric
         )
-        return dataclasses.replace(
-            scores,
-            classes=self.class_results(labels, predictions),
-            interval=self.interval(scores.main_metric, labels, predictions, groups),
-        )
+        interval = self.interval(scores.main_metric, labels, predictions, groups)
+        return dataclasses.replace(scores, classes=self.class_results(labels, predictions), interval=interval)
 
     def interval(
         self, metric: str, labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None
@@ -322,9 +319,14 @@ class TextRows:
     def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
         """See `Rows.score`."""
         assert self._task is not None and self._labels is not None
-        predictions = self._task.decide(outputs["logits"])
-        found = self._task.compute([metric], self._labels, predictions)[metric]
-        return found, self._task.right(self._labels, predictions)
+        right = self._task.right(self._labels, self._task.decide(outputs["logits"]))
+        return self.resampled(outputs, metric)(np.arange(len(self))), right
+
+    def resampled(self, outputs: Outputs, metric: str) -> Callable[[np.ndarray], float]:
+        """See `Rows.resampled`."""
+        assert self._task is not None and self._labels is not None
+        task, labels, predictions = self._task, self._labels, self._task.decide(outputs["logits"])
+        return lambda indices: task.compute([metric], labels[indices], predictions[indices])[metric]
 
 
 class TextEvaluator:

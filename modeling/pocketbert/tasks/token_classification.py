@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,7 +29,7 @@ from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, tag_method
-from pocketbert.tasks.tagged_rows import TEXTS_A_CALL, TOKEN_LOGITS, TaggedRows, span_set
+from pocketbert.tasks.tagged_rows import TEXTS_A_CALL, TOKEN_LOGITS, TaggedRows, resampled_tags
 from pocketbert.tasks.text_inputs import texts_and_pairs
 
 
@@ -266,21 +265,5 @@ class TokenEvaluator:
 
 
 def _tag_interval(metric: str, gold: list[list[str]], predicted: list[list[str]]) -> tuple[float, float]:
-    """95 % interval of a metric over texts, from each text's counts: seqeval's micro averages are ratios of sums."""
-    counts = np.array([_counts(metric, *texts) for texts in zip(gold, predicted, strict=True)], np.float64)
-
-    def resampled(indices: np.ndarray) -> float:
-        right, total = counts[indices].sum(axis=0)
-        return float(right / total) if total else 0.0
-
-    return score_interval(len(counts), resampled)
-
-
-def _counts(metric: str, gold: list[str], predicted: list[str]) -> tuple[int, int]:
-    """Numerator and denominator of a metric of `TAG_METRICS` for one text."""
-    if metric == "accuracy":
-        return sum(map(operator.eq, gold, predicted)), len(gold)
-    right, spans = span_set(gold), span_set(predicted)
-    hits = len(right & spans)
-    shares = {"f1": (2 * hits, len(right) + len(spans)), "precision": (hits, len(spans)), "recall": (hits, len(right))}
-    return shares[metric]
+    """95 % interval of a metric over texts."""
+    return score_interval(len(gold), resampled_tags(metric, gold, predicted))
