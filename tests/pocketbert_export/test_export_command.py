@@ -10,6 +10,7 @@ from pathlib import Path
 import networks
 import pytest
 
+import pocketbert as pb
 from pocketbert import cli
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import bounds
@@ -52,6 +53,40 @@ def test_export_prints_one_json_object(directory: Path, tmp_path: Path, capsys: 
     assert "--overwrite" in capsys.readouterr().err
 
 
+def test_texts_without_labels_are_compared_without_scores(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "dev.csv"
+    table.write_text("number,text\n7,the film is good\n8,a dull film\n", encoding="utf-8")
+    bundle = tmp_path / "bundle"
+    texts = {"count": 2, "source": str(table), "labelled": False}
+    line = f"{table} has the columns number, text and no 'label': texts without scores; name the column of the labels"
+    export = ["export", f"--model={directory}", "--recipe=float32", "--lengths=7", f"--file={table}"]
+    assert cli.main([*export, f"--output={bundle}"]) == 0
+    printed = capsys.readouterr()
+    summary = json.loads(printed.out)
+    assert (summary["examples"], summary["outcome"]) == (texts, None) and "metric/litert" not in summary["checks"]
+    assert printed.err.count(line) == 1
+    verify = ["verify", str(bundle), f"--model={directory}", f"--file={table}"]
+    assert cli.main(verify) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["examples"] == texts and printed.err.count(line) == 1
+    made = pb.export(directory, tmp_path / "again", recipe="float32", lengths=[7], examples=table)
+    assert made.outcome is None and capsys.readouterr().err.count(line) == 1
+    # Who names a column, a class or a metric wants scores.
+    for flag, said in (
+        ("--label-column=label", "must have the column 'label'"),
+        ("--label-column=mood", "must have the column 'mood'"),
+        ("--labels=bad,fair,good", "must have the column 'label'"),
+        ("--metric=accuracy", "a metric needs labelled examples"),
+    ):
+        for command in ([*export, f"--output={tmp_path / 'third'}"], verify):
+            assert cli.main([*command, flag]) == 2
+            assert said in capsys.readouterr().err
+    assert cli.main(["evaluate", f"--model={bundle}", f"--file={table}"]) == 2
+    assert "must have the column 'label'" in capsys.readouterr().err
+
+
 def test_failed_gate_exits_1_without_output(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +112,27 @@ def test_failed_gate_exits_1_without_output(
         ),
         (["--model=DIRECTORY", "--output=bundle", "--recipe=int3"], "--recipe=int3: must be one of float32"),
         (["--model=DIRECTORY", "--output=bundle", "--lengths=7,99"], "received 99"),
+        (["--model=DIRECTORY", "--output=bundle", "--lengths="], "--lengths=: must be a list of whole numbers"),
+        (
+            ["--model=DIRECTORY", "--output=bundle", "--padding-margin=5"],
+            "--padding-margin needs --recipe=static_wi8_ai8_full; received --recipe=dynamic_wi8; leave it out",
+        ),
+        (
+            ["--model=DIRECTORY", "--output=bundle", "--recipe=float32", "--padding-margin=nan"],
+            "--padding-margin needs --recipe=static_wi8_ai8_full; received --recipe=float32; leave it out",
+        ),
+        (
+            ["--model=DIRECTORY", "--output=bundle", "--recipe=dynamic_wi4", "--calibration-examples=500"],
+            "--calibration-examples needs calibration texts; received --recipe=dynamic_wi4 without them; leave it out",
+        ),
+        (
+            ["--model=DIRECTORY", "--output=bundle", "--recipe=float16", "--calibration-ranges=mse"],
+            "--calibration-ranges needs a static recipe; received --recipe=float16; leave it out",
+        ),
+        (
+            ["--model=DIRECTORY", "--output=bundle", "--noequalize"],
+            "--noequalize needs a static recipe; received --recipe=dynamic_wi8; leave it out",
+        ),
     ],
 )
 def test_bad_input_exits_2(
