@@ -16,6 +16,7 @@ import os
 import re
 import stat
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -241,6 +242,12 @@ def check_path(path: str | os.PathLike[str]) -> None:
         raise UserError(f"the output must be in a folder; received {path}, and {above} is a file; choose another")
     if not os.access(above, os.W_OK | os.X_OK):
         raise UserError(f"the output must be in a folder that you may write; {above} is read-only; choose another")
+    try:
+        # Without a name, so that nothing is left behind. Permissions do not tell everything: /proc takes no file.
+        with tempfile.TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}); choose another output") from error
 
 
 def check_different(name: str, paths: Iterable[str | os.PathLike[str]]) -> None:

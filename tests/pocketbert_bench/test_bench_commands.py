@@ -60,6 +60,9 @@ def test_bench_output_is_readable_by_report(folder: Path, tmp_path: Path, capsys
     # A second time the result file is in the way, and nothing is measured.
     assert cli.main(arguments) == 2
     assert "must not exist yet" in capsys.readouterr().err
+    assert cli.main(["bench", str(folder / "whole"), "--output=/proc/nothing/r.json"]) == 2
+    printed = capsys.readouterr()
+    assert "r.json cannot be written" in printed.err and printed.err.count("\n") == 1
 
 
 def test_damaged_bundle_fails_other_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import pocketbert as pb
 from pocketbert import cli
+from pocketbert.errors import UserError
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import bounds
 from pocketbert_export.bundle import Bundle
@@ -151,6 +152,24 @@ def test_bad_input_exits_2(
     assert len(lines) == 1
     assert reason in lines[0]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_impossible_outputs_are_found_before_the_conversion(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export = ["export", f"--model={directory}", "--recipe=float32", "--lengths=7"]
+    for flags in (
+        ["--output=/proc/nothing/bundle"],
+        [f"--output={tmp_path / 'bundle'}", "--saved-model=/proc/nothing/saved"],
+        [f"--output={tmp_path / ('n' * 250)}", "--mediapipe"],
+    ):
+        assert cli.main([*export, *flags]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == "" and printed.err.count("\n") == 1, printed.err
+        assert "cannot be written" in printed.err or "at most 255 bytes" in printed.err
+    with pytest.raises(UserError, match="/proc/nothing/bundle cannot be written"):
+        pb.export(directory, "/proc/nothing/bundle", recipe="float32", lengths=[7])
+    assert "converting" not in capsys.readouterr().err and list(tmp_path.iterdir()) == []
 
 
 def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
