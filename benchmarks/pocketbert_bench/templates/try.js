@@ -15,9 +15,10 @@ const show = (id, text) => { element(id).textContent = text; };
 const classifiers = new Map();
 let settings, vocabulary;
 
-// As pocketbert_export.mediapipe_files.prepare.
+// As pocketbert_export.mediapipe_files.prepare. toLowerCase maps a Greek capital sigma by the letters around it.
 function prepare(text) {
-  return text.toLowerCase().normalize("NFD").replace(/\p{Mn}/gu, "").replace(SPACE, " ").replace(CONTROL, "");
+  const lower = Array.from(text, (each) => each.toLowerCase()).join("");
+  return lower.normalize("NFD").replace(/\p{Mn}/gu, "").replace(SPACE, " ").replace(CONTROL, "");
 }
 
 function wordPieces(word) {
