@@ -14,17 +14,13 @@ import numpy as np
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.data.glue import GLUE, glue_task
-from pocketbert.data.tables import read_table, table_columns
+from pocketbert.data.tables import has_labels, read_table
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.xnli import XNLI
 from pocketbert.errors import UserError
 from pocketbert.label_names import are_placeholders, label_positions
-from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task, supervised_task
 from pocketbert.tasks.texts import TextTask
-
-# Column of the labels, unless the caller names another one.
-_LABEL = "label"
 
 
 def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
@@ -110,22 +106,6 @@ def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[
     return model if are_placeholders(model.labels) else None
 
 
-def has_labels(path: str | os.PathLike[str], separator: str = ",") -> bool:
-    """Whether a table has the column label; logs a line if it has not, because its texts then have no labels.
-
-    Args:
-      path: a `.csv`, `.tsv` or `.jsonl` file.
-      separator: column separator of a `.csv` file.
-    """
-    columns = table_columns(path, separator)
-    if _LABEL not in columns:
-        log_info(
-            f"{path} has the columns {', '.join(columns)} and no {_LABEL!r}: texts without scores; name the column of "
-            "the labels with --label-column"
-        )
-    return _LABEL in columns
-
-
 def examples_for(
     model: TaskConfig | None,
     given: LabelledData | TaskData | str | os.PathLike[str] | None,
@@ -151,6 +131,6 @@ def examples_for(
     if not isinstance(given, str | os.PathLike):
         return given
     task = None if model is None else supervised_task(model)
-    if task is None or (isinstance(task, TextTask) and not has_labels(given)):
+    if task is None or (isinstance(task, TextTask) and not has_labels(given, task.config.labels, ["text"])):
         return read_table(given, text_column="text")[0]
     return task.read(given)

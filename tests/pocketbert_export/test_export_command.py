@@ -61,7 +61,9 @@ def test_texts_without_labels_are_compared_without_scores(
     table.write_text("number,text\n7,the film is good\n8,a dull film\n", encoding="utf-8")
     bundle = tmp_path / "bundle"
     texts = {"count": 2, "source": str(table), "labelled": False}
-    line = f"{table} has the columns number, text and no 'label': texts without scores; name the column of the labels"
+    line = (
+        f"{table} has the columns 'number', 'text' and no 'label': texts without scores; name the column of the labels"
+    )
     export = ["export", f"--model={directory}", "--recipe=float32", "--lengths=7", f"--file={table}"]
     assert cli.main([*export, f"--output={bundle}"]) == 0
     printed = capsys.readouterr()
@@ -74,6 +76,16 @@ def test_texts_without_labels_are_compared_without_scores(
     assert json.loads(printed.out)["examples"] == texts and printed.err.count(line) == 1
     made = pb.export(directory, tmp_path / "again", recipe="float32", lengths=[7], examples=table)
     assert made.outcome is None and capsys.readouterr().err.count(line) == 1
+    # Labels under another name, or their numbers, are no texts without labels.
+    for cells in (("Bad", "good"), ("2", "0")):
+        other = tmp_path / "other.csv"
+        other.write_text("text,mood\n" + "".join(f"the film,{cell}\n" for cell in cells), encoding="utf-8")
+        for command in ([*export, f"--output={tmp_path / 'third'}"], ["verify", str(bundle), f"--model={directory}"]):
+            assert cli.main([*command, f"--file={other}"]) == 2
+            said = "must have the column 'label'; received 'text', 'mood'; pass --label-column=mood if that column has"
+            assert said in capsys.readouterr().err
+        with pytest.raises(UserError, match="must have the column 'label'"):
+            pb.export(directory, tmp_path / "third", recipe="float32", lengths=[7], examples=other)
     # Who names a column, a class or a metric wants scores.
     for flag, said in (
         ("--label-column=label", "must have the column 'label'"),

@@ -115,7 +115,7 @@ def read_texts(
 ) -> Examples | TaggedTexts | None:
     """Reads examples for a model that classifies or scores texts, or finds spans in them; see `read`."""
     from pocketbert.data.glue import glue_task, read_glue
-    from pocketbert.data.tables import read_table
+    from pocketbert.data.tables import read_table, table_columns
     from pocketbert.data.xnli import XNLI, read_xnli
     from pocketbert.progress import log_info
     from pocketbert.tasks.base import SupervisedTask
@@ -123,7 +123,6 @@ def read_texts(
     from pocketbert.tasks.registry import get_task
     from pocketbert.tasks.texts import TextTask
     from pocketbert_export.label_order import (
-        has_labels,
         in_order_of,
         logit_positions,
         order_of_numbers,
@@ -142,7 +141,7 @@ def read_texts(
             return made.read(options.file, **table.rows, label_column=table.one_label)
         columns = table.label_column if isinstance(made, TextTask) and labelled is not False else ()
         if labelled is None and columns == TableOptions.label_column and not options.labels:
-            columns = columns if has_labels(options.file, table.separator) else ()
+            columns = columns if {*columns} <= {*table_columns(options.file, table.separator)} else ()
         numbers = order_of_numbers(task, options.task, options.labels) if task and task.labels else None
         own = numbers or task
         if task is not None and numbers is not None:

@@ -113,14 +113,16 @@ def check(options: Options, task: TaskConfig | None, *files: str | None, labelle
     Raises:
       UserError: a file cannot be read, or a column is missing.
     """
-    from pocketbert.data.tables import check_columns
+    from pocketbert.data.tables import LABEL_COLUMN, check_columns, has_labels
 
     table = options.values
     for file in files:
         if not file or (task is not None and task.kind not in _TABLE_KINDS):
             continue
         wanted = [table["text_column"], table["pair_column"]]
-        wants_labels = options.given("label_column") if labelled is None else labelled
-        if wants_labels and task is not None and task.kind != "embedding":
-            wanted += table["label_column"]
         check_columns(file, [column for column in wanted if column], table["separator"])
+        if labelled is False or task is None or task.kind == "embedding":
+            continue
+        may_lack = labelled is None and table["label_column"] == (LABEL_COLUMN,) and not options.given("label_column")
+        if not may_lack or has_labels(file, task.labels, wanted, table["separator"]):
+            check_columns(file, table["label_column"], table["separator"])

@@ -31,10 +31,13 @@ from pocketbert.data.reading import (
 )
 from pocketbert.data.table_objects import name_of, object_rows
 from pocketbert.errors import UserError
+from pocketbert.progress import log_info
 
 # Form of the labels in a file: a class, any number of labels, or a score. Several kinds of task may share a form.
 LabelForm = Literal["classification", "multi_label", "regression"]
 LABEL_SEPARATOR = "|"
+# Unless the caller names another one.
+LABEL_COLUMN = "label"
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 _TAB = "tab"
 _MOST_CELL_CHARACTERS = 2**31 - 1
@@ -188,6 +191,39 @@ def table_columns(path: str | os.PathLike[str], separator: str = ",") -> tuple[s
     """Columns of a `.csv`, `.tsv` or `.jsonl` file: those of its first good row; empty without one."""
     rows = (cells for _, cells in _file_rows(Path(path), (), separator) if not isinstance(cells, str))
     return tuple(next(rows, ()))
+
+
+def has_labels(
+    path: str | os.PathLike[str], labels: Sequence[str], texts: Sequence[str | None], separator: str = ","
+) -> bool:
+    """Whether a table has the column label; logs a line if it has not, because its texts then have no labels.
+
+    Args:
+      path: a `.csv`, `.tsv` or `.jsonl` file.
+      labels: labels of the task.
+      texts: columns of texts.
+      separator: column separator of a `.csv` file.
+    Raises:
+      UserError: another column has nothing but labels or their numbers.
+    """
+    columns = table_columns(path, separator)
+    if LABEL_COLUMN in columns:
+        return True
+    known = {*(label.casefold() for label in labels), *map(str, range(len(labels)))}
+    others = [column for column in columns if column not in texts]
+    for _, cells in _file_rows(Path(path), (), separator):
+        if not isinstance(cells, str):
+            others = [column for column in others if cells.get(column, "").strip().casefold() in known]
+    if others:
+        raise UserError(
+            f"{path}: line 1: the header must have the column {LABEL_COLUMN!r}; received {listed(columns)}; pass "
+            f"--label-column={others[0]} if that column has the labels, or --label-column= for texts without labels"
+        )
+    log_info(
+        f"{path} has the columns {listed(columns)} and no {LABEL_COLUMN!r}: texts without scores; name the column of "
+        "the labels with --label-column"
+    )
+    return False
 
 
 def check_columns(path: str | os.PathLike[str], wanted: Sequence[str], separator: str = ",") -> None:
