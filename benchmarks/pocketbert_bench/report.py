@@ -20,7 +20,7 @@ from pocketbert_bench.results import ResultFile
 from pocketbert_bench.searches import Search
 from pocketbert_bench.side_by_side import Pair
 
-PAGE = "report.html"
+KIND, PAGE = "report", "report.html"
 SHOWN_DISAGREEMENTS = 12
 CAPTIONS = {
     "accuracy_latency": (
@@ -128,6 +128,7 @@ def build_report(
     title: str = "PocketBERT report",
     summary: str = "",
     overwrite: bool = False,
+    group: outputs.Together | None = None,
 ) -> Path:
     """Writes `report.html` and the plots as PNG files into a new folder.
 
@@ -141,6 +142,7 @@ def build_report(
       title: heading of the page.
       summary: first paragraph of the page.
       overwrite: replace an existing folder.
+      group: see `pocketbert.outputs.new_directory`.
     Returns:
       Path of the page.
     Raises:
@@ -174,7 +176,7 @@ def build_report(
         disagreements=pair.most_confident(SHOWN_DISAGREEMENTS) if pair else [],
         ratios=[ratio for run in runs for ratio in run.ratios],
     )
-    with outputs.new_directory(output, "report", overwrite=overwrite) as folder:
+    with outputs.new_directory(output, KIND, overwrite=overwrite, group=group) as folder:
         for section in sections:
             for name, (png, _) in section.images.items():
                 files.write_bytes(folder / f"{section.prefix}{name}.png", png)

@@ -19,7 +19,6 @@ from pocketbert.report import render
 from pocketbert_export.bundle import VOCAB_FILE, Bundle
 from pocketbert_export.mediapipe_files import CLIENTS, check_client, has_pairs, task_file
 
-KIND = "page to try a bundle"
 PAGE = "index.html"
 # Later versions (1.0.1) post usage metrics to Google.
 PACKAGE, VERSION = "@mediapipe/tasks-text", "0.10.35"
@@ -29,7 +28,9 @@ SHA256 = "c12de088be9b099b32ad29d6bf1ba92ddfb3fe133787d58e14bb262c35663342"
 _FILES = ("text_bundle.mjs", "wasm/text_wasm_internal.js", "wasm/text_wasm_internal.wasm", "package.json")
 
 
-def write_try_page(bundle: Bundle, output: Path, *, title: str, overwrite: bool = False) -> Path:
+def write_try_page(
+    bundle: Bundle, output: Path, *, title: str, overwrite: bool = False, group: outputs.Together | None = None
+) -> Path:
     """Writes a folder for any web server: the page, MediaPipe (about 7 MB) and one file per length.
 
     The page loads nothing from other hosts; its content security policy forbids it.
@@ -39,6 +40,7 @@ def write_try_page(bundle: Bundle, output: Path, *, title: str, overwrite: bool 
       output: output folder.
       title: heading of the page.
       overwrite: replace an existing folder.
+      group: see `pocketbert.outputs.new_directory`.
     Returns:
       Path of the page.
     Raises:
@@ -46,7 +48,7 @@ def write_try_page(bundle: Bundle, output: Path, *, title: str, overwrite: bool 
     """
     check_tryable(bundle)
     archive = tasks_text()
-    with outputs.new_directory(output, KIND, overwrite=overwrite) as folder:
+    with outputs.new_directory(output, outputs.TRY_KIND, overwrite=overwrite, group=group) as folder:
         for name in _FILES:
             target = folder / "mediapipe" / name
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,12 @@ from pocketbert_export.tflite_graph import share_quantization, split_evenly
 
 
 def write_saved_model(
-    model: Model, path: str | os.PathLike[str], lengths: Sequence[int], *, overwrite: bool = False
+    model: Model,
+    path: str | os.PathLike[str],
+    lengths: Sequence[int],
+    *,
+    overwrite: bool = False,
+    group: outputs.Together | None = None,
 ) -> None:
     """Writes a SavedModel with one signature per length, completely or not at all.
 
@@ -41,11 +46,12 @@ def write_saved_model(
       path: output folder.
       lengths: sequence lengths in tokens.
       overwrite: replace an existing folder.
+      group: see `pocketbert.outputs.new_directory`.
     Raises:
       UserError: `path` exists, or the lengths do not suit the model.
     """
     lengths = check_lengths(lengths, model.config)
-    with outputs.new_directory(path, outputs.SAVED_MODEL_KIND, overwrite=overwrite) as folder:
+    with outputs.new_directory(path, outputs.SAVED_MODEL_KIND, overwrite=overwrite, group=group) as folder:
         signatures = concrete_functions(model, lengths)
         signatures[DEFAULT_SIGNATURE] = signatures[signature_name(lengths[-1])]
         tf.saved_model.save(_Weights(model), str(folder), signatures=signatures)

@@ -80,6 +80,7 @@ def export(
     calibration_options: CalibrationOptions = CalibrationOptions(),  # noqa: B008
     card: CardOptions = CardOptions(),  # noqa: B008
     columns: Mapping[str, Any] = {},
+    group: outputs.Together | None = None,
 ) -> Bundle:
     """Converts a model, verifies the file against it, and writes a bundle, completely or not at all.
 
@@ -113,6 +114,8 @@ def export(
       card: facts for the model card.
       columns: columns of the training file: `text`, `label` (a list), `separator`, and for pairs `pair`. `evaluate`,
         `predict` and `verify` use them as defaults.
+      group: further outputs, see `pocketbert.outputs.new_directory`; the bundle has its hidden name until all have
+        theirs.
     Returns:
       The opened bundle.
     Raises:
@@ -162,7 +165,7 @@ def export(
         content, record, front = made.content, {"calibration": texts.record(made.method)}, made.front
         if output_type == "int8":
             content = share_quantization(with_int8_outputs(content))
-    with outputs.new_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite) as folder:
+    with outputs.new_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite, group=group) as folder:
         files.write_bytes(folder / layout.MODEL_FILE, content)
         if front:
             files.write_json(folder / layout.PRECISION_FILE, [point.to_json() for point in front])
@@ -204,7 +207,7 @@ def export(
         description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
         write_card(folder, Path(output).resolve().name)
-    opened = Bundle.open(output)
+    opened = Bundle.open(folder if group else output)
     opened.scored = found
     return opened
 

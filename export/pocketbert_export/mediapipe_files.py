@@ -39,8 +39,6 @@ from pocketbert_export.model_metadata import TensorDescription, add_metadata, ap
 from pocketbert_export.op_histogram import count_ops
 from pocketbert_export.tflite_graph import GraphEditor, drop_unused, read_model, write_model
 
-KIND = "folder of MediaPipe files"
-
 
 class MediaPipeClient(NamedTuple):
     """A client and what it takes.
@@ -136,7 +134,7 @@ def check_files(
 
 def folder_beside(bundle: str | os.PathLike[str]) -> Path:
     """The folder for the files of a bundle: its path with `-mediapipe` at the end."""
-    return Path(f"{os.path.normpath(bundle)}-mediapipe")
+    return outputs.beside(bundle, "mediapipe")
 
 
 def has_pairs(bundle: Bundle) -> bool:
@@ -145,7 +143,12 @@ def has_pairs(bundle: Bundle) -> bool:
 
 
 def write_task_files(
-    bundle: Bundle, output: str | os.PathLike[str], texts: Sequence[str], *, overwrite: bool = False
+    bundle: Bundle,
+    output: str | os.PathLike[str],
+    texts: Sequence[str],
+    *,
+    overwrite: bool = False,
+    group: outputs.Together | None = None,
 ) -> dict[str, Any]:
     """Writes `length_N.tflite` for each length of a bundle, completely or not at all; for questions, one file.
 
@@ -154,6 +157,7 @@ def write_task_files(
       output: output folder.
       texts: texts of your application; those that MediaPipe tokenizes differently are counted.
       overwrite: replace an existing folder.
+      group: see `pocketbert.outputs.new_directory`.
     Returns:
       `files`: paths; `texts`: number of texts; `differing`: number that MediaPipe tokenizes differently;
       `differing_prepared`: the same after `prepare`.
@@ -170,7 +174,7 @@ def write_task_files(
             + ", ".join(f"{name} version {version}" for name, version in needed.items())
             + "; pass --runtime=tflite-2.16"
         )
-    with outputs.new_directory(output, KIND, overwrite=overwrite) as folder:
+    with outputs.new_directory(output, outputs.MEDIAPIPE_KIND, overwrite=overwrite, group=group) as folder:
         for length in lengths:
             content = task_file(bundle, length)
             files.write_bytes(folder / f"{bundle.signature(length)}.tflite", content)

@@ -41,7 +41,12 @@ def check_servable(task: TaskConfig | None, vocabulary: Vocabulary | None) -> No
 
 
 def write_serving_model(
-    model: Model, path: str | os.PathLike[str], max_length: int, *, overwrite: bool = False
+    model: Model,
+    path: str | os.PathLike[str],
+    max_length: int,
+    *,
+    overwrite: bool = False,
+    group: outputs.Together | None = None,
 ) -> None:
     """Writes the SavedModel, completely or not at all.
 
@@ -55,6 +60,7 @@ def write_serving_model(
       path: output folder.
       max_length: maximum sequence length in tokens; longer texts are truncated.
       overwrite: replace an existing folder.
+      group: see `pocketbert.outputs.new_directory`.
     Raises:
       UserError: `path` exists, or the model or the length is unsuitable.
     """
@@ -64,7 +70,7 @@ def write_serving_model(
     signatures = {DEFAULT_SIGNATURE: module.answer.get_concrete_function()}
     if model.config.type_vocab_size > 1 and not module.prompt:
         signatures[PAIRS_SIGNATURE] = module.answer_pairs.get_concrete_function()
-    with outputs.new_directory(path, outputs.SAVED_MODEL_KIND, overwrite=overwrite) as folder:
+    with outputs.new_directory(path, outputs.SAVED_MODEL_KIND, overwrite=overwrite, group=group) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
 
 

@@ -268,6 +268,11 @@ def check_absent(path: str | os.PathLike[str], *, overwrite: bool) -> None:
     if not stat.S_ISREG(os.stat(path).st_mode):
         kind = "a folder" if os.path.isdir(path) else "no plain file"
         raise UserError(f"the output must be a file; {path} is {kind}; choose another")
+    aside = named_after(Path(path), PARTIAL)
+    if not os.path.getsize(path) and aside.is_file() and aside.stat().st_size:
+        # A process was killed in `rename_new`, on a system that cannot rename to new names only.
+        os.unlink(path)
+        return
     if not overwrite:
         raise UserError(_exists(path))
 

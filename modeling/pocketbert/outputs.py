@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,12 @@ from pocketbert.json_reading import parse_json
 MARKER = ".pocketbert"
 _MARKER_ASIDE = f".{MARKER}.{PARTIAL}"
 _OLD = "old"
+# In a folder that got its name before the main output of its command: which one, so that the command can be rerun.
+_AHEAD = f"{MARKER}.ahead"
 # Kinds of folders that several commands use.
 MODEL_KIND, MODEL_GARDEN_KIND = "model directory", "Model Garden folder"
 BUNDLE_KIND, SAVED_MODEL_KIND, RUN_KIND = "bundle", "SavedModel", "run"
+MEDIAPIPE_KIND, TRY_KIND = "folder of MediaPipe files", "page to try a bundle"
 _SHOWN = 5
 
 
@@ -63,21 +66,33 @@ def check_apart(outputs: Sequence[str | os.PathLike[str]]) -> None:
             raise UserError(f"outputs must not lie in one another; received {output} and {other}; choose another")
 
 
-def check_directory(path: str | os.PathLike[str], kind: str, *, overwrite: bool) -> None:
+def check_directory(
+    path: str | os.PathLike[str], kind: str, *, overwrite: bool, main: str | os.PathLike[str] | None = None
+) -> None:
     """Raises `UserError` if `new_directory` with the same arguments would refuse.
 
     Args:
       path: the folder to create.
       kind: kind of the folder.
       overwrite: replace a folder of this kind.
+      main: the main output of the command, if this is another one; see `together`.
     """
     check_path(path)
     path = Path(path)
+    aside = named_after(Path(os.path.realpath(path)), PARTIAL)
+    if (aside / MARKER).exists():
+        # A process was killed in `rename_new`, on a system that cannot rename to new names only.
+        with contextlib.suppress(OSError):
+            path.rmdir()
+    _check_directory(path, kind, overwrite=overwrite, main=main)
+
+
+def _check_directory(path: Path, kind: str, *, overwrite: bool, main: str | os.PathLike[str] | None) -> None:
     if not path.exists():
         return
     if not path.is_dir():
         raise UserError(f"the output must be a folder; {path} is a file; choose another")
-    if not overwrite:
+    if not overwrite and not _is_ahead(path, main):
         raise UserError(f"the output must not exist yet; received {path}; choose another or pass --overwrite")
     found = os.listdir(path)
     marker = read_marker(path)
@@ -91,6 +106,26 @@ def check_directory(path: str | os.PathLike[str], kind: str, *, overwrite: bool)
         check_no_foreign(path, marker["files"])
 
 
+def check_together(kinds: Mapping[str | os.PathLike[str], str], *, overwrite: bool) -> None:
+    """Raises `UserError` if the outputs of one command, made `together`, would be refused.
+
+    Args:
+      kinds: folder → its kind; the main output first.
+      overwrite: replace folders of these kinds.
+    """
+    main, *others = kinds
+    # Finishes the work of a killed process, before one of them is refused.
+    for path in others:
+        _is_ahead(Path(path), main)
+    for path in kinds:
+        check_directory(path, kinds[path], overwrite=overwrite, main=None if path == main else main)
+
+
+def beside(output: str | os.PathLike[str], suffix: str) -> Path:
+    """The folder for a second output: the path of the main one with `-SUFFIX` at the end."""
+    return Path(f"{os.path.normpath(output)}-{suffix}")
+
+
 def check_no_foreign(folder: Path, names: Collection[str]) -> None:
     """Raises `UserError` if a folder holds anything except the marker and these names."""
     foreign = {name for name in os.listdir(folder) if not _is_ours(name, names)}
@@ -101,32 +136,108 @@ def check_no_foreign(folder: Path, names: Collection[str]) -> None:
         )
 
 
+class Together:
+    """Output folders of one command that get their names together; see `together`.
+
+    Attributes:
+      main: the first folder; None before there is one.
+    """
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self.main: Path | None = None
+        self._stack = stack
+        self._folders: list[tuple[Path, Path, str, bool]] = []
+
+    def add(self, source: Path, target: Path, kind: str, overwrite: bool, stack: contextlib.ExitStack) -> None:
+        """Adds a complete folder.
+
+        Args:
+          source: the folder.
+          target: its new name.
+          kind: its kind.
+          overwrite: replace a folder of this kind.
+          stack: what to leave when all have their names.
+        """
+        self.main = self.main or target
+        self._folders.append((source, target, kind, overwrite))
+        self._stack.push(stack)
+
+    def place(self) -> None:
+        """Renames all folders, the main one last. After an error, none of them has its new name."""
+        if not self._folders:
+            return
+        (first, main, *_), *others = self._folders
+        found = os.stat(first)
+        for source, target, kind, _ in self._folders:
+            if target != main:
+                write_json(source / _AHEAD, {"main": os.path.relpath(main, target), "is": [found.st_dev, found.st_ino]})
+            _mark(source, kind)
+        undo: list[Callable[[], object]] = []
+        replaced = []
+        try:
+            for source, target, kind, overwrite in [*others, self._folders[0]]:
+                back, old = _place(self._stack, source, target, kind, overwrite=overwrite, main=main)
+                undo.append(back)
+                replaced += [old] if old else []
+        except BaseException:
+            for back in reversed(undo):
+                back()
+            raise
+        for _, target, *_ in others:
+            (target / _AHEAD).unlink()
+        # The stack holds their locks, so no other process starts there.
+        for old in replaced:
+            shutil.rmtree(old)
+
+
 @contextlib.contextmanager
-def new_directory(path: str | os.PathLike[str], kind: str, *, overwrite: bool = False) -> Iterator[Path]:
+def together() -> Iterator[Together]:
+    """Yields a group for `new_directory`, whose folders all get their names when the block succeeds.
+
+    The first folder is the main output, and gets its name last. If the process is killed in between, the others say
+    that they are ahead of it: `new_directory` replaces them for the same main output, and for no other.
+    """
+    with contextlib.ExitStack() as stack:
+        group = Together(stack)
+        yield group
+        group.place()
+
+
+@contextlib.contextmanager
+def new_directory(
+    path: str | os.PathLike[str], kind: str, *, overwrite: bool = False, group: Together | None = None
+) -> Iterator[Path]:
     """Yields a temporary folder that is renamed to `path` if the block succeeds.
 
     Args:
       path: the folder to create; parents are created.
       kind: kind of the folder, for the marker.
       overwrite: replace a folder of this kind when the new one is complete.
+      group: rename it with the other folders of this group.
     Raises:
       UserError: `path` exists and `overwrite` is False, `path` holds something else, or another process writes it.
     """
     check_path(path)
     target = Path(os.path.realpath(path))
     aside = named_after(target, PARTIAL)
-    with made_parents(target), _taken(aside, path):
-        try:
+
+    def clean(kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            shutil.rmtree(aside, ignore_errors=True)
             recover(target)
-            check_directory(path, kind, overwrite=overwrite)
+
+    with contextlib.ExitStack() as stack:
+        group = group or stack.enter_context(together())
+        with contextlib.ExitStack() as held:
+            held.enter_context(made_parents(target))
+            held.enter_context(_taken(aside, path))
+            held.push(clean)
+            recover(target)
+            check_directory(path, kind, overwrite=overwrite, main=group.main)
             for name in os.listdir(aside):
                 remove(aside / name)
             yield aside
-            place_directory(aside, target, kind, overwrite=overwrite)
-        except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
-            recover(target)
-            raise
+            group.add(aside, target, kind, overwrite, held.pop_all())
 
 
 def place_directory(source: Path, target: Path, kind: str, *, overwrite: bool) -> None:
@@ -140,20 +251,65 @@ def place_directory(source: Path, target: Path, kind: str, *, overwrite: bool) -
     Raises:
       UserError: see `new_directory`.
     """
-    write_json(source / MARKER, {"kind": kind, "files": sorted(set(os.listdir(source)) - {MARKER})})
+    _mark(source, kind)
+    with contextlib.ExitStack() as stack:
+        _, old = _place(stack, source, target, kind, overwrite=overwrite, main=None)
+        if old:
+            shutil.rmtree(old)
+
+
+def _mark(folder: Path, kind: str) -> None:
+    names = set(os.listdir(folder)) - {MARKER, _AHEAD}
+    write_json(folder / MARKER, {"kind": kind, "files": sorted(names)})
+
+
+def _place(
+    stack: contextlib.ExitStack, source: Path, target: Path, kind: str, *, overwrite: bool, main: Path | None
+) -> tuple[Callable[[], object], Path | None]:
+    """Renames a complete folder.
+
+    Args:
+      stack: gets the lock of the folder that it replaces.
+      source: the folder.
+      target: the new name.
+      kind: kind of the folder.
+      overwrite: replace a folder of this kind.
+      main: see `check_directory`.
+
+    Returns:
+      What undoes it, and the folder to remove, which was replaced.
+    """
     if not os.path.lexists(target):
         rename_new(source, target)
-        return
+        return lambda: os.replace(target, source), None
     # Check again: the target may have been created or changed meanwhile.
-    check_directory(target, kind, overwrite=overwrite)
-    with _taken(target, target):
-        if exchange(source, target):
-            # This process still holds the lock, so no other process starts there.
-            shutil.rmtree(source)
-            return
-        os.replace(target, named_after(target, _OLD))
-        rename_new(source, target)
-        shutil.rmtree(named_after(target, _OLD))
+    _check_directory(target, kind, overwrite=overwrite, main=main if main != target else None)
+    stack.enter_context(_taken(target, target))
+    if exchange(source, target):
+        return lambda: exchange(source, target), source
+    old = named_after(target, _OLD)
+    os.replace(target, old)
+    rename_new(source, target)
+    return lambda: (os.replace(target, source), os.replace(old, target)), old
+
+
+def _is_ahead(path: Path, main: str | os.PathLike[str] | None) -> bool:
+    """Whether a killed process placed this folder, but not `main`, which was to follow."""
+    if main is None:
+        return False
+    try:
+        record = parse_json((path / _AHEAD).read_bytes(), path / _AHEAD)
+    except (OSError, UserError):
+        return False
+    place, folder = Path(os.path.realpath(main)), Path(os.path.realpath(path))
+    if not isinstance(record, dict) or record.get("main") != os.path.relpath(place, folder):
+        return False
+    found = os.stat(place) if place.exists() else None
+    if found is None or [found.st_dev, found.st_ino] != record.get("is"):
+        return True
+    # Both have their names: only this was left to do.
+    (path / _AHEAD).unlink()
+    return False
 
 
 def recover(path: Path) -> None:
@@ -267,7 +423,7 @@ def _taken(folder: Path, output: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _is_ours(name: str, names: Collection[str]) -> bool:
-    return name in (MARKER, _MARKER_ASIDE) or name in names or any(name == f".{own}.{PARTIAL}" for own in names)
+    return name in (MARKER, _MARKER_ASIDE, _AHEAD) or name in names or any(name == f".{own}.{PARTIAL}" for own in names)
 
 
 def _some(names: Iterable[str]) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
+import signal
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import killing
@@ -235,13 +238,67 @@ def _write_and_remove(root: Path) -> None:
         outputs.remove_directory(folder)
 
 
+NAMES = ("main", "second", "third")
+
+
+def make_together(root: Path, text: str = "new", *, main: str = "main", overwrite: bool = False) -> None:
+    outputs.check_together({root / name: KIND for name in (main, *NAMES[1:])}, overwrite=overwrite)
+    with outputs.together() as group:
+        for name in (main, *NAMES[1:]):
+            with outputs.new_directory(root / name, KIND, overwrite=overwrite, group=group) as folder:
+                (folder / "a").write_text(text)
+
+
+def _new(write: Callable[[], object]) -> int:
+    """The exit code of a command without --overwrite."""
+    try:
+        write()
+    except UserError:
+        return 2
+    return 0
+
+
+def _make(root: Path) -> int:
+    return _new(lambda: make(root / "out"))
+
+
+def _make_file(root: Path) -> int:
+    def write() -> None:
+        files.check_absent(root / "out", overwrite=False)
+        with files.new_file(root / "out", overwrite=False) as stream:
+            stream.write(b"new")
+
+    return _new(write)
+
+
+def _make_together(root: Path) -> int:
+    return _new(lambda: make_together(root))
+
+
+def _replace_together(root: Path) -> None:
+    make_together(root, overwrite=True)
+
+
 def _kill_all(folder: Path) -> None:
-    for name, action in (("replace", _replace), ("portable", _replace), ("file", _write_and_remove)):
-        if name == "portable":
-            files._rename = lambda *arguments: False  # type: ignore[assignment]
-        (folder / name).mkdir()
-        changes = killing.kill_at_each_change(action, lambda root: make(root / "a" / "out", "old"), folder / name)
-        assert changes > 8, name
+    old, nothing = (lambda root: make(root / "a" / "out", "old")), (lambda root: None)
+    several = lambda root: make_together(root, "old")  # noqa: E731
+    for name, action, before in (
+        ("replace", _replace, old),
+        ("file", _write_and_remove, old),
+        ("new", _make, nothing),
+        ("new_file", _make_file, nothing),
+        ("together", _make_together, nothing),
+        ("replace_together", _replace_together, several),
+    ):
+        for system in ("linux", "portable"):
+            if system == "portable":
+                kept, files._rename = files._rename, lambda *arguments: False  # type: ignore[assignment]
+            (folder / f"{name}_{system}").mkdir()
+            changes = killing.kill_at_each_change(action, before, folder / f"{name}_{system}")
+            if system == "portable":
+                files._rename = kept
+            print(f"{name}, {system}: {changes} changes", flush=True)
+            assert changes >= 2, name
 
 
 def test_killed_at_each_change(tmp_path: Path) -> None:
@@ -250,3 +307,58 @@ def test_killed_at_each_change(tmp_path: Path) -> None:
     process.start()
     process.join(120)
     assert process.exitcode == 0
+
+
+def at_the_last_name(action: Callable[[], object]) -> None:
+    """Makes the rename to the main output do something else."""
+    rename = files._rename
+
+    def renamed(source: Path, target: Path, flag: int) -> bool:
+        if target.name == "main":
+            action()
+        return rename(source, target, flag)
+
+    files._rename = renamed
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_full_disk_at_the_last_name(tmp_path: Path, overwrite: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if overwrite:
+        make_together(tmp_path, "old")
+    before = killing.tree(tmp_path)
+    with monkeypatch.context() as context:
+        context.setattr(files, "_rename", files._rename)
+        at_the_last_name(full)
+        with pytest.raises(OSError, match="No space left"):
+            make_together(tmp_path, overwrite=overwrite)
+    assert killing.tree(tmp_path) == before
+    make_together(tmp_path, overwrite=overwrite)
+    assert [content(tmp_path / name)["a"] for name in NAMES] == [b"new"] * 3
+    assert sorted(os.listdir(tmp_path)) == sorted(NAMES)
+
+
+def test_killed_command_keeps_foreign_files(tmp_path: Path) -> None:
+    def killed() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    code = killing.attempt(lambda: _make_together(tmp_path), lambda: at_the_last_name(killed))
+    assert code == -signal.SIGKILL
+    assert sorted(name for name in os.listdir(tmp_path) if name in NAMES) == ["second", "third"]
+    before = killing.tree(tmp_path / "second")
+    with pytest.raises(UserError, match="must not exist yet; received .*second"):
+        make_together(tmp_path, main="another")
+    with pytest.raises(UserError, match="must not exist yet; received .*second"):
+        make(tmp_path / "second")
+    (tmp_path / "second" / "thesis.tex").touch()
+    with pytest.raises(UserError, match=r"also holds thesis\.tex; move it away"):
+        make_together(tmp_path)
+    (tmp_path / "second" / "thesis.tex").unlink()
+    assert killing.tree(tmp_path / "second") == before
+    make_together(tmp_path)
+    with pytest.raises(UserError, match="must not exist yet"):
+        make_together(tmp_path)
+    assert not list(tmp_path.rglob("*.ahead"))
+    assert sorted(os.listdir(tmp_path)) == sorted(NAMES)

@@ -13,7 +13,6 @@ Example:
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -52,31 +51,38 @@ def run(options: Options) -> None:
     """Runs the command."""
     own = options[ReportOptions]
     from pocketbert.errors import UserError
-    from pocketbert.outputs import check_directory
+    from pocketbert.outputs import TRY_KIND, beside, check_together, together
     from pocketbert_bench import report, results
     from pocketbert_bench.benchmark import verification_of
     from pocketbert_bench.bundle_outcomes import completed
-    from pocketbert_bench.try_page import KIND, check_tryable, write_try_page
+    from pocketbert_bench.try_page import check_tryable, write_try_page
     from pocketbert_export.bundle import Bundle
     from pocketbert_export.model_card import CARD_FILE
 
     if not own.results and not own.try_:
         raise UserError("report takes at least one RESULT, or --try; received none")
-    page = Path(f"{os.path.normpath(own.output)}-try")
+    output, page = Path(own.output), beside(own.output, "try")
     bundle = Bundle.open(own.try_) if own.try_ else None
+    kinds = ({output: report.KIND} if own.results else {}) | ({page: TRY_KIND} if bundle else {})
+    check_together(kinds, overwrite=own.overwrite)
     if bundle is not None:
-        check_directory(page, KIND, overwrite=own.overwrite)
         check_tryable(bundle)
-    if own.results:
-        bundles = [Path(each) for each in own.bundles]
-        made = report.build_report(
-            [completed(results.read(path), bundles) for path in own.results],
-            Path(own.output),
-            verification={Path(each).resolve().name: verification_of(Path(each)) for each in own.bundles},
-            cards={Path(each).resolve().name: Path(each) / CARD_FILE for each in own.bundles},
-            title=own.title,
-            overwrite=own.overwrite,
-        )
-        print(made)
-    if bundle is not None:
-        print(write_try_page(bundle, page, title=own.title, overwrite=own.overwrite))
+    made: list[Path] = []
+    with together() as group:
+        if own.results:
+            bundles = [Path(each) for each in own.bundles]
+            made.append(
+                report.build_report(
+                    [completed(results.read(path), bundles) for path in own.results],
+                    output,
+                    verification={Path(each).resolve().name: verification_of(Path(each)) for each in own.bundles},
+                    cards={Path(each).resolve().name: Path(each) / CARD_FILE for each in own.bundles},
+                    title=own.title,
+                    overwrite=own.overwrite,
+                    group=group,
+                )
+            )
+        if bundle is not None:
+            made.append(write_try_page(bundle, page, title=own.title, overwrite=own.overwrite, group=group))
+    for each in made:
+        print(each)

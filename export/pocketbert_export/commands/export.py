@@ -24,7 +24,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from typing import TYPE_CHECKING, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions
@@ -39,6 +40,7 @@ from pocketbert_export.model_card import CardOptions
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import LabelledData
+    from pocketbert_export.bundle import Bundle
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,13 +131,22 @@ def run(options: Options) -> int:
     own, made, graph_optimizations = options[ExportOptions], options[ConversionOptions], options[GraphOptimizations]
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.data.assets import model_directory, task_of_asset
-    from pocketbert.outputs import BUNDLE_KIND, SAVED_MODEL_KIND, check_directory
+    from pocketbert.outputs import (
+        BUNDLE_KIND,
+        MEDIAPIPE_KIND,
+        SAVED_MODEL_KIND,
+        beside,
+        check_together,
+        together,
+    )
 
     if own.saved_model_inputs == "text" and not own.saved_model:
         raise UserError("--saved-model-inputs=text needs --saved-model, the folder to write; received none")
-    if own.saved_model:
-        check_directory(own.saved_model, SAVED_MODEL_KIND, overwrite=own.overwrite)
-    check_directory(own.output, BUNDLE_KIND, overwrite=own.overwrite)
+    mediapipe = beside(own.output, "mediapipe")
+    kinds: dict[str | Path, str] = {own.output: BUNDLE_KIND}
+    kinds |= {own.saved_model: SAVED_MODEL_KIND} if own.saved_model else {}
+    kinds |= {mediapipe: MEDIAPIPE_KIND} if own.mediapipe else {}
+    check_together(kinds, overwrite=own.overwrite)
     found = read_directory(model_directory(own.model))
     task = found.tasks[0] if found.tasks else task_of_asset(own.model)
     file = options[ExampleOptions].file
@@ -152,7 +163,7 @@ def run(options: Options) -> int:
     from pocketbert_export.default_texts import default_examples
     from pocketbert_export.exporter import as_read, export
     from pocketbert_export.graph_optimization import optimize_graph
-    from pocketbert_export.mediapipe_files import KIND, check_files, folder_beside, write_task_files
+    from pocketbert_export.mediapipe_files import check_files, write_task_files
     from pocketbert_export.serving import check_servable, write_serving_model
     from pocketbert_export.signatures import default_lengths
     from pocketbert_export.verify import GateFailed
@@ -161,44 +172,72 @@ def run(options: Options) -> int:
     if own.saved_model_inputs == "text":
         check_servable(task, found.vocabulary)
     examples = example_options.read(options[ExampleOptions], options[TableOptions], task, labelled=None)
-    mediapipe = folder_beside(own.output)
     skipped = None
     if own.mediapipe:
-        check_directory(mediapipe, KIND, overwrite=own.overwrite)
         try:
             check_files(task, found.vocabulary, lengths, has_pairs=examples is not None and examples.has_pairs)
         except UserError as error:
             skipped = error
     try:
-        bundle = export(
-            own.model,
-            own.output,
-            recipe=made.recipe,
-            lengths=lengths,
-            examples=examples,
-            graph_optimizations=graph_optimizations,
-            runtime=own.runtime,
-            output_type=own.output_type,
-            overwrite=own.overwrite,
-            metric=options[GateOptions].metric,
-            data_task=options[ExampleOptions].task,
-            calibration=_calibration(options, task, labelled=scores),
-            calibration_options=options[CalibrationOptions],
-            card=options[CardOptions],
-            columns=stored_columns.stored_columns(own.model),
-        )
+        with together() as group:
+            bundle = export(
+                own.model,
+                own.output,
+                recipe=made.recipe,
+                lengths=lengths,
+                examples=examples,
+                graph_optimizations=graph_optimizations,
+                runtime=own.runtime,
+                output_type=own.output_type,
+                overwrite=own.overwrite,
+                metric=options[GateOptions].metric,
+                data_task=options[ExampleOptions].task,
+                calibration=_calibration(options, task, labelled=scores),
+                calibration_options=options[CalibrationOptions],
+                card=options[CardOptions],
+                columns=stored_columns.stored_columns(own.model),
+                group=group,
+            )
+            if own.saved_model:
+                optimized = optimize_graph(from_pretrained(own.model), graph_optimizations)
+                if own.saved_model_inputs == "text":
+                    longest = max(lengths)
+                    write_serving_model(optimized, own.saved_model, longest, overwrite=own.overwrite, group=group)
+                else:
+                    write_saved_model(optimized, own.saved_model, lengths, overwrite=own.overwrite, group=group)
+            summary = _summary(bundle, own.output)
+            if own.mediapipe and not skipped:
+                given = examples or default_examples(task)
+                read = as_read(task, given.first_texts(len(given)))
+                texts = list(dict.fromkeys([*read.texts, *(read.pairs or ())]))
+                try:
+                    summary["mediapipe"] = write_task_files(
+                        bundle, mediapipe, texts, overwrite=own.overwrite, group=group
+                    )
+                except UserError as error:
+                    skipped = error
     except GateFailed as error:
         print(f"pocketbert export: {error}; nothing was written", file=sys.stderr)
         return 1
-    if own.saved_model:
-        optimized = optimize_graph(from_pretrained(own.model), graph_optimizations)
-        if own.saved_model_inputs == "text":
-            write_serving_model(optimized, own.saved_model, max(lengths), overwrite=own.overwrite)
-        else:
-            write_saved_model(optimized, own.saved_model, lengths, overwrite=own.overwrite)
+    print(json.dumps(summary, indent=2), flush=True)
+    if bundle.scored is not None:
+        bundle.scored.bundle.log("bundle")
+    elif task is not None:
+        log_info(f"bundle: {NO_OUTCOME[:1].lower()}{NO_OUTCOME[1:]}")
+    if skipped:
+        older = ", which holds an earlier export; delete it" if mediapipe.exists() else ""
+        raise UserError(f"{skipped}; wrote the bundle and skipped {mediapipe}{older}")
+    return 0
+
+
+def _summary(bundle: Bundle, output: str) -> dict[str, Any]:
+    """What the command prints about a bundle, which may not have its name, `output`, yet."""
     verification = json.loads((bundle.directory / "verification.json").read_text(encoding="utf-8"))
-    summary = {
-        "bundle": str(bundle.directory),
+    if verification["activation_range"]:
+        # Hundreds of values.
+        del verification["activation_range"]["maxima"]
+    return {
+        "bundle": str(Path(output)),
         "recipe": bundle.recipe,
         "lengths": bundle.lengths,
         "runtimes": verification["runtimes"],
@@ -212,26 +251,6 @@ def run(options: Options) -> int:
         },
         "activation_range": verification["activation_range"],
     }
-    if verification["activation_range"]:
-        # Hundreds of values.
-        del verification["activation_range"]["maxima"]
-    if own.mediapipe and not skipped:
-        given = examples or default_examples(task)
-        read = as_read(task, given.first_texts(len(given)))
-        texts = list(dict.fromkeys([*read.texts, *(read.pairs or ())]))
-        try:
-            summary["mediapipe"] = write_task_files(bundle, mediapipe, texts, overwrite=own.overwrite)
-        except UserError as error:
-            skipped = error
-    print(json.dumps(summary, indent=2), flush=True)
-    if bundle.scored is not None:
-        bundle.scored.bundle.log("bundle")
-    elif task is not None:
-        log_info(f"bundle: {NO_OUTCOME[:1].lower()}{NO_OUTCOME[1:]}")
-    if skipped:
-        older = ", which holds an earlier export; delete it" if mediapipe.exists() else ""
-        raise UserError(f"{skipped}; wrote the bundle and skipped {mediapipe}{older}")
-    return 0
 
 
 def _calibration(options: Options, task: TaskConfig | None, *, labelled: bool) -> LabelledData | None:
