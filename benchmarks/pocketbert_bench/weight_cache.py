@@ -20,6 +20,7 @@ from typing import Any
 from pocketbert import files, json_reading
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
+from pocketbert.temporary import temporary_folder
 from pocketbert_bench import machine
 
 CACHE_SUFFIX = ".xnnpack"
@@ -66,8 +67,8 @@ def prepare(folder: Path, model_path: Path, build: Callable[[Path], None]) -> Pa
 
 
 def _build(cache: Path, record: Path, depends_on: dict[str, Any], build: Callable[[Path], None]) -> None:
-    with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
-        made = Path(folder) / cache.name
+    with temporary_folder(cache.parent) as folder:
+        made = folder / cache.name
         build(made)
         if not made.is_file():
             raise UserError(f"LiteRT must write a weight cache to {cache.parent}; it wrote none; check the free space")

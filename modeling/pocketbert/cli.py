@@ -7,8 +7,10 @@ import io
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from pocketbert import __version__
 from pocketbert.commands import COMMANDS, inputs
@@ -68,9 +70,29 @@ def main(arguments: Sequence[str]) -> int:
             raise
         print(f"pocketbert {name}: {line}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(f"pocketbert {name}: interrupted; run the same command to resume, if it supports that", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        number = error.number if isinstance(error, Terminated) else signal.SIGINT
+        what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+        print(f"pocketbert {name}: {what}; run the same command to resume, if it supports that", file=sys.stderr)
+        return 128 + number
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal asks this process to end; it cleans up as after Ctrl-C.
+
+    Attributes:
+      number: number of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def _terminate(number: int, _: object) -> NoReturn:
+    # A second signal ends the process at once.
+    signal.signal(number, signal.SIG_DFL)
+    raise Terminated(number)
 
 
 def run() -> None:
@@ -78,6 +100,10 @@ def run() -> None:
     # Hides TensorFlow's notes on CPU instructions. TensorFlow reads it when it is first imported.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # `nohup` ignores SIGHUP.
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _terminate)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack characters of a file name.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -165,4 +191,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
     if hasattr(options.module, "check"):
         options.module.check(options)
     inputs.check(options)
-    return int(options.module.run(options) or 0)
+    from pocketbert.temporary import temporary_files_go_with_the_run
+
+    with temporary_files_go_with_the_run():
+        return int(options.module.run(options) or 0)
