@@ -3,14 +3,59 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+_PR_SET_PDEATHSIG = 1
+_SECONDS_BETWEEN_LOOKS = 0.2
+
+
+class Parent(NamedTuple):
+    """What a worker process must know of the process that starts it.
+
+    Attributes:
+      temporary: its `tempfile.tempdir`.
+      in_main_thread: whether its main thread starts the worker.
+    """
+
+    temporary: str | None
+    in_main_thread: bool
+
+    @classmethod
+    def here(cls) -> Parent:
+        """This process."""
+        return cls(tempfile.tempdir, threading.current_thread() is threading.main_thread())
+
+
+def begin_worker(parent: Parent, threads: int | None = None) -> None:
+    """Prepares a worker process: it ends with its parent, and its temporary files go with the parent's.
+
+    Call it before the worker imports TensorFlow, which takes seconds.
+
+    Args:
+      parent: the parent.
+      threads: number of TensorFlow's threads; None for its default.
+    """
+    end_with_parent()
+    if parent.in_main_thread and sys.platform == "linux":
+        # The kernel also ends a process that computes without releasing Python's lock. It does so when the thread that
+        # started this process has ended, so that must be the parent's main thread.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    tempfile.tempdir = parent.temporary
+    if threads:
+        for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+            os.environ[name] = str(threads)
 
 
 def end_with_parent() -> None:
@@ -31,6 +76,19 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=follow, args=(parent.sentinel,), daemon=True).start()
+
+
+@functools.cache
+def end_with_starter() -> None:
+    """Ends this process within a second after the one that started it, if `multiprocessing` did not start it."""
+    starter = os.getppid()
+
+    def follow() -> None:
+        while os.getppid() == starter:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from pocketbert.data.pretraining_run import ShardWriter
 from pocketbert.data.pretraining_shards import ShardJob, write_shard
 from pocketbert.errors import UserError
 from pocketbert.files import write_text
+from pocketbert.processes import end_with_starter
 
 # Beam's embedded runner.
 DIRECT = "direct"
@@ -47,7 +48,8 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
                 | "shards" >> beam.Create(list(shards))
                 # Otherwise one worker would make all shards.
                 | "spread" >> beam.Reshuffle()
-                | "write" >> beam.Map(functools.partial(_write_or_record, job))
+                | "write"
+                >> beam.Map(functools.partial(_write_or_record, job, several=runner == DIRECT and workers > 1))
             )
         failures = [file for file in (_failure(job, shard) for shard in shards) if file.exists()]
         messages = [file.read_text("utf-8") for file in failures]
@@ -59,7 +61,9 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
     return write
 
 
-def _write_or_record(job: ShardJob, shard: int) -> None:
+def _write_or_record(job: ShardJob, shard: int, *, several: bool) -> None:
+    if several:
+        end_with_starter()
     try:
         write_shard(job, shard)
     except UserError as error:

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -50,7 +51,7 @@ from pocketbert.outputs import (
     remove,
     remove_directory,
 )
-from pocketbert.processes import end_with_parent
+from pocketbert.processes import Parent, begin_worker
 from pocketbert.progress import bar, log_info
 
 if TYPE_CHECKING:
@@ -307,28 +308,28 @@ def _processes(workers: int) -> ShardWriter:
                     write_shard(job, shard)
                     progress.update()
                 return
-            # Spawn: a fork of a process with TensorFlow may hang.
+            # Spawn: a fork of a process with TensorFlow may hang. There is one process per processor, so more threads
+            # would slow each other down.
             context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(count, context, initializer=_begin_worker) as pool:
-                futures = [pool.submit(write_shard, job, shard) for shard in shards]
-                try:
-                    for future in as_completed(futures):
-                        future.result()
-                        progress.update()
-                except BaseException:
-                    pool.shutdown(cancel_futures=True)
-                    raise
+            pool = ProcessPoolExecutor(count, context, initializer=begin_worker, initargs=(Parent.here(), 1))
+            try:
+                for future in as_completed([pool.submit(write_shard, job, shard) for shard in shards]):
+                    future.result()
+                    progress.update()
+            except BrokenProcessPool:
+                raise UserError(
+                    f"each process that makes shards must have enough memory; the system ended one of {count}; run the "
+                    "same command with fewer --workers to resume"
+                ) from None
+            except KeyboardInterrupt:
+                # They would complete their shards first, which takes minutes.
+                for process in multiprocessing.active_children():
+                    process.terminate()
+                raise
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     return write
-
-
-def _begin_worker() -> None:
-    end_with_parent()
-    import tensorflow as tf
-
-    # There is one process per processor, so more threads would slow each other down.
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
 def to_json(result: PretrainingResult) -> dict[str, Any]:

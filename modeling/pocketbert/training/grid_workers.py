@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.processes import end_with_parent, stderr_in
+from pocketbert.processes import Parent, begin_worker, stderr_in
 from pocketbert.progress import log_info
 from pocketbert.training.grid import Point
 
@@ -156,7 +156,7 @@ class _WorkerProcess:
 
     def __init__(self, threads: int) -> None:
         self.connection, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=_work, args=(theirs, threads), daemon=True)
+        self._process = _SPAWN.Process(target=_work, args=(theirs, threads, Parent.here()), daemon=True)
         self._process.start()
         # Without this close, `recv` would block after the process died.
         theirs.close()
@@ -305,11 +305,11 @@ def _work_logged(make_run: MakeRun, job: Job, threads: int) -> Outcome | UserErr
             raise
 
 
-def _work(connection: Any, threads: int) -> None:
+def _work(connection: Any, threads: int, parent: Parent) -> None:
     """The main function of a process started by `Processes`."""
     # A terminal sends Ctrl-C to every process; only the parent handles it and stops the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
+    begin_worker(parent)
     with contextlib.suppress(EOFError):
         while True:
             make_run, job = connection.recv()
