@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import killing
+import numpy as np
 import pytest
+import tensorflow as tf
 import tiny_finetuning
 from pretraining_text import write_text, write_vocabulary
 
@@ -103,6 +107,33 @@ def test_errors_of_the_system_are_one_line(
     assert cli.main(["export"]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"pocketbert export: {said}") and err.count("\n") == 1
+
+
+def _too_large(what: str) -> None:
+    """Asks for more memory than there can be."""
+    if what == "numpy":
+        np.zeros(1 << 50, np.int8)
+    if what == "python":
+        _ = b" " * (1 << 50)
+    if what == "tensorflow":
+        tf.zeros([1 << 50], tf.int8)
+    if what == "system":
+        mmap.mmap(-1, 1 << 50)
+
+    def rows() -> Iterator[np.ndarray]:
+        yield np.zeros(1 << 50, np.int8)
+
+    next(iter(tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([None], tf.int8))))
+
+
+@pytest.mark.parametrize("what", ["python", "numpy", "tensorflow", "system", "dataset"])
+def test_full_memory_is_one_line(
+    what: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pocketbert.commands.presets.run", lambda options: _too_large(what))
+    message = refused(["presets"], capsys)
+    assert ("Cannot allocate memory; " if what == "system" else "memory is full") in message
+    assert "end other programs, use a machine with more memory" in message and "run the same command" in message
 
 
 def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

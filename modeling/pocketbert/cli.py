@@ -20,8 +20,13 @@ from pocketbert.errors import UserError, did_you_mean
 
 # Options with output paths.
 _OUTPUTS = ("output", "saved_model", "predictions")
+_LESS_MEMORY = (
+    "end other programs, use a machine with more memory, or, if the command has the option, pass a smaller batch size "
+    "with --overwrite; otherwise run the same command to resume, if it supports that"
+)
 # Remedies for errors of the operating system.
 _REMEDIES = {
+    errno.ENOMEM: _LESS_MEMORY,
     errno.ENOSPC: "free some space, or choose an output on another disk",
     errno.EDQUOT: "free some space, or choose an output on another disk",
     errno.EFBIG: "choose an output on a disk that supports larger files",
@@ -144,12 +149,23 @@ def _system_message(error: Exception) -> str | None:
         if error.filename2 is not None:
             what = f"{error.filename2}: "
         return f"{what}{error.strerror or error}; {_REMEDIES.get(error.errno, 'check the path and its permissions')}"
-    # TensorFlow's own errors contain the system's message.
     text = " ".join(str(error).split())
+    if isinstance(error, MemoryError):
+        return f"memory is full{f' ({text})' if text else ''}; {_LESS_MEMORY}"
+    if not type(error).__module__.startswith("tensorflow"):
+        return None
+    # TensorFlow's own errors contain the system's message.
     for number, remedy in _REMEDIES.items():
-        if type(error).__module__.startswith("tensorflow") and os.strerror(number) in text:
+        if os.strerror(number) in text:
             path = re.search(rf"(\S+); {os.strerror(number)}", text)
             return f"{f'{path[1]}: ' if path else ''}{os.strerror(number)}; {remedy}"
+    if full := re.search(r"OOM when allocating tensor with shape\S+|[Oo]ut of memory|MemoryError: [^\n]{,80}", text):
+        return f"memory is full ({full[0]}); {_LESS_MEMORY}"
+    if "Collective ops is aborted" in text or type(error).__name__ == "UnavailableError":
+        return (
+            "all workers of the run must stay connected; another one has ended or cannot be reached; read its error "
+            "message, then start the same command on all workers again to resume"
+        )
     return None
 
 

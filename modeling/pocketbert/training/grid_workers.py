@@ -238,19 +238,34 @@ class Ray:
             # One call per process, because the memory of its graphs is released only when the process ends.
             work = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0, max_calls=1)(_work_logged)
             waiting = list(jobs)
-            running: set[Any] = set()
+            running: dict[Any, Job] = {}
             while waiting or running:
                 while waiting and len(running) < self.parallel:
                     job = waiting.pop(0)
-                    running.add(work.remote(make_run, job, threads))
+                    running[work.remote(make_run, job, threads)] = job
                     log_info(f"{job.name}: submitted to Ray; log: {job.log}")
                 done, _ = ray.wait(list(running), num_returns=1)
-                running -= set(done)
                 for reference in done:
-                    yield _checked(ray.get(reference))
+                    job = running.pop(reference)
+                    yield _checked(self._answer(reference, job))
         finally:
             # This stops unfinished runs.
             ray.shutdown()
+
+    def _answer(self, reference: Any, job: Job) -> Outcome | UserError:
+        """The answer of an ended run.
+
+        Raises:
+          TrainingFailed: Ray lost it: a machine or a process died, for example because memory ran out.
+        """
+        try:
+            answer: Outcome | UserError = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            raise TrainingFailed(
+                f"{job.name}: Ray lost the run ({type(error).__name__}); see {job.log} and ray status; the same "
+                "command resumes"
+            ) from None
+        return answer
 
     def _connect(self) -> None:
         try:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +188,39 @@ def test_killed_runs_with_dropout_resume_exactly(tmp_path: Path) -> None:
         tiny_pretraining.finish(*workers(moments, [*command, f"{output}-workers"]))
     for kind in ("", "-workers"):
         tiny_pretraining.assert_same_run(tmp_path / f"killed{kind}", tmp_path / f"whole{kind}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1], ids=["chief", "worker"])
+def test_dead_partner_is_one_line(killed: int, tmp_path: Path) -> None:
+    command = [*pretrain_line(tmp_path), "--steps=9999", f"--output={tmp_path / 'run'}", "--distribution=multi-worker"]
+    cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "pocketbert", *command],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(forks.SOURCES),
+                "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}),
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    log, until = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 180
+    try:
+        while not (log.exists() and log.read_text("utf-8").count("\n") > 1):
+            assert time.monotonic() < until and all(process.poll() is None for process in processes)
+            time.sleep(0.1)
+        processes[killed].kill()
+        said = processes[1 - killed].communicate(timeout=120)[1]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert processes[1 - killed].returncode == 2 and "Traceback" not in said
+    assert "another one has ended or cannot be reached; read its error message, then start the same command on" in said
 
 
 # Devices have to be declared before TensorFlow starts, hence a process of its own.

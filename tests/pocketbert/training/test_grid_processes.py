@@ -134,12 +134,21 @@ def wait_for(found: Any) -> Any:
     return answer
 
 
+class RayError(Exception):
+    """The base of Ray's errors."""
+
+
+class NodeDiedError(RayError):
+    """What Ray raises in `get` for a run whose machine is gone."""
+
+
 class FakeRay(types.ModuleType):
     """Ray's functions that are used, in this process; what was asked of them is in `asked`."""
 
     def __init__(self, nodes: list[dict[str, Any]]) -> None:
         super().__init__("ray")
         self.asked: list[Any] = []
+        self.exceptions = types.SimpleNamespace(RayError=RayError)
         self._nodes, self._waiting = nodes, dict[str, Any]()
 
     def init(self, address: str, log_to_driver: bool) -> None:
@@ -209,6 +218,20 @@ def test_ray_limits_parallel_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert few.asked[-1] == ("shutdown",)
     with pytest.raises(UserError, match="storage shared by all machines"):
         search(tmp_path / "elsewhere", lambda point, seed, folder: None, workers=Ray(2, "auto"))
+
+
+def test_dead_ray_node_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", ray := FakeRay([{"Alive": True, "Resources": {"CPU": 2.0}}]))
+
+    def died(reference: str) -> None:
+        raise NodeDiedError("The task failed because its node died.\nSee more.")
+
+    monkeypatch.setattr(ray, "get", died)
+    with pytest.raises(TrainingFailed, match=r"seed-2: Ray lost the run \(NodeDiedError\); see .*the same command res"):
+        search(
+            tmp_path / "grid", functools.partial(fake_runs.make, tmp_path / "log"), seeds=(2,), workers=Ray(1, "auto")
+        )
+    assert ray.asked[-1] == ("shutdown",)
 
 
 def test_missing_ray_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
