@@ -1,7 +1,7 @@
-"""Kills a command before each of its changes of the file system: `killed_commands.py NAME,… FOLDER [EVERY]`.
+"""Kills a command before each of its changes of the file system: `killed_commands.py NAME,… FOLDER [EVERY [FIRST]]`.
 
-TensorFlow is imported once; each attempt is a fork, and none of its operations runs before. Prints how many changes
-there were.
+Temporary files are below the folder of the attempt, so that they count, and nothing may be left of them. TensorFlow is
+imported once; each attempt is a fork, and none of its operations runs before. Prints how many changes there were.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import json
 import os
 import shutil
 import sys
+import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cheap_tensorflow
 import killing
 import tiny_distillation
 import tiny_finetuning
@@ -35,13 +38,24 @@ MODULES = (
     "pocketbert.search.run",
     "pocketbert_export.exporter",
     "pocketbert_export.predictors",
+    "pocketbert_export.serving",
+    "pocketbert_bench.report",
+    "pocketbert_bench.try_page",
 )
 TRAINING = ["--learning-rate=3e-3", "--batch-size=16", "--checkpoint-seconds=0", "--max-length=19"]
+
+
+TEMPORARY = "temporary"
 
 
 def write_inputs(folder: Path) -> int:
     """All that the commands read."""
     import pocketbert as pb
+    from pocketbert_bench import results, try_page
+    from pocketbert_export.exporter import export
+
+    sys.path.append(str(Path(__file__).parent / "pocketbert_bench"))
+    bench_subjects = importlib.import_module("bench_subjects")
 
     folder.mkdir()
     tiny_finetuning.write_model(folder / "plain", tiny_finetuning.CONFIG.replace(num_layers=1))
@@ -54,6 +68,11 @@ def write_inputs(folder: Path) -> int:
     words = tiny_pretraining.PIECES[5:17]
     documents = ["\n".join(" ".join(words[(n + s) % 12] for n in range(5)) for s in range(4)) for _ in range(12)]
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    export(folder / "teacher", folder / "bundle", recipe="float32", lengths=[16])
+    results.write(folder / "result.json", bench_subjects.result(bench_subjects.measurement("float32", 9, 1.0)))
+    with tarfile.open(folder / "mediapipe.tgz", "w:gz") as archive:
+        for name in try_page._FILES:
+            archive.add(folder / "text.txt", f"package/{name}")
     return 0
 
 
@@ -74,6 +93,10 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
     augment = ["augment", f"--masked-lm={inputs / 'masked_lm'}", f"--train-file={inputs / 'train.csv'}", "--copies=1"]
     augment += ["--output=out.jsonl"]
     export = ["export", f"--model={inputs / 'teacher'}", "--recipe=float32", "--lengths=16", "--output=out"]
+    beside = [*export, "--saved-model=saved", "--mediapipe"]
+    serving = [*export, "--saved-model=saved", "--saved-model-inputs=text"]
+    report = ["report", f"{inputs / 'result.json'}", f"--try={inputs / 'bundle'}", "--output=out"]
+    predict = ["predict", f"--model={inputs / 'bundle'}", f"--input={inputs / 'text.txt'}", "--output=out.jsonl"]
     trim = ["trim-vocabulary", f"--model={inputs / 'plain'}", f"--text={inputs / 'text.txt'}", "--output=out"]
     plot = ["plot", "attention", f"--model={inputs / 'plain'}", "--text=a warm film", "--max-tokens=19"]
     plot += [f"--input={inputs / 'dev.csv'}", "--max-length=19", "--output=out"]
@@ -89,6 +112,13 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
         "convert_overwrite": ([*convert, "--overwrite"], ["--nolowercase"]),
         "export": (export, None),
         "export_overwrite": ([*export, "--overwrite"], ["--nofirst-token-only"]),
+        "export_beside": (beside, None),
+        "export_beside_overwrite": ([*beside, "--overwrite"], ["--nofirst-token-only"]),
+        "export_serving": (serving, None),
+        "report_try": (report, None),
+        "report_try_overwrite": ([*report, "--overwrite"], ["--title=old"]),
+        "predict": (predict, None),
+        "distill_compare": (["distill", *method, *one_epoch, "--compare", "--output=out"], None),
         "finetune": (finetune, None),
         "finetune_overwrite": ([*finetune, "--overwrite"], ["--batch-size=24"]),
         "augment": (augment, None),
@@ -130,37 +160,45 @@ def without_times(root: Path) -> dict[str, Any]:
     return found
 
 
-def run(arguments: list[str]) -> Callable[[Path], int]:
+def run(arguments: list[str], inputs: Path) -> Callable[[Path], int]:
     def action(root: Path) -> int:
         from pocketbert.cli import main
 
         os.chdir(root)
+        cheap_tensorflow.use()
+        tempfile.tempdir = str(root / TEMPORARY)
+        # npm is not asked for MediaPipe.
+        try_page = importlib.import_module("pocketbert_bench.try_page")
+        try_page.tasks_text = lambda: inputs / "mediapipe.tgz"
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             return main(arguments)
 
     return action
 
 
-def kill(folder: Path, inputs: Path, name: str, every: int) -> int:
+def kill(folder: Path, inputs: Path, name: str, every: int, first: int) -> int:
     command, earlier = commands(inputs)[name]
     before, attempts = folder / "before", folder / "attempts"
-    before.mkdir(parents=True)
+    (before / TEMPORARY).mkdir(parents=True)
     attempts.mkdir()
     if earlier is not None:
         options = [each for each in command if each != "--overwrite"]
-        assert killing.attempt(lambda: run([*options, *earlier])(before)) == 0
+        assert killing.attempt(lambda: run([*options, *earlier], inputs)(before)) == 0
 
     def prepare(root: Path) -> None:
         shutil.copytree(before, root, dirs_exist_ok=True)
 
-    return killing.kill_at_each_change(run(command), prepare, attempts, every=every, compared=without_times)
+    return killing.kill_at_each_change(
+        run(command, inputs), prepare, attempts, every=every, first=first, compared=without_times
+    )
 
 
 if __name__ == "__main__":
     for module in MODULES:
         importlib.import_module(module)
-    place = Path(sys.argv[2])
+    place, numbers = Path(sys.argv[2]), [int(each) for each in sys.argv[3:]]
+    every_so_many, first_change = [*numbers, *(1, 1)[len(numbers) :]]
     assert killing.attempt(lambda: write_inputs(place / "inputs")) == 0
     for chosen in sys.argv[1].split(","):
-        changes = kill(place / chosen, place / "inputs", chosen, int(sys.argv[3]) if len(sys.argv) > 3 else 1)
+        changes = kill(place / chosen, place / "inputs", chosen, every_so_many, first_change)
         print(f"{chosen}: {changes} changes", flush=True)

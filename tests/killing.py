@@ -120,6 +120,7 @@ def kill_at_each_change(
     folder: Path,
     *,
     every: int = 1,
+    first: int = 1,
     compared: Callable[[Path], Any] = tree,
 ) -> int:
     """Kills an action before each change that it makes, and calls it again, which must end as if it had not been.
@@ -130,6 +131,7 @@ def kill_at_each_change(
       prepare: puts there what is there before.
       folder: for all attempts.
       every: kill at every so many changes.
+      first: the first change to kill at, counted from 1.
       compared: what must be the same as after an undisturbed call.
 
     Returns:
@@ -140,7 +142,7 @@ def kill_at_each_change(
     prepare(whole)
     assert attempt(lambda: action(whole)) == 0
     expected = compared(whole)
-    change = 1
+    change = first
     while True:
         root = folder / f"killed_{change}"
         root.mkdir()
