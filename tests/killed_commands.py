@@ -142,7 +142,7 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
 
 
 def without_times(root: Path) -> dict[str, Any]:
-    """Everything there, but for times."""
+    """Everything there, but for times, and for the random number of a SavedModel."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -150,10 +150,12 @@ def without_times(root: Path) -> dict[str, Any]:
         return [plain(each) for each in value] if isinstance(value, list) else value
 
     found: dict[str, Any] = {}
-    for name, content in killing.tree(root).items():
+    everything = killing.tree(root)
+    for name, content in everything.items():
         if "/tensorboard/" in name:
             continue
-        found[name] = content
+        page_with_times = name.endswith("report.html") and name.replace("report.html", "comparison.json") in everything
+        found[name] = b"" if page_with_times or name.endswith("fingerprint.pb") else content
         if name.endswith(".json") and content:
             with contextlib.suppress(ValueError):
                 found[name] = plain(json.loads(content))
@@ -167,7 +169,7 @@ def run(arguments: list[str], inputs: Path) -> Callable[[Path], int]:
         os.chdir(root)
         cheap_tensorflow.use()
         tempfile.tempdir = str(root / TEMPORARY)
-        # npm is not asked for MediaPipe.
+        # Without npm.
         try_page = importlib.import_module("pocketbert_bench.try_page")
         try_page.tasks_text = lambda: inputs / "mediapipe.tgz"
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):

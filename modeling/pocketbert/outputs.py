@@ -106,7 +106,7 @@ def _check_directory(path: Path, kind: str, *, overwrite: bool, main: str | os.P
         check_no_foreign(path, marker["files"])
 
 
-def check_together(kinds: Mapping[str | os.PathLike[str], str], *, overwrite: bool) -> None:
+def check_together(kinds: Mapping[str, str], *, overwrite: bool) -> None:
     """Raises `UserError` if the outputs of one command, made `together`, would be refused.
 
     Args:
@@ -290,7 +290,12 @@ def _place(
     old = named_after(target, _OLD)
     os.replace(target, old)
     rename_new(source, target)
-    return lambda: (os.replace(target, source), os.replace(old, target)), old
+
+    def back() -> None:
+        os.replace(target, source)
+        os.replace(old, target)
+
+    return back, old
 
 
 def _is_ahead(path: Path, main: str | os.PathLike[str] | None) -> bool:

@@ -242,7 +242,7 @@ NAMES = ("main", "second", "third")
 
 
 def make_together(root: Path, text: str = "new", *, main: str = "main", overwrite: bool = False) -> None:
-    outputs.check_together({root / name: KIND for name in (main, *NAMES[1:])}, overwrite=overwrite)
+    outputs.check_together({str(root / name): KIND for name in (main, *NAMES[1:])}, overwrite=overwrite)
     with outputs.together() as group:
         for name in (main, *NAMES[1:]):
             with outputs.new_directory(root / name, KIND, overwrite=overwrite, group=group) as folder:

@@ -63,7 +63,7 @@ def run(options: Options) -> None:
         raise UserError("report takes at least one RESULT, or --try; received none")
     output, page = Path(own.output), beside(own.output, "try")
     bundle = Bundle.open(own.try_) if own.try_ else None
-    kinds = ({output: report.KIND} if own.results else {}) | ({page: TRY_KIND} if bundle else {})
+    kinds = ({str(output): report.KIND} if own.results else {}) | ({str(page): TRY_KIND} if bundle else {})
     check_together(kinds, overwrite=own.overwrite)
     if bundle is not None:
         check_tryable(bundle)

@@ -143,9 +143,9 @@ def run(options: Options) -> int:
     if own.saved_model_inputs == "text" and not own.saved_model:
         raise UserError("--saved-model-inputs=text needs --saved-model, the folder to write; received none")
     mediapipe = beside(own.output, "mediapipe")
-    kinds: dict[str | Path, str] = {own.output: BUNDLE_KIND}
+    kinds = {own.output: BUNDLE_KIND}
     kinds |= {own.saved_model: SAVED_MODEL_KIND} if own.saved_model else {}
-    kinds |= {mediapipe: MEDIAPIPE_KIND} if own.mediapipe else {}
+    kinds |= {str(mediapipe): MEDIAPIPE_KIND} if own.mediapipe else {}
     check_together(kinds, overwrite=own.overwrite)
     found = read_directory(model_directory(own.model))
     task = found.tasks[0] if found.tasks else task_of_asset(own.model)
