@@ -6,9 +6,11 @@ a removal, a new folder. `kill_at` counts training steps, or files and folders r
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -105,6 +107,34 @@ def attempt(action: Callable[[], int | None], before: Callable[[], object] = lam
             sys.stdout.flush()
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def workers_of(parent: int) -> list[int]:
+    """The numbers of a process' workers."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, above = path.read_text().rpartition(")")[2].split()[:2]
+            is_worker = b"spawn_main" in (path.parent / "cmdline").read_bytes()
+            if int(above) == parent and state != "Z" and is_worker:
+                found.append(int(path.parent.name))
+    return found
+
+
+def seconds_until(condition: Callable[[], object], timeout: float = 60) -> float:
+    """Waits for a condition; how long it took."""
+    begun = time.monotonic()
+    while not condition():
+        assert time.monotonic() < begun + timeout, "waited in vain"
+        time.sleep(0.02)
+    return time.monotonic() - begun
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a dead one that nobody has asked about yet does not."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def tree(root: Path) -> dict[str, bytes | None]:

@@ -26,7 +26,7 @@ from pocketbert.errors import UserError
 PARTIAL = "partial"
 _MOST_NAME_BYTES = 255
 _AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
-# Folders locked by this process (`pocketbert.outputs`): path → device and inode.
+# Folders locked by this process: path → device and inode.
 held_folders: dict[Path, tuple[int, int]] = {}
 
 
@@ -131,6 +131,32 @@ def lock(descriptor: int, path: Path, output: str | os.PathLike[str]) -> bool:
         ) from None
     found = os.fstat(descriptor)
     return (found.st_dev, found.st_ino) == _identity(path)
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path, output: str | os.PathLike[str]) -> Iterator[None]:
+    """Locks a folder, whose path has no links, for this process; creates it if missing."""
+    while True:
+        try:
+            os.mkdir(folder)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise UserError(f"{output} cannot be written ({error.strerror}); choose another output") from error
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            # Another process has just renamed or removed the folder.
+            continue
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, descriptor)
+            if not lock(descriptor, folder, output):
+                continue
+            found = os.fstat(descriptor)
+            held_folders[folder] = found.st_dev, found.st_ino
+            stack.callback(held_folders.pop, folder)
+            yield
+            return
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any
 
+from pocketbert.ahead import AHEAD, is_ahead, write_ahead
 from pocketbert.errors import UserError
 from pocketbert.files import (
     PARTIAL,
     check_path,
     exchange,
-    held_folders,
-    lock,
+    locked_folder,
     made_parents,
     named_after,
     rename_new,
@@ -31,8 +31,6 @@ from pocketbert.json_reading import parse_json
 MARKER = ".pocketbert"
 _MARKER_ASIDE = f".{MARKER}.{PARTIAL}"
 _OLD = "old"
-# In a folder that got its name before the main output of its command: which one, so that the command can be rerun.
-_AHEAD = f"{MARKER}.ahead"
 # Kinds of folders that several commands use.
 MODEL_KIND, MODEL_GARDEN_KIND = "model directory", "Model Garden folder"
 BUNDLE_KIND, SAVED_MODEL_KIND, RUN_KIND = "bundle", "SavedModel", "run"
@@ -92,7 +90,7 @@ def _check_directory(path: Path, kind: str, *, overwrite: bool, main: str | os.P
         return
     if not path.is_dir():
         raise UserError(f"the output must be a folder; {path} is a file; choose another")
-    if not overwrite and not _is_ahead(path, main):
+    if not overwrite and not is_ahead(path, main):
         raise UserError(f"the output must not exist yet; received {path}; choose another or pass --overwrite")
     found = os.listdir(path)
     marker = read_marker(path)
@@ -116,7 +114,7 @@ def check_together(kinds: Mapping[str, str], *, overwrite: bool) -> None:
     main, *others = kinds
     # Finishes the work of a killed process, before one of them is refused.
     for path in others:
-        _is_ahead(Path(path), main)
+        is_ahead(Path(path), main)
     for path in kinds:
         check_directory(path, kinds[path], overwrite=overwrite, main=None if path == main else main)
 
@@ -170,7 +168,7 @@ class Together:
         found = os.stat(first)
         for source, target, kind, _ in self._folders:
             if target != main:
-                write_json(source / _AHEAD, {"main": os.path.relpath(main, target), "is": [found.st_dev, found.st_ino]})
+                write_ahead(source, target, main, found)
             _mark(source, kind)
         undo: list[Callable[[], object]] = []
         replaced = []
@@ -184,7 +182,7 @@ class Together:
                 back()
             raise
         for _, target, *_ in others:
-            (target / _AHEAD).unlink()
+            (target / AHEAD).unlink()
         # The stack holds their locks, so no other process starts there.
         for old in replaced:
             shutil.rmtree(old)
@@ -230,7 +228,7 @@ def new_directory(
         group = group or stack.enter_context(together())
         with contextlib.ExitStack() as held:
             held.enter_context(made_parents(target))
-            held.enter_context(_taken(aside, path))
+            held.enter_context(locked_folder(aside, path))
             held.push(clean)
             recover(target)
             check_directory(path, kind, overwrite=overwrite, main=group.main)
@@ -259,7 +257,7 @@ def place_directory(source: Path, target: Path, kind: str, *, overwrite: bool) -
 
 
 def _mark(folder: Path, kind: str) -> None:
-    names = set(os.listdir(folder)) - {MARKER, _AHEAD}
+    names = set(os.listdir(folder)) - {MARKER, AHEAD}
     write_json(folder / MARKER, {"kind": kind, "files": sorted(names)})
 
 
@@ -284,7 +282,7 @@ def _place(
         return lambda: os.replace(target, source), None
     # Check again: the target may have been created or changed meanwhile.
     _check_directory(target, kind, overwrite=overwrite, main=main if main != target else None)
-    stack.enter_context(_taken(target, target))
+    stack.enter_context(locked_folder(target, target))
     if exchange(source, target):
         return lambda: exchange(source, target), source
     old = named_after(target, _OLD)
@@ -296,25 +294,6 @@ def _place(
         os.replace(old, target)
 
     return back, old
-
-
-def _is_ahead(path: Path, main: str | os.PathLike[str] | None) -> bool:
-    """Whether a killed process placed this folder, but not `main`, which was to follow."""
-    if main is None:
-        return False
-    try:
-        record = parse_json((path / _AHEAD).read_bytes(), path / _AHEAD)
-    except (OSError, UserError):
-        return False
-    place, folder = Path(os.path.realpath(main)), Path(os.path.realpath(path))
-    if not isinstance(record, dict) or record.get("main") != os.path.relpath(place, folder):
-        return False
-    found = os.stat(place) if place.exists() else None
-    if found is None or [found.st_dev, found.st_ino] != record.get("is"):
-        return True
-    # Both have their names: only this was left to do.
-    (path / _AHEAD).unlink()
-    return False
 
 
 def recover(path: Path) -> None:
@@ -345,10 +324,10 @@ def held_directory(path: str | os.PathLike[str], kind: str, names: Collection[st
     # The rest of a killed `remove_directory`.
     leftover = named_after(Path(os.path.realpath(path)), PARTIAL)
     if leftover.is_dir():
-        with _taken(leftover, path):
+        with locked_folder(leftover, path):
             shutil.rmtree(leftover)
     folder = Path(path)
-    with made_parents(folder), _taken(Path(os.path.realpath(path)), path):
+    with made_parents(folder), locked_folder(Path(os.path.realpath(path)), path):
         check_held(path, kind)
         with contextlib.suppress(FileNotFoundError):
             (folder / _MARKER_ASIDE).unlink()
@@ -401,34 +380,8 @@ def read_marker(folder: Path) -> dict[str, Any] | None:
     return content if ours else None
 
 
-@contextlib.contextmanager
-def _taken(folder: Path, output: str | os.PathLike[str]) -> Iterator[None]:
-    """Locks a folder, whose path has no links, for this process; creates it if missing."""
-    while True:
-        try:
-            os.mkdir(folder)
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise UserError(f"{output} cannot be written ({error.strerror}); choose another output") from error
-        try:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            # Another process has just renamed or removed the folder.
-            continue
-        with contextlib.ExitStack() as stack:
-            stack.callback(os.close, descriptor)
-            if not lock(descriptor, folder, output):
-                continue
-            found = os.fstat(descriptor)
-            held_folders[folder] = found.st_dev, found.st_ino
-            stack.callback(held_folders.pop, folder)
-            yield
-            return
-
-
 def _is_ours(name: str, names: Collection[str]) -> bool:
-    return name in (MARKER, _MARKER_ASIDE, _AHEAD) or name in names or any(name == f".{own}.{PARTIAL}" for own in names)
+    return name in (MARKER, _MARKER_ASIDE, AHEAD) or name in names or any(name == f".{own}.{PARTIAL}" for own in names)
 
 
 def _some(names: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import os
@@ -13,11 +12,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import forks
+import killing
 import pretraining_text
 import pytest
 
@@ -281,42 +281,16 @@ def environment_of(temporary: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(forks.SOURCES), "TMPDIR": str(temporary)}
 
 
-def workers_of(parent: int) -> list[int]:
-    """The numbers of a process' workers."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, above = path.read_text().rpartition(")")[2].split()[:2]
-            is_worker = b"spawn_main" in (path.parent / "cmdline").read_bytes()
-            if int(above) == parent and state != "Z" and is_worker:
-                found.append(int(path.parent.name))
-    return found
-
-
-def seconds_until(condition: Callable[[], object], timeout: float = 60) -> float:
-    begun = time.monotonic()
-    while not condition():
-        assert time.monotonic() < begun + timeout, "waited in vain"
-        time.sleep(0.02)
-    return time.monotonic() - begun
-
-
-def is_alive(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
 # From the start of the workers until they make their shards: in these seconds they import TensorFlow.
 @pytest.mark.parametrize("delay", [0.5, 4.0])
 def test_workers_end_with_a_killed_parent(busy: tuple[subprocess.Popen[str], Path], delay: float) -> None:
     parent = busy[0]
-    seconds_until(lambda: len(workers_of(parent.pid)) == 2)
-    workers = workers_of(parent.pid)
+    killing.seconds_until(lambda: len(killing.workers_of(parent.pid)) == 2)
+    workers = killing.workers_of(parent.pid)
     time.sleep(delay)
-    assert parent.poll() is None and all(map(is_alive, workers))
+    assert parent.poll() is None and all(map(killing.is_alive, workers))
     parent.kill()
-    seconds = seconds_until(lambda: not any(map(is_alive, workers)))
+    seconds = killing.seconds_until(lambda: not any(map(killing.is_alive, workers)))
     print(f"killed after {delay} s: the workers ended {seconds:.2f} s later")
     assert seconds < 2
 
@@ -324,14 +298,14 @@ def test_workers_end_with_a_killed_parent(busy: tuple[subprocess.Popen[str], Pat
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_temporary_files_go_with_the_run(busy: tuple[subprocess.Popen[str], Path], number: int) -> None:
     process, temporary = busy
-    seconds_until(lambda: len(workers_of(process.pid)) == 2)
-    workers = workers_of(process.pid)
+    killing.seconds_until(lambda: len(killing.workers_of(process.pid)) == 2)
+    workers = killing.workers_of(process.pid)
     (abandoned,) = temporary.iterdir()
     (abandoned / "model").mkdir()
     (abandoned / "model" / "weights").touch()
     process.send_signal(number)
     said = process.communicate(timeout=60)[1].strip().splitlines()
-    seconds_until(lambda: not any(map(is_alive, workers)))
+    killing.seconds_until(lambda: not any(map(killing.is_alive, workers)))
     if number == signal.SIGKILL:
         # The next command removes it.
         assert abandoned.exists()
@@ -345,8 +319,8 @@ def test_temporary_files_go_with_the_run(busy: tuple[subprocess.Popen[str], Path
 def test_ended_worker_is_one_line(busy: tuple[subprocess.Popen[str], Path]) -> None:
     """As when the system ends a process because memory is full."""
     process = busy[0]
-    seconds_until(lambda: len(workers_of(process.pid)) == 2)
-    os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+    killing.seconds_until(lambda: len(killing.workers_of(process.pid)) == 2)
+    os.kill(killing.workers_of(process.pid)[0], signal.SIGKILL)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 2 and "Traceback" not in said
     assert "the system ended one of 2; run the same command with fewer --workers to resume (" in said.splitlines()[-1]

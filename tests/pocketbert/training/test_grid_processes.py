@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import fake_runs
+import killing
 import pytest
 from fake_runs import begun, search
 
@@ -57,7 +57,7 @@ def test_processes_take_several_jobs(tmp_path: Path) -> None:
     workers.close()
     numbers = [int(line.split()[3]) for line in log.read_text("utf-8").splitlines() if line.startswith("begin")]
     assert numbers[0] == numbers[1] != numbers[2]
-    assert not any(map(is_alive, numbers))
+    assert not any(map(killing.is_alive, numbers))
 
 
 @pytest.mark.parametrize(
@@ -106,24 +106,17 @@ if __name__ == "__main__":
             # Ctrl-C is for every process of a terminal; the parent alone answers.
             os.kill(children[0], signal.SIGINT)
             time.sleep(0.3)
-            assert is_alive(children[0]) and parent.poll() is None
+            assert killing.is_alive(children[0]) and parent.poll() is None
             os.killpg(parent.pid, signal.SIGINT)
             parent.wait(timeout=30)
     finally:
         parent.kill()
         parent.wait()
-    wait_for(lambda: not any(map(is_alive, children)) or None)
+    wait_for(lambda: not any(map(killing.is_alive, children)) or None)
 
 
 def pids(log: Path) -> list[int]:
     return [int(line) for line in log.read_text("utf-8").split()] if log.exists() else []
-
-
-def is_alive(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        # A dead process that nobody has asked about yet is a Z.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def wait_for(found: Any) -> Any:
