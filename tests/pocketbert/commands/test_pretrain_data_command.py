@@ -295,7 +295,14 @@ def test_workers_end_with_a_killed_parent(busy: tuple[subprocess.Popen[str], Pat
     assert seconds < 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        signal.SIGKILL,
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP)),
+    ],
+)
 def test_temporary_files_go_with_the_run(busy: tuple[subprocess.Popen[str], Path], number: int) -> None:
     process, temporary = busy
     killing.seconds_until(lambda: len(killing.workers_of(process.pid)) == 2)
