@@ -79,13 +79,22 @@ def end_with_parent() -> None:
 
 
 @functools.cache
-def end_with_starter() -> None:
-    """Ends this process within a second after the one that started it, if `multiprocessing` did not start it."""
-    starter = os.getppid()
+def end_with(pid: int) -> None:
+    """Ends this process as soon as another one on this machine has ended; it need not be the parent.
+
+    Args:
+      pid: number of the other process.
+    """
 
     def follow() -> None:
-        while os.getppid() == starter:
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        with contextlib.suppress(ProcessLookupError):
+            if hasattr(os, "pidfd_open"):
+                # Readable when the process has ended.
+                multiprocessing.connection.wait([os.pidfd_open(pid)])
+            else:
+                while True:
+                    os.kill(pid, 0)
+                    time.sleep(_SECONDS_BETWEEN_LOOKS)
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()

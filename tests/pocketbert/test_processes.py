@@ -23,23 +23,26 @@ def test_native_stderr_is_shown_only_on_failure(capfd: pytest.CaptureFixture[str
     assert capfd.readouterr().err == "error: no such op\n"
 
 
-def test_process_ends_with_its_starter(tmp_path: Path) -> None:
-    """As Beam's workers, which `multiprocessing` does not start."""
+def test_process_ends_with_another(tmp_path: Path) -> None:
+    """As Beam's workers, which a shell starts that does not end with the runner."""
     number = tmp_path / "number"
     child = f"""
-import os, time
+import os, sys, time
 from pathlib import Path
-from pocketbert.processes import end_with_starter
-end_with_starter()
+from pocketbert.processes import end_with
+end_with(int(sys.argv[1]))
 Path({str(number)!r}).write_text(str(os.getpid()))
 time.sleep(60)
 """
-    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    program = f"""
+import os, subprocess, sys
+subprocess.run(["sh", "-c", '"$0" -c "$1" "$2"; true', sys.executable, {child!r}, str(os.getpid())])
+"""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(forks.SOURCES)}
-    starter = subprocess.Popen([sys.executable, "-c", program], env=environment)
+    runner = subprocess.Popen([sys.executable, "-c", program], env=environment)
     killing.seconds_until(lambda: number.exists() and number.read_text())
     pid = int(number.read_text())
     assert killing.is_alive(pid)
-    starter.kill()
-    starter.wait()
+    runner.kill()
     assert killing.seconds_until(lambda: not killing.is_alive(pid)) < 2
+    runner.wait()

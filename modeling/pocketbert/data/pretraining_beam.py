@@ -12,7 +12,7 @@ from pocketbert.data.pretraining_run import ShardWriter
 from pocketbert.data.pretraining_shards import ShardJob, write_shard
 from pocketbert.errors import UserError
 from pocketbert.files import write_text
-from pocketbert.processes import end_with_starter
+from pocketbert.processes import end_with
 
 # Beam's embedded runner.
 DIRECT = "direct"
@@ -41,6 +41,9 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
         arguments += ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"]
     options = PipelineOptions(arguments)
 
+    # Other runners' workers are on other machines, or in this process.
+    local = os.getpid() if runner == DIRECT and workers > 1 else None
+
     def write(job: ShardJob, shards: Sequence[int]) -> None:
         with beam.Pipeline(options=options) as pipeline:
             _ = (
@@ -48,8 +51,7 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
                 | "shards" >> beam.Create(list(shards))
                 # Otherwise one worker would make all shards.
                 | "spread" >> beam.Reshuffle()
-                | "write"
-                >> beam.Map(functools.partial(_write_or_record, job, several=runner == DIRECT and workers > 1))
+                | "write" >> beam.Map(functools.partial(_write_or_record, job, runner=local))
             )
         failures = [file for file in (_failure(job, shard) for shard in shards) if file.exists()]
         messages = [file.read_text("utf-8") for file in failures]
@@ -61,9 +63,9 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
     return write
 
 
-def _write_or_record(job: ShardJob, shard: int, *, several: bool) -> None:
-    if several:
-        end_with_starter()
+def _write_or_record(job: ShardJob, shard: int, *, runner: int | None) -> None:
+    if runner is not None:
+        end_with(runner)
     try:
         write_shard(job, shard)
     except UserError as error:
