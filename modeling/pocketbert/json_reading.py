@@ -1,4 +1,4 @@
-"""Reads untrusted JSON: a parser with bounds on size, depth and numbers, and checks of keys and types."""
+"""Reads untrusted JSON and TOML: parsers with bounds on size, depth and numbers, and checks of keys and types."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import json
 import math
 import os
 import re
+import stat
+import tomllib
 import types
 import typing
 from collections.abc import Collection, Mapping
@@ -21,6 +23,9 @@ MOST_BYTES = 1 << 26
 MOST_DEPTH = 64
 # transformers writes 10**30 for an unlimited length; a float64 needs 17 digits.
 MOST_DIGITS = 100
+_MOST_TOML_BYTES = 1 << 20
+# Whole numbers of our files are stored as int64 elsewhere.
+_MOST_WHOLE = 1 << 63
 
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NO_BRACKET = re.compile(r"[^\[\]{}]+")
@@ -110,12 +115,58 @@ def read_json(
     Raises:
       UserError: see `parse_json`; or the file cannot be read.
     """
-    try:
-        with Path(path).open("rb") as stream:
-            content = stream.read(most_bytes + 1)
-    except OSError as error:
-        raise UserError(f"{where or path}: the file cannot be read ({error.strerror}); check the path") from None
+    content = read_bytes(path, where=where, most_bytes=most_bytes)
     return parse_json(content, where or path, most_bytes=most_bytes, most_depth=most_depth)
+
+
+def read_bytes(path: str | os.PathLike[str], *, where: str | None = None, most_bytes: int = MOST_BYTES) -> bytes:
+    """Reads a plain file; other files, such as devices and pipes, may have no end.
+
+    Args:
+      path: the file.
+      where: start of error messages, if not the path.
+      most_bytes: maximum size.
+    Raises:
+      UserError: the file cannot be read, is no plain file or is too large.
+    """
+    try:
+        is_plain = stat.S_ISREG(os.stat(path).st_mode)
+        content = b""
+        if is_plain:
+            with Path(path).open("rb") as stream:
+                content = stream.read(most_bytes + 1)
+    except (OSError, ValueError) as error:
+        # A name with a null character is a ValueError.
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{where or path}: the file cannot be read ({reason}); check the path") from None
+    if not is_plain:
+        kind = "a folder" if os.path.isdir(path) else "a device or a pipe"
+        raise UserError(
+            f"{where or path}: the file cannot be read (it must be a plain file; it is {kind}); check the path"
+        )
+    if len(content) > most_bytes:
+        raise UserError(f"{where or path}: a file here has at most {most_bytes:,} bytes; received more; check the file")
+    return content
+
+
+def read_toml(path: str | os.PathLike[str], *, where: str | None = None) -> dict[str, Any]:
+    """Reads a TOML file.
+
+    Args:
+      path: the file.
+      where: start of error messages, if not the path.
+    Raises:
+      UserError: the file cannot be read, or is not TOML; the message is one line.
+    """
+    content = read_bytes(path, where=where, most_bytes=_MOST_TOML_BYTES)
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except RecursionError:
+        reason = "arrays or tables that nest too deeply"
+    except ValueError as error:
+        # Of the parser, of UTF-8, and of an integer with thousands of digits.
+        reason = " ".join(str(error).split())[:200]
+    raise UserError(f"{where or path}: this must be a TOML file; received {reason}; correct the file")
 
 
 def read_json_object(path: Path, problems: list[str], *, required: bool) -> dict[str, Any] | None:
@@ -192,6 +243,26 @@ def from_json(kind: type[Kind], value: Any, where: str) -> Kind:
     return made
 
 
+def read_members(value: Any, kinds: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Reads some members of a JSON object; it may have others.
+
+    Args:
+      value: result of `parse_json`.
+      kinds: name → type, as for the fields of `from_json`. With a type that allows None, the member may be missing.
+      where: start of error messages, for example a path.
+    Returns:
+      Name → value; None for a missing member.
+    Raises:
+      UserError: the value is not an object, or a member is missing or has a wrong type.
+    """
+    try:
+        if not isinstance(value, dict):
+            raise _wrong("it", "an object", value)
+        return {name: _read(kind, value.get(name), name) for name, kind in kinds.items()}
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
 def _read(kind: Any, value: Any, place: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
@@ -215,7 +286,7 @@ def _read(kind: Any, value: Any, place: str) -> Any:
     if dataclasses.is_dataclass(kind):
         return _read_fields(kind, value, place)
     accepted, called = _PLAIN[kind]
-    if type(value) not in accepted:
+    if type(value) not in accepted or (kind is int and abs(value) >= _MOST_WHOLE):
         raise _wrong(place, called, value)
     return value
 

@@ -1,13 +1,16 @@
 """JSON that would crash, hang or poison Python's own parser ends in one line."""
 
 import json
+import os
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pocketbert.errors import UserError
-from pocketbert.json_reading import MOST_DEPTH, MOST_DIGITS, parse_json, read_json
+from pocketbert.json_reading import MOST_DEPTH, MOST_DIGITS, parse_json, read_bytes, read_json, read_members, read_toml
 
 
 @pytest.mark.parametrize(
@@ -68,8 +71,50 @@ def test_size_is_bounded_before_parsing(tmp_path) -> None:
         read_json(tmp_path)
     with pytest.raises(UserError, match="cannot be read"):
         read_json(tmp_path / "absent.json")
-    with pytest.raises(UserError, match="at most 1,000 bytes"):
-        read_json("/dev/zero", most_bytes=1_000)
+
+
+@pytest.mark.parametrize("read", [read_json, read_toml, read_bytes])
+def test_devices_and_pipes_are_refused(read: Callable[[Path], object], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (Path("/dev/zero"), tmp_path / "pipe", tmp_path):
+        with pytest.raises(UserError, match="it must be a plain file; it is a"):
+            read(path)
+    for path in (tmp_path / ("n" * 300), tmp_path / "a\0b", tmp_path / "absent"):
+        with pytest.raises(UserError, match="the file cannot be read"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a = " + "9" * 5_000, "Exceeds the limit"),
+        ("a = " + "[" * 5_000 + "]" * 5_000, "nest too deeply"),
+        ("a = ", "Invalid value"),
+        ("#" * (1 << 20) + "##", "at most 1,048,576 bytes"),
+        (b"a = '\xff'", "can't decode byte 0xff"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_bad_toml_is_one_line(content: str | bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(UserError, match=message) as raised:
+        read_toml(path)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_members_are_read_by_type() -> None:
+    kinds = {"name": str, "score": float | None, "parts": list[int] | None}
+    assert read_members({"name": "a", "score": 1, "other": []}, kinds, "x") == {"name": "a", "score": 1, "parts": None}
+    for value, message in (
+        ([], r"^x: it must be an object; received \[\]"),
+        ({"score": 1}, "^x: name must be a string; received None"),
+        ({"name": "a", "score": "1"}, "^x: score must be a number; received '1'"),
+        ({"name": "a", "score": True}, "^x: score must be a number; received True"),
+        ({"name": "a", "parts": [1, 1.5]}, r"^x: parts\[1\] must be a whole number; received 1\.5"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_members(value, kinds, "x")
 
 
 def test_mutated_content_never_raises_anything_else() -> None:

@@ -9,10 +9,8 @@ import dataclasses
 import importlib
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
@@ -20,6 +18,7 @@ from absl import flags
 
 from pocketbert.commands import COMMANDS
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
+from pocketbert.json_reading import read_toml
 from pocketbert.options import FilePath, OptionField, describe_options, format_value, parse_value
 
 # Options that run.toml does not repeat.
@@ -274,21 +273,20 @@ def _positional(name: str, field: OptionField, received: Sequence[str]) -> Any:
 
 def _config_arguments(name: str, path: str, arguments: Sequence[str]) -> list[str]:
     """Converts a `--config` file to arguments, except repeated flags that are on the command line too."""
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"--config must be a TOML file; received {path}: {error.strerror}; check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"--config must be a TOML file; received {path}: {error}") from None
+    content = read_toml(path, where=f"--config={path}")
     command = content.pop("command", name)
     if command != name:
-        raise UserError(f"{path} has options of pocketbert {command}; received pocketbert {name}; use that command")
+        raise UserError(
+            f"{path} has options of pocketbert {command!s:.60}; received pocketbert {name}; use that command"
+        )
+    if "config" in content:
+        raise UserError(f"{path}: a file of options cannot name another with config; put its options into this file")
     read = [argument for key, value in content.items() for argument in _as_arguments(path, key, value)]
     fields = {field.flag: field for field in Command(name, [*read, *arguments]).fields}
     problems = [
         f"{path}: no option {key!r}{did_you_mean(key, fields)}; pocketbert {name} --help-all lists all options"
         for key in content
-        if key not in fields or key == "config"
+        if key not in fields
     ]
     raise_if_any(problems, "--config")
     found: list[str] = []
