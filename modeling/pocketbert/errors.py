@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 _MOST_CHARACTERS = 4000
 _DIFFERENCES_SHOWN = 5
+# A terminal obeys them. Tabs and line ends of both kinds stay.
+_CONTROLS = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class UserError(ValueError):
@@ -31,6 +34,15 @@ class TrainingFailed(RuntimeError):
     """Training cannot continue although the input was valid: loss or outputs are not finite."""
 
 
+def printable(text: str) -> str:
+    r"""Replaces control characters, which a terminal would obey, by their escapes in JSON, such as `\u001b`.
+
+    Args:
+      text: any text; tabs and ends of lines stay.
+    """
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def raise_if_any(problems: Iterable[str], subject: str) -> None:
     """Raises one `UserError` that lists all `problems`, if there are any.
 
@@ -41,6 +53,12 @@ def raise_if_any(problems: Iterable[str], subject: str) -> None:
     found = list(problems)
     if found:
         raise UserError(f"{subject}: " + "; ".join(found))
+
+
+def first_line(error: Exception) -> str:
+    """The first line of a library's message, at most 200 characters of it; its type if it has none."""
+    lines = str(error).split("\n")
+    return next((line.strip()[:200] for line in lines if line.strip()), type(error).__name__)
 
 
 def did_you_mean(received: str, known: Iterable[str], prefix: str = "") -> str:

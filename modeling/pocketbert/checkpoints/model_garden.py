@@ -23,9 +23,9 @@ from pocketbert.checkpoints.directory import VOCAB_NAME
 from pocketbert.checkpoints.model_garden_variables import bert_variables, mobilebert_variables
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import BottleneckConfig, EncoderConfig
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.errors import UserError, first_line, raise_if_any
 from pocketbert.files import write_text
-from pocketbert.json_reading import parse_json
+from pocketbert.json_reading import has_type, parse_json, read_bytes
 from pocketbert.outputs import MODEL_GARDEN_KIND, new_directory
 
 PARAMS_NAME = "params.yaml"
@@ -103,8 +103,11 @@ def read_model_garden(path: str | os.PathLike[str]) -> tuple[EncoderConfig, dict
     params = _encoder_params(path)
     try:
         official_config = hyperparams.override_params_dict(encoders.EncoderConfig(), params, is_strict=True)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: the encoder's parameters must be those of EncoderConfig; {error}") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path}: the encoder's parameters must be those of EncoderConfig; {first_line(error)}"
+        ) from None
+    _check_types(path, official_config.get())
     checkpoint = tf.train.latest_checkpoint(str(path))
     if checkpoint is None:
         found = sorted(path.glob("*.index"))
@@ -125,8 +128,8 @@ def read_model_garden(path: str | os.PathLike[str]) -> tuple[EncoderConfig, dict
         prefix, root = _checkpoint_root(keys, encoder)
         # `expect_partial` ignores leftovers (optimizer slots, heads), so the encoder's variables are counted below.
         root.read(checkpoint).expect_partial().assert_existing_objects_matched()
-    except (tf.errors.OpError, AssertionError, RuntimeError, ValueError) as error:
-        raise UserError(f"{checkpoint} must be a checkpoint of this encoder; {str(error).splitlines()[0]}") from None
+    except (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError) as error:
+        raise UserError(f"{checkpoint} must be a checkpoint of this encoder; {first_line(error)}") from None
     stored = [key for key in keys if key.startswith(prefix) and _OPTIMIZER_SLOT not in key]
     if len(stored) > len(encoder.weights):
         raise UserError(
@@ -353,19 +356,33 @@ def _encoder_params(path: Path) -> dict[str, Any]:
         names = ", ".join(item.name for item in found) or "none"
         raise UserError(f"{path} must hold one file of parameters (*.yaml or *.json); received {names}")
     try:
-        text = found[0].read_text(encoding="utf-8")
-        params = parse_json(text, found[0]) if found[0].suffix == ".json" else yaml.safe_load(text)
+        content = read_bytes(found[0])
+        params = parse_json(content, found[0]) if found[0].suffix == ".json" else yaml.safe_load(content.decode())
     except UserError:
         raise
-    except (OSError, RecursionError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{found[0]} must be YAML or JSON; received {str(error).splitlines()[0]}") from None
+    except (RecursionError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{found[0]} must be YAML or JSON; received {first_line(error)}") from None
     for key in ("task", "model", "encoder"):
         if isinstance(params, dict) and "type" not in params and key in params:
             params = params[key]
     if not isinstance(params, dict) or params.get("type") not in ("bert", "bert_v2", "mobilebert"):
         received = params.get("type") if isinstance(params, dict) else params
-        raise UserError(f"{found[0]}: the encoder's type must be bert, bert_v2 or mobilebert; received {received!r}")
+        raise UserError(
+            f"{found[0]}: the encoder's type must be bert, bert_v2 or mobilebert; received {received!r:.60}"
+        )
     return params
+
+
+def _check_types(path: Path, parameters: Any) -> None:
+    """Raises `UserError` for parameters of other types than those of the defaults."""
+    problems = [] if parameters is not None else ["it must have the parameters of its type; received none"]
+    for name, default in type(parameters)().as_dict().items() if parameters is not None else ():
+        value = getattr(parameters, name)
+        # Parameters without a default are widths.
+        kind = int if default is None else type(default)
+        if not (default is None and value is None) and not has_type(value, kind):
+            problems.append(f"{name} must be of type {kind.__name__}; received {value!r:.60}")
+    raise_if_any(problems, f"{path}: the encoder's parameters")
 
 
 def _checkpoint_root(keys: set[str], encoder: tf_keras.layers.Layer) -> tuple[str, tf.train.Checkpoint]:

@@ -66,11 +66,13 @@ def read_layout(path: Path, problems: list[str]) -> list[Module]:
         kind = _kind(values.get("type", ""))
         if kind is None:
             found.append(
-                f"a module must be one of {', '.join(MODULES)} of {PACKAGE}; received {entry.get('type')!r}; for the "
-                f"encoder alone, {HEADLESS}"
+                f"a module must be one of {', '.join(MODULES)} of {PACKAGE}; received {entry.get('type')!r:.80}; for "
+                f"the encoder alone, {HEADLESS}"
             )
         elif not _is_folder(values.get("path")):
-            found.append(f"the path of a module must be a folder beside {MODULES_NAME}; received {entry.get('path')!r}")
+            found.append(
+                f"the path of a module must be a folder beside {MODULES_NAME}; received {entry.get('path')!r:.80}"
+            )
         elif kind in [module.kind for module in modules]:
             found.append(f"each module may occur once; received {kind} twice")
         else:
@@ -124,4 +126,4 @@ def _kind(class_name: Any) -> str | None:
 
 
 def _is_folder(place: Any) -> bool:
-    return has_type(place, str) and re.fullmatch(r"([A-Za-z0-9_][\w.-]*/?)?", place) is not None
+    return has_type(place, str) and re.fullmatch(r"([A-Za-z0-9_][\w.-]{0,99}/?)?", place) is not None

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.checkpoints.tokenizer_files import common_problems, post_processor_problems
+from pocketbert.checkpoints.tokenizer_files import common_problems, post_processor_problems, token_pair_problems
 from pocketbert.checkpoints.tokenizer_keys import unknown_keys
 from pocketbert.configs import TokenizerKind
 from pocketbert.progress import log_info
@@ -107,8 +107,7 @@ def _byte_bpe(parts: Mapping[str, Any], found: list[str]) -> TokenizerJson:
     post = parts.get("post_processor")
     if isinstance(post, dict) and post.get("type") == "RobertaProcessing":
         found += unknown_keys(post, _ROBERTA_PROCESSING, "post_processor")
-        wrong = [key for key, token in (("sep", EOS), ("cls", BOS)) if (post.get(key) or [None])[0] != token]
-        found += [f"post_processor.{key} must be RoBERTa's; received {post.get(key)!r:.60}" for key in wrong]
+        found += token_pair_problems(post, {"sep": EOS, "cls": BOS}, "RoBERTa")
     else:
         found += post_processor_problems(post, _TEMPLATES, "RobertaProcessing")
     tokens = ordered_tokens(model.get("vocab"), found)

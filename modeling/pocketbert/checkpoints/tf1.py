@@ -19,7 +19,7 @@ from pocketbert.checkpoints.family_keys import HARMLESS
 from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
 from pocketbert.checkpoints.vocabulary_files import vocabulary_problems
 from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.errors import UserError, first_line, raise_if_any
 from pocketbert.json_reading import REQUIRED, has_type, read_json_object, read_values
 from pocketbert.tokenizers.files import Vocabulary
 
@@ -94,11 +94,10 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
     damaged = f"{prefix} must be a complete TensorFlow checkpoint"
     try:
         reader = tf.train.load_checkpoint(str(prefix))
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
-        raise UserError(f"{damaged}; received {str(error).splitlines()[0]}") from None
-    shapes = {
-        name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items() if not _OPTIMIZER.search(name)
-    }
+        stored = reader.get_variable_to_shape_map()
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+        raise UserError(f"{damaged}; received {first_line(error)}; copy it again") from None
+    shapes = {name: tuple(shape) for name, shape in stored.items() if not _OPTIMIZER.search(name)}
     tasks = _tasks(shapes)
     specs = tensor_specs(config, tasks)
     names = {weight: variable_name(config, weight, spec) for weight, spec in specs.items()}
@@ -119,7 +118,7 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
             array = np.asarray(reader.get_tensor(name), dtype=np.float32)
             tensors[weight] = array.T if _is_transposed(name) else array
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
-        raise UserError(f"{damaged}; received {str(error).splitlines()[0]} for {name}; copy it again") from None
+        raise UserError(f"{damaged}; received {first_line(error)} for {name}; copy it again") from None
     return ModelDirectory(config, tasks, tensors, vocabulary)
 
 

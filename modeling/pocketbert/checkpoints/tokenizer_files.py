@@ -100,7 +100,8 @@ def parse_tokenizer(parts: Mapping[str, Any], found: list[str]) -> tuple[Sequenc
     _component(parts, "pre_tokenizer", {"type": "BertPreTokenizer"}, (), found)
     post = parts.get("post_processor")
     if isinstance(post, dict) and post.get("type") == "BertProcessing":
-        found += unknown_keys(post, ("type", "sep", "cls"), "post_processor") + _bert_processing_problems(post)
+        found += unknown_keys(post, ("type", "sep", "cls"), "post_processor")
+        found += token_pair_problems(post, {"sep": SEP, "cls": CLS}, "BERT")
     else:
         found += post_processor_problems(post, _TEMPLATES, "BertProcessing", _SEGMENTS)
     tokens = _tokens(model.get("vocab"), found)
@@ -142,9 +143,20 @@ def _component(
     return part
 
 
-def _bert_processing_problems(part: Mapping[str, Any]) -> list[str]:
-    wrong = [key for key, token in (("sep", SEP), ("cls", CLS)) if (part.get(key) or [None])[0] != token]
-    return [f"post_processor.{key} must be BERT's; received {part.get(key)!r:.60}" for key in wrong]
+def token_pair_problems(part: Mapping[str, Any], tokens: Mapping[str, str], family: str) -> list[str]:
+    """Problems of a post-processor's tokens.
+
+    Args:
+      part: the component.
+      tokens: key → token; the value must be a list of the token and its id.
+      family: name of the family, for messages.
+    """
+    given = {key: part.get(key) for key in tokens}
+    return [
+        f"post_processor.{key} must be {family}'s; received {value!r:.60}"
+        for key, value in given.items()
+        if not isinstance(value, list) or value[:1] != [tokens[key]]
+    ]
 
 
 def post_processor_problems(
@@ -166,7 +178,7 @@ def post_processor_problems(
     for name, expected in templates.items():
         values = [
             value
-            for item in part.get(name) or []
+            for item in (part[name] if isinstance(part.get(name), list) else [])
             if isinstance(item, dict)
             for value in item.values()
             if isinstance(value, dict)

@@ -31,7 +31,7 @@ from pocketbert.progress import log_info
 from pocketbert.tokenizers.added_tokens import appended
 from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
 from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
-from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, make_model, read_model
+from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, load_model, make_model, read_model
 from pocketbert.tokenizers.special_tokens import PAD
 from pocketbert.tokenizers.vocabulary import read_tokens, token_problems
 
@@ -142,6 +142,9 @@ def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[s
     name = vocabulary.path.name
     try:
         tokens = read_tokens(vocabulary.path) if vocabulary.kind == "wordpiece" else vocabulary.base_tokens()
+        if vocabulary.kind == "unigram":
+            # A damaged character map shows only here.
+            load_model(vocabulary.path)
     except UserError as error:
         return [str(error)]
     problems = []

@@ -61,14 +61,40 @@ def read_model(path: str | os.PathLike[str]) -> Any:
     Raises:
       UserError: the file cannot be read, is damaged, or belongs to another family. One error lists all problems.
     """
+    return parse_model(_content(path), path)
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """Loads a model with the package `sentencepiece`, which checks more than `read_model`, such as the character map.
+
+    Returns:
+      A `SentencePieceProcessor`.
+    Raises:
+      UserError: see `read_model`; or the package refuses the model.
+    """
+    import sentencepiece
+
+    content = _content(path)
+    parse_model(content, path)
+    core = sentencepiece.SentencePieceProcessor()
+    try:
+        core.LoadFromSerializedProto(content)
+    except RuntimeError as error:
+        raise UserError(
+            f"{path}: sentencepiece must be able to load a model; received: {' '.join(str(error).split())}; "
+            "copy the file again"
+        ) from error
+    return core
+
+
+def _content(path: str | os.PathLike[str]) -> bytes:
     try:
         with Path(path).open("rb") as stream:
-            content = stream.read(_MAX_FILE_BYTES + 1)
+            return stream.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
         raise UserError(
             f"{path}: a sentencepiece model must be a file; received: {error.strerror or error}; check the path"
         ) from error
-    return parse_model(content, path)
 
 
 def parse_model(content: bytes, where: str | os.PathLike[str]) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.errors import raise_if_any
 from pocketbert.tokenizers.added_tokens import (
     AddedToken,
     AddedTokenSplitter,
@@ -21,7 +21,7 @@ from pocketbert.tokenizers.added_tokens import (
 from pocketbert.tokenizers.base import SpecialTokensInText
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens
-from pocketbert.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, fairseq_tokens, read_model
+from pocketbert.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, fairseq_tokens, load_model, read_model
 from pocketbert.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS, UNK
 
 _SPACE = "\u2581"
@@ -76,8 +76,7 @@ class UnigramTokenizer(PythonTokenizer):
         added_tokens: Sequence[AddedToken] = (),
         keeps_space: bool = False,
     ) -> None:
-        import sentencepiece
-
+        core = load_model(model_path)
         model = read_model(model_path)
         tokens = fairseq_tokens(model)
         raise_if_any(added_problems(added_tokens, tokens), str(model_path))
@@ -87,14 +86,6 @@ class UnigramTokenizer(PythonTokenizer):
         self.vocabulary = Vocabulary(
             path=Path(model_path), kind="unigram", added=tuple(added_tokens), keeps_space=keeps_space
         )
-        core = sentencepiece.SentencePieceProcessor()
-        try:
-            core.LoadFromSerializedProto(Path(model_path).read_bytes())
-        except RuntimeError as error:
-            raise UserError(
-                f"{model_path}: sentencepiece must be able to load a model; received: {' '.join(str(error).split())}; "
-                "copy the file again"
-            ) from error
         self._special = {token: default_special("unigram", token, token_id) for token, token_id in ids.items()}
         self._core = core
         self._space_id = tokens.index(_SPACE) if _SPACE in tokens else ids[UNK]

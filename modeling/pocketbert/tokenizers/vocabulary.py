@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.tokenizers.bert_unicode import IDEOGRAPHS
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -71,7 +72,7 @@ def read_tokens(path: str | os.PathLike[str]) -> list[str]:
 
 
 def token_problems(tokens: Sequence[str]) -> list[str]:
-    """Lists problems of a vocabulary: repeated, empty or too long tokens, and control characters."""
+    """Lists problems of a vocabulary: repeated, empty or too long tokens, control characters, and no words."""
     found = []
     lines: dict[str, list[int]] = {}
     for line, token in enumerate(tokens, start=1):
@@ -83,6 +84,8 @@ def token_problems(tokens: Sequence[str]) -> list[str]:
             + _some([f"{token!r} in lines {_some(where)}" for token, where in repeated.items()])
             + "; remove the repetitions"
         )
+    if tokens and not any(map(_is_word, tokens)):
+        found.append("a token must be a word of letters or digits; received none; add the tokens of your texts")
     if "" in lines:
         found.append(f"tokens must not be empty; received empty lines {_some(lines[''])}; remove them")
     controls = {
@@ -98,6 +101,13 @@ def token_problems(tokens: Sequence[str]) -> list[str]:
     if long:
         found.append(f"tokens must have at most {_MAX_TOKEN_BYTES} bytes; received longer ones in lines {_some(long)}")
     return found
+
+
+def _is_word(token: str) -> bool:
+    """Whether tensorflow-text can find a token in a text; it drops tokens that it would split."""
+    word = token.removeprefix("##")
+    splits = len(word) > 1 and any(first <= ord(each) <= last for each in word for first, last in IDEOGRAPHS)
+    return word.isalnum() and not splits
 
 
 def _some(items: Sequence[object]) -> str:

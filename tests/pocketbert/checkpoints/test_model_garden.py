@@ -232,6 +232,18 @@ def test_encoders_that_ours_cannot_be(inputs):
         from_model_garden(mobilebert_encoder(intermediate_act_fn="tanh"))
 
 
+@pytest.mark.parametrize("part", ["encoder.index", "encoder.data-00000-of-00001"])
+def test_cut_checkpoints_are_one_line(part, tmp_path):
+    config = tiny_mobilebert()
+    write_model_garden(tmp_path / "garden", config, random_tensors(config))
+    content = (tmp_path / "garden" / part).read_bytes()
+    for size in (0, 40, len(content) // 3, len(content) - 9):
+        (tmp_path / "garden" / part).write_bytes(content[:size])
+        with pytest.raises(UserError, match="must be a checkpoint of this encoder; ") as raised:
+            read_model_garden(tmp_path / "garden")
+        assert "\n" not in str(raised.value)
+
+
 def test_damaged_folders(tmp_path):
     with pytest.raises(UserError, match="must be a folder"):
         read_model_garden(tmp_path / "absent")
@@ -259,6 +271,14 @@ def test_damaged_folders(tmp_path):
         assert old in params
         (tmp_path / "params.yaml").write_text(params.replace(old, new, 1))
         with pytest.raises(UserError, match=f"received {new.replace(': ', '=')}, where no dimension is larger than"):
+            read_model_garden(tmp_path)
+    for old, new in (("num_blocks: 2", "num_blocks: two"), ("hidden_size: 20", "hidden_size: 2.5")):
+        (tmp_path / "params.yaml").write_text(params.replace(old, new, 1))
+        with pytest.raises(UserError, match=f"{new.split(':')[0]} must be of type int; received"):
+            read_model_garden(tmp_path)
+    for content in ("type: bert_v2\nbert_v2: null", "type: bert_v2\nbert_v2: 3", "type: bert_v2\nbert_v2: [1]"):
+        (tmp_path / "params.yaml").write_text(content)
+        with pytest.raises(UserError, match="the encoder's parameters"):
             read_model_garden(tmp_path)
     (tmp_path / "params.yaml").write_text("[" * 5_000)
     with pytest.raises(UserError, match="must be YAML or JSON"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from tiny_models import SENTIMENT, random_tensors, tiny_roberta, tiny_xlm_robert
 from tiny_tokenizers import SENTENCES, byte_bpe_files, byte_bpe_json, unigram_file, unigram_json
 
 import pocketbert as pb
+from pocketbert import cli
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.tokenizers.files import Vocabulary
 
@@ -139,6 +141,7 @@ BYTE_BPE = [
     (_set("pre_tokenizer", "add_prefix_space", True), "add_prefix_space must be the same in tokenizer_config.json and"),
     (_set("pre_tokenizer", {"type": "Whitespace"}), "pre_tokenizer must be of type ByteLevel; received 'Whitespace'"),
     (_set("post_processor", "cls", ["<mask>", 9]), "post_processor.cls must be RoBERTa's; received"),
+    (_set("post_processor", "cls", True), "post_processor.cls must be RoBERTa's; received True"),
     (_set("post_processor", {"type": "BertProcessing"}), "post_processor must be .* received 'BertProcessing'"),
     (_set("model", "dropout", 0.1), "model.dropout must be None; received 0.1"),
     (_set("model", "byte_fallback", True), "model.byte_fallback must be False; received True"),
@@ -157,6 +160,7 @@ UNIGRAM = [
     (_set("normalizer", {"type": "NFKC"}), "normalizer must be Precompiled, .* received 'NFKC'"),
     (_set("normalizer", "normalizers", 1, {"type": "Lowercase"}), "normalizer must be .* received 'Lowercase'"),
     (_set("normalizer", "normalizers", 0, "precompiled_charsmap", "?"), "precompiled_charsmap must be Base64"),
+    (_set("post_processor", "pair", 3), "post_processor.pair must be <s> A </s> </s> B </s>; received"),
     (_set("pre_tokenizer", "prepend_scheme", "never"), "pre_tokenizer.prepend_scheme must be 'always'"),
     (_set("pre_tokenizer", {"type": "Sequence", "pretokenizers": []}), "pre_tokenizer must be Metaspace"),
     (_set("post_processor", "pair", []), "post_processor.pair must be <s> A </s> </s> B </s>; received"),
@@ -184,6 +188,23 @@ def test_unigram_components_are_refused(xlm_r: Path, change: Any, message: str) 
     change(content)
     (xlm_r / "tokenizer.json").write_text(json.dumps(content), "utf-8")
     refused(xlm_r, f"tokenizer.json: .*{message}")
+
+
+def test_broken_character_map_is_not_converted(xlm_r: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = content_of(xlm_r)
+    (xlm_r / "sentencepiece.bpe.model").unlink()
+    (xlm_r / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+    command = ["convert", "--from=hf", f"--input={xlm_r}"]
+    assert cli.main([*command, f"--output={tmp_path / 'whole'}"]) == 0
+    pb.from_pretrained(tmp_path / "whole")
+    map_ = base64.b64decode(content["normalizer"]["normalizers"][0]["precompiled_charsmap"])
+    for broken in (b"abc", map_[: len(map_) // 2], b"\xff" * 8 + map_[8:]):
+        content["normalizer"]["normalizers"][0]["precompiled_charsmap"] = base64.b64encode(broken).decode()
+        (xlm_r / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+        capsys.readouterr()
+        assert cli.main([*command, f"--output={tmp_path / 'new'}"]) == 2
+        assert "sentencepiece must be able to load a model" in capsys.readouterr().err
+        assert not (tmp_path / "new").exists()
 
 
 def test_other_tokens_in_tokenizer_json(directory: Path) -> None:

@@ -268,6 +268,7 @@ def test_run_from_old_layout_knows_its_files(tmp_path: Path) -> None:
         ("modules.json", {"kwargs": ["task"]}, r"kwargs must be \[\]; received \['task'\]"),
         ("modules.json", {"weight": 2}, "key 'weight' is unknown"),
         ("modules.json", {"path": 3}, "path must be of type str; received 3"),
+        ("modules.json", {"path": "n" * 300}, "the path of a module must be a folder beside modules.json"),
         (
             "config_sentence_transformers.json",
             {"scale": 2},

@@ -304,6 +304,13 @@ def test_missing_and_damaged_files(tmp_path):
     with pytest.raises(UserError, match=r"must hold bert_config\.json; received a folder without it"):
         read_tf1(tmp_path / "bert")
     assert read_tf1(tmp_path / "bert", tmp_path / "config.json").config.model_type == "bert"
+    index = tmp_path / "bert/bert_model.ckpt.index"
+    content = index.read_bytes()
+    for size in (0, 40, len(content) // 3, len(content) - 9):
+        index.write_bytes(content[:size])
+        with pytest.raises(UserError, match="must be a complete TensorFlow checkpoint; received .*; copy it again"):
+            read_tf1(tmp_path / "bert", tmp_path / "config.json")
+    index.write_bytes(content)
     data = tmp_path / "bert/bert_model.ckpt.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:1000])
     with pytest.raises(UserError, match="must be a complete TensorFlow checkpoint"):

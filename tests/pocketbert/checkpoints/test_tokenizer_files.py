@@ -146,6 +146,11 @@ def _set(*path):
         (_set("normalizer", "lowercase", 2), "lowercase must be true or false; received 2"),
         (_set("pre_tokenizer", {"type": "Whitespace"}), "pre_tokenizer.type must be 'BertPreTokenizer'"),
         (_set("post_processor", {"type": "RobertaProcessing"}), "post_processor must be of type TemplateProcessing"),
+        (_set("post_processor", "single", 3), "post_processor.single must be \\[CLS\\] A \\[SEP\\]; received"),
+        (
+            _set("post_processor", {"type": "BertProcessing", "sep": 3, "cls": {"a": 1}}),
+            "post_processor.sep must be BERT's; received 3; .*post_processor.cls must be BERT's",
+        ),
         (_set("post_processor", "single", []), "post_processor.single must be \\[CLS\\] A \\[SEP\\]; received"),
         (
             _set("post_processor", "pair", 3, "Sequence", "type_id", 0),
