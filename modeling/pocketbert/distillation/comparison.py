@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -34,10 +33,10 @@ from pocketbert.training.run_data import Data
 from pocketbert.training.run_folder import (
     COMPARISON_FILE,
     FINE_TUNED_FOLDER,
-    LOG_FILE,
     OPTIONS_FILE,
     REPORT_FILE,
     RESULT_FILE,
+    read_log,
     read_record,
     read_result,
     run_seeds,
@@ -278,7 +277,7 @@ def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None
     _check(plan)
     data = plan.data.given
     distilled = distill_planned(plan, folder)
-    distilled_log = _read_log(folder)
+    distilled_log = read_log(folder)
     of_task = {stage.name for stage in plan.stages if stage.data != "text"}
     head = plan.stages[-1]
     optimizer = head.optimizer
@@ -313,7 +312,7 @@ def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None
         distilled=distilled,
         fine_tuned=fine_tuned,
         distilled_log=distilled_log,
-        fine_tuned_log=_read_log(folder / FINE_TUNED_FOLDER),
+        fine_tuned_log=read_log(folder / FINE_TUNED_FOLDER),
         dev_examples=len(data.dev),
     )
 
@@ -345,7 +344,3 @@ def _check(plan: DistillationPlan) -> None:
                 "without qat first"
             )
     raise_if_any(problems, "compare")
-
-
-def _read_log(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / LOG_FILE).read_text("utf-8").splitlines()]

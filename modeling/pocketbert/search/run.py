@@ -254,7 +254,7 @@ class _Search:
             drawn = folder.absolute() / CANDIDATE_TEXT_FILE
             draw_text(Path(self._text), share, self._config.seed, drawn)
             self._candidate_text = str(drawn)
-        journal = Journal(folder / JOURNAL_FILE)
+        journal = Journal(folder / JOURNAL_FILE, [cost.name for cost in self._costs])
         rounds = Rounds(
             folder,
             journal,

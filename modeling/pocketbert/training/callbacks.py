@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.training.run_folder import LOG_FILE, TENSORBOARD_FOLDER
+from pocketbert.training.run_folder import LOG_FILE, TENSORBOARD_FOLDER, read_log
 
 # Keys of a log line that are not metrics.
 LINE_NAMES = ("step", "split", "stage")
@@ -43,10 +43,15 @@ class MetricsLog:
             self._stream.close()
             raise UserError(f"{path} must have at least {position} bytes, as the run wrote them; received {size}")
         self._stream.truncate(position)
+        try:
+            kept = read_log(folder)
+        except UserError:
+            self._stream.close()
+            raise
         shutil.rmtree(folder / TENSORBOARD_FOLDER, ignore_errors=True)
         self._events = tf.summary.create_file_writer(str(folder / TENSORBOARD_FOLDER))
-        for line in path.read_text("utf-8").splitlines():
-            self._write_events(json.loads(line))
+        for line in kept:
+            self._write_events(line)
 
     def __enter__(self) -> MetricsLog:
         return self

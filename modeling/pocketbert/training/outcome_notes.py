@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.tasks.simple_methods import Vectors
-from pocketbert.training.run_folder import LOG_FILE
+from pocketbert.training.run_folder import read_log
 
 # Mean top probability above chance, below which probabilities say nothing.
 _FLAT = 0.15
@@ -86,10 +85,9 @@ def falling_notes(folder: Path, stage: str) -> list[str]:
       folder: folder of the run.
       stage: name of the stage.
     """
-    lines = [json.loads(line) for line in (folder / LOG_FILE).read_text("utf-8").splitlines()]
     losses = [
         line["loss"]
-        for line in lines
+        for line in read_log(folder)
         if line.get("split") == "dev" and line.get("stage", "") == stage and "loss" in line
     ]
     if len(losses) < 2 or losses[-1] > min(losses) or losses[-1] >= _FALLING * losses[-2]:

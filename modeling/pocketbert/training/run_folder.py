@@ -17,7 +17,7 @@ from typing import Any
 
 from pocketbert.errors import UserError, describe_differences
 from pocketbert.files import PARTIAL, write_json
-from pocketbert.json_reading import parse_json
+from pocketbert.json_reading import parse_json, read_bytes, read_members
 from pocketbert.outputs import RUN_KIND, check_no_foreign, held_directory, remove
 from pocketbert.progress import log_info
 
@@ -81,6 +81,7 @@ RUN_FILES = (
     LATENCY_FILE,
     LATENCY_FOLDER,
 )
+_MOST_LOG_BYTES = 1 << 32
 # Leftovers of atomic writers that were killed; safetensors uses names of its own.
 _ASIDE = (*(f".{name}.{PARTIAL}" for name in RUN_FILES), ".tmp??????", f"{STAGES_FOLDER}/*/.*")
 # Folder of a run that is being replaced: while its files move, and afterwards.
@@ -149,7 +150,7 @@ def read_record(path: Path, names: Collection[str] = ()) -> dict[str, Any]:
       UserError: the file is damaged.
     """
     try:
-        content = parse_json(path.read_bytes(), path)
+        content = parse_json(read_bytes(path), path)
     except UserError:
         content = None
     if not isinstance(content, dict) or (names and set(content) != set(names)):
@@ -171,6 +172,24 @@ def read_result(path: Path) -> dict[str, Any]:
     if not isinstance(metrics, dict) or not isinstance(result.get("main_metric"), str | None):
         raise UserError(f"{path} is damaged: a result has main_metric and metrics; pass --overwrite to make it again")
     return result
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """Reads the lines of a run's log: `step`, `split`, `stage` if the run has several, and numbers by name.
+
+    Raises:
+      UserError: a line is damaged.
+    """
+    path, lines = folder / LOG_FILE, []
+    for number, line in enumerate(read_bytes(path, most_bytes=_MOST_LOG_BYTES).splitlines(), 1):
+        where = f"{path} is damaged at line {number}; pass --overwrite to repeat the run"
+        content = parse_json(line, where)
+        names = read_members(content, {"step": int, "split": str, "stage": str | None}, where)
+        numbers = {name: value for name, value in content.items() if name not in names}
+        read_members({"numbers": numbers}, {"numbers": dict[str, float]}, where)
+        stated = {name: value for name, value in names.items() if value is not None}
+        lines.append(stated | {name: float(value) for name, value in numbers.items()})
+    return lines
 
 
 def run_seeds(

@@ -11,8 +11,10 @@ import pytest
 
 from pocketbert.data.data_warnings import DataWarning
 from pocketbert.data.examples import Examples
+from pocketbert.errors import UserError
 from pocketbert.tasks.scores import Scores
 from pocketbert.tasks.simple_methods import overlaps, pair_methods, word_method
+from pocketbert.training.callbacks import MetricsLog
 from pocketbert.training.outcome_notes import falling_notes, flat_notes, teacher_notes, with_notes
 
 RANDOM = np.random.default_rng(5)
@@ -76,6 +78,30 @@ def test_falling_loss_needs_three_percent(tmp_path: Path, losses: list[float], f
     lines += [{"step": step, "split": "dev", "loss": loss} for step, loss in enumerate(losses)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     assert bool(falling_notes(tmp_path, "")) == falls
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("[", "this must be JSON"),
+        ("[1]", "it must be an object"),
+        ('{"step": 1}', "split must be a string"),
+        ('{"step": "1", "split": "dev"}', "step must be a whole number"),
+        ('{"step": 1e9, "split": "dev"}', "step must be a whole number"),
+        (f'{{"step": {1 << 63}, "split": "dev"}}', "step must be a whole number"),
+        ('{"step": 2, "split": "dev", "loss": []}', "numbers.loss must be a number"),
+    ],
+)
+def test_damaged_log_is_one_line(line: str, message: str, tmp_path: Path) -> None:
+    good = '{"step": 1, "split": "dev", "loss": 1}\n'
+    (tmp_path / "metrics.jsonl").write_text(good + line + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=rf"metrics\.jsonl is damaged at line 2; pass --overwrite .*: .*{message}"):
+        falling_notes(tmp_path, "")
+    with pytest.raises(UserError, match=r"metrics\.jsonl is damaged at line 2"):
+        MetricsLog(tmp_path, (tmp_path / "metrics.jsonl").stat().st_size)
+    # The run wrote the damaged line after its last checkpoint.
+    with MetricsLog(tmp_path, len(good)):
+        assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8") == good
 
 
 def _examples(texts: list[str], labels: np.ndarray, pairs: list[str] | None = None) -> Examples:
