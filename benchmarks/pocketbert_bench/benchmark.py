@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pocketbert import json_reading
 from pocketbert.errors import UserError
 from pocketbert.files import check_different, sha256
 from pocketbert_bench import host, report, results
 from pocketbert_bench.configurations import Configuration, LiteRT
 from pocketbert_bench.results import ResultFile, Weights
-from pocketbert_export.bundle import MODEL_FILE, VERIFICATION_FILE, Bundle
+from pocketbert_export.bundle import MODEL_FILE, VERIFICATION_FILE, Bundle, read_verification
 from pocketbert_export.model_card import CARD_FILE, Latency
-
-_CHECK_FIELDS = ("name", "passed", "measured", "bound", "reason", "runtime")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +61,7 @@ class Benchmark:
             [self.result],
             Path(path),
             verification={
-                names[bundle]: verification_of(bundle)
+                names[bundle]: read_verification(bundle)
                 for bundle in self.bundles
                 # A bundle that could not be measured may lack it.
                 if (bundle / VERIFICATION_FILE).is_file()
@@ -147,23 +143,6 @@ def labels_of(bundles: Sequence[Path]) -> dict[Path, str]:
     if len(set(names)) != len(names):
         names = [str(path) for path in bundles]
     return dict(zip(bundles, names, strict=True))
-
-
-def verification_of(bundle: Path) -> Mapping[str, Any]:
-    """Reads the checks of a bundle, as shown on the page.
-
-    Raises:
-      UserError: `verification.json` is missing or damaged.
-    """
-    path = bundle / VERIFICATION_FILE
-    content = json_reading.read_json(path)
-    try:
-        return {"checks": [{name: check[name] for name in _CHECK_FIELDS} for check in content["checks"]]}
-    except (KeyError, TypeError):
-        raise UserError(
-            f"{path}: checks must be a list of objects with {', '.join(_CHECK_FIELDS)}; "
-            "run pocketbert verify on the bundle again"
-        ) from None
 
 
 def latencies_of(bundle: Path, measured: Sequence[ResultFile]) -> list[Latency]:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketbert import files, json_reading
+from pocketbert import files
 from pocketbert.errors import UserError
 from pocketbert.report.outcome import NO_OUTCOME
 from pocketbert.tasks.scores import Verdict
 from pocketbert_bench.schema import note
+from pocketbert_export.bundle import read_description
 
 if TYPE_CHECKING:
     from pocketbert_bench.configurations import Configuration
@@ -60,10 +61,9 @@ def outcomes_of(configurations: Iterable[Configuration]) -> tuple[BundleOutcome,
 def recorded(bundle: Path) -> dict[str, Any] | None:
     """The outcome in `bundle.json`; None for a bundle exported without labelled examples, or one that is damaged."""
     try:
-        description = json_reading.read_json(bundle / "bundle.json")
+        outcome: dict[str, Any] | None = read_description(bundle).get("outcome")
     except UserError:
         return None
-    outcome: dict[str, Any] | None = description.get("outcome") if isinstance(description, dict) else None
     return outcome
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
+from pocketbert.json_reading import read_json
 
 
 def claim(path: Path, settings: dict[str, Any]) -> None:
@@ -22,6 +22,6 @@ def claim(path: Path, settings: dict[str, Any]) -> None:
     if not path.exists():
         write_json(path, settings)
         return
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = read_json(path)
     if found != settings:
         raise UserError(f"{path.parent} holds a run with {found}; received {settings}; choose another --output")

@@ -22,6 +22,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import machine, results
 from pocketbert_bench.configurations import Configuration
 from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
+from pocketbert_export.bundle import read_description
 
 PLAN_FILE = "plan.json"
 # Kind of the folder, for its marker.
@@ -96,7 +97,7 @@ def check_delegate(plan: Plan) -> None:
 
 
 def _lengths(bundle: Path) -> int:
-    return len(json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["signatures"])
+    return len(read_description(bundle)["signatures"])
 
 
 def open_folder(folder: Path, plan: Plan, *, overwrite: bool) -> None:

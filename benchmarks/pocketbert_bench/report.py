@@ -169,7 +169,11 @@ def build_report(
         captions=CAPTIONS,
         paper=paper_figures,
         verification=verification or {},
-        cards={label: path.read_text(encoding="utf-8") for label, path in (cards or {}).items() if path.is_file()},
+        cards={
+            label: path.read_text(encoding="utf-8", errors="replace")
+            for label, path in (cards or {}).items()
+            if path.is_file()
+        },
         pair=pair,
         searches=searches,
         costs=side_by_side.costs(found, pair) if pair else None,

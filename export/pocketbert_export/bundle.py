@@ -16,7 +16,7 @@ from pocketbert.data.task_data import described_task
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
-from pocketbert.json_reading import read_json
+from pocketbert.json_reading import read_json, read_members
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
 from pocketbert.tasks.text_inputs import as_inputs
 from pocketbert.tokenizers.added_tokens import AddedToken
@@ -43,6 +43,12 @@ VERIFICATION_FILE = "verification.json"
 PRECISION_FILE = "precision.json"
 # Enough for goldens with long paragraphs. Larger files are refused before they are parsed.
 _MOST_DESCRIPTION_BYTES = 1 << 24
+
+# What a card shows of `verification.json`.
+_EXAMPLES = {"count": int, "source": str, "labelled": bool}
+_CHECK = {
+    "name": str, "passed": bool, "measured": float | None, "bound": float | None, "reason": str, "runtime": str | None,
+}  # fmt: skip
 
 
 class Bundle:
@@ -255,6 +261,25 @@ def read_description(directory: Path) -> dict[str, Any]:
     errors = sorted(jsonschema.Draft202012Validator(schema).iter_errors(description), key=lambda error: error.json_path)
     raise_if_any([f"{error.json_path}: {error.message[:200]}" for error in errors], str(path))
     return description
+
+
+def read_verification(directory: Path) -> dict[str, Any]:
+    """Reads what cards and pages show of `verification.json`: `runtimes`, `examples` and `checks`.
+
+    Raises:
+      UserError: the file is missing or damaged.
+    """
+    path = directory / VERIFICATION_FILE
+    try:
+        parts = {"runtimes": dict[str, str], "examples": dict[str, Any], "checks": list[dict[str, Any]]}
+        content = read_members(read_json(path), parts, str(path))
+        content["examples"] = read_members(content["examples"], _EXAMPLES, f"{path}: examples")
+        content["checks"] = [
+            read_members(check, _CHECK, f"{path}: checks[{number}]") for number, check in enumerate(content["checks"])
+        ]
+    except UserError as error:
+        raise UserError(f"{error}; export the bundle again") from None
+    return content
 
 
 def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from pocketbert.errors import printable
 
 if TYPE_CHECKING:
     from pocketbert.data.assets import Asset
@@ -22,6 +25,9 @@ CARD_FILE = "README.md"
 NO_OUTCOME = "No score. Export with `--file=…`, your labelled examples, to see it."
 _RUN_FILE = "run.json"
 _UNKNOWN = "unknown"
+# Markup inside a line, a heading or list at its begin. An underscore inside a word is none.
+_MARKUP = re.compile(r"[\\`*\[\]~]|(?<!\w)_|_(?!\w)|^[#+=-]|(?<=^\d)[.)]|(?<=^\d\d)[.)]")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +76,14 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
       The fields of `CardOptions`, and `run_sha256`, the SHA-256 of `run.json`; None if unknown.
     """
     from pocketbert.files import sha256
-    from pocketbert.json_reading import read_json
+    from pocketbert.json_reading import read_json, read_members
 
     run_file = None if model_directory is None else Path(model_directory).resolve().parent / _RUN_FILE
     if run_file is None or not run_file.is_file():
         run_sha256, started_from = None, None
     else:
-        run_sha256, started_from = sha256(run_file), _asset_with_digest(read_json(run_file).get("model_sha256"))
+        run = read_members(read_json(run_file), {"model_sha256": str | None}, str(run_file))
+        run_sha256, started_from = sha256(run_file), _asset_with_digest(run["model_sha256"])
     known = started_from if options.base_model is None else None
     return {
         "license": options.license,
@@ -118,10 +125,10 @@ def write_card(bundle_directory: str | os.PathLike[str], name: str, latencies: S
       latencies: measured latencies, if any.
     """
     from pocketbert import files
-    from pocketbert.json_reading import read_json
+    from pocketbert_export.bundle import read_description, read_verification
 
     folder = Path(bundle_directory)
-    description, verification = (read_json(folder / name) for name in ("bundle.json", "verification.json"))
+    description, verification = read_description(folder), read_verification(folder)
     if latencies:
         facts = description.get("model_card") or card_facts(CardOptions(), None)
         description["model_card"] = {**facts, "latencies": [latency._asdict() for latency in latencies]}
@@ -143,17 +150,26 @@ def render(
       latencies: measured latencies.
     """
     facts, outcome = description.get("model_card") or card_facts(CardOptions(), None), description.get("outcome")
+    version = description["tools"].get("pocketbert", _UNKNOWN)
     parts = [
         _front_matter(name, description, facts, verification),
-        f"# {name}\n\n{_purpose(description)} Exported by PocketBERT {description['tools']['pocketbert']}.",
+        f"# {escape(name)}\n\n{_purpose(description)} Exported by PocketBERT {escape(version)}.",
         "## Score\n\n" + (_outcome(outcome, verification) if outcome else NO_OUTCOME),
         _facts_table(description, facts),
         "## Latency\n\n"
         + (_latency_table(latencies) or "Not measured. Run `pocketbert bench`, then `pocketbert card`."),
         "## Verification\n\n" + _verification(verification),
-        "## Limits\n\n" + "".join(f"- {limit}\n" for limit in _limits(description, facts, verification)),
+        "## Limits\n\n" + "".join(f"- {escape(limit)}\n" for limit in _limits(description, facts, verification)),
     ]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def escape(text: str) -> str:
+    """A text as one line of Markdown that shows it as it is, without markup and HTML."""
+    line = _MARKUP.sub(r"\\\g<0>", printable(" ".join(text.split())))
+    for character, entity in _ENTITIES.items():
+        line = line.replace(character, entity)
+    return line
 
 
 def _pipeline_tag(description: Mapping[str, Any]) -> str:
@@ -191,7 +207,7 @@ def _front_matter(
             "metrics": [{"type": outcome["metric"], "value": round(outcome["score"], 4)}],
         }
         fields["model-index"] = [{"name": name, "results": [result]}]
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()]
+    lines = [f"{key}: {printable(json.dumps(value, ensure_ascii=False))}" for key, value in fields.items()]
     return "\n".join(["---", *lines, "---"])
 
 
@@ -199,7 +215,7 @@ def _purpose(description: Mapping[str, Any]) -> str:
     task = description["task"]
     if task is None:
         return "A text encoder as a TFLite file."
-    labels = f" with the labels {', '.join(task['labels'])}" if task["labels"] else ""
+    labels = f" with the labels {escape(', '.join(task['labels']))}" if task["labels"] else ""
     return f"A model for {task['kind'].replace('_', '-')}{labels} as a TFLite file."
 
 
@@ -213,7 +229,7 @@ def _facts_table(description: Mapping[str, Any], facts: Mapping[str, Any]) -> st
         "Size": f"{description['files']['model.tflite']['size_bytes'] / 1e6:.1f} MB",
         "Parameters": f"{description['num_parameters']:,}",
         "Lengths": f"{lengths} tokens",
-        "Licence": facts["license"] or _UNKNOWN,
+        "Licence": escape(facts["license"] or _UNKNOWN),
         "Base model": _with_licence(facts["base_model"], facts["base_model_license"]),
         "Data": _with_licence(facts["dataset"] or (description["task"] or {}).get("name"), facts["dataset_license"]),
         "Training run": _digest(facts["run_sha256"], "run.json"),
@@ -223,11 +239,11 @@ def _facts_table(description: Mapping[str, Any], facts: Mapping[str, Any]) -> st
 
 
 def _with_licence(what: str | None, licence: str | None) -> str:
-    return f"{what or _UNKNOWN} (licence: {licence or _UNKNOWN})"
+    return escape(f"{what or _UNKNOWN} (licence: {licence or _UNKNOWN})")
 
 
 def _digest(digest: str | None, what: str) -> str:
-    return _UNKNOWN if digest is None else f"SHA-256 of {what}: `{digest}`"
+    return _UNKNOWN if digest is None else f"SHA-256 of {escape(what)}: `{digest}`"
 
 
 def _source(verification: Mapping[str, Any]) -> str:
@@ -243,15 +259,15 @@ def _outcome(outcome: Mapping[str, Any], verification: Mapping[str, Any]) -> str
     others = [("Float model", outcome["float_model"]), ("Teacher", outcome["teacher"])]
     others += [(each["name"], each["score"]) for each in outcome["baselines"]]
     rows += [
-        (name[:1].upper() + name[1:], f"{value:.4f}", "", signed_points(score - value))
+        (escape(name[:1].upper() + name[1:]), f"{value:.4f}", "", signed_points(score - value))
         for name, value in others
         if value is not None
     ]
-    table = _table((outcome["metric"], "Score", "95 % interval", "This file against it"), rows)
-    source = f"{outcome['examples']:,} examples from {_source(verification)}."
-    warnings = "".join(f"\n- Warning: {warning}" for warning in outcome["warnings"])
+    table = _table((escape(outcome["metric"]), "Score", "95 % interval", "This file against it"), rows)
+    source = f"{outcome['examples']:,} examples from {escape(_source(verification))}."
+    warnings = "".join(f"\n- Warning: {escape(warning)}" for warning in outcome["warnings"])
     headline = outcome["headline"][:1].upper() + outcome["headline"][1:]
-    return f"**{headline}**\n{warnings}\n\n{table}\n\n{source}"
+    return f"**{escape(headline)}**\n{warnings}\n\n{table}\n\n{source}"
 
 
 def signed_points(difference: float) -> str:
@@ -261,14 +277,14 @@ def signed_points(difference: float) -> str:
 
 def _latency_table(latencies: Sequence[Latency]) -> str:
     rows = [
-        (str(each.length), str(each.threads), f"{each.median_ms:.2f} ms", each.runtime, each.machine)
+        (str(each.length), str(each.threads), f"{each.median_ms:.2f} ms", escape(each.runtime), escape(each.machine))
         for each in latencies
     ]
     return _table(("Tokens", "Threads", "Median", "Runtime", "Machine"), rows) if rows else ""
 
 
 def _verification(verification: Mapping[str, Any]) -> str:
-    runtimes = ", ".join(f"{name} {version}" for name, version in verification["runtimes"].items())
+    runtimes = escape(", ".join(f"{name} {version}" for name, version in verification["runtimes"].items()))
     checks = verification["checks"]
     passed = sum(check["passed"] for check in checks)
     text = (
@@ -277,7 +293,7 @@ def _verification(verification: Mapping[str, Any]) -> str:
     )
     shown = ("logits", "labels", "metric", "padding", "lengths")
     rows = [
-        (check["name"], f"{check['measured']:.4g}", f"{check['bound']:.4g}", check["runtime"] or "")
+        (escape(check["name"]), f"{check['measured']:.4g}", f"{check['bound']:.4g}", escape(check["runtime"] or ""))
         for check in checks
         if check["name"].startswith(shown) and check["measured"] is not None and check["bound"] is not None
     ]
@@ -298,6 +314,4 @@ def _limits(description: Mapping[str, Any], facts: Mapping[str, Any], verificati
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(
-        f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in line)} |" for line in lines
-    )
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

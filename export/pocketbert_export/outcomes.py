@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketbert.data.examples import LabelledData, evenly
-from pocketbert.json_reading import read_json
+from pocketbert.json_reading import read_json, read_members
 from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert.tasks.scores import Baseline, Scores
@@ -105,13 +105,29 @@ def recorded(run_folder: Path | None, data: LabelledData, scores: Scores) -> dic
     """
     if run_folder is None or not (run_folder / _RUN_FILE).is_file():
         return {}
-    run = read_json(run_folder / _RUN_FILE)
-    path = run_folder / _RESULT_FILE
-    result = read_json(path) if path.is_file() else {}
-    outcome = result.get("outcome") or run.get("outcome")
-    if not outcome or run.get("dev_sha256") != data.identity or outcome["metric"] != scores.main_metric:
+    path = run_folder / _RUN_FILE
+    run = read_members(read_json(path), {"dev_sha256": str | None, "outcome": dict[str, Any] | None}, str(path))
+    if run["dev_sha256"] != data.identity:
         return {}
-    return {"baselines": _simple(outcome, scores), "teacher": outcome["teacher"]}
+    outcome, result_path = run["outcome"], run_folder / _RESULT_FILE
+    if result_path.is_file():
+        result = read_members(read_json(result_path), {"outcome": dict[str, Any] | None}, str(result_path))
+        outcome, path = result["outcome"] or outcome, result_path if result["outcome"] else path
+    if not outcome:
+        return {}
+    kinds = {"metric": str, "baselines": list[_Method], "teacher": float | None}
+    stated = read_members(outcome, kinds, f"{path}: outcome")
+    if stated["metric"] != scores.main_metric:
+        return {}
+    return {"baselines": _simple(outcome, scores), "teacher": stated["teacher"]}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Method:
+    """A simple method in an outcome."""
+
+    name: str
+    score: float
 
 
 def run_folder_of(model_directory: str | os.PathLike[str] | None) -> Path | None:

@@ -17,7 +17,8 @@ import pytest
 
 from pocketbert import cli
 from pocketbert.errors import UserError
-from pocketbert_bench import accuracy, benchmark, machine, report, results, statistics
+from pocketbert_bench import accuracy, machine, report, results, statistics
+from pocketbert_export.bundle import read_verification
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -147,8 +148,8 @@ def test_damaged_verification_is_refused(verification: str, content: results.Res
     results.write(tmp_path / "r.json", content)
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "verification.json").write_text(verification, encoding="utf-8")
-    with pytest.raises(UserError, match=r"verification\.json: (this must be JSON|checks must be a list)"):
-        benchmark.verification_of(tmp_path / "bundle")
+    with pytest.raises(UserError, match=r"verification\.json: .* must be .*; export the bundle again$"):
+        read_verification(tmp_path / "bundle")
 
 
 def test_mutated_results_are_read_or_refused(content: results.ResultFile, tmp_path: Path) -> None:

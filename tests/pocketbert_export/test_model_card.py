@@ -16,6 +16,7 @@ import yaml
 from pocketbert import cli
 from pocketbert.data.assets import ASSETS
 from pocketbert.data.examples import Examples
+from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.training.state import digest_directory
 from pocketbert_bench import results
@@ -121,6 +122,39 @@ def test_run_names_its_base_model(small_directory: Path, tmp_path: Path, monkeyp
     run.write_text(json.dumps({"model_sha256": digest_directory(small_directory)}), encoding="utf-8")
     assert card_facts(CardOptions(), tmp_path / "model")["base_model"] is None
     assert card_facts(CardOptions(base_model="mine"), tmp_path / "model")["base_model"] == "mine"
+
+
+@pytest.mark.parametrize("record", ["[1]", "3", '"a"', '{"model_sha256": 5}', "[", "NaN"])
+def test_foreign_run_file_is_one_line(record: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(record, encoding="utf-8")
+    with pytest.raises(UserError, match=r"run\.json: .* must be"):
+        card_facts(CardOptions(), tmp_path / "model")
+    (tmp_path / "run.json").write_text('{"name": "of another tool"}', encoding="utf-8")
+    assert card_facts(CardOptions(), tmp_path / "model")["base_model"] is None
+
+
+def test_markup_in_texts_is_shown_as_it_is(small_bundle: Path) -> None:
+    description, verification = content(small_bundle, "bundle.json"), content(small_bundle, "verification.json")
+    odd = "<script>x</script> & [a](http://b) `c` *d* _e_ f_g |\x1b[2J\nh"
+    task = description["task"] | {"labels": [odd, "no", "yes"], "name": odd}
+    limits = [odd, "# heading", "- item", "12. item", "---"]
+    facts = dict.fromkeys(("license", "base_model", "base_model_license", "dataset", "dataset_license"), odd)
+    card = render(
+        f"# {odd}",
+        description | {"task": task, "model_card": {**facts, "limits": limits, "run_sha256": None}},
+        verification | {"runtimes": {odd: odd}},
+        [Latency(7, 1, 0.5, odd, odd)],
+    )
+    shown = r"&lt;script&gt;x&lt;/script&gt; &amp; \[a\](http://b) \`c\` \*d\* \_e\_ f_g &#124;\\u001b\[2J h"
+    body = card.split("---\n", 2)[2]
+    assert "<script" not in body and "\x1b" not in card and "[a]" not in body
+    assert f"# \\# {shown}\n" in body
+    assert f"with the labels {shown}, no, yes as" in body
+    assert f"| Licence | {shown} |\n" in body
+    assert f"| 7 | 1 | 0.50 ms | {shown} | {shown} |\n" in body
+    for limit in (shown, r"\# heading", r"\- item", r"12\. item", r"\---"):
+        assert f"- {limit}\n" in body
+    assert front_matter(card)["license"] == odd
 
 
 def test_fetched_directory_names_its_base_model(tmp_path: Path) -> None:

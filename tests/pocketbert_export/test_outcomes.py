@@ -16,6 +16,7 @@ from sklearn.metrics import accuracy_score
 
 from pocketbert import cli
 from pocketbert.data.examples import Examples
+from pocketbert.errors import UserError
 from pocketbert.model import Model, from_pretrained
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import text_task
@@ -122,6 +123,33 @@ def test_record_of_other_examples_is_left_out(
     own = json.loads((run / "result.json").read_text())["outcome"]
     (tmp_path / "run.json").write_text(json.dumps({"dev_sha256": labelled.identity, "outcome": own}))
     assert outcomes.recorded(tmp_path, labelled, scores)["baselines"][0].name == "TF-IDF"
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "message"),
+    [
+        ("run.json", [1], r"run\.json: it must be an object; received \[1\]"),
+        ("run.json", {"dev_sha256": 3}, r"run\.json: dev_sha256 must be a string; received 3"),
+        ("run.json", {"outcome": "good"}, r"run\.json: outcome must be an object; received 'good'"),
+        ("result.json", 3, r"result\.json: it must be an object; received 3"),
+        ("result.json", {"outcome": {"metric": "accuracy"}}, r"result\.json: outcome: baselines must be a list"),
+        ("result.json", {"outcome": {"metric": "accuracy", "baselines": [3]}}, r"baselines\[0\] must be an object"),
+        (
+            "result.json",
+            {"outcome": {"metric": "accuracy", "baselines": [], "teacher": "0.5"}},
+            "outcome: teacher must be a number; received '0.5'",
+        ),
+    ],
+)
+def test_foreign_records_beside_a_model_are_one_line(
+    name: str, record: Any, message: str, run: Path, labelled: Examples, model: Model, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(run, tmp_path / "run")
+    given = record if name == "result.json" or isinstance(record, list) else {"dev_sha256": labelled.identity} | record
+    (folder / name).write_text(json.dumps(given))
+    scores = text_task(model.task).score(labelled.labels, labelled.labels)
+    with pytest.raises(UserError, match=message):
+        outcomes.recorded(folder, labelled, scores)
 
 
 def checked(folder: Path, model: Model, examples: Examples, run: Path | None = None) -> tuple[bool, str]:

@@ -44,13 +44,12 @@ def run(options: Options) -> None:
     own = options[CardCommandOptions]
     from pocketbert.errors import UserError
     from pocketbert_bench import results
-    from pocketbert_bench.benchmark import latencies_of, verification_of
+    from pocketbert_bench.benchmark import latencies_of
     from pocketbert_export.bundle import Bundle
     from pocketbert_export.model_card import write_card
 
     folder = Path(own.bundle)
     Bundle.open(folder)
-    verification_of(folder)
     found = latencies_of(folder, [results.read(path) for path in own.results])
     if own.results and not found:
         raise UserError(

@@ -53,10 +53,9 @@ def run(options: Options) -> None:
     from pocketbert.errors import UserError
     from pocketbert.outputs import TRY_KIND, beside, check_together, together
     from pocketbert_bench import report, results
-    from pocketbert_bench.benchmark import verification_of
     from pocketbert_bench.bundle_outcomes import completed
     from pocketbert_bench.try_page import check_tryable, write_try_page
-    from pocketbert_export.bundle import Bundle
+    from pocketbert_export.bundle import Bundle, read_verification
     from pocketbert_export.model_card import CARD_FILE
 
     if not own.results and not own.try_:
@@ -75,7 +74,7 @@ def run(options: Options) -> None:
                 report.build_report(
                     [completed(results.read(path), bundles) for path in own.results],
                     output,
-                    verification={Path(each).resolve().name: verification_of(Path(each)) for each in own.bundles},
+                    verification={Path(each).resolve().name: read_verification(Path(each)) for each in own.bundles},
                     cards={Path(each).resolve().name: Path(each) / CARD_FILE for each in own.bundles},
                     title=own.title,
                     overwrite=own.overwrite,

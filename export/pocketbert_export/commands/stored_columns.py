@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
-from pocketbert.json_reading import read_json
+from pocketbert.json_reading import read_json, read_toml
 from pocketbert.progress import log_info
 
 if TYPE_CHECKING:
@@ -38,13 +36,15 @@ def stored_columns(folder: str | Path) -> dict[str, Any]:
             description = read_json(folder / _BUNDLE_FILE)
             found = description.get("columns", {}) if isinstance(description, dict) else {}
         else:
-            content = tomllib.loads((folder.resolve().parent / _RUN_FILE).read_text(encoding="utf-8"))
+            content = read_toml(folder.resolve().parent / _RUN_FILE)
             found = {key: content.get(name.replace("_", "-")) for key, name in OPTION_OF.items()}
             # A run on a known task has no file of its own.
             found = {key: value for key, value in found.items() if value} if content.get("train-file") else {}
-    except (OSError, UserError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+    except UserError:
         return {}
-    fits = isinstance(found, Mapping) and all(isinstance(value, str | list) for value in found.values())
+    values = list(found.values()) if isinstance(found, dict) else [None]
+    texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    fits = all(isinstance(text, str) for text in texts)
     return {key: value for key, value in found.items() if key in OPTION_OF} if fits else {}
 
 
