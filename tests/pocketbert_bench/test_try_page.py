@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from pocketbert import cli
 from pocketbert.errors import UserError
+from pocketbert.report import render
 from pocketbert_bench import try_page
 from pocketbert_bench.try_page import tasks_text
 from pocketbert_export.bundle import Bundle
@@ -23,6 +25,13 @@ from pocketbert_export.mediapipe_files import prepare
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return Bundle.open(handmade.write_bundle(tmp_path_factory.mktemp("handmade") / "bundle", handmade.Bag()))
+
+
+def test_policy_forbids_other_bases_and_forms() -> None:
+    page = render("try.html", package="pocketbert_bench", title="Films")
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
 
 
 def _unavailable(reason: str) -> None:
