@@ -95,6 +95,26 @@ def test_csv_predictions_survive_a_round_trip(
     assert [row["label"] for row in rows] == [LABELS[index] for index in probabilities.argmax(axis=1)]
 
 
+def test_safe_csv_has_no_formulas(
+    small_model: Model, small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    formulas = ["=1+1", "+a", "-a", "@a", "\ta", "\ra", "-1-1", "+", "-inf", "=1,2"]
+    others = ["a =b", "-1.5", "+2", "-.5e-3", "'=a", "1-1", ""]
+    path = write_csv(tmp_path / "x.csv", [["text"], *([text] for text in [*formulas, *others[:-1]])])
+    output = tmp_path / "answers.csv"
+    for flags, prefix in (([], ""), (["--safe-csv"], "'")):
+        assert call(small_directory, f"--input={path}", f"--output={output}", "--overwrite", *flags) == 0
+        with open(output, encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream, strict=True))
+        assert [row["text"] for row in rows] == [*(prefix + text for text in formulas), *others[:-1]]
+        assert all(float(row["probability_bad"]) < 1 for row in rows)
+    assert [answer_lines.safe_cell(text) for text in others] == others
+    assert answer_lines.safe_cell(-0.5) == -0.5
+    capsys.readouterr()
+    assert call(small_directory, f"--input={path}", "--safe-csv") == 2
+    assert "--safe-csv is for CSV; received it with jsonl; leave it out, or write CSV" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("top", [2, 9])
 def test_best_labels(
     top: int, small_model: Model, small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from pocketbert.options import FilePath
 
 Answers = Sequence[Mapping[str, Any]]
 _FORMS = ("jsonl", "csv")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,6 +29,7 @@ class AnswerFileOptions:
     Attributes:
       output: a .csv or .jsonl file to write (default: standard output).
       output_format: output format (default: from the extension of --output, otherwise jsonl).
+      safe_csv: put an apostrophe before cells of CSV that a spreadsheet would read as a formula.
       overwrite: replace --output.
     """
 
@@ -33,6 +37,7 @@ class AnswerFileOptions:
 
     output: FilePath | None = None
     output_format: Literal["jsonl", "csv"] | None = None
+    safe_csv: bool = False
     overwrite: bool = False
 
 
@@ -52,12 +57,15 @@ def form_of(options: AnswerFileOptions) -> str:
                 f"--output must end in .csv or .jsonl, or --output-format must name one; received {options.output}"
             )
         check_absent(options.output, overwrite=options.overwrite)
-    return form or "jsonl"
+    form = form or "jsonl"
+    if options.safe_csv and form != "csv":
+        raise UserError(f"--safe-csv is for CSV; received it with {form}; leave it out, or write CSV")
+    return form
 
 
 @contextlib.contextmanager
 def opened(
-    output: str | None, form: str, columns: Sequence[str], *, overwrite: bool = False
+    output: str | None, form: str, columns: Sequence[str], *, safe: bool = False, overwrite: bool = False
 ) -> Iterator[Callable[[Answers], None]]:
     """Yields a function that writes a chunk of predictions.
 
@@ -65,6 +73,7 @@ def opened(
       output: a file, renamed to its final name when the block ends without error, or None for standard output.
       form: `jsonl` or `csv`.
       columns: CSV: first columns, whether or not a prediction has them.
+      safe: CSV: put an apostrophe before cells that a spreadsheet would read as a formula; see `safe_cell`.
       overwrite: replace an existing file.
     """
     from pocketbert.files import new_file
@@ -73,17 +82,26 @@ def opened(
         if isinstance(sys.stdout, io.TextIOWrapper):
             # UTF-8 in every locale. Half a surrogate pair, which UTF-8 cannot encode, stays \uXXXX, as in JSON.
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-        yield _writer(sys.stdout, form, columns)
+        yield _writer(sys.stdout, form, columns, safe)
         return
     with new_file(output, overwrite=overwrite) as binary:
         stream = io.TextIOWrapper(binary, encoding="utf-8", errors="backslashreplace", newline="")
-        yield _writer(stream, form, columns)
+        yield _writer(stream, form, columns, safe)
         # Closing the wrapper would close the file before it is on disk.
         stream.detach()
 
 
-def _writer(stream: IO[str], form: str, columns: Sequence[str]) -> Callable[[Answers], None]:
-    return _json_writer(stream) if form == "jsonl" else _csv_writer(stream, columns)
+def safe_cell(value: Any) -> Any:
+    """A cell that no spreadsheet reads as a formula.
+
+    An apostrophe comes before `=`, `+`, `-`, `@`, a tab and a carriage return. Numbers stay, also in a text.
+    """
+    is_formula = isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if is_formula else value
+
+
+def _writer(stream: IO[str], form: str, columns: Sequence[str], safe: bool) -> Callable[[Answers], None]:
+    return _json_writer(stream) if form == "jsonl" else _csv_writer(stream, columns, safe)
 
 
 def _json_writer(stream: IO[str]) -> Callable[[Answers], None]:
@@ -94,13 +112,15 @@ def _json_writer(stream: IO[str]) -> Callable[[Answers], None]:
     return write
 
 
-def _csv_writer(stream: IO[str], columns: Sequence[str]) -> Callable[[Answers], None]:
+def _csv_writer(stream: IO[str], columns: Sequence[str], safe: bool) -> Callable[[Answers], None]:
     rows: csv.DictWriter[str] | None = None
 
     def write(answers: Answers) -> None:
         nonlocal rows
         for answer in answers:
             flat = _flat(answer)
+            if safe:
+                flat = {safe_cell(name): safe_cell(cell) for name, cell in flat.items()}
             if rows is None:
                 # RFC 4180's line ending: the module then quotes both kinds of line break in cells.
                 rows = csv.DictWriter(stream, list(dict.fromkeys([*columns, *flat])), lineterminator="\r\n")

@@ -112,7 +112,9 @@ def run(options: Options) -> None:
             rows, columns = _text_rows(predictor, stream, options)
             size = 1 if stream.isatty() else LINES_A_CHUNK
             answered = _answer_texts(predictor, rows, size, own.top_k, limit_remedy(own.model))
-        with answer_lines.opened(target.output, form, columns, overwrite=target.overwrite) as write:
+        with answer_lines.opened(
+            target.output, form, columns, safe=target.safe_csv, overwrite=target.overwrite
+        ) as write:
             for answers in answered:
                 write(answers)
 
