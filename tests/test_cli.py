@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -21,6 +23,7 @@ from pocketbert.commands.command_line import Command, Options, parse
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.options import OptionField, format_value
+from pocketbert.progress import bar, log_info
 
 POCKETBERT = Path(sys.executable).with_name("pocketbert")
 # What takes seconds to import, and so has no place before a command runs.
@@ -253,7 +256,11 @@ def test_flags_override_the_config_file(tmp_path: Path) -> None:
         ("epochs = {a = 1}", "epochs must be text, a number, true, false or a list"),
         ("epochs = ", "must be a TOML file; received"),
         ('command = "distill"', "has options of pocketbert distill; received pocketbert finetune"),
-        ('config = "x.toml"', "no option 'config'"),
+        ('config = "x.toml"', "cannot name another with config"),
+        ("config = [1]", "cannot name another with config"),
+        (f"epochs = {'9' * 5_000}", "must be a TOML file; received Exceeds the limit"),
+        (f"epochs = {'[' * 5_000}", "nest too deeply"),
+        ("epochs = [[1]]", "epochs must be text, a number, true, false or a list"),
     ],
 )
 def test_bad_config_file_is_refused(
@@ -261,6 +268,39 @@ def test_bad_config_file_is_refused(
 ) -> None:
     (tmp_path / "run.toml").write_text(content)
     assert said in refused(["finetune", f"--config={tmp_path / 'run.toml'}", "--model=m", "--output=o"], capsys)
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "{}/pipe", "{}", "n" * 300, "{}/absent"])
+def test_config_must_be_a_plain_file(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    said = refused(["finetune", f"--config={path.format(tmp_path)}", "--model=m", "--output=o"], capsys)
+    assert "the file cannot be read" in said
+
+
+def test_messages_have_no_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\\u001b[2Jx" in refused(["verify", "\x1b[2Jx"], capsys)
+    assert "\\u009b" in refused(["finetune", f"--config={tmp_path}\x9bx"], capsys)
+    log_info("a\x1b[31mb")
+    with bar(1, "c\x1b]0;d", "step") as shown:
+        shown.update()
+    said = capsys.readouterr().err
+    assert "a\\u001b[31mb\n" in said and "c\\u001b]0;d" in said and "\x1b]" not in said
+
+
+def test_terminal_gets_no_control_characters() -> None:
+    line = "label \x1b[2J\x9b31m\tnaïve\r\n"
+    code = f"from pocketbert import cli; cli.main = lambda _: print({line!r}, end='') or 0; cli.run()"
+    leader, follower = os.openpty()
+    subprocess.run([sys.executable, "-c", code], stdout=follower, check=True)
+    os.close(follower)
+    shown = b""
+    # Linux ends a closed terminal with an error.
+    with contextlib.suppress(OSError):
+        while part := os.read(leader, 4096):
+            shown += part
+    assert shown.replace(b"\r\r\n", b"\r\n") == "label \\u001b[2J\\u009b31m\tnaïve\r\n".encode()
+    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert piped.stdout == line.encode()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pocketbert import __version__
 from pocketbert.commands import COMMANDS, inputs
 from pocketbert.commands.command_line import Command, Options, parse
 from pocketbert.commands.help_text import command_help, usage
-from pocketbert.errors import UserError, did_you_mean
+from pocketbert.errors import UserError, did_you_mean, printable
 
 # Options with output paths.
 _OUTPUTS = ("output", "saved_model", "predictions")
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     name, *rest = arguments
     if name not in COMMANDS:
         hint = did_you_mean(name, COMMANDS)
-        print(f"pocketbert: no command {name!r}{hint}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
+        _report(f"pocketbert: no command {name!r}{hint}; the commands are {', '.join(COMMANDS)}")
         return 2
     try:
         _check_encoding(rest)
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         return code
     except UserError as error:
         message = " ".join(str(error).split())
-        print(f"pocketbert {name}: {message} (see pocketbert {name} --help)", file=sys.stderr)
+        _report(f"pocketbert {name}: {message} (see pocketbert {name} --help)")
         return 2
     except BrokenPipeError:
         raise
@@ -73,12 +73,12 @@ def main(arguments: Sequence[str]) -> int:
         line = _system_message(error)
         if line is None:
             raise
-        print(f"pocketbert {name}: {line}", file=sys.stderr)
+        _report(f"pocketbert {name}: {line}")
         return 2
     except KeyboardInterrupt as error:
         number = error.number if isinstance(error, Terminated) else signal.SIGINT
         what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
-        print(f"pocketbert {name}: {what}; run the same command to resume, if it supports that", file=sys.stderr)
+        _report(f"pocketbert {name}: {what}; run the same command to resume, if it supports that")
         return 128 + number
 
 
@@ -112,6 +112,8 @@ def run() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack characters of a file name.
         sys.stdout.reconfigure(errors="backslashreplace")
+        if sys.stdout.isatty():
+            sys.stdout = _Terminal(sys.stdout)
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
@@ -121,9 +123,23 @@ def run() -> None:
         _give_up_stdout()
     except OSError as error:
         code = 2
-        print(f"pocketbert: cannot write to standard output ({error.strerror})", file=sys.stderr)
+        _report(f"pocketbert: cannot write to standard output ({error.strerror})")
         _give_up_stdout()
     sys.exit(code)
+
+
+class _Terminal(io.TextIOWrapper):
+    """Standard output on a terminal, which must not obey control characters in labels, texts and file names."""
+
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        super().__init__(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
+
+    def write(self, text: str) -> int:
+        return super().write(printable(text))
+
+
+def _report(message: str) -> None:
+    print(printable(message), file=sys.stderr)
 
 
 def _give_up_stdout() -> None:

@@ -57,6 +57,8 @@ def begin_worker(parent: Parent, threads: int | None = None) -> None:
         for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
             os.environ[name] = str(threads)
 
+from pocketbert.errors import printable
+
 
 def end_with_parent() -> None:
     """Ends this process as soon as its parent has ended, even if the parent was killed.
@@ -130,5 +132,5 @@ def stderr_on_failure() -> Iterator[None]:
             with stderr_in(kept):
                 yield
         except BaseException:
-            sys.stderr.write(kept.read_text(encoding="utf-8", errors="replace"))
+            sys.stderr.write(printable(kept.read_text(encoding="utf-8", errors="replace")))
             raise

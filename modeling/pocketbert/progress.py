@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 from tqdm.std import EMA
 
+from pocketbert.errors import printable
+
 Item = TypeVar("Item")
 SECONDS_BETWEEN_LINES = 5.0
 # The first step traces a graph and takes hundreds of times longer than the others.
@@ -18,7 +20,7 @@ UNTIMED_UPDATES = 3
 
 def log_info(message: str) -> None:
     """Prints one line to stderr; stdout is for results."""
-    tqdm.write(message, file=sys.stderr)
+    tqdm.write(printable(message), file=sys.stderr)
 
 
 def bar(total: int | None, description: str, unit: str, initial: int = 0) -> tqdm:
@@ -33,6 +35,7 @@ def bar(total: int | None, description: str, unit: str, initial: int = 0) -> tqd
       unit: name of a unit, for the rate.
       initial: units done earlier, for a resumed run.
     """
+    description = printable(description)
     if sys.stderr.isatty():
         return _Bar(total=total, desc=description, unit=unit, initial=initial, file=sys.stderr)
     return _LineBar(total=total, desc=description, unit=unit, initial=initial)

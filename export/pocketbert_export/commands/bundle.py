@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -109,7 +108,7 @@ def run(options: Options) -> int:
             trained = train(model, task, output / _RUN, config=training, run=run_config)
             bundle = _bundle(options, Path(trained.model_directory), lengths, output / _BUNDLE, task, windows)
         except (TrainingFailed, GateFailed) as error:
-            print(f"pocketbert bundle: {error}", file=sys.stderr)
+            log_info(f"pocketbert bundle: {error}")
             return 1
         scored = bundle.scored or _scored(bundle, Path(trained.model_directory), task, windows)
         result = _result(bundle, task, scored)
@@ -160,19 +159,18 @@ def _scored(bundle: Bundle, model: Path, task: TaskData, windows: Mapping[str, A
 
 def _tiles(bundle: Bundle, model: Path) -> list[tuple[str, str, str]]:
     """Size, latency and checks of the bundle for its page."""
-    from pocketbert.json_reading import read_json
-    from pocketbert_export.bundle import BUNDLE_FILE, VERIFICATION_FILE
+    from pocketbert_export.bundle import read_description, read_verification
 
     size, before = (path.stat().st_size for path in (bundle.model_path, model / "model.safetensors"))
     tiles = [(f"{size / 1e6:.1f} MB", bundle.recipe, f"The float model has {before / 1e6:.1f} MB.")]
-    card = read_json(bundle.directory / BUNDLE_FILE).get("model_card") or {}
+    card = read_description(bundle.directory).get("model_card") or {}
     latencies = [each for each in card.get("latencies", ()) if each["threads"] == 1]
     for each in latencies:
         detail = f"median of one text, one thread, {each['runtime']} on {each['machine']}"
         tiles.append((f"{each['median_ms']:.2f} ms", f"{each['length']} tokens", detail))
     if not latencies:
         tiles.append(("–", "latency not measured", f"Run pocketbert bench {bundle.directory}."))
-    checks = read_json(bundle.directory / VERIFICATION_FILE)["checks"]
+    checks = read_verification(bundle.directory)["checks"]
     passed = sum(check["passed"] for check in checks)
     detail = "The gate compared the file with the float model."
     return [*tiles, (f"{passed} of {len(checks)}", "checks passed", detail)]

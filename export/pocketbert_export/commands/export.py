@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -217,7 +216,7 @@ def run(options: Options) -> int:
                 except UserError as error:
                     skipped = error
     except GateFailed as error:
-        print(f"pocketbert export: {error}; nothing was written", file=sys.stderr)
+        log_info(f"pocketbert export: {error}; nothing was written")
         return 1
     print(json.dumps(summary, indent=2), flush=True)
     if bundle.scored is not None:

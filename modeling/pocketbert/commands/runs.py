@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +12,7 @@ from pocketbert.commands.command_line import Options
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_text
 from pocketbert.options import DirectoryPath
-from pocketbert.training.run_folder import COMMAND_FILE, MODEL_FOLDER, OPTIONS_FILE, REPORT_FILE
+from pocketbert.training.run_folder import COMMAND_FILE, MODEL_FOLDER, OPTIONS_FILE, REPORT_FILE, read_record
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +82,9 @@ def print_result(options: Options, make: Callable[[], dict[str, Any]]) -> int | 
     try:
         result = make()
     except TrainingFailed as error:
-        print(f"pocketbert {options.command}: {error}", file=sys.stderr)
+        from pocketbert.progress import log_info
+
+        log_info(f"pocketbert {options.command}: {error}")
         return 1
     if _is_chief(options):
         _resolve_rate(options)
@@ -98,7 +99,7 @@ def _resolve_rate(options: Options) -> None:
     output, seeds = Path(options[RunFolderOptions].output), options[RunFolderOptions].seeds
     record = (output if len(seeds) == 1 else output / f"seed-{seeds[0]}") / OPTIONS_FILE
     if options.command == "finetune" and options.values["learning_rate"] is None and record.exists():
-        options.resolve(learning_rate=json.loads(record.read_text(encoding="utf-8")).get("learning_rate"))
+        options.resolve(learning_rate=read_record(record).get("learning_rate"))
 
 
 def _print_places(options: Options, result: dict[str, Any]) -> None:
