@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 FOREIGN: list[Any] = [
-    None, True, -1, 0, 1.5, 10**30, "", "x", "\0", "../x", "\u2028", [], {}, [[]], {"": None}, "9" * 5000, ["a"] * 50,
+    None, True, -1, 0, 1.5, 99, 10**30, 10**300, float("nan"), float("inf"), "", "x", "\0", "../x", "\u2028", "\x1b[2J",
+    [], {}, [[]], {"": None}, {"type": []}, "9" * 5000, "n" * 300, ["a"] * 50, [None, 1, "a"],
+    json.loads("[" * 70 + "]" * 70),
 ]  # fmt: skip
 INSERTED = [
     b"\0", b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b'"', b"'", b"\t", b"\n", b"\r", b",", b"\\", b"\\ud800", b"NaN",
@@ -24,7 +25,7 @@ def damaged(content: bytes, random: np.random.Generator) -> bytes:
     other = int(random.integers(len(content) + 1))
     first, last = sorted((place, other))
     numbers = list(re.finditer(rb"-?[0-9]+(\.[0-9]+)?", content[:4000]))
-    match int(random.integers(8)):
+    match int(random.integers(10)):
         case 0:
             changed = bytearray(content)
             for flipped in random.integers(max(len(content), 1), size=int(random.integers(1, 9))):
@@ -42,6 +43,13 @@ def damaged(content: bytes, random: np.random.Generator) -> bytes:
             number = numbers[random.integers(len(numbers))]
             new = [b"-1", b"9" * 5000, b"1e999999999", b"NaN", b"0.5", b"4398046511104", b"null", b'"1"', b"true"]
             return content[: number.start()] + new[random.integers(len(new))] + content[number.end() :]
+        case 7:
+            text = content.decode("utf-8", "replace")
+            return text.encode(["utf-16", "utf-32", "utf-8-sig", "cp1252"][random.integers(4)], "replace")
+        case 8 if settings := list(re.finditer(rb"(?m)(?<=[=:] )[^\r\n]+", content[:4000])):
+            setting = settings[random.integers(len(settings))]
+            new = json.dumps(FOREIGN[random.integers(len(FOREIGN))]).encode()
+            return content[: setting.start()] + new + content[setting.end() :]
         case _:
             lines = content.split(b"\n")
             random.shuffle(lines)
@@ -56,10 +64,9 @@ def swapped(content: bytes, random: np.random.Generator) -> bytes | None:
         value = json.loads(lines[line])
     except ValueError:
         return None
-    places = list(_places(value)) if isinstance(value, dict | list) else []
-    if not places:
+    if not isinstance(value, dict | list) or not value:
         return None
-    inside, key = places[random.integers(len(places))]
+    inside, key = _place(value, random)
     match int(random.integers(4)):
         case 0:
             del inside[key]
@@ -71,8 +78,12 @@ def swapped(content: bytes, random: np.random.Generator) -> bytes | None:
     return b"\n".join(lines)
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
-        yield value, key
-        if isinstance(each, dict | list):
-            yield from _places(each)
+def _place(value: Any, random: np.random.Generator) -> tuple[Any, Any]:
+    """A place in nested arrays and objects; each level is a draw, so that short parts come as often as long ones."""
+    while True:
+        keys = list(value) if isinstance(value, dict) else range(len(value))
+        key = keys[random.integers(len(keys))]
+        inside = value[key]
+        if not isinstance(inside, dict | list) or not inside or random.random() < 0.3:
+            return value, key
+        value = inside

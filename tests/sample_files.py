@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import sample_models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +97,12 @@ def _questions(path: Path) -> object:
 
     is_question_file(str(path))
     return list(QuestionFile(path))
+
+
+def _vocabulary(path: Path) -> object:
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+    return WordPieceTokenizer(path).tokenize(sample_models.TEXTS)
 
 
 def _glue(task: str) -> Callable[[Path], object]:
@@ -307,4 +314,9 @@ READERS: dict[str, Reader] = {
     "signed-position": Reader(make=_make_position, read=_position),
     "run-record": Reader(make=_file("run.json", '{"seed": 1, "options": {"epochs": 3}}'), read=_record),
     "result": Reader(make=_make_result, read=_result),
+    "vocabulary": Reader(make=_file("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n##s\n"), read=_vocabulary),
+    **{
+        name: Reader(make=make, read=read, sign=_sign_bundle if name == "card" else None)
+        for name, (make, read) in sample_models.SAMPLES.items()
+    },
 }

@@ -1,114 +1,77 @@
-"""Every reader, given 200 damaged files: each is read, or refused in one line, and in no time.
+"""Every reader, given damaged files: each is read, or refused in one line, and in no time.
 
-A new reader is a row of `READERS`. Faults are drawn from a seed, so that a failure comes again.
+A new reader is a row of `READERS`. `fuzz_readers.py` runs any number of faults.
 """
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import signal
-import time
-import zlib
-from collections.abc import Callable, Iterator
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
-import damage
-import numpy as np
+import fuzz_readers
 import pytest
-from sample_files import READERS, sign_pretraining
+from sample_files import READERS, Reader, sign_pretraining
 
 from pocketbert.errors import UserError
 
-FAULTS, SLOW_FAULTS = 200, 2000
-# A busy machine is slow: this is what a hang or a blow-up exceeds.
-MOST_SECONDS, HANG_SECONDS = 2.0, 20
+FAULTS, SLOW_FAULTS, SEED = 30, 2000, 1
 
 
-@contextlib.contextmanager
-def _limited(what: str) -> Iterator[None]:
-    def stop(*_: object) -> None:
-        raise TimeoutError(what)
-
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
-    started = time.process_time()
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-    assert time.process_time() - started < MOST_SECONDS, what
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], Path]:
-    """What copies a reader's valid files into a folder; those of two readers are made once."""
-    originals: dict[Any, tuple[Path, Path]] = {}
-
-    def copy(name: str, folder: Path) -> Path:
-        make = READERS[name].make
-        if make not in originals:
-            root = tmp_path_factory.mktemp("made")
-            originals[make] = root, make(root)
-        root, target = originals[make]
-        shutil.copytree(root, folder, dirs_exist_ok=True)
-        return folder / target.relative_to(root)
-
-    return copy
-
-
-def _check(name: str, target: Path, faults: int) -> None:
-    reader = READERS[name]
-    reader.read(target)
-    files = sorted(path for path in ([target] if target.is_file() else target.rglob("*")) if path.is_file())
-    contents = {path: path.read_bytes() for path in files}
-    # JSON decides what all the others mean.
-    weights = np.array([4.0 if path.suffix == ".json" else 1.0 for path in files])
-    refused = 0
-    for fault in range(faults):
-        random = np.random.default_rng([zlib.crc32(name.encode()), fault])
-        path = files[random.choice(len(files), p=weights / weights.sum())]
-        damaged = damage.swapped(contents[path], random) if random.random() < 0.5 else None
-        path.write_bytes(damage.damaged(contents[path], random) if damaged is None else damaged)
-        if reader.sign is not None:
-            # A file that nobody could sign stays as it is.
-            with contextlib.suppress(Exception):
-                reader.sign(target)
-        what = f"{name}, fault {fault}, in {path.name}"
-        try:
-            with _limited(what):
-                reader.read(target)
-        except UserError as error:
-            refused += 1
-            assert "\n" not in str(error) and len(str(error)) < 5000, f"{what}: {error}"
-        except Exception as error:
-            raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
-        finally:
-            for changed, content in contents.items():
-                if changed == path or reader.sign is not None:
-                    changed.write_bytes(content)
-    assert refused > faults / 20, f"{name}: only {refused} of {faults} faults were refused"
+def _check(name: str, folder: Path, faults: int) -> None:
+    counts = fuzz_readers.Sample(name, folder).fuzz(faults, SEED)
+    assert counts.raised == []
+    assert counts.refused > faults / 20, f"{name}: only {counts.refused} of {faults} faults were refused"
+    assert counts.accepted + counts.refused == counts.inputs == faults
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_damaged_files_are_refused_in_one_line(name: str, made: Callable[[str, Path], Path], tmp_path: Path) -> None:
-    _check(name, made(name, tmp_path), FAULTS)
+def test_damaged_files_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    _check(name, tmp_path, 10 if name == "model-garden" else FAULTS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
-def test_many_damaged_files_are_refused_in_one_line(
-    name: str, made: Callable[[str, Path], Path], tmp_path: Path
+def test_many_damaged_files_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    _check(name, tmp_path, SLOW_FAULTS)
+
+
+@pytest.mark.parametrize("ending", [TypeError("one\ntwo"), UserError("one\ntwo"), fuzz_readers.TooSlow("late")])
+def test_other_endings_are_counted(
+    ending: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _check(name, made(name, tmp_path), SLOW_FAULTS)
+    def read(path: Path) -> None:
+        if path.read_text("utf-8") != "[1]":
+            raise ending
+
+    def make(folder: Path) -> Path:
+        (folder / "a.json").write_text("[1]", "utf-8")
+        return folder / "a.json"
+
+    monkeypatch.setitem(READERS, "own", Reader(make=make, read=read))
+    assert fuzz_readers.main(["--readers=own", "--inputs=9", "--seed=3"]) == 1
+    said = capsys.readouterr().out
+    count = len(re.findall(r"^  own, seed 3, fault \d, in a\.json: ", said, re.MULTILINE))
+    assert 0 < count <= 9
+    assert said.splitlines()[-1].split() == ["1", "readers", "9", str(9 - count), "0", str(count)]
 
 
-def test_records_of_another_format_are_refused(made: Callable[[str, Path], Path], tmp_path: Path) -> None:
+def test_counts_are_printed() -> None:
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(here / "fuzz_readers.py"), "--inputs=21", "--readers=csv,expression"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == ["reader", "csv", "expression", "2"]
+    assert [line[1] for line in lines[1:3]] == ["11", "10"]
+
+
+def test_records_of_another_format_are_refused(tmp_path: Path) -> None:
     from pocketbert.data.pretraining_data import PretrainingData
 
-    folder = made("pretraining-data", tmp_path)
+    folder = READERS["pretraining-data"].make(tmp_path)
     shard = next(folder.glob("*.tfrecord"))
     shard.write_bytes(b"\xff" * shard.stat().st_size)
     sign_pretraining(folder)

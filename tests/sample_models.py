@@ -1,0 +1,490 @@
+"""Small valid models, tokenizers, configurations and records for `sample_files.READERS`, and what reads them."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+EXPRESSION = "tanh(linear4_2(gelu(linear4_2(x))))"
+TEXTS = ["the cats ½ [MASK] <mask> a naïve café  ", ""]
+CANDIDATE: dict[str, Any] = {
+    "stage": 1, "index": 0, "genotype": [EXPRESSION, EXPRESSION], "costs": {"parameters": 8123.0}, "score": 0.75,
+    "metrics": {"accuracy": 0.75}, "failure": "",
+}  # fmt: skip
+RUN_TOML = """# pocketbert finetune --config=FILE repeats this run.
+command = "finetune"
+
+# Task
+train-file = "train.csv"
+text-column = "review"
+label-column = ["stars"]
+separator = ","
+
+# Training
+model = "bert_base_uncased"
+epochs = 3
+learning-rate = 2e-05
+seeds = [1, 2]
+output = "runs/reviews"
+class-weights = "balanced"
+"""
+
+
+def _write(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+
+
+def _text(path: Path, content: str) -> Path:
+    _write(path, content)
+    return path
+
+
+def command(name: str, *arguments: str) -> object:
+    """Runs a command as the command line does, without catching `UserError`; what it prints is dropped."""
+    from pocketbert import cli
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        return cli._run(name, arguments)
+
+
+def _tokenize(path: Path) -> object:
+    from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
+    from pocketbert.errors import raise_if_any
+    from pocketbert.tokenizers.opening import open_tokenizer
+
+    problems: list[str] = []
+
+    vocabulary = read_vocabulary_files(path, problems)
+    raise_if_any(problems, str(path))
+    return vocabulary and open_tokenizer(vocabulary).tokenize(TEXTS)
+
+
+def _special_files(folder: Path, kind: str) -> None:
+    token = {"content": "<new>", "lstrip": False, "rstrip": False, "single_word": False, "normalized": True}
+    _write(
+        folder / "tokenizer_config.json",
+        {
+            "tokenizer_class": kind,
+            "model_max_length": 512,
+            "additional_special_tokens": ["<new>"],
+            "mask_token": {"content": "[MASK]" if kind == "BertTokenizer" else "<mask>", "lstrip": False},
+            **({"do_lower_case": True, "strip_accents": None} if kind == "BertTokenizer" else {}),
+        },
+    )
+    _write(folder / "special_tokens_map.json", {"additional_special_tokens": [token]})
+
+
+def _make_wordpiece(folder: Path) -> Path:
+    from tokenizers import BertWordPieceTokenizer
+
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the cat ##s a nai ##ve cafe".split()]
+    core = BertWordPieceTokenizer({token: index for index, token in enumerate(tokens)})
+    _write(folder / "tokenizer.json", core.to_str())
+    _special_files(folder, "BertTokenizer")
+    _write(folder / "added_tokens.json", {"<new>": len(tokens)})
+    return folder
+
+
+def _make_template_wordpiece(folder: Path) -> Path:
+    _make_wordpiece(folder)
+    content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+
+    def items(*parts: tuple[str, int]) -> list[dict[str, Any]]:
+        return [{"Sequence" if name in "AB" else "SpecialToken": {"id": name, "type_id": kind}} for name, kind in parts]
+
+    first = [("[CLS]", 0), ("A", 0), ("[SEP]", 0)]
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": items(*first),
+        "pair": items(*first, ("B", 1), ("[SEP]", 1)),
+        "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]}},
+    }
+    content["truncation"] = {"direction": "Right", "max_length": 128, "strategy": "LongestFirst", "stride": 0}
+    content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, content["normalizer"]]}
+    _write(folder / "tokenizer.json", content)
+    (folder / "special_tokens_map.json").unlink()
+    return folder
+
+
+def _make_byte_bpe_files(folder: Path) -> Path:
+    import tiny_tokenizers
+
+    tiny_tokenizers.byte_bpe_files(folder, vocab_size=300)
+    _special_files(folder, "RobertaTokenizer")
+    return folder
+
+
+def _make_byte_bpe_json(folder: Path) -> Path:
+    import tiny_tokenizers
+
+    vocab, merges = tiny_tokenizers.byte_bpe_files(folder, vocab_size=300)
+    _write(folder / "tokenizer.json", tiny_tokenizers.byte_bpe_json(vocab, merges))
+    vocab.unlink()
+    merges.unlink()
+    return folder
+
+
+def _make_unigram_file(folder: Path) -> Path:
+    import tiny_tokenizers
+
+    return tiny_tokenizers.unigram_file(folder)
+
+
+def _make_character_map(folder: Path) -> Path:
+    """The compiled character map of a normalizer, which tokenizer.json holds in Base64."""
+    import tiny_tokenizers
+
+    path = folder / "charsmap.bin"
+    path.write_bytes(tiny_tokenizers.charsmap(tiny_tokenizers.unigram_file(folder)))
+    return path
+
+
+def _character_map(path: Path) -> object:
+    import tiny_tokenizers
+
+    folder = path.parent / "directory"
+    folder.mkdir(exist_ok=True)
+    content = tiny_tokenizers.unigram_json(path.parent / "sentencepiece.bpe.model")
+    content["normalizer"]["normalizers"][0]["precompiled_charsmap"] = base64.b64encode(path.read_bytes()).decode()
+    _write(folder / "tokenizer.json", content)
+    return _tokenize(folder)
+
+
+def _unigram(path: Path) -> object:
+    from pocketbert.tokenizers.unigram import UnigramTokenizer
+
+    return UnigramTokenizer(path).tokenize(TEXTS)
+
+
+def _make_unigram_json(folder: Path) -> Path:
+    import tiny_tokenizers
+
+    path = tiny_tokenizers.unigram_file(folder)
+    _write(folder / "tokenizer.json", tiny_tokenizers.unigram_json(path))
+    path.unlink()
+    _special_files(folder, "XLMRobertaTokenizer")
+    return folder
+
+
+def _make_embedding(folder: Path) -> Path:
+    """A directory of sentence-transformers with a dense layer and prompts."""
+    import tiny_finetuning
+
+    path = tiny_finetuning.write_model(folder / "model")
+    width, modules = tiny_finetuning.CONFIG.hidden_size, []
+    for index, kind in enumerate(("Transformer", "Pooling", "Dense", "Normalize")):
+        place = f"{index}_{kind}" if index else ""
+        (path / place).mkdir(exist_ok=True)
+        modules.append(
+            {"idx": index, "name": str(index), "path": place, "type": f"sentence_transformers.models.{kind}"}
+        )
+    _write(path / "modules.json", modules)
+    _write(path / "1_Pooling/config.json", {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True})
+    _write(path / "sentence_bert_config.json", {"max_seq_length": 9, "do_lower_case": False})
+    prompts = {"prompts": {"query": "find: ", "passage": ""}, "default_prompt_name": "query"}
+    _write(path / "config_sentence_transformers.json", {**prompts, "similarity_fn_name": "cosine", "__version__": {}})
+    activation = "torch.nn.modules.activation.Tanh"
+    _write(
+        path / "2_Dense/config.json",
+        {"in_features": width, "out_features": 3, "bias": True, "activation_function": activation},
+    )
+    _save(path / "2_Dense/model.safetensors", {"linear.weight": np.ones((3, width)), "linear.bias": np.ones(3)})
+    return path
+
+
+def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({name: array.astype(np.float32) for name, array in arrays.items()}, path, metadata={"format": "pt"})
+
+
+def _make_cross_encoder(folder: Path) -> Path:
+    shutil.copytree(Path(__file__).parent / "goldens" / "huggingface" / "bert_classifier", folder / "model")
+    path = folder / "model"
+    content = json.loads((path / "config.json").read_text("utf-8"))
+    _write(
+        path / "config.json", content | {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}
+    )
+    _write(
+        path / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    )
+    _write(path / "config_sentence_transformers.json", {"model_type": "CrossEncoder", "prompts": {}})
+    return path
+
+
+def _make_shards(folder: Path) -> Path:
+    import tiny_finetuning
+    from safetensors.numpy import load_file
+
+    path = tiny_finetuning.write_model(folder / "model")
+    tensors = load_file(path / "model.safetensors")
+    (path / "model.safetensors").unlink()
+    places = {name: f"model-0000{1 + index % 2}-of-00002.safetensors" for index, name in enumerate(tensors)}
+    for file in sorted({*places.values()}):
+        _save(path / file, {name: tensors[name] for name, place in places.items() if place == file})
+    _write(path / "model.safetensors.index.json", {"metadata": {"total_size": 1}, "weight_map": places})
+    return path
+
+
+def _make_keras_weights(folder: Path) -> Path:
+    """Like tf_model.h5 of transformers' TensorFlow classes."""
+    import h5py
+    import tiny_finetuning
+    from safetensors.numpy import load_file
+
+    path = tiny_finetuning.write_model(folder / "model")
+    with h5py.File(path / "tf_model.h5", "w") as file:
+        for name, array in load_file(path / "model.safetensors").items():
+            parts = name.replace(".weight", ".kernel" if array.ndim == 2 and "embeddings" not in name else ".weight")
+            file[f"bert/{parts.replace('.', '/')}:0"] = array.T if parts.endswith("kernel") else array
+    (path / "model.safetensors").unlink()
+    return path
+
+
+def _directory(path: Path) -> object:
+    from pocketbert.checkpoints.directory import read_directory
+    from pocketbert.tokenizers.opening import open_tokenizer
+
+    directory = read_directory(path)
+    return directory.vocabulary and open_tokenizer(directory.vocabulary).tokenize(TEXTS)
+
+
+def _family(name: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        source = Path(__file__).parent / "goldens" / "huggingface" / name
+        shutil.copyfile(source / "config.json", folder / "config.json")
+        return folder / "config.json"
+
+    return make
+
+
+def _make_expressions(folder: Path) -> Path:
+    from pocketbert.checkpoints.huggingface import write_config
+    from pocketbert.presets import preset
+
+    _write(folder / "config.json", write_config(preset("efficientbert_tiny").config, ()))
+    return folder / "config.json"
+
+
+def _start(path: Path) -> object:
+    from pocketbert.training.initialization import plan_model
+
+    return plan_model(path).config
+
+
+def _expression(path: Path) -> object:
+    from pocketbert.feedforward import parse
+
+    return str(parse(path.read_bytes().decode("utf-8", "surrogateescape").strip()))
+
+
+def _make_journal(folder: Path) -> Path:
+    lines = [CANDIDATE, CANDIDATE | {"index": 1, "score": None, "metrics": {}, "failure": "the loss is not finite"}]
+    lines += [{"stage": 1, "end": "candidates"}, CANDIDATE | {"stage": 2, "costs": {"parameters": 7}}]
+    path = folder / "journal.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    return path
+
+
+def _journal(path: Path) -> object:
+    from pocketbert.search.config import STAGES
+    from pocketbert.search.journal import Journal, best, front
+    from pocketbert.search.report import page
+
+    journal = Journal(path)
+    scored = [candidate for candidate in journal.comparable if candidate.score is not None]
+    if not scored:
+        return None
+    winner = best(journal.comparable)
+    summary = {name: getattr(winner, name) for name in ("stage", "index", "genotype", "score", "costs")}
+    cost = next(iter(winner.costs), "")
+    if any(cost not in candidate.costs for candidate in journal.comparable):
+        return None
+    found = {"main_metric": "accuracy", "cost": cost, "failed": 0, "best": summary, "front": [], "retrained": []}
+    assert front(journal.comparable, cost)
+    return page(journal, found | {"kendall_tau": None}, list(STAGES), "evolution")
+
+
+def _make_run(folder: Path) -> Path:
+    """What a foreign tool may have left beside a model directory."""
+    outcome = {"metric": "accuracy", "score": 0.5, "teacher": 0.75, "baselines": [{"name": "constant", "score": 0.5}]}
+    outcome |= {"examples": 4, "interval": [0.25, 0.75], "warnings": [], "verdict": "good", "headline": "accuracy 0.5"}
+    digest = "5e" * 32
+    _write(folder / "run.json", {"model_sha256": digest, "dev_sha256": digest, "seed": 1, "outcome": outcome})
+    _write(folder / "result.json", {"main_metric": "accuracy", "metrics": {"accuracy": 0.5}, "outcome": outcome})
+    _write(folder / "run.toml", RUN_TOML)
+    (folder / "model").mkdir()
+    return folder
+
+
+def _run(path: Path) -> object:
+    from types import SimpleNamespace
+
+    from pocketbert.training.run_folder import read_result
+    from pocketbert_export.commands.stored_columns import stored_columns
+    from pocketbert_export.model_card import CardOptions, card_facts
+    from pocketbert_export.outcomes import recorded
+
+    read_result(path / "result.json")
+    stored_columns(path / "model")
+    card_facts(CardOptions(), path / "model")
+    data: Any = SimpleNamespace(identity="5e" * 32)
+    scores: Any = SimpleNamespace(main_metric="accuracy", baseline=None)
+    return recorded(path, data, scores)
+
+
+def _make_config(folder: Path) -> Path:
+    _write(folder / "run.toml", RUN_TOML)
+    return folder / "run.toml"
+
+
+def _config(path: Path) -> object:
+    from pocketbert.commands.command_line import parse
+
+    options = parse("finetune", [f"--config={path}"])
+    options.check()
+    return options.to_toml()
+
+
+def _make_exported(folder: Path) -> Path:
+    """A bundle with verification and an outcome."""
+    import tiny_finetuning
+
+    from pocketbert_export.exporter import export
+
+    model = tiny_finetuning.write_model(folder / "model")
+    export(model, folder / "bundle", recipe="float32", lengths=(7,))
+    for path in (model, folder / "model-vocab.txt"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return folder / "bundle"
+
+
+def _card(path: Path) -> object:
+    return command("card", str(path))
+
+
+def _make_tf1(folder: Path) -> Path:
+    import tensorflow as tf
+    import tiny
+
+    from pocketbert.checkpoints.name_maps import tensor_specs
+    from pocketbert.checkpoints.tf1 import variable_name
+
+    config = tiny.BERT.replace(activation="gelu_tanh")
+    path = folder / "tf1"
+    path.mkdir()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for weight, spec in tensor_specs(config).items():
+            name = variable_name(config, weight, spec)
+            tf.compat.v1.get_variable(name, initializer=np.zeros(spec.canonical_shape, np.float32))
+        session.run(tf.compat.v1.global_variables_initializer())
+        tf.compat.v1.train.Saver().save(session, str(path / "bert_model.ckpt"), write_meta_graph=False)
+    keys = {"num_hidden_layers": config.num_layers, "hidden_act": "gelu"}
+    names = "vocab_size hidden_size num_attention_heads intermediate_size max_position_embeddings type_vocab_size"
+    keys |= {name: getattr(config, name) for name in names.split()}
+    keys |= {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02}
+    _write(path / "bert_config.json", keys)
+    _write(path / "vocab.txt", "".join(f"piece{index}\n" for index in range(config.vocab_size)))
+    return path
+
+
+def _tf1(path: Path) -> object:
+    from pocketbert.checkpoints.tf1 import read_tf1
+
+    return read_tf1(path)
+
+
+def _make_model_garden(folder: Path) -> Path:
+    import tiny
+
+    from pocketbert.checkpoints.model_garden import write_model_garden
+    from pocketbert.checkpoints.name_maps import tensor_specs
+
+    config = tiny.BERT.replace(activation="gelu_tanh", num_layers=1)
+    config = config.replace(layer_norm_eps=1e-12, embedding_layer_norm_eps=1e-12)
+    tensors = {path: np.ones(spec.canonical_shape, np.float32) for path, spec in tensor_specs(config).items()}
+    write_model_garden(folder / "garden", config, tensors)
+    return folder / "garden"
+
+
+def _model_garden(path: Path) -> object:
+    from pocketbert.checkpoints.model_garden import read_model_garden
+
+    return read_model_garden(path)
+
+
+def _make_params(folder: Path) -> Path:
+    path = _make_model_garden(folder)
+    for file in path.iterdir():
+        if file.suffix != ".yaml":
+            file.unlink()
+    text = (path / "params.yaml").read_text("utf-8")
+    (path / "params.yaml").write_text(
+        "task:\n  model:\n    encoder:\n" + "".join(f"      {x}\n" for x in text.splitlines())
+    )
+    return path
+
+
+def _params(path: Path) -> object:
+    from pocketbert.checkpoints.model_garden import read_model_garden
+    from pocketbert.errors import UserError
+
+    try:
+        return read_model_garden(path)
+    except UserError as error:
+        # There is no checkpoint beside the parameters.
+        if "must hold one checkpoint" not in str(error):
+            raise
+        return None
+
+
+def _make_log(folder: Path) -> Path:
+    lines = [{"step": step, "split": "dev", "stage": "", "loss": 3.0 / step, "accuracy": 0.5} for step in (1, 2, 3)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    return folder
+
+
+def _log(path: Path) -> object:
+    from pocketbert.training.callbacks import MetricsLog
+    from pocketbert.training.outcome_notes import falling_notes
+
+    falling_notes(path, "")
+    with MetricsLog(path, (path / "metrics.jsonl").stat().st_size):
+        return None
+
+
+# Name → what makes a valid file or folder in an empty folder, and what reads it.
+SAMPLES: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
+    "wordpiece-json": (_make_wordpiece, _tokenize),
+    "template-wordpiece-json": (_make_template_wordpiece, _tokenize),
+    "byte-bpe-files": (_make_byte_bpe_files, _tokenize),
+    "byte-bpe-json": (_make_byte_bpe_json, _tokenize),
+    "sentencepiece": (_make_unigram_file, _unigram),
+    "character-map": (_make_character_map, _character_map),
+    "unigram-json": (_make_unigram_json, _tokenize),
+    "sentence-transformer": (_make_embedding, _directory),
+    "cross-encoder": (_make_cross_encoder, _directory),
+    "shards": (_make_shards, _directory),
+    "keras-weights": (_make_keras_weights, _directory),
+    "roberta-config": (_family("roberta"), _start),
+    "mobilebert-config": (_family("mobilebert"), _start),
+    "expressions-config": (_make_expressions, _start),
+    "expression": (lambda folder: _text(folder / "expression.txt", EXPRESSION), _expression),
+    "search-journal": (_make_journal, _journal),
+    "run-beside-model": (_make_run, _run),
+    "metrics-log": (_make_log, _log),
+    "config-option": (_make_config, _config),
+    "card": (_make_exported, _card),
+    "tf1-checkpoint": (_make_tf1, _tf1),
+    "model-garden": (_make_model_garden, _model_garden),
+    "model-garden-parameters": (_make_params, _params),
+}
