@@ -370,13 +370,15 @@ def _encoder_params(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{found[0]}: the encoder's type must be bert, bert_v2 or mobilebert; received {received!r:.60}"
         )
+    if not isinstance(stated := params.get(params["type"], {}), dict):
+        raise UserError(f"{found[0]}: the encoder's parameters must be names and values; received {stated!r:.60}")
     return params
 
 
 def _check_types(path: Path, parameters: Any) -> None:
     """Raises `UserError` for parameters of other types than those of the defaults."""
-    problems = [] if parameters is not None else ["it must have the parameters of its type; received none"]
-    for name, default in type(parameters)().as_dict().items() if parameters is not None else ():
+    problems = []
+    for name, default in type(parameters)().as_dict().items():
         value = getattr(parameters, name)
         # Parameters without a default are widths.
         kind = int if default is None else type(default)
