@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ INSERTED = [
     b"\0", b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b'"', b"'", b"\t", b"\n", b"\r", b",", b"\\", b"\\ud800", b"NaN",
     b"1e999999999", b"-", b"[" * 3000, b'{"a":' * 3000, b"9" * 5000, b"\xc2\x85", b"</doc>", b"<doc>", b"\x1f\x8b",
 ]  # fmt: skip
+_MOST_MEMBERS = 40
 
 
 def damaged(content: bytes, random: np.random.Generator) -> bytes:
@@ -78,8 +80,41 @@ def swapped(content: bytes, random: np.random.Generator) -> bytes | None:
     return b"\n".join(lines)
 
 
+def every_swap(content: bytes) -> Iterator[bytes]:
+    """JSON, or the first line of JSON, with each value in turn removed and replaced by each of `FOREIGN`.
+
+    Of long arrays and objects, only the first and last members change.
+    """
+    first, rest = content, b""
+    if content[:1] not in b"[{" or b"}\n{" in content:
+        first, _, rest = content.partition(b"\n")
+    try:
+        value = json.loads(first)
+    except ValueError:
+        return
+    for inside, key in _places(value, _MOST_MEMBERS) if isinstance(value, dict | list) else ():
+        kept = inside[key]
+        for foreign in FOREIGN:
+            inside[key] = foreign
+            yield json.dumps(value).encode() + (b"\n" + rest if rest else b"")
+        if isinstance(inside, dict):
+            members = dict(inside)
+            del inside[key]
+            yield json.dumps(value).encode() + (b"\n" + rest if rest else b"")
+            inside.clear()
+            inside.update(members)
+        inside[key] = kept
+
+
 def _place(value: Any, random: np.random.Generator) -> tuple[Any, Any]:
-    """A place in nested arrays and objects; each level is a draw, so that short parts come as often as long ones."""
+    """A place in nested arrays and objects.
+
+    Half of the places are drawn from all, so that deep parts come as often as others. For the other half, each level is
+    a draw, so that short parts come as often as long ones.
+    """
+    if random.random() < 0.5:
+        places = list(_places(value))
+        return places[random.integers(len(places))]
     while True:
         keys = list(value) if isinstance(value, dict) else range(len(value))
         key = keys[random.integers(len(keys))]
@@ -87,3 +122,13 @@ def _place(value: Any, random: np.random.Generator) -> tuple[Any, Any]:
         if not isinstance(inside, dict | list) or not inside or random.random() < 0.3:
             return value, key
         value = inside
+
+
+def _places(value: Any, most: int | None = None) -> Iterator[tuple[Any, Any]]:
+    members = list(value.items() if isinstance(value, dict) else enumerate(value))
+    if most is not None and len(members) > most:
+        members = [*members[: most // 2], *members[-most // 2 :]]
+    for key, inside in members:
+        yield value, key
+        if isinstance(inside, dict | list):
+            yield from _places(inside, most)

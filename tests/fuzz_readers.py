@@ -100,16 +100,28 @@ class Sample:
             path = files[random.choice(len(files), p=weights / weights.sum())]
             content = self._contents[path]
             damaged = damage.swapped(content, random) if random.random() < 0.5 else None
-            path.write_bytes(damage.damaged(content, random) if damaged is None else damaged)
-            if self._reader.sign is not None:
-                # A file that nobody could sign stays as it is.
-                with contextlib.suppress(Exception):
-                    self._reader.sign(self.target)
-            self._count(counts, f"{self.name}, seed {seed}, fault {fault}, in {path.name}")
-            for kept, valid in self._contents.items():
-                if kept == path or not kept.is_file() or kept.stat().st_size != len(valid) or self._reader.sign:
-                    kept.write_bytes(valid)
+            damaged = damage.damaged(content, random) if damaged is None else damaged
+            self._read(path, damaged, counts, f"seed {seed}, fault {fault}")
         return counts
+
+    def exhaust(self) -> Counts:
+        """Reads the files with each value of their JSON in turn removed and replaced; see `damage.every_swap`."""
+        counts = Counts()
+        for path, content in self._contents.items():
+            for number, damaged in enumerate(damage.every_swap(content)):
+                self._read(path, damaged, counts, f"swap {number}")
+        return counts
+
+    def _read(self, path: Path, damaged: bytes, counts: Counts, fault: str) -> None:
+        path.write_bytes(damaged)
+        if self._reader.sign is not None:
+            # A file that nobody could sign stays as it is.
+            with contextlib.suppress(Exception):
+                self._reader.sign(self.target)
+        self._count(counts, f"{self.name}, {fault}, in {path.name}")
+        for kept, valid in self._contents.items():
+            if kept == path or not kept.is_file() or kept.stat().st_size != len(valid) or self._reader.sign:
+                kept.write_bytes(valid)
 
     def _count(self, counts: Counts, where: str) -> None:
         counts.inputs += 1
@@ -132,6 +144,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=10_000, help="damaged files in all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--every", action="store_true", help="instead, each JSON value with each replacement")
     parser.add_argument("--readers", default=",".join(READERS), help="names with commas")
     parsed = parser.parse_args(arguments)
     names = parsed.readers.split(",")
@@ -140,7 +153,8 @@ def main(arguments: Sequence[str]) -> int:
     for number, name in enumerate(names):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
             share = parsed.inputs // len(names) + (number < parsed.inputs % len(names))
-            counts = Sample(name, Path(folder)).fuzz(share, parsed.seed)
+            sample = Sample(name, Path(folder))
+            counts = sample.exhaust() if parsed.every else sample.fuzz(share, parsed.seed)
         _print(name, counts)
         for each in counts.raised:
             print(f"  {each}", flush=True)

@@ -247,7 +247,8 @@ class FeedForwardConfig:
     mismatch: WidthMismatch = "truncate"
 
     def __post_init__(self) -> None:
-        if isinstance(self.expressions, str) or not all(isinstance(each, str) for each in self.expressions):
+        is_list = isinstance(self.expressions, list | tuple)
+        if not is_list or not all(isinstance(each, str) for each in self.expressions):
             raise UserError(f"FeedForwardConfig: expressions must be a list of texts; received {self.expressions!r}")
         if self.mismatch not in get_args(WidthMismatch):
             raise UserError(f"FeedForwardConfig: mismatch must be truncate or pad; received {self.mismatch!r}")
