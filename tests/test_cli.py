@@ -277,6 +277,25 @@ def test_config_must_be_a_plain_file(path: str, tmp_path: Path, capsys: pytest.C
     assert "the file cannot be read" in said
 
 
+@pytest.mark.parametrize("text", ["n" * 300, "a\0b"], ids=["long", "null"])
+@pytest.mark.parametrize("line", variants(), ids=" ".join)
+def test_odd_texts_are_refused_in_one_line(
+    line: tuple[str, ...],
+    text: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = Command(line[0], line[1:])
+    for field in command.fields:
+        if field.kind == "str" and not field.choices and line[0] not in ("quickstart", "completion"):
+            given = [each for each in required(command) if not each.startswith(f"--{field.flag}=")]
+            given = given[:0] if field.positional else [*given, f"--{field.flag}={text}"]
+            refused([*line, *given, *([text] if field.positional else [])], capsys)
+    assert not list(tmp_path.iterdir())
+
+
 def test_messages_have_no_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "\\u001b[2Jx" in refused(["verify", "\x1b[2Jx"], capsys)
     assert "\\u009b" in refused(["finetune", f"--config={tmp_path}\x9bx"], capsys)

@@ -212,6 +212,8 @@ def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str
 def _parse_one(field: OptionField, text: str) -> Any:
     if field.choices and text not in field.choices:
         raise ValueError(f"must be one of {', '.join(field.choices)}{did_you_mean(text, field.choices)}")
+    if "\0" in text:
+        raise ValueError("must not have a null character")
     try:
         if field.kind == "bool":
             return {"true": True, "false": False}[text]
