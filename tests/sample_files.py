@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import sample_models
+import sample_tokenizers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ def _questions(path: Path) -> object:
 def _vocabulary(path: Path) -> object:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-    return WordPieceTokenizer(path).tokenize(sample_models.TEXTS)
+    return WordPieceTokenizer(path).tokenize(sample_tokenizers.TEXTS)
 
 
 def _glue(task: str) -> Callable[[Path], object]:

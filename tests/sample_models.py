@@ -1,8 +1,7 @@
-"""Small valid models, tokenizers, configurations and records for `sample_files.READERS`, and what reads them."""
+"""Small valid models, configurations and records for `sample_files.READERS`, and what reads them."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import io
 import json
@@ -12,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sample_tokenizers
+from sample_tokenizers import TEXTS, write
 
 EXPRESSION = "tanh(linear4_2(gelu(linear4_2(x))))"
-TEXTS = ["the cats ½ [MASK] <mask> a naïve café  ", ""]
 CANDIDATE: dict[str, Any] = {
     "stage": 1, "index": 0, "genotype": [EXPRESSION, EXPRESSION], "costs": {"parameters": 8123.0}, "score": 0.75,
     "metrics": {"accuracy": 0.75}, "failure": "",
@@ -38,141 +38,12 @@ class-weights = "balanced"
 """
 
 
-def _write(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
-
-
-def _text(path: Path, content: str) -> Path:
-    _write(path, content)
-    return path
-
-
 def command(name: str, *arguments: str) -> object:
     """Runs a command as the command line does, without catching `UserError`; what it prints is dropped."""
     from pocketbert import cli
 
     with contextlib.redirect_stdout(io.StringIO()):
         return cli._run(name, arguments)
-
-
-def _tokenize(path: Path) -> object:
-    from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
-    from pocketbert.errors import raise_if_any
-    from pocketbert.tokenizers.opening import open_tokenizer
-
-    problems: list[str] = []
-
-    vocabulary = read_vocabulary_files(path, problems)
-    raise_if_any(problems, str(path))
-    return vocabulary and open_tokenizer(vocabulary).tokenize(TEXTS)
-
-
-def _special_files(folder: Path, kind: str) -> None:
-    token = {"content": "<new>", "lstrip": False, "rstrip": False, "single_word": False, "normalized": True}
-    _write(
-        folder / "tokenizer_config.json",
-        {
-            "tokenizer_class": kind,
-            "model_max_length": 512,
-            "additional_special_tokens": ["<new>"],
-            "mask_token": {"content": "[MASK]" if kind == "BertTokenizer" else "<mask>", "lstrip": False},
-            **({"do_lower_case": True, "strip_accents": None} if kind == "BertTokenizer" else {}),
-        },
-    )
-    _write(folder / "special_tokens_map.json", {"additional_special_tokens": [token]})
-
-
-def _make_wordpiece(folder: Path) -> Path:
-    from tokenizers import BertWordPieceTokenizer
-
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the cat ##s a nai ##ve cafe".split()]
-    core = BertWordPieceTokenizer({token: index for index, token in enumerate(tokens)})
-    _write(folder / "tokenizer.json", core.to_str())
-    _special_files(folder, "BertTokenizer")
-    _write(folder / "added_tokens.json", {"<new>": len(tokens)})
-    return folder
-
-
-def _make_template_wordpiece(folder: Path) -> Path:
-    _make_wordpiece(folder)
-    content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-
-    def items(*parts: tuple[str, int]) -> list[dict[str, Any]]:
-        return [{"Sequence" if name in "AB" else "SpecialToken": {"id": name, "type_id": kind}} for name, kind in parts]
-
-    first = [("[CLS]", 0), ("A", 0), ("[SEP]", 0)]
-    content["post_processor"] = {
-        "type": "TemplateProcessing",
-        "single": items(*first),
-        "pair": items(*first, ("B", 1), ("[SEP]", 1)),
-        "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]}},
-    }
-    content["truncation"] = {"direction": "Right", "max_length": 128, "strategy": "LongestFirst", "stride": 0}
-    content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, content["normalizer"]]}
-    _write(folder / "tokenizer.json", content)
-    (folder / "special_tokens_map.json").unlink()
-    return folder
-
-
-def _make_byte_bpe_files(folder: Path) -> Path:
-    import tiny_tokenizers
-
-    tiny_tokenizers.byte_bpe_files(folder, vocab_size=300)
-    _special_files(folder, "RobertaTokenizer")
-    return folder
-
-
-def _make_byte_bpe_json(folder: Path) -> Path:
-    import tiny_tokenizers
-
-    vocab, merges = tiny_tokenizers.byte_bpe_files(folder, vocab_size=300)
-    _write(folder / "tokenizer.json", tiny_tokenizers.byte_bpe_json(vocab, merges))
-    vocab.unlink()
-    merges.unlink()
-    return folder
-
-
-def _make_unigram_file(folder: Path) -> Path:
-    import tiny_tokenizers
-
-    return tiny_tokenizers.unigram_file(folder)
-
-
-def _make_character_map(folder: Path) -> Path:
-    """The compiled character map of a normalizer, which tokenizer.json holds in Base64."""
-    import tiny_tokenizers
-
-    path = folder / "charsmap.bin"
-    path.write_bytes(tiny_tokenizers.charsmap(tiny_tokenizers.unigram_file(folder)))
-    return path
-
-
-def _character_map(path: Path) -> object:
-    import tiny_tokenizers
-
-    folder = path.parent / "directory"
-    folder.mkdir(exist_ok=True)
-    content = tiny_tokenizers.unigram_json(path.parent / "sentencepiece.bpe.model")
-    content["normalizer"]["normalizers"][0]["precompiled_charsmap"] = base64.b64encode(path.read_bytes()).decode()
-    _write(folder / "tokenizer.json", content)
-    return _tokenize(folder)
-
-
-def _unigram(path: Path) -> object:
-    from pocketbert.tokenizers.unigram import UnigramTokenizer
-
-    return UnigramTokenizer(path).tokenize(TEXTS)
-
-
-def _make_unigram_json(folder: Path) -> Path:
-    import tiny_tokenizers
-
-    path = tiny_tokenizers.unigram_file(folder)
-    _write(folder / "tokenizer.json", tiny_tokenizers.unigram_json(path))
-    path.unlink()
-    _special_files(folder, "XLMRobertaTokenizer")
-    return folder
 
 
 def _make_embedding(folder: Path) -> Path:
@@ -187,13 +58,13 @@ def _make_embedding(folder: Path) -> Path:
         modules.append(
             {"idx": index, "name": str(index), "path": place, "type": f"sentence_transformers.models.{kind}"}
         )
-    _write(path / "modules.json", modules)
-    _write(path / "1_Pooling/config.json", {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True})
-    _write(path / "sentence_bert_config.json", {"max_seq_length": 9, "do_lower_case": False})
+    write(path / "modules.json", modules)
+    write(path / "1_Pooling/config.json", {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True})
+    write(path / "sentence_bert_config.json", {"max_seq_length": 9, "do_lower_case": False})
     prompts = {"prompts": {"query": "find: ", "passage": ""}, "default_prompt_name": "query"}
-    _write(path / "config_sentence_transformers.json", {**prompts, "similarity_fn_name": "cosine", "__version__": {}})
+    write(path / "config_sentence_transformers.json", {**prompts, "similarity_fn_name": "cosine", "__version__": {}})
     activation = "torch.nn.modules.activation.Tanh"
-    _write(
+    write(
         path / "2_Dense/config.json",
         {"in_features": width, "out_features": 3, "bias": True, "activation_function": activation},
     )
@@ -211,13 +82,13 @@ def _make_cross_encoder(folder: Path) -> Path:
     shutil.copytree(Path(__file__).parent / "goldens" / "huggingface" / "bert_classifier", folder / "model")
     path = folder / "model"
     content = json.loads((path / "config.json").read_text("utf-8"))
-    _write(
+    write(
         path / "config.json", content | {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}
     )
-    _write(
+    write(
         path / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
     )
-    _write(path / "config_sentence_transformers.json", {"model_type": "CrossEncoder", "prompts": {}})
+    write(path / "config_sentence_transformers.json", {"model_type": "CrossEncoder", "prompts": {}})
     return path
 
 
@@ -231,7 +102,7 @@ def _make_shards(folder: Path) -> Path:
     places = {name: f"model-0000{1 + index % 2}-of-00002.safetensors" for index, name in enumerate(tensors)}
     for file in sorted({*places.values()}):
         _save(path / file, {name: tensors[name] for name, place in places.items() if place == file})
-    _write(path / "model.safetensors.index.json", {"metadata": {"total_size": 1}, "weight_map": places})
+    write(path / "model.safetensors.index.json", {"metadata": {"total_size": 1}, "weight_map": places})
     return path
 
 
@@ -271,7 +142,7 @@ def _make_expressions(folder: Path) -> Path:
     from pocketbert.checkpoints.huggingface import write_config
     from pocketbert.presets import preset
 
-    _write(folder / "config.json", write_config(preset("efficientbert_tiny").config, ()))
+    write(folder / "config.json", write_config(preset("efficientbert_tiny").config, ()))
     return folder / "config.json"
 
 
@@ -319,9 +190,9 @@ def _make_run(folder: Path) -> Path:
     outcome = {"metric": "accuracy", "score": 0.5, "teacher": 0.75, "baselines": [{"name": "constant", "score": 0.5}]}
     outcome |= {"examples": 4, "interval": [0.25, 0.75], "warnings": [], "verdict": "good", "headline": "accuracy 0.5"}
     digest = "5e" * 32
-    _write(folder / "run.json", {"model_sha256": digest, "dev_sha256": digest, "seed": 1, "outcome": outcome})
-    _write(folder / "result.json", {"main_metric": "accuracy", "metrics": {"accuracy": 0.5}, "outcome": outcome})
-    _write(folder / "run.toml", RUN_TOML)
+    write(folder / "run.json", {"model_sha256": digest, "dev_sha256": digest, "seed": 1, "outcome": outcome})
+    write(folder / "result.json", {"main_metric": "accuracy", "metrics": {"accuracy": 0.5}, "outcome": outcome})
+    write(folder / "run.toml", RUN_TOML)
     (folder / "model").mkdir()
     return folder
 
@@ -343,7 +214,7 @@ def _run(path: Path) -> object:
 
 
 def _make_config(folder: Path) -> Path:
-    _write(folder / "run.toml", RUN_TOML)
+    write(folder / "run.toml", RUN_TOML)
     return folder / "run.toml"
 
 
@@ -369,9 +240,11 @@ def _make_exported(folder: Path) -> Path:
 
 
 def _make_results(folder: Path) -> Path:
-    committed = Path(__file__).parents[1] / "benchmarks" / "studies" / "results" / "tinybert" / "masked_lm.json"
-    shutil.copyfile(committed, folder / "result.json")
-    return folder / "result.json"
+    """A committed result file with one of its measurements."""
+    committed = Path(__file__).parents[1] / "benchmarks" / "studies" / "results" / "mobilebert" / "variants.json"
+    content = json.loads(committed.read_text("utf-8"))
+    content["measurements"] = content["measurements"][:1]
+    return write(folder / "result.json", content)
 
 
 def _report(path: Path) -> object:
@@ -402,8 +275,8 @@ def _make_tf1(folder: Path) -> Path:
     names = "vocab_size hidden_size num_attention_heads intermediate_size max_position_embeddings type_vocab_size"
     keys |= {name: getattr(config, name) for name in names.split()}
     keys |= {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02}
-    _write(path / "bert_config.json", keys)
-    _write(path / "vocab.txt", "".join(f"piece{index}\n" for index in range(config.vocab_size)))
+    write(path / "bert_config.json", keys)
+    write(path / "vocab.txt", "".join(f"piece{index}\n" for index in range(config.vocab_size)))
     return path
 
 
@@ -474,13 +347,7 @@ def _log(path: Path) -> object:
 
 # Name → what makes a valid file or folder in an empty folder, and what reads it.
 SAMPLES: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
-    "wordpiece-json": (_make_wordpiece, _tokenize),
-    "template-wordpiece-json": (_make_template_wordpiece, _tokenize),
-    "byte-bpe-files": (_make_byte_bpe_files, _tokenize),
-    "byte-bpe-json": (_make_byte_bpe_json, _tokenize),
-    "sentencepiece": (_make_unigram_file, _unigram),
-    "character-map": (_make_character_map, _character_map),
-    "unigram-json": (_make_unigram_json, _tokenize),
+    **sample_tokenizers.SAMPLES,
     "sentence-transformer": (_make_embedding, _directory),
     "cross-encoder": (_make_cross_encoder, _directory),
     "shards": (_make_shards, _directory),
@@ -488,7 +355,7 @@ SAMPLES: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
     "roberta-config": (_family("roberta"), _start),
     "mobilebert-config": (_family("mobilebert"), _start),
     "expressions-config": (_make_expressions, _start),
-    "expression": (lambda folder: _text(folder / "expression.txt", EXPRESSION), _expression),
+    "expression": (lambda folder: write(folder / "expression.txt", EXPRESSION), _expression),
     "search-journal": (_make_journal, _journal),
     "run-beside-model": (_make_run, _run),
     "metrics-log": (_make_log, _log),
