@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import string
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,7 +86,7 @@ def token_problems(tokens: Sequence[str]) -> list[str]:
             + "; remove the repetitions"
         )
     if tokens and not any(map(_is_word, tokens)):
-        found.append("a token must be a word of letters or digits; received none; add the tokens of your texts")
+        found.append("a vocabulary must have a word without punctuation; received none; add the tokens of your texts")
     if "" in lines:
         found.append(f"tokens must not be empty; received empty lines {_some(lines[''])}; remove them")
     controls = {
@@ -106,8 +107,13 @@ def token_problems(tokens: Sequence[str]) -> list[str]:
 def _is_word(token: str) -> bool:
     """Whether tensorflow-text can find a token in a text; it drops tokens that it would split."""
     word = token.removeprefix("##")
-    splits = len(word) > 1 and any(first <= ord(each) <= last for each in word for first, last in IDEOGRAPHS)
-    return word.isalnum() and not splits
+    splits = any(
+        each in string.punctuation
+        or unicodedata.category(each).startswith("P")
+        or any(first <= ord(each) <= last for first, last in IDEOGRAPHS)
+        for each in word
+    )
+    return bool(word) and (not splits or len(token) == 1)
 
 
 def _some(items: Sequence[object]) -> str:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import pocketbert as pb
 from pocketbert.errors import UserError
+from pocketbert.tokenizers.vocabulary import read_vocabulary
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, "the", "cat", "##s", "sat", "##urn", "on", ".", "一"]
@@ -124,6 +125,15 @@ def test_special_tokens_in_text(tmp_path: Path) -> None:
 def test_cased(tmp_path: Path) -> None:
     tokenizer = pb.WordPieceTokenizer(write(tmp_path, [*SPECIAL, "Cat", "Ça"]), lowercase=False)
     assert tokenizer.tokenize(["Cat cat Ça ça", "Cat"]).to_list() == [[5, 1, 6, 1], [5]]
+
+
+@pytest.mark.parametrize("token", [None, "a!", "##!", "##", "中国", "a—"])
+def test_vocabulary_without_words_is_refused(token: str | None, tmp_path: Path) -> None:
+    path = write(tmp_path, [*SPECIAL, *filter(None, [token])])
+    with pytest.raises(pb.UserError, match="a vocabulary must have a word without punctuation; received none"):
+        pb.WordPieceTokenizer(path)
+    for word in ("!", "a", "##s", "中", "a b"):
+        assert read_vocabulary(write(tmp_path, [*SPECIAL, word]))[5:] == [word]
 
 
 def test_marks_are_put_in_canonical_order(tmp_path: Path) -> None:
