@@ -64,7 +64,7 @@ def reference_outputs(model: Model, validation_inputs: ValidationInputs) -> Mapp
     asked = {"examples": batches_of(validation_inputs.examples), "full": validation_inputs.inputs("full")}
     if model.config.type_vocab_size > 1:
         asked |= {name: [*validation_inputs.inputs(name)] for name in _SEGMENTS}
-    found = {}
+    found: dict[str, Outputs] = {}
     for name, batches in asked.items():
         told = track(batches, "float model's outputs", "batch") if name == "examples" else batches
         outputs = [{output: array.numpy() for output, array in answer(batch).items()} for batch in told]

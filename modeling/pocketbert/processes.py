@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from pocketbert.errors import printable
+
 _PR_SET_PDEATHSIG = 1
 _SECONDS_BETWEEN_LOOKS = 0.2
 
@@ -56,8 +58,6 @@ def begin_worker(parent: Parent, threads: int | None = None) -> None:
     if threads:
         for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
             os.environ[name] = str(threads)
-
-from pocketbert.errors import printable
 
 
 def end_with_parent() -> None:
