@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from pocketbert.commands import COMMANDS
-from pocketbert.commands.command_line import parse
+from pocketbert.commands.command_line import Command, parse
 
 
 def joined_lines(text: str) -> list[str]:
@@ -26,3 +26,12 @@ def check_parses(command_line: str) -> None:
     assert name in COMMANDS, f"{command_line}: no command {name!r}"
     if not {"--help", "--help-all"} & {*arguments}:
         parse(name, [each for each in arguments if not each.startswith("--config=")])
+
+
+def variants() -> list[tuple[str, ...]]:
+    """Every command, those with methods once for each."""
+    found: list[tuple[str, ...]] = []
+    for name in COMMANDS:
+        module = Command(name).module
+        found += [(name, *each) for each in module.variants()] if hasattr(module, "variants") else [(name,)]
+    return found

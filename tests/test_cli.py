@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_lines import check_parses, joined_lines
+from command_lines import check_parses, joined_lines, variants
 
 from pocketbert import __version__, cli
-from pocketbert.commands import COMMANDS, completion, finetune
+from pocketbert.commands import COMMANDS, finetune
 from pocketbert.commands.command_line import Command, Options, parse
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
@@ -31,15 +31,6 @@ HEAVY = [
     *"tensorflow tf_keras official tensorflow_text ai_edge_litert ai_edge_quantizer".split(),
     *"matplotlib sklearn scipy apache_beam".split(),
 ]
-
-
-def variants() -> list[tuple[str, ...]]:
-    """Every command, those with methods once for each."""
-    found: list[tuple[str, ...]] = []
-    for name in COMMANDS:
-        module = Command(name).module
-        found += [(name, *each) for each in module.variants()] if hasattr(module, "variants") else [(name,)]
-    return found
 
 
 def required(command: Command) -> list[str]:
@@ -415,37 +406,3 @@ def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_presets_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["presets", "--format=json"]) == 0
     assert {"mobilebert_tiny", "tinybert_4l_312d"} < {row["name"] for row in json.loads(capsys.readouterr().out)}
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_flag(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    for line in variants():
-        for field in Command(line[0], line[1:]).fields:
-            if not field.positional:
-                assert (f"-l {field.flag} " if shell == "fish" else f"--{field.flag}") in script
-
-
-def test_bash_completes_commands_flags_and_values() -> None:
-    program = (
-        completion.script("bash")
-        + """
-compopt() { :; }
-complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _pocketbert; echo "${COMPREPLY[@]}"; }
-complete_line pocketbert fi
-complete_line pocketbert finetune --sch
-complete_line pocketbert finetune --schedule = l
-complete_line pocketbert distill --method = tiny
-complete_line pocketbert distill --general-e
-complete_line pocketbert completion z
-complete_line pocketbert distill --student = tinybert_4
-complete_line pocketbert finetune --model = all-m
-complete_line pocketbert finetune --model = /et
-"""
-    )  # noqa: E501
-    subprocess.run(["bash", "-n"], input=program, text=True, check=True)
-    answer = subprocess.run(["bash"], input=program, capture_output=True, text=True, check=False)
-    expected = ["finetune", "--schedule=", "linear", "tinybert", "--general-epochs=", "zsh"]
-    expected += ["tinybert_4l_312d", "all-minilm", "/etc"]
-    assert (answer.stdout.split("\n")[:-1], answer.stderr) == (expected, "")

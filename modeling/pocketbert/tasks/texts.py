@@ -284,9 +284,8 @@ class TextTask(SupervisedTask):
         names: Sequence[str],
         main_metric: str | None,
     ) -> Scores:
-        own = self.main_metric
         return Scores(
-            main_metric=main_metric or (own if own in names else names[0]),
+            main_metric=main_metric or (self.main_metric if self.main_metric in names else names[0]),
             metrics=metrics,
             baseline=self.baseline(labels, names, groups),
             examples=len(labels),
@@ -359,8 +358,8 @@ class TextEvaluator:
         assert encoded.labels is not None
         predictions = self._predictions("at the end")
         scores = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups)
-        scores = dataclasses.replace(scores, pairs=self._data.pairs is not None)
-        return scores if metrics is None else dataclasses.replace(scores, metrics=metrics)
+        known = scores.metrics if metrics is None else metrics
+        return dataclasses.replace(scores, metrics=known, pairs=self._data.pairs is not None)
 
     def mistakes(self) -> list[Mistake]:
         """See `Evaluator.mistakes`."""

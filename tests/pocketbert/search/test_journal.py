@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sample_models import EXPRESSION
 
 from pocketbert.errors import TrainingFailed
 from pocketbert.search.journal import Candidate, Journal, best, front
@@ -16,7 +17,11 @@ def _candidate(index: int, cost: float, score: float | None, stage: int = 1) -> 
     failure = "" if score is not None else f"failure {index}"
     # The second cost runs against the first.
     costs = {"parameters": cost, "latency_ms": 10 - cost}
-    return Candidate(stage=stage, index=index, genotype=("x",), costs=costs, score=score, metrics={}, failure=failure)
+    metrics = {} if score is None else {"accuracy": score}
+    genotype = (EXPRESSION,)
+    return Candidate(
+        stage=stage, index=index, genotype=genotype, costs=costs, score=score, metrics=metrics, failure=failure
+    )
 
 
 def _beats(one: Candidate, other: Candidate, cost: str) -> bool:
@@ -27,13 +32,13 @@ def _beats(one: Candidate, other: Candidate, cost: str) -> bool:
 
 
 @pytest.mark.parametrize("cost", ["parameters", "latency_ms"])
-@pytest.mark.parametrize("shift", [0.0, -2.0])
+@pytest.mark.parametrize("shift", [0.0, -0.5])
 def test_front_has_what_no_other_beats(cost: str, shift: float) -> None:
     random = np.random.default_rng(5)
     for _ in range(200):
         # Few values: many are equal, and some scores are zero or negative, as correlations may be.
         pairs = random.integers(0, 4, size=[int(random.integers(1, 9)), 2])
-        candidates = [_candidate(index, float(x), y + shift) for index, (x, y) in enumerate(pairs.tolist())]
+        candidates = [_candidate(index, float(x), y / 4 + shift) for index, (x, y) in enumerate(pairs.tolist())]
         failed = [_candidate(len(candidates), 0.0, None)]
         found = front([*failed, *candidates], cost)
         unbeaten = [one for one in candidates if not any(_beats(other, one, cost) for other in candidates)]
@@ -55,7 +60,10 @@ def test_stage_3_is_compared_alone(tmp_path: Path) -> None:
 
 
 def test_best_is_the_first_with_the_highest_score() -> None:
-    candidates = [_candidate(0, 1, None), *(_candidate(n, 1, score) for n, score in enumerate((-3, -1, -2, -1), 1))]
+    candidates = [
+        _candidate(0, 1, None),
+        *(_candidate(n, 1, score) for n, score in enumerate((-0.75, -0.25, -0.5, -0.25), 1)),
+    ]
     assert best(candidates).index == 2
     with pytest.raises(TrainingFailed, match="every candidate failed; the first: failure 4"):
         best([_candidate(4, 1, None), _candidate(5, 1, None)])
