@@ -70,11 +70,13 @@ class Constant:
       name: name of the tensor.
       kind: its type: float32, float16, int8, int4 or int16.
       values: float32, dequantized, in the shape of the tensor.
+      per_tensor: whether all numbers share a scale.
     """
 
     name: str
     kind: str
     values: np.ndarray
+    per_tensor: bool
 
 
 def constants(model: schema.ModelT, fewest: int) -> Iterator[Constant]:
@@ -96,7 +98,8 @@ def constants(model: schema.ModelT, fewest: int) -> Iterator[Constant]:
             read.add(key)
             values = _dequantized(model, graph, tensor, shape)
             if values is not None:
-                yield Constant(tensor_name(tensor), TYPE_NAMES[tensor.type], values)
+                per_tensor = scales is not None and len(scales) == 1
+                yield Constant(tensor_name(tensor), TYPE_NAMES[tensor.type], values, per_tensor)
 
 
 def _dequantized(

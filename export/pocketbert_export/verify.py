@@ -184,7 +184,6 @@ def verify_bundle(
       UserError: the bundle is damaged, or its task has no such metric.
     """
     bundle = Bundle.open(bundle_directory)
-    float_model = reference
     bounds = bounds or BOUNDS[bundle.recipe]
     # The model defines the meaning of the outputs, not the bundle.
     task = bundle.task if reference is None else reference.task
@@ -276,8 +275,8 @@ def verify_bundle(
         output_type=bundle.output_type,
         activation_range=maxima,
     )
-    if records and float_model is not None:
-        made = record_checks.check_records(bundle, verification.to_json(), float_model, model_directory)
+    if records and reference is not None:
+        made = record_checks.check_records(bundle, verification.to_json(), reference, model_directory)
         verification = dataclasses.replace(verification, checks=(*verification.checks, *made))
     return verification
 

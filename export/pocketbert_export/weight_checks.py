@@ -5,7 +5,8 @@ Here every embedding table and every large matrix is dequantized and compared wi
 
 The converter folds the gamma of a layer norm into the dense layers behind it, and smoothing and equalization move
 scales from activations into weights. So a matrix may differ from the model's by one factor per input, and by a power of
-two per output. These factors are fitted; what is left must be the rounding of the recipe.
+two per output, or any factor per output for runtimes without per-channel quantization. These factors are fitted; what
+is left must be the rounding of the recipe.
 """
 
 from __future__ import annotations
@@ -68,15 +69,16 @@ def row_differences(constant: Constant, weights: Mapping[str, np.ndarray], *, fr
     values = constant.values.reshape(-1, constant.values.shape[-1])
     first = 0
     while len(values) - first >= (_FEWEST_ROWS if free else 1):
-        path = _most_alike(values[first:], weights, free=free)
+        path = _most_alike(values[first:], weights, free=free or constant.per_tensor)
         if path is None:
             yield RowDifference("", first, 1.0, np.inf)
             return
         weight = weights[path][: len(values) - first]
         part = values[first : first + len(weight)]
-        fitted = _fitted(part, weight, free=free)
+        # With per-tensor quantization, each output of a kernel is divided by its largest weight.
+        fitted = _fitted(part, weight, free=free or (constant.per_tensor and not path.endswith(".table")))
         errors, floor = _errors(part, fitted), ROW_BOUNDS.get(constant.kind, ROW_BOUNDS["float16"])
-        bounds = np.maximum(floor, _ROUNDINGS * _rounding(fitted, constant.kind, one_range=path.endswith(".table")))
+        bounds = np.maximum(floor, _ROUNDINGS * _rounding(fitted, constant.kind, per_tensor=constant.per_tensor))
         row = int((errors / bounds).argmax())
         yield RowDifference(path, row, float(errors[row]), float(errors[row] / bounds[row]))
         first += len(weight)
@@ -207,18 +209,18 @@ def _evenly(count: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, most).astype(int))
 
 
-def _rounding(weight: np.ndarray, kind: str, *, one_range: bool) -> np.ndarray:
+def _rounding(weight: np.ndarray, kind: str, *, per_tensor: bool) -> np.ndarray:
     """Expected relative difference of each row if its largest weight decides the step, `[rows]`; 0 for floats.
 
     Args:
       weight: `[rows, width]`.
       kind: type of the numbers.
-      one_range: whether all rows share a step.
+      per_tensor: whether all rows share a step.
     """
     if kind not in _LARGEST_NUMBER:
         return np.zeros(len(weight))
     largest = np.abs(weight).max(axis=1)
-    steps = (np.full_like(largest, largest.max()) if one_range else largest) / _LARGEST_NUMBER[kind]
+    steps = (np.full_like(largest, largest.max()) if per_tensor else largest) / _LARGEST_NUMBER[kind]
     return steps / np.sqrt(12) * np.sqrt(weight.shape[1]) / _sizes(weight)
 
 

@@ -25,6 +25,7 @@ from pocketbert_export.verify import GateFailed, Verification
 
 TRAIN, DEV = 40, 24
 REFUSED = Verification(
+    examples_sha256="",
     recipe="float32",
     checks=(Check(name="finite", passed=False, measured=0.0, bound=1.0, reason="it answers nothing but zeros"),),
     runtimes={},

@@ -41,7 +41,7 @@ LAST_GAMMA = "encoder.layers.1.bottleneck.output_norm.gamma"
 @pytest.fixture(autouse=True)
 def few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate's bound for float16 is for trained networks; these leave it on a few of the built-in texts."""
-    monkeypatch.setattr("pocketbert_export.exporter.DEFAULT_TEXTS", TEXTS)
+    monkeypatch.setattr("pocketbert_export.default_texts.DEFAULT_TEXTS", TEXTS)
 
 
 def saved(folder: Path, factors: Factors) -> Model:
