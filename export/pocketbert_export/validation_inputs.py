@@ -24,6 +24,8 @@ class ValidationInputs:
       vocab_size: exclusive upper limit of random ids.
       type_vocab_size: exclusive upper limit of random segments.
       goldens: inputs of the golden examples, `[1, length]`.
+      fixed_ranges: whether texts like these decided the ranges of the file's activations. Full rows then have a second
+        segment only if the texts have one.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class ValidationInputs:
         vocab_size: int,
         type_vocab_size: int,
         goldens: Sequence[Inputs],
+        fixed_ranges: bool = False,
     ) -> None:
         self.lengths = tuple(lengths)
         self.examples: list[LengthBucket] = bucket_by_length(encoded, lengths, pad_token_id)
@@ -43,6 +46,7 @@ class ValidationInputs:
         self._parts: dict[str, list[tuple[int, int, int]]] = {}
         for placed in self.examples:
             self._add("examples", placed.length, placed.inputs)
+        two_segments = type_vocab_size > 1 and (not fixed_ranges or bool(encoded["input_type_ids"].any()))
         generator = np.random.default_rng(0)
         shortest = min(lengths)
         same = cut({name: array[:LENGTH_ROWS] for name, array in encoded.items()}, shortest, pad_token_id)
@@ -56,7 +60,7 @@ class ValidationInputs:
             halves = with_segments(quiet)
             self._add("segments", length, halves)
             self._add("no segments", length, {**halves, "input_type_ids": np.zeros_like(halves["input_type_ids"])})
-            self._add("full", length, full_rows(encoded, length, two_segments=type_vocab_size > 1))
+            self._add("full", length, full_rows(encoded, length, two_segments=two_segments))
         for inputs in goldens:
             self._add("goldens", inputs["input_mask"].shape[1], inputs)
 

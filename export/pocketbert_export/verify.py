@@ -347,6 +347,7 @@ def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> 
         vocab_size=tokenizer.vocab_size,
         type_vocab_size=min(types, default=1),
         goldens=[golden.inputs for golden in bundle.goldens],
+        fixed_ranges=get_recipe(bundle.recipe).activations == "static",
     )
 
 

@@ -213,8 +213,8 @@ def test_bad_input_gives_exit_code_2(bundles: dict[str, Path], tmp_path: Path) -
     model.write_bytes(model.read_bytes()[:-1] + b"x")
     relabelled = shutil.copytree(bundles["float16"], tmp_path / "relabelled")
     description = json.loads((relabelled / "bundle.json").read_text(encoding="utf-8"))
-    description["goldens"][0]["text"] += " good"
-    description["goldens"][-1]["text"] += " good"
+    for golden in (description["goldens"][0], description["goldens"][-1]):
+        golden["text"] = f"good {golden['text']}"
     (relabelled / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
     for arguments, message in (
         ([damaged], "model.tflite must have the sha256"),
