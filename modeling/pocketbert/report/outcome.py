@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pocketbert.tasks.scores import VERDICT_WORDS
-
 NO_OUTCOME = "No score: export with --file=…, your labelled examples, to see it."
 # Names of files that say nothing about their content.
 _GENERIC = ("train", "training", "dev", "valid", "validation", "test", "data", "examples", "questions")
@@ -49,7 +47,6 @@ def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
         "examples": outcome["examples"],
         "interval": outcome["interval"],
         "verdict": outcome["verdict"],
-        "verdict_words": VERDICT_WORDS[outcome["verdict"]],
         "compared": [
             Compared(other[:1].upper() + other[1:], value, points(score - value), value > score)
             for other, value in others
