@@ -171,7 +171,6 @@ class PhoneDevice:
         # Accuracy does not matter: the weights are random.
         bounds = Bounds(
             largest_difference=_MOST,
-            full_row_difference=_MOST,
             rms_difference=_MOST,
             label_agreement=0.0,
             metric_drop_points=_MOST,

@@ -18,7 +18,6 @@ def any_outputs() -> Bounds:
 
     return Bounds(
         largest_difference=1e9,
-        full_row_difference=1e9,
         rms_difference=1e9,
         label_agreement=0.0,
         metric_drop_points=1e9,

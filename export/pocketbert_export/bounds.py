@@ -43,8 +43,6 @@ class Bounds:
 
     Attributes:
       largest_difference: largest difference of one logit.
-      full_row_difference: the same for rows without padding, made of several texts. Twice as much for static recipes,
-        whose ranges come from texts as they are.
       rms_difference: root mean square difference over all logits.
       label_agreement: smallest share of examples with the same label as the reference; near ties count as agreeing.
       metric_drop_points: largest drop of the task's metric in points (1/100), unless chance explains it.
@@ -56,7 +54,6 @@ class Bounds:
     """
 
     largest_difference: float
-    full_row_difference: float
     rms_difference: float
     label_agreement: float
     metric_drop_points: float
@@ -69,7 +66,6 @@ class Bounds:
 BOUNDS: dict[str, Bounds] = {
     "float32": Bounds(
         largest_difference=1e-4,
-        full_row_difference=1e-4,
         rms_difference=2.5e-5,
         label_agreement=1.0,
         metric_drop_points=0.0,
@@ -80,7 +76,6 @@ BOUNDS: dict[str, Bounds] = {
     ),
     "float16": Bounds(
         largest_difference=1e-2,
-        full_row_difference=1e-2,
         rms_difference=3e-3,
         label_agreement=0.995,
         metric_drop_points=0.1,
@@ -91,7 +86,6 @@ BOUNDS: dict[str, Bounds] = {
     ),
     "dynamic_wi8": Bounds(
         largest_difference=0.6,
-        full_row_difference=0.6,
         rms_difference=0.15,
         label_agreement=0.97,
         metric_drop_points=0.5,
@@ -102,7 +96,6 @@ BOUNDS: dict[str, Bounds] = {
     ),
     "static_wi8_ai8": Bounds(
         largest_difference=0.8,
-        full_row_difference=1.6,
         rms_difference=0.2,
         label_agreement=0.96,
         metric_drop_points=0.5,
@@ -113,7 +106,6 @@ BOUNDS: dict[str, Bounds] = {
     ),
     "static_wi8_ai8_full": Bounds(
         largest_difference=1.2,
-        full_row_difference=2.4,
         rms_difference=0.3,
         label_agreement=0.94,
         metric_drop_points=0.5,
@@ -124,7 +116,6 @@ BOUNDS: dict[str, Bounds] = {
     ),
     "static_wi8_ai16": Bounds(
         largest_difference=0.8,
-        full_row_difference=1.6,
         rms_difference=0.2,
         label_agreement=0.96,
         metric_drop_points=0.5,
@@ -135,7 +126,6 @@ BOUNDS: dict[str, Bounds] = {
     ),
     "dynamic_wi4": Bounds(
         largest_difference=1.4,
-        full_row_difference=1.4,
         rms_difference=0.35,
         label_agreement=0.93,
         metric_drop_points=0.5,
@@ -146,7 +136,6 @@ BOUNDS: dict[str, Bounds] = {
     ),
     "mixed": Bounds(
         largest_difference=1.4,
-        full_row_difference=1.4,
         rms_difference=0.35,
         label_agreement=0.93,
         metric_drop_points=0.5,
