@@ -9,6 +9,7 @@ from pocketbert_bench import results
 from studies import comparisons_table, readme_table, sentence_embeddings_table, small_data_table
 from studies.ablations import activations
 from studies.ablations import tables as lengths
+from studies.against_transformers import runtimes_table
 from studies.efficientbert import operations
 from studies.efficientbert import tables as efficientbert
 from studies.hsk import speed_table as hsk_speed
@@ -30,6 +31,7 @@ _EMBEDDINGS = RESULTS / "sentence_embeddings.json"
 # Block of a page, result file, and function that writes the text from it.
 PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (readme_table.BLOCK, RESULTS / "quickstart.json", readme_table.table),
+    (runtimes_table.BLOCK, RESULTS / "against_transformers" / "runtimes.json", runtimes_table.table),
     (tinybert.BLOCK, RESULTS / "tinybert" / "accuracy.json", tinybert.table),
     (minilmv2.BLOCK, RESULTS / "minilmv2" / "accuracy.json", minilmv2.table),
     (hsk_store.BLOCK, RESULTS / "hsk" / "store.json", hsk_store.table),

@@ -210,8 +210,8 @@ def test_missing_verification_fails(copy: Path, compare: Compare) -> None:
     bundle_folders.describe_again(copy)
     found = compare(copy)
     assert reasons(found) == [
-        f"verification: verification.json: the record of the gate at export, but {copy / 'verification.json'}: the file "
-        "cannot be read (No such file or directory); check the path; export the bundle again"
+        f"verification: verification.json: the record of the gate at export, but {copy / 'verification.json'}: the "
+        "file cannot be read (No such file or directory); check the path; export the bundle again"
     ]
     assert "not compared" in found["card"].reason
 

@@ -75,7 +75,8 @@ def _litert_torch(model: Classifier, sample: tuple[Any, ...], path: Path) -> Ope
         names = sorted(runner.get_input_details())
 
         def call(row: dict[str, np.ndarray]) -> np.ndarray:
-            return next(iter(runner(**dict(zip(names, row.values(), strict=True))).values()))
+            ids = [values.astype(np.int32) for values in row.values()]
+            return next(iter(runner(**dict(zip(names, ids, strict=True))).values()))
 
         return call
 
@@ -109,6 +110,7 @@ def _openvino(model: Classifier, sample: tuple[Any, ...], path: Path, *, static:
 
 def _onnx_runtime(model: Classifier, sample: tuple[Any, ...], path: Path, *, optimized: bool) -> Open:
     import onnxruntime
+    from onnx import TensorProto
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     float_file = path.with_suffix(".float.onnx")
@@ -121,7 +123,9 @@ def _onnx_runtime(model: Classifier, sample: tuple[Any, ...], path: Path, *, opt
             str(float_file), "bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size
         )
         fused.save_model_to_file(str(float_file))
-    quantize_dynamic(float_file, path, weight_type=QuantType.QInt8, per_channel=True)
+    # Shape inference does not know the types behind fused operators.
+    types = {"DefaultTensorType": TensorProto.FLOAT}
+    quantize_dynamic(float_file, path, weight_type=QuantType.QInt8, per_channel=True, extra_options=types)
 
     def start(path: Path) -> Call:
         options = onnxruntime.SessionOptions()
