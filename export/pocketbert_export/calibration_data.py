@@ -10,6 +10,7 @@ from pocketbert.data.examples import LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.model import Model
+from pocketbert.notation import argument
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.calibration import CalibrationTexts, choose_texts, drawn_places
 from pocketbert_export.calibration_options import CalibrationOptions
@@ -42,14 +43,15 @@ def calibration_data(
     check_limits(options, recipe.name)
     if given is not None and recipe.calibration == "none":
         raise UserError(
-            f"calibration texts need a recipe that uses them; received {recipe.name}; leave --calibration-file out"
+            f"calibration texts need a recipe that uses them; received {recipe.name}; leave "
+            f"{argument('calibration')} out"
         )
     if given is None and isinstance(examples, TaskData) and recipe.calibration != "none":
         given = examples
     if given is None and recipe.calibration == "required":
         raise UserError(
-            f"--recipe={recipe.name} needs calibration texts that the gate does not use; received none; pass "
-            "--calibration-file, such as your training file"
+            f"{argument('recipe', recipe.name)} needs calibration texts that the gate does not use; received none; "
+            f"pass {argument('calibration')}, such as your training file"
         )
     check_options(options, recipe, has_texts=given is not None)
     if given is None:

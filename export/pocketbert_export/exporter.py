@@ -21,6 +21,7 @@ from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model, from_pretrained
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.registry import get_task
@@ -217,7 +218,8 @@ def _warn_of_cuts(config: TaskConfig, examples: LabelledData, tokenizer: Any, le
     task = get_task(config)
     if isinstance(task, SupervisedTask):
         truncated = task.count_truncated(examples, tokenizer, length)
-        if line := truncation_warning(examples.source, truncated, len(examples), length, "pass a longer --lengths"):
+        remedy = f"pass a longer {argument('lengths')}"
+        if line := truncation_warning(examples.source, truncated, len(examples), length, remedy):
             log_info(f"warning: {line}")
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert.activation_stats import FLOAT16_MARGIN, FLOAT16_MAX, float16_warnings
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert_export.blockwise import FEWEST_QUANTIZED
 from pocketbert_export.calibration import largest_per_channel
@@ -73,7 +74,9 @@ class Float16Range:
         if over:
             others = [name for name in over if name != place]
             more = f", and {', '.join(others[:3])}{' and others' if others[3:] else ''} exceed it too" if others else ""
-            reason += f"{more}; a GPU computes this file in float16; --recipe=float32 is for CPUs"
+            reason += (
+                f"{more}; a GPU computes this file in float16; {argument('recipe', 'float32', of='export')} is for CPUs"
+            )
         finite = math.isfinite(value)
         return Check(
             name="float16 range",

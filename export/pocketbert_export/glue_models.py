@@ -9,6 +9,7 @@ import numpy as np
 from pocketbert.data.examples import Examples
 from pocketbert.data.glue import GLUE
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.notation import argument
 from pocketbert_export.label_order import logit_positions
 from pocketbert_export.predictors import open_predictor
 
@@ -55,7 +56,7 @@ def parse_models(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         task, _, path = text.partition("=")
         if not path:
-            problems.append(f"--model must be TASK=PATH, such as sst2=runs/sst2/model; received {text}")
+            problems.append(f"{argument('model')} must be TASK=PATH, such as sst2=runs/sst2/model; received {text}")
         elif task not in GLUE:
             problems.append(f"no GLUE task {task!r}; the tasks are {', '.join(GLUE)}")
         elif task in models:

@@ -12,6 +12,7 @@ from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.data.submission import CONSTANTS, SubmissionFile, as_texts, files_of, write_submission
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import check_absent
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert_export.glue_models import GlueModel, check_models
 
@@ -76,8 +77,9 @@ def _check(models: Mapping[str, str], constants: Collection[str]) -> None:
     missing = [task for task in GLUE if task not in models and task not in constants]
     if missing:
         problems.append(
-            f"the server requires the files of all tasks; received no model for {', '.join(missing)}; give --model="
-            f"TASK=PATH for each, or --constant={','.join(missing)} for files with one prediction"
+            f"the server requires the files of all tasks; received no model for {', '.join(missing)}; give "
+            f"{argument('model', 'TASK=PATH', python='models=')} for each, or "
+            f"{argument('constant', missing, python=f'constants={missing}')} for files with one prediction"
         )
     raise_if_any(problems, "a submission")
 

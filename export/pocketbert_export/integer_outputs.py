@@ -6,6 +6,7 @@ Readers compute (value - zero point) * scale, with the numbers that the output t
 from __future__ import annotations
 
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert_export.tflite_graph import operator_name, producer_positions, read_model, write_model
 
 # Its last operator is int8; in others, small heads are float32.
@@ -19,9 +20,9 @@ def check_output_type(output_type: str, recipe: str) -> None:
       UserError: they cannot.
     """
     if output_type not in ("float32", "int8"):
-        raise UserError(f"--output-type must be float32 or int8; received {output_type}")
+        raise UserError(f"{argument('output_type')} must be float32 or int8; received {output_type}")
     if output_type == "int8" and recipe != _RECIPE:
-        raise UserError(f"--output-type=int8 needs --recipe={_RECIPE}; received {recipe}")
+        raise UserError(f"{argument('output_type', 'int8')} needs {argument('recipe', _RECIPE)}; received {recipe}")
 
 
 def with_int8_outputs(content: bytes) -> bytes:
@@ -41,7 +42,8 @@ def with_int8_outputs(content: bytes) -> bytes:
             operator = graph.operators[position]
             if (name := operator_name(model, operator)) != "DEQUANTIZE":
                 raise UserError(
-                    f"--output-type=int8 needs a last operator that computes in int8; received {name}; use float32"
+                    f"{argument('output_type', 'int8')} needs a last operator that computes in int8; received {name}; "
+                    "use float32"
                 )
             replaced[output] = int(operator.inputs[0])
             dropped.add(position)

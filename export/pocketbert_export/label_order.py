@@ -19,6 +19,7 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.data.xnli import XNLI
 from pocketbert.errors import UserError
 from pocketbert.label_names import are_placeholders, label_positions
+from pocketbert.notation import argument
 from pocketbert.tasks.registry import get_task, supervised_task
 from pocketbert.tasks.texts import TextTask
 
@@ -79,7 +80,7 @@ def with_label_names(model: TaskConfig, labels: Sequence[str] | None) -> TaskCon
         return model
     if len(labels) != len(model.labels):
         raise UserError(
-            f"--labels must name each of the model's {len(model.labels)} logits; received {len(labels)}: "
+            f"{argument('labels')} must name each of the model's {len(model.labels)} logits; received {len(labels)}: "
             f"{','.join(labels)}"
         )
     return dataclasses.replace(model, labels=tuple(labels))

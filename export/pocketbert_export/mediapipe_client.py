@@ -16,6 +16,7 @@ import numpy as np
 
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert_export.bounds import BOUNDS
 from pocketbert_export.bundle import LABELS_FILE, VOCAB_FILE, Bundle
 from pocketbert_export.checks import Check
@@ -81,9 +82,11 @@ def check_written(bundle: Bundle, folder: Path) -> None:
     """
     check_client(bundle.task, bundle.vocabulary, has_pairs=has_pairs(bundle))
     if not folder.is_dir():
+        option = argument("mediapipe", python="the check for MediaPipe")
+        exported = argument("mediapipe", of="export", python="write_task_files(…)")
         raise UserError(
-            f"--mediapipe checks the files that export --mediapipe wrote; received a bundle without {folder}; export "
-            "it with --mediapipe, or leave --mediapipe out"
+            f"{option} checks the files that export {exported} wrote; received a bundle without {folder}; export it "
+            f"with {exported}, or leave {option} out"
         )
 
 

@@ -29,6 +29,7 @@ from pocketbert.data.glue import GLUE
 from pocketbert.data.xnli import XNLI
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.bert_unicode import normalized
@@ -83,16 +84,14 @@ _DELIMITERS = (
 TOLERANCE = 1e-5
 
 
-def check_client(
-    task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_pairs: bool, flag: str = "--mediapipe"
-) -> None:
+def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_pairs: bool, subject: str = "") -> None:
     """Checks that MediaPipe has a client for a model.
 
     Args:
       task: the model's task; None for a bare encoder. GLUE's tasks and XNLI are known by name.
       vocabulary: files and options of the model's tokenizer; None if unknown.
       has_pairs: whether the model's examples are pairs of texts; embeddings take the texts of a pair one by one.
-      flag: the option that needs the client, for messages.
+      subject: what needs the client, for messages; empty for the option of files for MediaPipe.
     Raises:
       UserError: lists all reasons why MediaPipe cannot run the model as we do.
     """
@@ -105,7 +104,7 @@ def check_client(
     ):
         name = f" ({task.name})" if task.name else ""
         problems.append(f"{CLIENTS[task.kind].name} takes one text; received a task on pairs of texts{name}")
-    _raise(problems, flag)
+    _raise(problems, subject or _option())
 
 
 def check_files(
@@ -127,9 +126,9 @@ def check_files(
     if QUESTION_LENGTH not in lengths:
         problems.append(
             f"the Task Library's {QUESTION_CLIENT} reads {QUESTION_LENGTH} tokens; received lengths "
-            f"{', '.join(map(str, lengths))}; add {QUESTION_LENGTH} to --lengths"
+            f"{', '.join(map(str, lengths))}; add {QUESTION_LENGTH} to {argument('lengths')}"
         )
-    return _raise(problems, "--mediapipe")
+    return _raise(problems, _option())
 
 
 def folder_beside(bundle: str | os.PathLike[str]) -> Path:
@@ -166,13 +165,13 @@ def write_task_files(
     """
     check_files(bundle.task, bundle.vocabulary, bundle.lengths, has_pairs=has_pairs(bundle))
     if bundle.output_type != "float32":
-        raise UserError(f"MediaPipe's clients need --output-type=float32; received {bundle.output_type}")
+        raise UserError(f"MediaPipe's clients need {argument('output_type', 'float32')}; received {bundle.output_type}")
     lengths = [QUESTION_LENGTH] if _asks(bundle.task) else bundle.lengths
     if _asks(bundle.task) and (needed := count_ops(bundle.model_path).needed_versions):
         raise UserError(
             f"the Task Library's {QUESTION_CLIENT} runs old operators only; received int8 weights that need "
             + ", ".join(f"{name} version {version}" for name, version in needed.items())
-            + "; pass --runtime=tflite-2.16"
+            + f"; pass {argument('runtime', 'tflite-2.16')}"
         )
     with outputs.new_directory(output, outputs.MEDIAPIPE_KIND, overwrite=overwrite, group=group) as folder:
         for length in lengths:
@@ -348,6 +347,10 @@ def _tokenizer_problems(vocabulary: Vocabulary | None) -> list[str]:
     if vocabulary is not None and vocabulary.added:
         return [f"the client splits added tokens; received a model with {vocabulary.added[0].content!r}"]
     return []
+
+
+def _option() -> str:
+    return argument("mediapipe", python="MediaPipe")
 
 
 def _raise(problems: list[str], flag: str) -> None:

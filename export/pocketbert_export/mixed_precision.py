@@ -21,6 +21,7 @@ from ai_edge_litert import schema_py_generated as schema
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert.progress import log_info, track
 from pocketbert_export.blockwise import prepare_for_blocks
 from pocketbert_export.calibration import CalibrationTexts, outputs_of, relative_error
@@ -92,13 +93,17 @@ def check_limits(options: CalibrationOptions, recipe: str) -> None:
     Raises:
       UserError: `mixed` has not exactly one limit, another recipe has one, or a limit is out of range.
     """
-    limits = {"--max-points-lost": options.max_points_lost, "--max-mb": options.max_mb}
+    limits = {argument(name): getattr(options, name) for name in ("max_points_lost", "max_mb")}
     given = [name for name, value in limits.items() if value is not None]
     if len(given) != (recipe == "mixed"):
         raise UserError(
-            f"--recipe=mixed takes one of {' and '.join(limits)}, and other recipes take none; received "
-            f"{' and '.join(given) or 'none'} with --recipe={recipe}; "
-            + ("pass one, such as --max-mb=15" if recipe == "mixed" else "use --recipe=mixed")
+            f"{argument('recipe', 'mixed')} takes one of {' and '.join(limits)}, and other recipes take none; received "
+            f"{' and '.join(given) or 'none'} with {argument('recipe', recipe)}; "
+            + (
+                f"pass one, such as {argument('max_mb', 15)}"
+                if recipe == "mixed"
+                else f"use {argument('recipe', 'mixed')}"
+            )
         )
     for name, value in limits.items():
         if value is not None and not value >= 0:
@@ -114,10 +119,14 @@ def check_scorable(options: CalibrationOptions, task: TaskConfig | None, data: L
     if options.max_points_lost is None:
         return
     if task is None:
-        raise UserError("--max-points-lost needs a task with a metric; received a bare encoder; pass --max-mb")
+        raise UserError(
+            f"{argument('max_points_lost')} needs a task with a metric; received a bare encoder; pass "
+            f"{argument('max_mb')}"
+        )
     if not data.labelled:
         raise UserError(
-            f"--max-points-lost needs calibration texts with labels; {data.source} has none; add them, or pass --max-mb"
+            f"{argument('max_points_lost')} needs calibration texts with labels; {data.source} has none; add them, or "
+            f"pass {argument('max_mb')}"
         )
 
 
@@ -165,10 +174,10 @@ def quantize_mixed(
         if not good:
             best = min(lost.values(), key=lambda loss: loss.interval[1])
             raise UserError(
-                f"--max-points-lost={options.max_points_lost} must be within reach; the best mixed file loses "
-                f"{best.points:.2f} points on {scored.count:,} calibration texts, and {best.interval[1]:.2f} at the "
-                "upper end of the 95 % interval; pass more --calibration-examples, raise the limit, or use "
-                "--recipe=float16"
+                f"{argument('max_points_lost', options.max_points_lost)} must be within reach; the best mixed file "
+                f"loses {best.points:.2f} points on {scored.count:,} calibration texts, and {best.interval[1]:.2f} at "
+                f"the upper end of the 95 % interval; pass more {argument('calibration_examples')}, raise the limit, "
+                f"or use {argument('recipe', 'float16')}"
             )
         chosen = max(good)
     point = measured[chosen]
@@ -262,8 +271,8 @@ def _first_within(parts: _Parts, path: Sequence[Mapping[int, WeightFormat]], mos
     smallest = len(share_quantization(parts.compose(path[-1])))
     if smallest > most:
         raise UserError(
-            f"--max-mb={most / _MB:g} must be within reach; with int4 in all layers, the file has "
-            f"{smallest / _MB:.3g} MB; raise the limit, or train a smaller student"
+            f"{argument('max_mb', float(f'{most / _MB:g}'))} must be within reach; with int4 in all layers, the file "
+            f"has {smallest / _MB:.3g} MB; raise the limit, or train a smaller student"
         )
     low, high = 0, len(path) - 1
     while low < high:

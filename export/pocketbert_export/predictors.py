@@ -8,6 +8,7 @@ from pathlib import Path
 from pocketbert.data.assets import fetch_asset, model_names
 from pocketbert.data.model_paths import find_model
 from pocketbert.model import Model, from_pretrained
+from pocketbert.notation import argument
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert_export.bundle import BUNDLE_FILE, Bundle
 
@@ -51,7 +52,7 @@ def open_both(
 def limit_remedy(path: str | os.PathLike[str]) -> str:
     """What to do about texts that are longer than the limit of a bundle or a model directory."""
     if (Path(path) / BUNDLE_FILE).exists():
-        return "export the model with a longer --lengths"
+        return f"export the model with a longer {argument('lengths', of='export')}"
     return "the network has no more positions: split them"
 
 

@@ -22,6 +22,7 @@ from typing import Literal
 import tensorflow as tf
 
 from pocketbert.errors import UserError, did_you_mean
+from pocketbert.notation import argument
 from pocketbert_export.blockwise import BLOCK_SIZE
 from pocketbert_export.runtimes import LITERT, TFLITE_2_16
 
@@ -127,8 +128,8 @@ def get_recipe(name: str, runtime: str = LITERT) -> Recipe:
     recipe = RECIPES[name]
     if runtime in recipe.unsupported:
         raise UserError(
-            f"--runtime={runtime} must have the operators of the recipe; {name} needs {recipe.unsupported[runtime]}; "
-            f"use --recipe=dynamic_wi8 or --runtime={LITERT}"
+            f"{argument('runtime', runtime)} must have the operators of the recipe; {name} needs "
+            f"{recipe.unsupported[runtime]}; use {argument('recipe', 'dynamic_wi8')} or {argument('runtime', LITERT)}"
         )
     return recipe
 

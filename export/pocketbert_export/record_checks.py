@@ -19,6 +19,7 @@ from pocketbert.data.assets import model_directory
 from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
 from pocketbert.model import Model
+from pocketbert.notation import argument
 from pocketbert_export import model_card
 from pocketbert_export.bounds import BOUNDS
 from pocketbert_export.bundle import BUNDLE_FILE, VERIFICATION_FILE, Bundle, read_description, read_verification
@@ -133,7 +134,7 @@ def verification_problems(bundle: Bundle, recorded: Mapping[str, Any], made: Map
         if recorded["metric"] != made["metric"]:
             problems.append(
                 f"metric must be {made['metric'] or 'none'}; it is {recorded['metric'] or 'none'}; if you exported "
-                "with --metric, pass it too"
+                f"with {argument('metric')}, pass it too"
             )
     ran = {*recorded["runtimes"]} & {*made["runtimes"]}
     old, new = (_by_key(each["checks"], ran) for each in (recorded, made))

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert_export.delegates import DelegateShare
 from pocketbert_export.environments import LockedEnvironment
 
@@ -125,7 +126,7 @@ def _python_for_tflite_2_16() -> str:
     raise UserError(
         f"runtime {TFLITE_2_16} needs Python 3.11 or 3.12 with venv, because tensorflow-cpu 2.16.1 has no wheels for "
         f"Python {sys.version_info[0]}.{sys.version_info[1]}; found neither on PATH nor under pyenv; install one, or "
-        f"use --runtime={LITERT}"
+        f"use {argument('runtime', LITERT)}"
     )
 
 

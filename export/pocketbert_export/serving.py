@@ -12,6 +12,7 @@ from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
+from pocketbert.notation import argument
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.files import Vocabulary
 from pocketbert_export.mediapipe_files import CLIENTS
@@ -32,12 +33,16 @@ def check_servable(task: TaskConfig | None, vocabulary: Vocabulary | None) -> No
     if vocabulary is None:
         raise UserError("a SavedModel that takes texts needs a vocabulary; received a model without; add its vocab.txt")
     vocabulary.require_wordpiece("a SavedModel that takes texts")
-    vocabulary.require_no_added("a SavedModel that takes texts", "use --saved-model-inputs=ids")
+    vocabulary.require_no_added("a SavedModel that takes texts", f"use {_ids()}")
     if task is not None and (get_task(task).per_token or get_task(task).needs_pairs):
         raise UserError(
             f"a SavedModel that takes texts needs one answer per text; received {task.kind}, which answers with places "
-            "in the text; use --saved-model-inputs=ids"
+            f"in the text; use {_ids()}"
         )
+
+
+def _ids() -> str:
+    return argument("saved_model_inputs", "ids", python="write_saved_model(…)")
 
 
 def write_serving_model(

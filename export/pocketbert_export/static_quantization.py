@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert_export.calibration import (
     FEWEST_TEXTS,
@@ -75,21 +76,26 @@ def check_options(options: CalibrationOptions, recipe: Recipe, *, has_texts: boo
     """
     default, is_static = CalibrationOptions(), recipe.activations == "static"
     uses = {
-        "calibration_examples": ("--calibration-examples needs calibration texts", has_texts),
-        "calibration_ranges": ("--calibration-ranges needs a static recipe", is_static),
-        "equalize": ("--noequalize needs a static recipe", is_static),
-        "padding_margin": ("--padding-margin needs --recipe=static_wi8_ai8_full", recipe.name == "static_wi8_ai8_full"),
+        "calibration_examples": ("calibration texts", has_texts),
+        "calibration_ranges": ("a static recipe", is_static),
+        "equalize": ("a static recipe", is_static),
+        "padding_margin": (argument("recipe", "static_wi8_ai8_full"), recipe.name == "static_wi8_ai8_full"),
     }
-    for name, (rule, is_used) in uses.items():
+    for name, (needed, is_used) in uses.items():
         if getattr(options, name) != getattr(default, name) and not is_used:
+            option = argument(name, False) if name == "equalize" else argument(name)
             without = " without them" if name == "calibration_examples" else ""
-            raise UserError(f"{rule}; received --recipe={recipe.name}{without}; leave it out")
+            raise UserError(
+                f"{option} needs {needed}; received {argument('recipe', recipe.name)}{without}; leave it out"
+            )
     if not 0 < options.padding_margin < math.inf:
-        raise UserError(f"--padding-margin must be positive; received {options.padding_margin}; the default is 12")
+        raise UserError(
+            f"{argument('padding_margin')} must be positive; received {options.padding_margin}; the default is 12"
+        )
     if options.calibration_examples < FEWEST_TEXTS:
         raise UserError(
-            f"--calibration-examples must be at least {FEWEST_TEXTS}; received {options.calibration_examples}; the "
-            "default is 256"
+            f"{argument('calibration_examples')} must be at least {FEWEST_TEXTS}; received "
+            f"{options.calibration_examples}; the default is 256"
         )
 
 

@@ -18,6 +18,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
+from pocketbert.notation import argument
 from pocketbert.tasks.registry import get_task
 from pocketbert_export import file_checks, outcomes, record_checks
 from pocketbert_export.bounds import BOUNDS, Bounds
@@ -356,8 +357,10 @@ def _remedy(verification: Verification) -> str:
     wider = _WIDER.get(verification.recipe)
     failures = [check.name for check in verification.failures]
     rounding = "task" not in failures and any(name.startswith(_ROUNDING) for name in failures)
-    alone = " (with --output-type=float32)" if verification.output_type == "int8" else ""
-    return f"; --recipe={wider}{alone} rounds less" if wider and rounding else ""
+    if not wider or not rounding:
+        return ""
+    alone = f" (with {argument('output_type', 'float32', of='export')})" if verification.output_type == "int8" else ""
+    return f"; {argument('recipe', wider, of='export')}{alone} rounds less"
 
 
 def _describe(check: Check) -> str:

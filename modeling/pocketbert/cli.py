@@ -15,8 +15,10 @@ from typing import NoReturn
 from pocketbert import __version__
 from pocketbert.commands import COMMANDS, inputs
 from pocketbert.commands.command_line import Command, Options, parse
+from pocketbert.commands.flag_notation import FlagNotation
 from pocketbert.commands.help_text import command_help, usage
 from pocketbert.errors import UserError, did_you_mean, printable
+from pocketbert.notation import use_notation
 
 # Options with output paths.
 _OUTPUTS = ("output", "saved_model", "predictions")
@@ -217,6 +219,11 @@ def _run(name: str, arguments: Sequence[str]) -> int:
             print(command_help(Command(name, arguments), all_options=all_options))
             return 0
     options = parse(name, arguments)
+    with use_notation(FlagNotation(name, options.arguments)):
+        return _run_parsed(options)
+
+
+def _run_parsed(options: Options) -> int:
     check_paths(options)
     options.check()
     # Options first, then files and models, and both before TensorFlow is imported.

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 
 PARTIAL = "partial"
 _MOST_NAME_BYTES = 255
@@ -304,7 +305,7 @@ def check_absent(path: str | os.PathLike[str], *, overwrite: bool) -> None:
 
 
 def _exists(path: str | os.PathLike[str]) -> str:
-    return f"the output must not exist yet; received {path}; choose another or pass --overwrite"
+    return f"the output must not exist yet; received {path}; choose another or pass {argument('overwrite', True)}"
 
 
 def rename_new(source: Path, target: Path) -> None:

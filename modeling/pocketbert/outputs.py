@@ -27,6 +27,7 @@ from pocketbert.files import (
     write_json,
 )
 from pocketbert.json_reading import parse_json
+from pocketbert.notation import argument
 
 MARKER = ".pocketbert"
 _MARKER_ASIDE = f".{MARKER}.{PARTIAL}"
@@ -91,14 +92,16 @@ def _check_directory(path: Path, kind: str, *, overwrite: bool, main: str | os.P
     if not path.is_dir():
         raise UserError(f"the output must be a folder; {path} is a file; choose another")
     if not overwrite and not is_ahead(path, main):
-        raise UserError(f"the output must not exist yet; received {path}; choose another or pass --overwrite")
+        raise UserError(
+            f"the output must not exist yet; received {path}; choose another or pass {argument('overwrite', True)}"
+        )
     found = os.listdir(path)
     marker = read_marker(path)
     if found and (marker is None or marker["kind"] != kind):
         held = f"a folder that holds a {marker['kind']}" if marker else f"another folder, with {_some(found)}"
         raise UserError(
-            f"--overwrite replaces only what PocketBERT made: the output must be a {kind}; {path} is {held}; choose "
-            "another output"
+            f"{argument('overwrite', True)} replaces only what PocketBERT made: the output must be a {kind}; {path} is "
+            f"{held}; choose another output"
         )
     if marker is not None:
         check_no_foreign(path, marker["files"])
@@ -129,8 +132,8 @@ def check_no_foreign(folder: Path, names: Collection[str]) -> None:
     foreign = {name for name in os.listdir(folder) if not _is_ours(name, names)}
     if foreign:
         raise UserError(
-            f"--overwrite replaces only what PocketBERT wrote; {folder} also holds {_some(foreign)}; move it away, or "
-            "choose another output"
+            f"{argument('overwrite', True)} replaces only what PocketBERT wrote; {folder} also holds {_some(foreign)}; "
+            "move it away, or choose another output"
         )
 
 

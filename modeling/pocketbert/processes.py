@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pocketbert.errors import printable
+from pocketbert.notation import Notation, current_notation, set_notation
 
 _PR_SET_PDEATHSIG = 1
 _SECONDS_BETWEEN_LOOKS = 0.2
@@ -29,21 +30,24 @@ class Parent(NamedTuple):
     Attributes:
       temporary: its `tempfile.tempdir`.
       in_main_thread: whether its main thread starts the worker.
+      notation: its notation of arguments in messages.
     """
 
     temporary: str | None
     in_main_thread: bool
+    notation: Notation
 
     @classmethod
     def here(cls) -> Parent:
         """This process."""
-        return cls(tempfile.tempdir, threading.current_thread() is threading.main_thread())
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        return cls(tempfile.tempdir, in_main_thread, current_notation())
 
 
 def begin_worker(parent: Parent, threads: int | None = None) -> None:
     """Prepares a worker process: it ends with its parent, and its temporary files go with the parent's.
 
-    Call it before the worker imports TensorFlow, which takes seconds.
+    Its messages name arguments as its parent's do. Call it before the worker imports TensorFlow, which takes seconds.
 
     Args:
       parent: the parent.
@@ -55,6 +59,7 @@ def begin_worker(parent: Parent, threads: int | None = None) -> None:
         # started this process has ended, so that must be the parent's main thread.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     tempfile.tempdir = parent.temporary
+    set_notation(parent.notation)
     if threads:
         for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
             os.environ[name] = str(threads)

@@ -15,7 +15,6 @@ from bench_subjects import measurement
 
 from pocketbert import cli
 from pocketbert.data.examples import Examples
-from pocketbert.report.outcome import NO_OUTCOME
 from pocketbert_bench import host, report, results
 from pocketbert_bench.bundle_outcomes import BaselineScore, BundleOutcome
 from pocketbert_bench.host import Schedule
@@ -24,6 +23,8 @@ from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import export
 
 BRIEF = Schedule(rounds=2, runs=6, seconds=0.0, longest_seconds=1.0, warm_up_seconds=0.0)
+# In any notation of the option.
+NO_SCORE = "No score: export with "
 CHECKS = {"checks": [{"name": "padding", "passed": True, "measured": 0.0, "bound": 0.0, "reason": "", "runtime": "x"}]}
 
 
@@ -83,7 +84,8 @@ def test_bench_records_the_bundles_outcome(
     lines = capsys.readouterr().out.splitlines()
     own = Bundle.open(bundles[0]).outcome
     assert own is not None
-    assert lines[:2] == [f"scored: {own['headline']}", f"unscored: n{NO_OUTCOME[1:]}"]
+    assert lines[0] == f"scored: {own['headline']}"
+    assert lines[1] == "unscored: no score: export with --file=…, your labelled examples, to see it."
     content = json.loads(output.read_text())
     (recorded,) = content["outcomes"]
     shared = {name: value for name, value in own.items() if name != "examples_sha256"}
@@ -105,7 +107,7 @@ def test_report_takes_outcomes_of_bundles(bundles: tuple[Path, Path], tmp_path: 
     own = Bundle.open(bundles[0]).outcome
     assert own is not None
     text = (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
-    assert order(text, f"<b>{own['score']:.3f}</b>", "checks passed") and NO_OUTCOME not in text
+    assert order(text, f"<b>{own['score']:.3f}</b>", "checks passed") and NO_SCORE not in text
 
 
 def test_lost_bundle_is_red_above_all(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_page_without_scores_has_a_hint(tmp_path: Path) -> None:
     path = report.build_report([measured()], tmp_path / "page", verification={"dynamic_wi8": CHECKS})
     text = path.read_text(encoding="utf-8")
     # Once, for our export; another tool's export has no outcome.
-    assert text.count(NO_OUTCOME) == 1 and order(text, NO_OUTCOME, "checks passed")
+    assert text.count(NO_SCORE) == 1 and order(text, NO_SCORE, "checks passed")
 
 
 def test_scores_of_the_run_need_no_hint(tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ def test_scores_of_the_run_need_no_hint(tmp_path: Path) -> None:
     )  # fmt: skip
     run = dataclasses.replace(measured(), accuracies=(score,))
     text = report.build_report([run], tmp_path / "page").read_text(encoding="utf-8")
-    assert order(text, "<b>0.750</b>", "accuracy on 80 examples", "Exports") and NO_OUTCOME not in text
+    assert order(text, "<b>0.750</b>", "accuracy on 80 examples", "Exports") and NO_SCORE not in text
     assert "no score" not in report.table(run)
 
 

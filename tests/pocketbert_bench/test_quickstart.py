@@ -171,7 +171,7 @@ def test_refuses_a_folder_with_other_settings(tiny_path: Path) -> None:
     tiny_path.mkdir()
     with held_directory(tiny_path, "quickstart"):
         (tiny_path / "quickstart.json").write_text('{"full": true, "seed": 3}')
-    with pytest.raises(UserError, match="holds a run with .*'seed': 3.*choose another --output"):
+    with pytest.raises(UserError, match="holds a run with .*'seed': 3.*choose another output="):
         module.quickstart(tiny_path, full=False)
 
 

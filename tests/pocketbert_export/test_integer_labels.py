@@ -14,10 +14,12 @@ import pytest
 from pocketbert import cli
 from pocketbert.commands import task_options
 from pocketbert.commands.command_line import parse
+from pocketbert.commands.flag_notation import FlagNotation
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
+from pocketbert.notation import use_notation
 from pocketbert_export.commands import example_options
 from pocketbert_export.commands.example_options import ExampleOptions
 
@@ -83,7 +85,8 @@ def test_other_label_order_is_scored_correctly(
 
 def read(file: Path, task: TaskConfig, *flags: str) -> list[int]:
     options = parse("evaluate", ["--model=m", f"--file={file}", *flags])
-    examples = example_options.read(options[ExampleOptions], options[TableOptions], task)
+    with use_notation(FlagNotation("evaluate")):
+        examples = example_options.read(options[ExampleOptions], options[TableOptions], task)
     return examples.labels.tolist()  # type: ignore[union-attr]
 
 

@@ -123,7 +123,7 @@ def test_models_without_client_are_refused(bundle: Bundle) -> None:
             "received a cased model",
         ),
     ):
-        with pytest.raises(UserError, match=f"--mediapipe: .*{reason}.*leave --mediapipe out"):
+        with pytest.raises(UserError, match=f"MediaPipe: .*{reason}.*leave MediaPipe out"):
             check_client(**{"task": task, "vocabulary": vocabulary, "has_pairs": False, **changed})
 
 

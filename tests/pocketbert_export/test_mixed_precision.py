@@ -132,7 +132,7 @@ def _matrix(content: bytes, position: int) -> np.ndarray:
 
 
 def test_unreachable_limits_name_the_nearest_file(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
-    with pytest.raises(UserError, match=r"--max-mb=0.001 must be within reach; with int4 in all layers, .* MB"):
+    with pytest.raises(UserError, match=r"max_mb=0.001 must be within reach; with int4 in all layers, .* MB"):
         mixed(model, float_file, texts, max_mb=0.001)
 
 
@@ -193,8 +193,8 @@ def test_unreachable_points_name_the_interval(float_file: bytes, texts: Calibrat
         options = CalibrationOptions(max_points_lost=0.5)
         quantize_mixed(float_file, texts, options, WrittenLosses((0.3, 0.9), (0.2, 0.55), (0.1, 0.61)))
     assert (
-        "--max-points-lost=0.5 must be within reach; the best mixed file loses 0.20 points on 2,000 calibration texts, "
-        "and 0.55 at the upper end of the 95 % interval; pass more --calibration-examples"
+        "max_points_lost=0.5 must be within reach; the best mixed file loses 0.20 points on 2,000 calibration texts, "
+        "and 0.55 at the upper end of the 95 % interval; pass more calibration_examples="
     ) in str(error.value)
 
 

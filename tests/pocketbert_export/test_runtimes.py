@@ -112,7 +112,7 @@ def test_old_runtime_uses_an_older_python(python_3_13: Path) -> None:
 
 def test_old_runtime_without_an_older_python(python_3_13: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POCKETBERT_CACHE", str(python_3_13 / "cache"))
-    with pytest.raises(UserError, match="needs Python 3.11 or 3.12 with venv.*Python 3.13; .*use --runtime=litert"):
+    with pytest.raises(UserError, match="needs Python 3.11 or 3.12 with venv.*Python 3.13; .*use runtime='litert'"):
         runtimes.tflite_2_16().python()
 
 

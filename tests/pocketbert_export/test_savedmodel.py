@@ -64,7 +64,7 @@ def test_stock_tflite_convert_takes_it(folder: Path, tmp_path: Path) -> None:
 def test_nothing_is_overwritten_unasked(folder: Path) -> None:
     model = networks.network(networks.bert_config())
     before = sorted(path.name for path in folder.rglob("*"))
-    with pytest.raises(UserError, match="--overwrite"):
+    with pytest.raises(UserError, match="overwrite=True"):
         write_saved_model(model, folder, [5])
     with pytest.raises(UserError, match="received 99"):
         write_saved_model(model, folder, [99], overwrite=True)

@@ -80,7 +80,7 @@ def test_prompt_precedes_texts(small_model: Model, tmp_path: Path) -> None:
 
 def test_unsuitable_models_are_refused(small_model: Model, tmp_path: Path) -> None:
     span = networks.network(networks.bert_config(), [TaskConfig(kind="span")], small_model.tokenizer)
-    with pytest.raises(UserError, match="received span.*--saved-model-inputs=ids"):
+    with pytest.raises(UserError, match="received span.*use write_saved_model"):
         write_serving_model(span, tmp_path / "1", 11)
     with pytest.raises(UserError, match="received a model without"):
         write_serving_model(networks.network(networks.bert_config()), tmp_path / "1", 11)

@@ -189,7 +189,7 @@ def test_int8_outputs_have_the_values_of_float_outputs(
     assert cli.main(["verify", str(tmp_path / "int8"), f"--model={small_directory}"]) == 0
     # No larger than with an operator more.
     assert bundles[1].model_path.stat().st_size < bundles[0].model_path.stat().st_size
-    with pytest.raises(UserError, match="need --output-type=float32; received int8"):
+    with pytest.raises(UserError, match="need output_type='float32'; received int8"):
         write_task_files(bundles[1], tmp_path / "mediapipe", [])
     bundle_folders.describe_again(tmp_path / "int8", outputs=[{"name": "logits", "dtype": "float32"}])
     capsys.readouterr()

@@ -164,7 +164,7 @@ def test_outputs_are_end_and_start(bundle: Bundle, tmp_path: Path) -> None:
 
 def test_new_operators_are_refused(model: Path, tmp_path: Path) -> None:
     made = export(model, tmp_path / "bundle", recipe="dynamic_wi8", lengths=(LENGTH,))
-    with pytest.raises(UserError, match="FULLY_CONNECTED version 12; pass --runtime=tflite-2.16"):
+    with pytest.raises(UserError, match="FULLY_CONNECTED version 12; pass runtime='tflite-2.16'"):
         write_task_files(made, tmp_path / "files", [])
     assert not (tmp_path / "files").exists()
 
@@ -173,7 +173,7 @@ def test_other_lengths_skip_the_file(model: Path, tmp_path: Path, capsys: pytest
     flags = ["--recipe=float32", "--lengths=19", f"--output={tmp_path / 'bundle'}", "--mediapipe"]
     assert cli.main(["export", f"--model={model}", *flags]) == 2
     message = capsys.readouterr().err
-    assert "BertQuestionAnswerer reads 384 tokens; received lengths 19; add 384 to --lengths" in message
+    assert "BertQuestionAnswerer reads 384 tokens; received lengths 19; add 384 to lengths=" in message
     assert Bundle.open(tmp_path / "bundle").lengths == (19,)
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 

@@ -110,7 +110,7 @@ def test_uncallable_file_suggests_no_other_recipe(tmp_path: Path) -> None:
     folder = handmade.write_bundle(tmp_path / "flex", handmade.Bag(foreign="flex"), recipe="dynamic_wi8")
     with pytest.raises(GateFailed) as caught:
         verify_bundle(folder).require()
-    assert "--recipe" not in str(caught.value)
+    assert "recipe=" not in str(caught.value)
 
 
 def test_wrong_golden_answers_fail(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def run(options: Options) -> int:
 
     from pocketbert.model import from_pretrained
     from pocketbert.progress import log_info
-    from pocketbert.report.outcome import NO_OUTCOME
+    from pocketbert.report.outcome import no_outcome
     from pocketbert_export.convert import write_saved_model
     from pocketbert_export.default_texts import default_examples
     from pocketbert_export.exporter import as_read, export
@@ -222,7 +222,7 @@ def run(options: Options) -> int:
     if bundle.scored is not None:
         bundle.scored.bundle.log("bundle")
     elif task is not None:
-        log_info(f"bundle: {NO_OUTCOME[:1].lower()}{NO_OUTCOME[1:]}")
+        log_info(f"bundle: {no_outcome().replace('No', 'no', 1)}")
     if skipped:
         older = ", which holds an earlier export; delete it" if mediapipe.exists() else ""
         raise UserError(f"{skipped}; wrote the bundle and skipped {mediapipe}{older}")

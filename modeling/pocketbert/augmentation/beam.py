@@ -10,6 +10,7 @@ from typing import Any
 
 from pocketbert.augmentation.augmenter import AugmentationJob, Augmenter, Part, Writer, write_part
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 
 _lock = threading.Lock()
 
@@ -27,8 +28,9 @@ def beam_writer(job: AugmentationJob, beam_options: Any = None) -> Writer:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
+        option = argument("runner", python="shards=")
         raise UserError(
-            f"--runner needs Apache Beam; received: {error}; run pip install 'pocketbert[beam]', or leave --runner out"
+            f"{option} needs Apache Beam; received: {error}; run pip install 'pocketbert[beam]', or leave {option} out"
         ) from error
     # Report errors of model and vectors before the pipeline starts. Workers in this process share them.
     _augmenter(job)

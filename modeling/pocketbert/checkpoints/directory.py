@@ -14,7 +14,7 @@ import numpy as np
 from pocketbert.checkpoints.cross_encoders import with_activation
 from pocketbert.checkpoints.family_keys import tensor_family
 from pocketbert.checkpoints.huggingface import read_config, write_config
-from pocketbert.checkpoints.module_layout import HEADLESS, MODULES_NAME, transformer_folder
+from pocketbert.checkpoints.module_layout import MODULES_NAME, load_headless, transformer_folder
 from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
 from pocketbert.checkpoints.own_config import OWN_PREFIX
 from pocketbert.checkpoints.sentence_transformers import is_sentence_transformer, read_modules, write_modules
@@ -119,7 +119,7 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
         if modules.task is not None:
             tasks = (modules.task_for(config),)
         elif not tasks and not problems:
-            problems.append(f"a cross-encoder must have a classifier; received an encoder alone; {HEADLESS}")
+            problems.append(f"a cross-encoder must have a classifier; received an encoder alone; {load_headless()}")
     raise_if_any(problems, str(path))
     assert config is not None
     return ModelDirectory(config, tasks, tensors, vocabulary)
@@ -239,10 +239,10 @@ def _read_tensors(
             continue
         if tied_to is not None:
             if tied_to in known and not np.array_equal(present[name].read(), present[tied_to].read()):
-                problems.append(f"{name} must equal {tied_to}, since they are tied; they differ; {HEADLESS}")
+                problems.append(f"{name} must equal {tied_to}, since they are tied; they differ; {load_headless()}")
         elif not _is_buffer(name, present[name]):
             extra.add(name)
-    remedy = f"; if they belong to a head that you do not need, {HEADLESS}" if not headless else ""
+    remedy = f"; if they belong to a head that you do not need, {load_headless()}" if not headless else ""
     problems += name_problems("tensors", set(known), known.keys() & present.keys() | extra, remedy)
     for name in sorted(known.keys() & present.keys()):
         tensor, shape = present[name], known[name].shape

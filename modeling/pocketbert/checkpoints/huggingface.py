@@ -17,7 +17,7 @@ from typing import Any
 
 from pocketbert.checkpoints import family_keys as keys
 from pocketbert.checkpoints.cross_encoders import cross_encoder_activation, cross_encoder_config
-from pocketbert.checkpoints.module_layout import HEADLESS
+from pocketbert.checkpoints.module_layout import load_headless
 from pocketbert.checkpoints.name_maps import has_head, tensor_specs
 from pocketbert.checkpoints.own_config import (
     OWN_KEY,
@@ -267,7 +267,7 @@ def _kinds(prefix: str, options: Mapping[str, Any], classifier: TaskKind, proble
             kinds.update(known[suffix])
         else:
             classes = ", ".join(prefix + each for each in known)
-            problems.append(f"architectures must be one of {classes}; received {name!r}; {HEADLESS}")
+            problems.append(f"architectures must be one of {classes}; received {name!r}; {load_headless()}")
     return kinds
 
 

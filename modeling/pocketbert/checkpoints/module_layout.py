@@ -12,10 +12,9 @@ from typing import Any
 from pocketbert.checkpoints.stored_tensors import weight_files
 from pocketbert.errors import UserError
 from pocketbert.json_reading import has_type, read_json, read_values
+from pocketbert.notation import command
 
 MODULES_NAME = "modules.json"
-# What helps against a head that we lack.
-HEADLESS = "load it headless (from_pretrained(…, headless=True), or pocketbert convert --from=hf --headless)"
 PACKAGE = "sentence_transformers"
 # Classes of modules in their only order; the last two may be missing.
 MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -27,6 +26,12 @@ _FIXED: dict[str, object] = {"kwargs": []}
 _KNOWN = ("idx", "name")
 # Endings of the files that a model is made from, apart from its weights.
 _SETTINGS = (".json", ".txt", ".model")
+
+
+def load_headless() -> str:
+    """What helps against a head that we lack."""
+    python = "pb.from_pretrained(…, headless=True)"
+    return f"load it headless ({command('convert', python=python, from_='hf', headless=True)})"
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ def read_layout(path: Path, problems: list[str]) -> list[Module]:
         if kind is None:
             found.append(
                 f"a module must be one of {', '.join(MODULES)} of {PACKAGE}; received {entry.get('type')!r:.80}; for "
-                f"the encoder alone, {HEADLESS}"
+                f"the encoder alone, {load_headless()}"
             )
         elif not _is_folder(values.get("path")):
             found.append(

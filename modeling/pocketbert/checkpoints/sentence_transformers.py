@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert.checkpoints import sentence_keys as keys
-from pocketbert.checkpoints.module_layout import HEADLESS, MODULES, MODULES_NAME, PACKAGE, read_layout
+from pocketbert.checkpoints.module_layout import MODULES, MODULES_NAME, PACKAGE, load_headless, read_layout
 from pocketbert.checkpoints.own_config import OWN_KEY
 from pocketbert.checkpoints.stored_tensors import open_weights
 from pocketbert.checkpoints.tokenizer_files import CONFIG_NAME as TOKENIZER_CONFIG_NAME
@@ -127,7 +127,7 @@ def read_modules(path: Path) -> Modules | None:
         received = ", ".join(layout) or "none"
         problems.append(
             "the modules must be Transformer, Pooling, then optionally Dense and Normalize; or a cross-encoder's "
-            f"Transformer alone; received {received}; for the encoder alone, {HEADLESS}"
+            f"Transformer alone; received {received}; for the encoder alone, {load_headless()}"
         )
     if [*layout] != sorted(layout, key=MODULES.index):
         problems.append(f"the modules must have the order {', '.join(MODULES)}; received {', '.join(layout)}")
@@ -144,7 +144,7 @@ def _cross_encoder(layout: Mapping[str, Path], model: Mapping[str, Any], problem
     sentence = _sentence(layout[MODULES[0]], keys.CROSS_ENCODER, "logits", problems)
     if model["model_type"] not in ("", "CrossEncoder"):
         problems.append(
-            f"a Transformer without Pooling must be a CrossEncoder; received {model['model_type']}; {HEADLESS}"
+            f"a Transformer without Pooling must be a CrossEncoder; received {model['model_type']}; {load_headless()}"
         )
     prompts = _prompts(model, problems)
     if prompts["default_prompt"] is not None:
@@ -266,7 +266,9 @@ def _pooling(content: Mapping[str, Any], problems: list[str]) -> str:
     if len(modes) != 1 or modes[0] not in keys.POOLINGS:
         received = " and ".join(modes) or "none"
         known = ", ".join(keys.POOLINGS)
-        problems.append(f"the pooling must be one of {known}; received {received}; for the encoder alone, {HEADLESS}")
+        problems.append(
+            f"the pooling must be one of {known}; received {received}; for the encoder alone, {load_headless()}"
+        )
         return "mean"
     return modes[0]
 

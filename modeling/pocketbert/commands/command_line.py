@@ -66,6 +66,11 @@ class Options:
         """The command's name."""
         return self._command.name
 
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The command line, with those of its `--config` file."""
+        return self._command.arguments
+
     def __getitem__(self, part: type[T]) -> T:
         if not self._parts:
             self.check()
@@ -149,7 +154,7 @@ class Command:
     """
 
     def __init__(self, name: str, arguments: Sequence[str] = ()) -> None:
-        self.name = name
+        self.name, self.arguments = name, tuple(arguments)
         self.module: ModuleType = importlib.import_module(COMMANDS[name][0])
         chosen = self.module.chosen_options(arguments) if hasattr(self.module, "chosen_options") else ()
         given = [*self.module.OPTIONS, *chosen, GeneralOptions]

@@ -64,7 +64,7 @@ def read(options: Options, varied: tuple[type, ...], *, fixed: Collection[str]) 
         problems.append(f"--parallel must be positive; received {search.parallel}")
     raise_if_any(problems, "grid")
     for name in _papers(search):
-        log_info("; ".join(text for text in (f"{name}: {PUBLISHED[name].source}", PUBLISHED[name].note) if text))
+        log_info("; ".join(text for text in (f"{name}: {PUBLISHED[name].source}", PUBLISHED[name].note()) if text))
     numbers = options[runs.RunFolderOptions].seeds
     if len(numbers) == 1 and numbers[0]:
         log_info(f"one run per point, with seed {numbers[0]}; pass --seeds=0,1,2 for three")

@@ -24,6 +24,7 @@ from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.data.xnli import XNLI, read_xnli, read_xnli_training
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 
 _Path = str | os.PathLike[str]
@@ -230,8 +231,8 @@ def questions(
         given = None if dev is None else QuestionFile(dev, skip_bad=skip_bad_rows)
     # BERT's span head has no dropout (run_squad.py).
     task = TaskConfig(kind="span", name="" if folder is None else str(source), dropout=0.0)
-    remedy = "pass --dev-file to choose them" if folder is None else "the dev file in --data has no answers"
-    train, given = _with_dev(train, given, remedy)
+    reason = "" if folder is None else f"the dev file in {argument('folder')} has no answers"
+    train, given = _with_dev(train, given, reason)
     return TaskData(task=task, train=train, dev=given)
 
 
@@ -365,8 +366,8 @@ def _without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: 
         of_rows, _ = read_table(path, text_column="example", skip_bad_rows=skip_bad_rows)
     except UserError as error:
         raise UserError(
-            f"{path}: without --dev-file, each row must have its original in the column 'example', as written by "
-            "pocketbert augment; received rows without; pass --dev-file"
+            f"{path}: without {argument('dev')}, each row must have its original in the column 'example', as written "
+            f"by pocketbert augment; received rows without; pass {argument('dev')}"
         ) from error
     # Compare texts too: the numbers may belong to another file.
     texts = set(dropped.texts)
@@ -378,10 +379,11 @@ def _without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: 
     return augmented.select(kept)
 
 
-def _with_dev(train: Any, dev: Any, remedy: str = "pass --dev-file to choose them") -> tuple[Any, Any]:
-    """Returns `train` and `dev`; splits `train` if `dev` is None."""
+def _with_dev(train: Any, dev: Any, reason: str = "") -> tuple[Any, Any]:
+    """Returns `train` and `dev`; splits `train` if `dev` is None, for a reason that the user may not know."""
     if dev is not None:
         return train, dev
     train, dev = train_dev_split(train, stratify=True)
-    log_info(f"{len(dev)} of {len(dev) + len(train)} examples are the dev split; {remedy}")
+    remedy = f"pass {argument('dev')} to choose them"
+    log_info(f"{len(dev)} of {len(dev) + len(train)} examples are the dev split; {reason or remedy}")
     return train, dev

@@ -15,6 +15,7 @@ from pocketbert.data.iob import type_of
 from pocketbert.data.questions import QuestionFile
 from pocketbert.data.reading import listed, shown
 from pocketbert.data.tagged_texts import TaggedTexts
+from pocketbert.notation import argument
 
 # Kinds of warnings about a network for another language.
 FOREIGN_WORDS = ("unknown_words", "many_tokens")
@@ -180,7 +181,7 @@ def _most_tokens(text: str, pairs: Sequence[str] | None, index: int) -> int:
 
 
 def truncation_warning(
-    source: str, truncated: int, count: int, max_length: int, remedy: str = "pass a larger --max-length"
+    source: str, truncated: int, count: int, max_length: int, remedy: str = ""
 ) -> DataWarning | None:
     """A line about texts that are cut; None without any.
 
@@ -189,10 +190,11 @@ def truncation_warning(
       truncated: number of texts longer than the limit.
       count: number of texts.
       max_length: the limit in tokens.
-      remedy: what to do.
+      remedy: what to do; empty for a larger `max_length`.
     """
     if not truncated:
         return None
+    remedy = remedy or f"pass a larger {argument('max_length')}"
     return DataWarning(
         f"{source}: {truncated} of {count} texts have more than {max_length} tokens, and their ends are cut; "
         f"{remedy}, or shorten them",

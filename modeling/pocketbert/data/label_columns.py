@@ -17,6 +17,7 @@ from typing import Any
 from pocketbert.data.reading import json_text, listed, shown
 from pocketbert.errors import UserError
 from pocketbert.json_reading import parse_json
+from pocketbert.notation import argument
 
 _BITS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "False": 0, "True": 1, "FALSE": 0, "TRUE": 1}
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -62,7 +63,8 @@ class ClassColumn:
         for cell in others:
             if _as_list(cell) is not None:
                 raise UserError(
-                    f"{where} must have one class per row; received the list {shown(cell)}; pass --kind=multi_label"
+                    f"{where} must have one class per row; received the list {shown(cell)}; pass "
+                    f"{argument('kind', 'multi_label')}"
                 )
             if _as_object(cell):
                 raise UserError(f"{where} must have text or numbers; received the object {shown(cell)}; name its value")
@@ -125,7 +127,7 @@ class LabelSetColumn:
         if self.width and not numbered:
             raise UserError(
                 f"{where} has vectors of 0 and 1, whose order this file does not say; list the labels in their order "
-                f"with --labels, such as --labels={','.join(self.labels)}"
+                f"with {argument('label_names')}, such as {argument('label_names', self.labels)}"
             )
         self._indices = _indices(self.labels)
         if not self.width:
@@ -193,7 +195,7 @@ class LabelSetColumn:
         if is_text and widths == {1} and not {"0", "1"} & named:
             raise UserError(
                 f"{self._where} must have the labels {', '.join(labels)[:200]}; received 0 and 1 alone; write their "
-                "names, or pass a column for each label, such as --label-column=toxic,obscene"
+                f"names, or pass a column for each label, such as {argument('label', ('toxic', 'obscene'))}"
             )
         return 0
 
@@ -206,10 +208,10 @@ class LabelSetColumn:
             )
         width = max(widths)
         form = f"vectors of {width} zeros and ones" if width > 1 else "0 and 1 alone"
-        names = ",".join(f"name{number}" for number in range(1, width + 1))
+        names = tuple(f"name{number}" for number in range(1, width + 1))
         raise UserError(
             f"{self._where} has {form}, without the names of labels; received {shown(full[0])}; name "
-            f"{'them' if width > 1 else 'the label'} in order, such as --labels={names}"
+            f"{'them' if width > 1 else 'the label'} in order, such as {argument('label_names', names)}"
         )
 
     def _check_no_other_vectors(self, full: Sequence[list[str]], named: set[str]) -> None:
@@ -240,7 +242,7 @@ class FlagColumns:
         if sorted(self.labels) != sorted(columns):
             raise UserError(
                 f"{where} the label columns must be the labels {', '.join(self.labels)[:200]}; received "
-                f"{', '.join(columns)[:200]}; rename the columns, or leave --labels out"
+                f"{', '.join(columns)[:200]}; rename the columns, or leave {argument('label_names')} out"
             )
 
     def value(self, cells: Mapping[str, str]) -> list[int]:
@@ -293,12 +295,11 @@ def _check_no_scores(cells: Sequence[str], where: str) -> None:
         return
     received = f"received {listed(_first(counts, 3))}"
     fractions = [cell for cell in counts if not _whole_value(cell)]
+    remedy = f"pass {argument('kind', 'regression')}, or name the classes with {argument('label_names')}"
     if any("," in cell for cell in fractions):
         raise UserError(
-            f"{where} looks like scores with a decimal comma; {received}; write a decimal point and pass "
-            "--kind=regression, or name the classes with --labels"
+            f"{where} looks like scores with a decimal comma; {received}; write a decimal point and {remedy}"
         )
-    remedy = "pass --kind=regression, or name the classes with --labels"
     if fractions or len(counts) > max(_FEW_NUMBERS, len(cells) / 2):
         raise UserError(f"{where} looks like scores: {len(counts)} different numbers; {received}; {remedy}")
     values: dict[str, str] = {}
@@ -328,5 +329,6 @@ def _check_numbers(cells: Sequence[str], labels: tuple[str, ...], *, numbered: b
         numbers = ", ".join(map(str, range(len(labels))))
         raise UserError(
             f"{where} must have the labels {', '.join(labels)}; received whole numbers; if they are indices, list the "
-            f"labels for {numbers} in this order with --labels, such as --labels={','.join(labels)}, or use --task"
+            f"labels for {numbers} in this order with {argument('label_names')}, such as "
+            f"{argument('label_names', labels)}, or use {argument('task', python='pb.data.glue')}"
         )

@@ -12,6 +12,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.label_names import label_positions
+from pocketbert.notation import argument
 
 
 def in_label_order(data: TaskData, labels: Sequence[str] | None) -> TaskData:
@@ -30,8 +31,8 @@ def in_label_order(data: TaskData, labels: Sequence[str] | None) -> TaskData:
     positions = label_positions(labels, own)
     if positions is None:
         raise UserError(
-            f"--labels must be the labels of {data.task.name} in any order, {','.join(own) or 'none'}; received "
-            f"{','.join(labels)}"
+            f"{argument('labels')} must be the labels of {data.task.name} in any order, {','.join(own) or 'none'}; "
+            f"received {','.join(labels)}"
         )
     numbers = np.argsort(positions).astype(np.int32)
 

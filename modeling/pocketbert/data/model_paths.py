@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pocketbert.errors import UserError, did_you_mean
+from pocketbert.notation import command
 from pocketbert.progress import log_info
 
 MODEL_FILE, BUNDLE_FILE = "config.json", "bundle.json"
@@ -76,7 +77,9 @@ def hub_remedy(name: str) -> str:
     if found is None:
         return ""
     folder = f"models/{found.rpartition('/')[2]}"
-    return f"; if it is on Hugging Face's hub, run pocketbert convert --from=hf --input={found} --output={folder}"
+    python = f"pb.from_pretrained(huggingface_hub.snapshot_download({found!r}))"
+    run = command("convert", python=python, from_="hf", input=found, output=folder)
+    return f"; if it is on Hugging Face's hub, run {run}"
 
 
 def _missing(name: str, form: ModelForm, names: tuple[str, ...]) -> str:
@@ -98,7 +101,9 @@ def _unfit(path: Path, form: ModelForm) -> str:
             "was exported from"
         )
     if form == "bundle":
-        made = "; export it first: pocketbert export --model=" + str(path) if (path / MODEL_FILE).exists() else ""
+        made = ""
+        if (path / MODEL_FILE).exists():
+            made = f"; export it first: {command('export', python=f'pb.export({str(path)!r}, …)', model=str(path))}"
         return f"a bundle must be a folder with {BUNDLE_FILE}, written by pocketbert export; received {path}{made}"
     if form == "either":
         return (

@@ -12,6 +12,7 @@ from pocketbert.data.pretraining_run import ShardWriter
 from pocketbert.data.pretraining_shards import ShardJob, write_shard
 from pocketbert.errors import UserError
 from pocketbert.files import write_text
+from pocketbert.notation import Notation, argument, current_notation, set_notation
 from pocketbert.processes import end_with
 
 # Beam's embedded runner.
@@ -32,8 +33,9 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
+        option = argument("runner", python="writer=")
         raise UserError(
-            f"--runner needs Apache Beam; received: {error}; run pip install 'pocketbert[beam]', or leave --runner out"
+            f"{option} needs Apache Beam; received: {error}; run pip install 'pocketbert[beam]', or leave {option} out"
         ) from error
     arguments = [f"--runner={'FnApiRunner' if runner == DIRECT else runner}", *shlex.split(beam_options)]
     workers = workers or os.cpu_count() or 1
@@ -43,6 +45,7 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
 
     # Other runners' workers are on other machines, or in this process.
     local = os.getpid() if runner == DIRECT and workers > 1 else None
+    notation = current_notation()
 
     def write(job: ShardJob, shards: Sequence[int]) -> None:
         with beam.Pipeline(options=options) as pipeline:
@@ -51,7 +54,7 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
                 | "shards" >> beam.Create(list(shards))
                 # Otherwise one worker would make all shards.
                 | "spread" >> beam.Reshuffle()
-                | "write" >> beam.Map(functools.partial(_write_or_record, job, runner=local))
+                | "write" >> beam.Map(functools.partial(_write_or_record, job, runner=local, notation=notation))
             )
         failures = [file for file in (_failure(job, shard) for shard in shards) if file.exists()]
         messages = [file.read_text("utf-8") for file in failures]
@@ -63,9 +66,10 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
     return write
 
 
-def _write_or_record(job: ShardJob, shard: int, *, runner: int | None) -> None:
+def _write_or_record(job: ShardJob, shard: int, *, runner: int | None, notation: Notation) -> None:
     if runner is not None:
         end_with(runner)
+    set_notation(notation)
     try:
         write_shard(job, shard)
     except UserError as error:

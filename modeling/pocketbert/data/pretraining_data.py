@@ -27,6 +27,7 @@ from pocketbert.data.pretraining_manifest import (
 from pocketbert.data.pretraining_options import MaskingOptions
 from pocketbert.data.teacher_cache_layout import VOCABULARY_NAME
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -109,7 +110,7 @@ class PretrainingData:
         if len(self) < batch_size:
             raise UserError(
                 f"{self.folder}: a step needs {batch_size} examples; received {len(self)}; choose a smaller batch, or "
-                "make data from more text or with more --duplicates"
+                f"make data from more text or with more {argument('duplicates', of='pretrain-data')}"
             )
         rows = plan_batches(self.lengths, batch_size=batch_size, seed=seed, epoch=epoch)
         return [row for row in rows if len(row) == batch_size]

@@ -41,6 +41,7 @@ from pocketbert.data.text import TextFormat, estimated_text_bytes, text_files
 from pocketbert.errors import UserError, describe_differences
 from pocketbert.files import named_after, sha256, write_bytes, write_json
 from pocketbert.json_reading import parse_json
+from pocketbert.notation import argument
 from pocketbert.outputs import (
     check_directory,
     check_inputs,
@@ -230,7 +231,7 @@ def _take(folder: Path, recorded: Mapping[str, Any], *, overwrite: bool) -> None
         if different and not overwrite:
             raise UserError(
                 f"{folder} has an unfinished run with other options: {different}; use its options, choose "
-                "another output, or pass --overwrite"
+                f"another output, or pass {argument('overwrite', True)}"
             )
         if different:
             _clear(folder)
@@ -319,7 +320,7 @@ def _processes(workers: int) -> ShardWriter:
             except BrokenProcessPool:
                 raise UserError(
                     f"each process that makes shards must have enough memory; the system ended one of {count}; run the "
-                    "same command with fewer --workers to resume"
+                    f"same command with fewer {argument('workers')} to resume"
                 ) from None
             except KeyboardInterrupt:
                 # They would complete their shards first, which takes minutes.

@@ -33,6 +33,7 @@ from pocketbert.data.text import Document, TextCounts, TextFormat, estimated_tex
 from pocketbert.errors import UserError
 from pocketbert.files import new_file, sha256, stamp, write_json
 from pocketbert.json_reading import parse_json
+from pocketbert.notation import argument
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -111,7 +112,8 @@ class FinishedShard:
             entries = {name: content[name] and shard_entry(content[name]) for name in ("train", "dev")}
             return cls(**{**content, **entries})
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: the file is damaged ({error}); pass --overwrite to make it again") from error
+            again = f"pass {argument('overwrite', True)} to make it again"
+            raise UserError(f"{path}: the file is damaged ({error}); {again}") from error
 
 
 def _digest(content: Any) -> str:
@@ -177,7 +179,7 @@ def _documents(job: ShardJob, shard: int, counts: TextCounts) -> Iterator[Docume
         if stamp(part.file) != part.stamp:
             raise UserError(
                 f"the text must not change during the run; received a changed {part.file}; run the command again, with "
-                "--overwrite if the content has changed"
+                f"{argument('overwrite', True)} if the content has changed"
             )
 
 
@@ -223,11 +225,11 @@ def _remedy(job: ShardJob, is_dev: bool) -> str:
     """What gives a shard more documents."""
     remedies = []
     if len(job.shards) > 1:
-        remedies.append("pass fewer --shards")
+        remedies.append(f"pass fewer {argument('shards')}")
     if is_dev and job.options.dev_every > 2:
-        remedies.append("pass a smaller --dev-every")
+        remedies.append(f"pass a smaller {argument('dev_every')}")
     if not is_dev and job.options.dev_every:
-        remedies.append("leave --dev-every out")
+        remedies.append(f"leave {argument('dev_every')} out")
     return " or ".join([*remedies, "add text with more documents; in text files, a blank line ends a document"])
 
 

@@ -31,6 +31,7 @@ from pocketbert.data.reading import (
 )
 from pocketbert.data.table_objects import name_of, object_rows
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 
 # Form of the labels in a file: a class, any number of labels, or a score. Several kinds of task may share a form.
@@ -101,7 +102,7 @@ def read_table(
     if len(label_columns) > 1 and kind != "multi_label":
         raise UserError(
             f"{path}: {kind} reads one label column; received {', '.join(label_columns)}; name one, or pass "
-            "--kind=multi_label for a label in each"
+            f"{argument('kind', 'multi_label')} for a label in each"
         )
     problems = RowProblems(path, "line" if is_file else "row")
     rows: list[tuple[int, dict[str, str]]] = []
@@ -134,7 +135,7 @@ def read_table(
             read, found = flags.value, flags.labels
         elif kind == "multi_label" and rows:
             if not label_separator.strip():
-                raise UserError(f"--label-separator must not be blank; received {shown(label_separator)}")
+                raise UserError(f"{argument('label_separator')} must not be blank; received {shown(label_separator)}")
             sets = LabelSetColumn(cells_of_labels, labels, separator=label_separator, numbered=numbered, where=where)
             read, found = sets.value, sets.labels
         elif kind == "classification" and rows:
@@ -217,11 +218,12 @@ def has_labels(
     if others:
         raise UserError(
             f"{path}: line 1: the header must have the column {LABEL_COLUMN!r}; received {listed(columns)}; pass "
-            f"--label-column={others[0]} if that column has the labels, or --label-column= for texts without labels"
+            f"{argument('label', others[0])} if that column has the labels, or {argument('label', '')} for texts "
+            "without labels"
         )
     log_info(
         f"{path} has the columns {listed(columns)} and no {LABEL_COLUMN!r}: texts without scores; name the column of "
-        "the labels with --label-column"
+        f"the labels with {argument('label')}"
     )
     return False
 
@@ -280,8 +282,8 @@ def _csv(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
     delimiter = "\t" if separator == _TAB else separator
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise UserError(
-            f"--separator must be one ASCII character other than a quote or a line break, or {_TAB}; received "
-            f"{shown(separator)}"
+            f"{argument('separator')} must be one ASCII character other than a quote or a line break, or {_TAB}; "
+            f"received {shown(separator)}"
         )
     # Texts may be longer than the module's default, 131,072 characters.
     csv.field_size_limit(_MOST_CELL_CHARACTERS)
@@ -319,7 +321,7 @@ def _tsv(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
         if isinstance(named, str) and any(cell.startswith('"') or cell.endswith('"') for cell in cells):
             copy = path.with_suffix(".csv").name
             named += f" (.tsv has no quotes; if quoted cells have line breaks, name the file {copy} and pass "
-            named += f"--separator={_TAB})"
+            named += f"{argument('separator', _TAB)})"
         yield line, named
 
 
@@ -337,7 +339,7 @@ def _header_remedy(path: Path, header: list[str], separator: str) -> str:
     if len(header) == 1 and path.suffix.lower() == ".csv":
         for character, name in {**_OTHER_SEPARATORS, ",": ","}.items():
             if character in header[0] and character != separator:
-                return f"if the columns are separated by {character!r}, pass --separator='{name}'"
+                return f"if the columns are separated by {character!r}, pass {argument('separator', name)}"
     return "choose one of its columns"
 
 

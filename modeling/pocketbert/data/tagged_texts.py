@@ -26,6 +26,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.iob import OUTSIDE, SchemeCheck, WordSpan, iob2, is_tag, spans_of, type_of
 from pocketbert.data.reading import RowProblems, json_object, read_utf8, shown
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, IDEOGRAPHS, ISOLATED, SPACE, WORD, normalization
 
@@ -265,7 +266,8 @@ def _column_number(label_column: str | None) -> int | None:
         return None
     if not re.fullmatch("[1-9][0-9]?", label_column) or label_column == "1":
         raise UserError(
-            f"--label-column of a CoNLL file must be a column's number from 2, such as 4; received {label_column!r}"
+            f"{argument('label')} of a CoNLL file must be a column's number from 2, such as 4; received "
+            f"{label_column!r}"
         )
     return int(label_column)
 

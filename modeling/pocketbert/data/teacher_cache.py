@@ -22,6 +22,7 @@ from pocketbert.data.teacher_cache_layout import StoredFile, TeacherCacheIdentit
 from pocketbert.data.teacher_cache_targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
+from pocketbert.notation import argument
 from pocketbert.progress import bar
 from pocketbert.tokenizers.files import Vocabulary
 
@@ -87,8 +88,8 @@ class TeacherCache:
         if expect is not None and (different := manifest.identity.differences(expect)):
             raise UserError(
                 f"{folder}: the cache must match this run; received {'; '.join(different)}; pass the options of "
-                "cache-teacher again, including --dev-file: without it, the dev split is a part of the training "
-                "examples"
+                f"cache-teacher again, including {argument('dev')}: without it, the dev split is a part of the "
+                "training examples"
             )
         if not manifest.finished:
             written = sum(shard.sha256 is not None for shard in manifest.shards)

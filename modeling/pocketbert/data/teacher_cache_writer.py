@@ -37,6 +37,7 @@ from pocketbert.data.teacher_cache_layout import (
 from pocketbert.data.teacher_cache_targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError
 from pocketbert.files import write_bytes
+from pocketbert.notation import argument
 from pocketbert.outputs import check_held, held_directory
 from pocketbert.progress import bar, log_info
 from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
@@ -236,7 +237,7 @@ def check_range(target: TargetSpec, values: np.ndarray) -> None:
     if np.isfinite(largest):
         raise UserError(
             f"the target {target.name} must fit into {target.dtype}, at most {_largest(target):.0f}; received "
-            f"{largest:.6g}; use --dtype=float32"
+            f"{largest:.6g}; use {argument('dtype', 'float32')}"
         )
     raise UserError(f"the target {target.name} must be finite; received {largest}; check the teacher's weights")
 
@@ -333,7 +334,10 @@ def _resumed(plan: TeacherCachePlan, overwrite: bool) -> TeacherCacheManifest:
             raise
         found, problems = new, [str(error)]
     if problems and not overwrite:
-        raise UserError(f"{folder} has a cache with {'; '.join(problems)}; choose another output, or pass --overwrite")
+        raise UserError(
+            f"{folder} has a cache with {'; '.join(problems)}; choose another output, or pass "
+            f"{argument('overwrite', True)}"
+        )
     if problems or (found.finished and overwrite):
         return new
     written = [shard for shard in found.shards if shard.sha256]

@@ -8,6 +8,7 @@ import numpy as np
 
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 
 # How often a text finds its partner as the nearest, or among the ten nearest, of all partners.
 RECALL_METRICS = ("recall_at_1", "recall_at_10")
@@ -60,6 +61,6 @@ def scaled_scores(data: Examples, largest: float = 1.0) -> Examples:
     if abs(worst) > abs(largest):
         raise UserError(
             f"{data.source}: scores must lie in -{largest:g} to {largest:g}, for cosines of -1 to 1; "
-            f"received {worst:g}; give the largest possible score as --max-score"
+            f"received {worst:g}; give the largest possible score as {argument('max_score')}"
         )
     return dataclasses.replace(data, labels=scores)

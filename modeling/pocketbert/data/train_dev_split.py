@@ -9,6 +9,7 @@ import numpy as np
 
 from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 
 PART = 0.1
 # A tenth of 30 is three.
@@ -44,7 +45,7 @@ def train_dev_split(
     if len(groups) < 2:
         raise UserError(
             f"a dev split needs at least two different texts; received {len(groups)} in {examples.source}; "
-            "pass --dev-file"
+            f"pass {argument('dev')}"
         )
     order = np.random.default_rng(seed).permutation(len(groups))
     sizes, wanted = np.bincount(group_of), part * len(group_of)

@@ -23,6 +23,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.glue import GLUE
 from pocketbert.data.reading import RowProblems, read_utf8, shown, tsv_rows
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 
 XNLI = TaskConfig(kind="classification", name="xnli", labels=GLUE["mnli"].task.labels)
 SPLITS = ("dev", "test")
@@ -103,7 +104,8 @@ def read_xnli_training(folder: str | os.PathLike[str], file: str | os.PathLike[s
     if path is None:
         raise UserError(
             f"{folder}: training on xnli needs MultiNLI in English; found none of {', '.join(_TRAINING_FILES)}; add "
-            "multinli.train.en.tsv from XNLI-MT-1.0, or pass a file as --train-file, such as GLUE's MNLI/train.tsv"
+            f"multinli.train.en.tsv from XNLI-MT-1.0, or pass a file as {argument('train')}, such as GLUE's "
+            "MNLI/train.tsv"
         )
     return dataclasses.replace(_examples({"en": _read(path)}, "train", path), groups=None)
 

@@ -22,6 +22,7 @@ from pocketbert.distillation.run import check_outputs, distill_planned
 from pocketbert.errors import raise_if_any
 from pocketbert.files import write_json, write_text
 from pocketbert.model import Model, from_pretrained
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.training.config import DistillResult, RunConfig, TrainResult
 from pocketbert.training.distribution import Distribution, open_distribution
@@ -248,7 +249,7 @@ def _other_rows(folders: Sequence[str | os.PathLike[str]], plan: DistillationPla
         if any(recorded.get(name) != asked[name] for name in ("dev_sha256", "main_metric")):
             problems.append(
                 f"a run to compare with must have the same dev split and metric; received {folder} with others; pass "
-                "both runs the same data and --dev-file"
+                f"both runs the same data and {argument('dev')}"
             )
             continue
         rows.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pocketbert.notation import argument
 from pocketbert.report import render
 from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.grid_report import axis_range
@@ -51,7 +52,7 @@ def sentence(comparison: Comparison) -> str:
     if baseline := comparison["baseline"]:
         found += f"; the baseline, {baseline['answer']}, has {baseline['metrics'][main]:.4f}"
     if len(seeds) == 1:
-        return f"{found}. This is one seed; give several --seeds to estimate the noise."
+        return f"{found}. This is one seed; give several {argument('seeds')} to estimate the noise."
     return f"{found}. Values are means over {len(seeds)} seeds (± sample standard deviation)."
 
 

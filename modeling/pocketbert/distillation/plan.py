@@ -26,6 +26,7 @@ from pocketbert.distillation.teacher_cache_identity import cached_manifests, one
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.label_names import are_placeholders
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS
 from pocketbert.training.callbacks import LINE_NAMES
@@ -179,7 +180,7 @@ def plan_distillation(
     if theirs is not None and ours is not None and theirs != ours and are_placeholders(theirs.labels):
         log_info(
             f"the teacher's labels {', '.join(theirs.labels)} are placeholders; its logits are read as "
-            f"{', '.join(ours.labels)}, in this order; pass --labels for another order"
+            f"{', '.join(ours.labels)}, in this order; pass {argument('label_names')} for another order"
         )
     if any(opened.part(stage) != stage.data for stage in stages):
         log_info(
@@ -210,12 +211,12 @@ def warn_of_few_examples(plan: DistillationPlan) -> None:
     count = len(data.train if data.augmented is None else data.augmented)
     if count >= _MANY_EXAMPLES:
         return
-    remedy = "start from a pretrained model directory instead (--student=DIR)"
+    remedy = f"start from a pretrained model directory instead ({argument('student', 'DIR')})"
     if plan.teacher_directory is not None:
         layers = layer_maps.uniform(min(spec.student.num_layers, spec.teacher.num_layers), spec.teacher.num_layers)
         remedy = (
-            f"pass --teacher-layers={','.join(map(str, layers))} without --student instead (in Python "
-            f"pb.TeacherLayers({layers}))"
+            f"pass {argument('teacher_layers', layers, python=f'pb.TeacherLayers({layers})')} instead of "
+            f"{argument('student', python='new weights')}"
         )
     log_info(
         f"{plan.objective.name}: the student starts from random weights, and {count:,} examples are too few to learn a "

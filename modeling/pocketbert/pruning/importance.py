@@ -16,6 +16,7 @@ from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_tensors
 from pocketbert.model import Model
+from pocketbert.notation import argument
 from pocketbert.progress import bar
 from pocketbert.tasks.registry import get_task
 
@@ -67,7 +68,8 @@ def read_importance(path: Path) -> Importance:
         whole = False
     if not whole:
         raise UserError(
-            f"{path} is damaged: it must be unchanged since the run wrote it; pass --overwrite to start again"
+            f"{path} is damaged: it must be unchanged since the run wrote it; pass {argument('overwrite', True)} to "
+            "start again"
         )
     return Importance(arrays["heads"], arrays["neurons"], int(arrays["batches"][0]))
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-NO_OUTCOME = "No score: export with --file=…, your labelled examples, to see it."
+from pocketbert.notation import argument
+
 # Names of files that say nothing about their content.
 _GENERIC = ("train", "training", "dev", "valid", "validation", "test", "data", "examples", "questions")
 
@@ -27,6 +28,11 @@ class Compared(NamedTuple):
     better: bool
 
 
+def no_outcome() -> str:
+    """What takes the place of a score that is unknown."""
+    return f"No score: export with {argument('examples', ..., of='export')}, your labelled examples, to see it."
+
+
 def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
     """Values of the macro `outcome` in `parts.html`.
 
@@ -35,7 +41,7 @@ def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
       outcome: `Scores.outcome`; None for a bundle exported without labelled examples.
     """
     if outcome is None:
-        return {"name": name, "hint": NO_OUTCOME}
+        return {"name": name, "hint": no_outcome()}
     score = outcome["score"]
     others = [("float model", outcome.get("float_model")), ("teacher", outcome["teacher"])]
     others += [(each["name"], each["score"]) for each in outcome["baselines"]]

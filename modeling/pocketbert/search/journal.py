@@ -12,6 +12,7 @@ from pocketbert.errors import TrainingFailed, UserError, raise_if_any
 from pocketbert.feedforward import parse
 from pocketbert.files import write_text
 from pocketbert.json_reading import from_json, parse_json, read_bytes
+from pocketbert.notation import argument
 from pocketbert.search.config import STAGES
 
 
@@ -87,7 +88,8 @@ class Journal:
         lines = read_bytes(path).splitlines() if path.exists() else []
         for number, line in enumerate(lines, 1):
             where = (
-                f"{path} is damaged at line {number}; pass --overwrite to repeat the search, or choose another output"
+                f"{path} is damaged at line {number}; pass {argument('overwrite', True)} to repeat the search, or "
+                "choose another output"
             )
             self._read(parse_json(line, where), where)
 

@@ -20,6 +20,7 @@ from pocketbert.data.text_pairs import RECALL_METRICS, is_positive, positive_pai
 from pocketbert.embedding_config import EmbeddingConfig, dense_shapes
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
+from pocketbert.notation import argument
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.mistakes import Mistake
@@ -188,7 +189,7 @@ class SentenceEmbedding(SupervisedTask):
     def check_data(self, data: Any) -> None:
         """Checks that the data are `Examples`, and pairs if they have labels."""
         if not isinstance(data, Examples) or (data.labelled and data.pairs is None):
-            raise UserError(f"{self.kind} needs pairs of texts; received {data.source}; name the --pair-column")
+            raise UserError(f"{self.kind} needs pairs of texts; received {data.source}; name the {argument('pair')}")
 
     def count_truncated(self, data: Examples, tokenizer: Any, max_length: int) -> int:
         """Number of texts that are cut; a pair has two."""

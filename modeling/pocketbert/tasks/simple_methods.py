@@ -10,6 +10,7 @@ import numpy as np
 
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.iob import OUTSIDE, iob2, spans_of
+from pocketbert.notation import argument
 from pocketbert.tasks.linear_fits import LinearForm, fit_estimator
 from pocketbert.tasks.scores import Baseline
 
@@ -61,7 +62,8 @@ def pair_methods(form: LinearForm, train: Examples, dev: Examples, metric: Metri
     assert train.pairs is not None
     remedy = "the encoder knows each text, but not the pair"
     if form == "scores":
-        remedy += "; for similarity of texts, train with --kind=embedding"
+        pairs = argument("kind", "embedding", python="pb.data.pairs(…)")
+        remedy += f"; for similarity of texts, train with {pairs}"
     else:
         remedy += "; use more examples, or this method"
     sides = [vectors(texts) for texts in (train.texts, train.pairs, dev.texts, dev.pairs)]

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert.tokenizers.added_tokens import special_tokens
 from pocketbert.tokenizers.byte_bpe_files import byte_characters, read_byte_bpe
 from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
@@ -112,8 +113,8 @@ def chosen_ids(
         return sorted(kept)
     if not len(kept) <= keep_top <= len(counts):
         raise UserError(
-            f"keep_top must be {len(kept)} (special tokens, single characters and the tokens in --keep) to "
-            f"{len(counts)} (the whole vocabulary); received {keep_top}"
+            f"keep_top must be {len(kept)} (special tokens, single characters and the tokens in {argument('keep')}) "
+            f"to {len(counts)} (the whole vocabulary); received {keep_top}"
         )
     for position in sorted(range(len(counts)), key=lambda each: (-counts[each], each)):
         added = {position, *parts.get(position, ())} - kept

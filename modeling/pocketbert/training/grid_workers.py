@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.notation import Notation, argument, current_notation, use_notation
 from pocketbert.processes import Parent, begin_worker, stderr_in
 from pocketbert.progress import log_info
 from pocketbert.training.grid import Point
@@ -214,7 +215,7 @@ class Ray:
         except ImportError as error:
             raise UserError(
                 f"several machines need Ray; received: {error}; install it with pip install 'pocketbert[ray]', or "
-                "leave out --ray to use this machine alone"
+                f"leave out {argument('ray', python='workers=')} to use this machine alone"
             ) from error
         _check_address(address)
         self.parallel, self._address, self._ray = parallel, address, ray
@@ -242,7 +243,7 @@ class Ray:
             while waiting or running:
                 while waiting and len(running) < self.parallel:
                     job = waiting.pop(0)
-                    running[work.remote(make_run, job, threads)] = job
+                    running[work.remote(make_run, job, threads, current_notation())] = job
                     log_info(f"{job.name}: submitted to Ray; log: {job.log}")
                 done, _ = ray.wait(list(running), num_returns=1)
                 for reference in done:
@@ -275,7 +276,7 @@ class Ray:
             reason = " ".join(str(error).split())
             raise UserError(
                 f"a Ray cluster must run at the address; received {self._address} ({reason}); start it with ray start "
-                "--head, or leave out --ray to use this machine alone"
+                f"--head, or leave out {argument('ray', python='workers=')} to use this machine alone"
             ) from None
 
 
@@ -304,13 +305,13 @@ def _make(make_run: MakeRun, job: Job) -> Outcome:
     return Outcome(job, time.monotonic() - begun, failure)
 
 
-def _work_logged(make_run: MakeRun, job: Job, threads: int) -> Outcome | UserError:
+def _work_logged(make_run: MakeRun, job: Job, threads: int, notation: Notation) -> Outcome | UserError:
     """Executes a job in a separate process with stderr in the job's log; returns bad input as a UserError."""
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, str(threads))
     # By default, the first process reserves all memory of a GPU.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    with stderr_in(job.log):
+    with stderr_in(job.log), use_notation(notation):
         try:
             return _make(make_run, job)
         except UserError as error:
@@ -328,7 +329,7 @@ def _work(connection: Any, threads: int, parent: Parent) -> None:
     with contextlib.suppress(EOFError):
         while True:
             make_run, job = connection.recv()
-            connection.send(_work_logged(make_run, job, threads))
+            connection.send(_work_logged(make_run, job, threads, parent.notation))
 
 
 def _checked(answer: Outcome | UserError) -> Outcome:

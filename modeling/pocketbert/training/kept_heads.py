@@ -12,6 +12,7 @@ from pocketbert.checkpoints.directory import ModelDirectory
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.label_names import label_positions
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_he
     for task, source in zip(tasks, sources, strict=True):
         if source is not None:
             order = ", in the order of the data's labels" if source.labels != task.labels else ""
-            remedy = "" if new_head is None else "; pass --new-head to start with a new one"
+            remedy = "" if new_head is None else f"; pass {argument('new_head', True)} to start with a new one"
             log_info(f"continuing with the model's head for {_described(task)}{order}{remedy}")
     left_out = " and ".join(_described(task) for task in held if task not in sources)
     new = " and ".join(_described(task) for task, source in zip(tasks, sources, strict=True) if source is None)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.data.data_warnings import FOREIGN_WORDS, DataWarning
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.scores import Baseline, Scores
@@ -99,7 +100,8 @@ def teacher_notes(scores: Scores, teacher: float | None) -> list[str]:
     """A warning if a student is more than two standard errors below its teacher."""
     if teacher is None or teacher - scores.score <= 2 * scores.standard_error:
         return []
+    layers = argument("teacher_layers", python="pb.TeacherLayers(…)")
     return [
         f"the student is far below its teacher: {scores.main_metric} {scores.score:.4f} against {teacher:.4f}; start "
-        "from the teacher's layers (--teacher-layers), or use more examples or epochs"
+        f"from the teacher's layers ({layers}), or use more examples or epochs"
     ]

@@ -12,6 +12,7 @@ import tensorflow as tf
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.data.pretraining_data import PretrainingData
 from pocketbert.model import Model
+from pocketbert.notation import argument, command
 from pocketbert.tasks.masked_lm import is_labelled
 from pocketbert.tasks.outputs import check_finite
 from pocketbert.tokenizers.files import Vocabulary
@@ -71,9 +72,11 @@ class PretrainingRunData(RunData):
             return problems
         largest = max(stages, key=lambda stage: stage.batch_size)
         if len(self.given) < largest.batch_size:
+            duplicates = argument("duplicates", of="pretrain-data")
             problems.append(
                 f"stage {largest.name} needs {largest.batch_size} examples per step; {self.given.folder} has "
-                f"{len(self.given)}; lower the batch size, or make more examples (from more text, or with --duplicates)"
+                f"{len(self.given)}; lower the batch size, or make more examples (from more text, or with "
+                f"{duplicates})"
             )
         return problems
 
@@ -99,13 +102,15 @@ class PretrainingRunData(RunData):
             )
         longest = min(stage.max_length for stage in stages)
         remedy = "make the examples with this model's vocab.txt, or give a model with the examples' vocabulary"
+        python = f"write_pretraining_data(…, PretrainingOptions(max_length={longest}))"
         for data in (self.given, self.given.dev):
             if data is None:
                 continue
             if data.max_length > longest:
                 problems.append(
                     f"examples must have at most {longest} tokens; {data.folder} has up to {data.max_length}; make "
-                    f"examples with pocketbert pretrain-data --max-length={longest}, or raise the length of the stages"
+                    f"examples with {command('pretrain-data', python=python, max_length=longest)}, or raise the length "
+                    "of the stages"
                 )
             tokens = len(read_vocabulary(data.vocab_path))
             if tokens != config.vocab_size:
@@ -127,9 +132,11 @@ class PretrainingRunData(RunData):
         """See `RunData`."""
         if not (run.whole_words and self.given.masked):
             return []
+        masking = "write_pretraining_data(…, PretrainingOptions(masking=MaskingOptions(whole_words=True)))"
+        again = command("pretrain-data", python=masking, baked_masks=True, whole_words=True)
         return [
             f"whole_words needs dynamic masks; {self.given.folder} has baked-in masks; leave it out, or make the "
-            "examples with pocketbert pretrain-data --baked-masks --whole-words"
+            f"examples with {again}"
         ]
 
     def uncacheable(self, stage: Stage) -> str:
@@ -154,7 +161,8 @@ class PretrainingRunData(RunData):
     def _unused(self, used: Collection[str]) -> list[str]:
         if "pretraining" in used:
             return []
-        return ["no stage uses pretraining examples; received some; leave out --pretraining-data"]
+        option = argument("pretraining_data", python="pb.PretrainingData(…)")
+        return [f"no stage uses pretraining examples; received some; leave out {option}"]
 
 
 class PretrainingEvaluator:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pocketbert.errors import raise_if_any
+from pocketbert.notation import argument
 
 Value = int | float | str | None
 
@@ -23,13 +24,13 @@ class PublishedGrid:
       values: option of `FinetuneConfig` → values in the paper; one value for an option that the paper did not vary.
         Options without values in the paper, or with other values per task, are omitted.
       kinds: the paper's tasks, as `TaskConfig.kind`.
-      note: remarks on the use of the grid, or an empty string.
+      note: makes remarks on the use of the grid, or an empty string.
     """
 
     source: str
     values: Mapping[str, tuple[Value, ...]]
     kinds: tuple[str, ...] = _TEXTS
-    note: str = ""
+    note: Callable[[], str] = str
 
 
 PUBLISHED = {
@@ -46,13 +47,15 @@ PUBLISHED = {
             "epochs": (2, 3, 4, 5, 6, 7, 8, 9, 10),
         },
         kinds=_TEXTS + _QUESTIONS,
-        note="the paper gives ranges: rates (1-10)e-5 and epochs 2-10; the grid has every whole number",
+        note=lambda: "the paper gives ranges: rates (1-10)e-5 and epochs 2-10; the grid has every whole number",
     ),
     "tinybert": PublishedGrid(
         source="Jiao et al. 2020, TinyBERT, section 4.2",
         values={"batch_size": (16, 32), "learning_rate": (1e-5, 2e-5, 3e-5), "epochs": (3,)},
-        note="the paper searches them for prediction-layer distillation, with 64 tokens for single sentences and 128 "
-        "for pairs (--max-length)",
+        note=lambda: (
+            "the paper searches them for prediction-layer distillation, with 64 tokens for single sentences and 128 "
+            f"for pairs ({argument('max_length')})"
+        ),
     ),
     "minilmv2": PublishedGrid(
         source="Wang et al. 2021, MiniLMv2, appendix C, GLUE",
@@ -64,7 +67,10 @@ PUBLISHED = {
             "warmup_ratio": (0.1,),
             "weight_decay": (0.01,),
         },
-        note="for CoLA, use 25 epochs (--grid=minilmv2 --grid=epochs=25); for XNLI, use --grid=minilmv2-xnli",
+        note=lambda: (
+            f"for CoLA, use 25 epochs ({argument('grid', 'minilmv2')} {argument('grid', 'epochs=25')}); for XNLI, use "
+            f"{argument('grid', 'minilmv2-xnli')}"
+        ),
     ),
     "minilmv2-xnli": PublishedGrid(
         source="Wang et al. 2021, MiniLMv2, appendix C, XNLI",
@@ -87,13 +93,18 @@ PUBLISHED = {
         source="Wang et al. 2021, MiniLMv2, appendix C, MLQA",
         values={"batch_size": (32,), "learning_rate": (5e-5, 6e-5), "epochs": (3,), "max_length": (512,)},
         kinds=_QUESTIONS,
-        note="the paper trains on SQuAD 1.1 and selects on MLQA's English dev questions (--train-file, --dev-file)",
+        note=lambda: (
+            "the paper trains on SQuAD 1.1 and selects on MLQA's English dev questions "
+            f"({argument('train')}, {argument('dev')})"
+        ),
     ),
     "hsk": PublishedGrid(
         source="Liu et al. 2021, Marginal Utility Diminishes, appendix B",
         values={"learning_rate": (2e-5, 5e-5), "epochs": (5, 10), "schedule": ("linear",)},
-        note="the paper searches them for prediction distillation, with batch size 32, or 64 for MNLI and QNLI "
-        "(--batch-size)",
+        note=lambda: (
+            "the paper searches them for prediction distillation, with batch size 32, or 64 for MNLI and QNLI "
+            f"({argument('batch_size')})"
+        ),
     ),
 }
 

@@ -19,6 +19,7 @@ from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.errors import UserError, did_you_mean
 from pocketbert.files import sha256
 from pocketbert.model import Model
+from pocketbert.notation import argument
 from pocketbert.progress import log_info, track
 from pocketbert.tasks.outputs import ModelForward
 from pocketbert.tasks.registry import listed, supervised_task
@@ -97,7 +98,7 @@ class RunData(abc.ABC):
 
     def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
         """Reasons why the stages cannot train on these data, and data that no stage uses."""
-        problems = [f"stage {stage.name} {_NEEDED[stage.data]}" for stage in stages if stage.data not in self.served]
+        problems = [f"stage {stage.name} {_needed(stage.data)}" for stage in stages if stage.data not in self.served]
         return problems + self._unused({stage.data for stage in stages})
 
     def model_problems(
@@ -300,8 +301,8 @@ class TaskRunData(RunData):
         if augmented is None or "augmented" in used:
             return []
         return [
-            f"no stage uses augmented examples; received {augmented.source}; leave out --augmented-file, or the option "
-            "that removes these stages"
+            f"no stage uses augmented examples; received {augmented.source}; leave out {argument('augmented')}, or the "
+            "option that removes these stages"
         ]
 
 
@@ -350,16 +351,20 @@ class TextRunData(RunData):
         if "text" in used:
             return []
         return [
-            f"no stage uses plain text; received {self.path}; leave out --text, or run general distillation on it, "
-            "without a task"
+            f"no stage uses plain text; received {self.path}; leave out {_text()}, or run general distillation on "
+            "it, without a task"
         ]
 
 
-_NEEDED = {
-    "text": "needs plain text; received none; give --text",
-    "task": "needs examples of a task; received none; give a task and its data",
-    "augmented": "needs examples of a task; received none; give a task and its data",
-    "pretraining": (
-        "needs pretraining examples; received none; give the output of pocketbert pretrain-data (--pretraining-data)"
-    ),
-}
+def _text() -> str:
+    return argument("text", python="pb.data.text(…)")
+
+
+def _needed(data: str) -> str:
+    """What a stage needs that reads the data of this kind."""
+    if data == "text":
+        return f"needs plain text; received none; give {_text()}"
+    if data == "pretraining":
+        option = argument("pretraining_data", python="pb.PretrainingData(…)")
+        return f"needs pretraining examples; received none; give the output of pocketbert pretrain-data ({option})"
+    return "needs examples of a task; received none; give a task and its data"

@@ -18,6 +18,7 @@ from typing import Any
 from pocketbert.errors import UserError, describe_differences
 from pocketbert.files import PARTIAL, write_json
 from pocketbert.json_reading import parse_json, read_bytes, read_members
+from pocketbert.notation import argument
 from pocketbert.outputs import RUN_KIND, check_no_foreign, held_directory, remove
 from pocketbert.progress import log_info
 
@@ -115,7 +116,7 @@ def open_run(output: str | os.PathLike[str], options: Mapping[str, Any], *, over
         elif difference:
             raise UserError(
                 f"{folder} holds {'a finished' if finished else 'an unfinished'} run with other options: {difference}; "
-                "repeat its options, choose another output, or pass --overwrite"
+                f"repeat its options, choose another output, or pass {argument('overwrite', True)}"
             )
         try:
             yield folder
@@ -155,8 +156,8 @@ def read_record(path: Path, names: Collection[str] = ()) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict) or (names and set(content) != set(names)):
         raise UserError(
-            f"{path} is damaged: it must be unchanged since the run wrote it; pass --overwrite to repeat the run, or "
-            "choose another output"
+            f"{path} is damaged: it must be unchanged since the run wrote it; pass {argument('overwrite', True)} to "
+            "repeat the run, or choose another output"
         )
     return content
 
@@ -170,7 +171,10 @@ def read_result(path: Path) -> dict[str, Any]:
     result = read_record(path)
     metrics = result.get("metrics")
     if not isinstance(metrics, dict) or not isinstance(result.get("main_metric"), str | None):
-        raise UserError(f"{path} is damaged: a result has main_metric and metrics; pass --overwrite to make it again")
+        raise UserError(
+            f"{path} is damaged: a result has main_metric and metrics; pass {argument('overwrite', True)} to make it "
+            "again"
+        )
     return result
 
 
@@ -182,7 +186,7 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     """
     path, lines = folder / LOG_FILE, []
     for number, line in enumerate(read_bytes(path, most_bytes=_MOST_LOG_BYTES).splitlines(), 1):
-        where = f"{path} is damaged at line {number}; pass --overwrite to repeat the run"
+        where = f"{path} is damaged at line {number}; pass {argument('overwrite', True)} to repeat the run"
         content = parse_json(line, where)
         names = read_members(content, {"step": int, "split": str, "stage": str | None}, where)
         numbers = {name: value for name, value in content.items() if name not in names}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.files import write_text
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.report import render
 from pocketbert.report.outcome import data_name, metric_name, points, view
@@ -17,7 +18,8 @@ from pocketbert.tasks.scores import Scores
 # A phone shows so many columns.
 _MOST_COLUMNS = 12
 _MOST_CONFUSIONS = 20
-_HIDDEN = '<p class="note">This page shows no texts, because of --noshow-texts.</p>'
+# Start of the note in place of the texts.
+_HIDDEN = '<p class="note">This page shows no texts, because of '
 # Texts on the page are escaped, so they cannot end this part.
 _TEXTS = re.compile("<!-- texts -->.*<!-- end of texts -->", re.DOTALL)
 
@@ -62,7 +64,8 @@ def page(
         matrix=_matrix(list(by_label), counts) if len(counts) <= _MOST_COLUMNS else [],
         confusions=_confusions(list(by_label), counts) if len(counts) > _MOST_COLUMNS else [],
         mistakes=mistakes,
-        hidden=_HIDDEN,
+        hidden=_hidden(),
+        hide=argument("show_texts", False),
         most=MOST_MISTAKES,
     )
 
@@ -78,9 +81,16 @@ def show_or_hide_texts(path: Path, *, show: bool) -> None:
         return
     content = path.read_text(encoding="utf-8")
     if show and _HIDDEN in content:
-        log_info(f"{path} has no texts, since this run was made with --noshow-texts; pass --overwrite to train again")
+        log_info(
+            f"{path} has no texts, since this run was made with {argument('show_texts', False)}; pass "
+            f"{argument('overwrite', True)} to train again"
+        )
     elif not show and _TEXTS.search(content):
-        write_text(path, _TEXTS.sub(lambda _: _HIDDEN, content))
+        write_text(path, _TEXTS.sub(lambda _: _hidden(), content))
+
+
+def _hidden() -> str:
+    return f"{_HIDDEN}{argument('show_texts', False)}.</p>"
 
 
 def _head(models: Mapping[str, Scores], scores: Scores) -> list[str]:

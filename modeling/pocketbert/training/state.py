@@ -21,6 +21,7 @@ from pocketbert.errors import UserError
 from pocketbert.files import digest_files, sha256, write_tensors
 from pocketbert.json_reading import from_json, parse_json
 from pocketbert.model import Model
+from pocketbert.notation import argument
 from pocketbert.training.optimizers import NamedOptimizer
 from pocketbert.training.run_folder import ADAPTERS_FILE, MODEL_FOLDER
 
@@ -220,8 +221,8 @@ def check_kept(folder: Path, expected: str) -> None:
     """Raises a `UserError` if the weights in a folder differ from those that the run saved."""
     if expected and digest_kept(folder) != expected:
         raise UserError(
-            f"{folder / MODEL_FOLDER} is damaged: its weights differ from those that the run saved; pass --overwrite "
-            "to repeat the run, or choose another output"
+            f"{folder / MODEL_FOLDER} is damaged: its weights differ from those that the run saved; pass "
+            f"{argument('overwrite', True)} to repeat the run, or choose another output"
         )
 
 

@@ -17,6 +17,7 @@ from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.model import Model
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.training.callbacks import MetricsLog, NoLog
 from pocketbert.training.distribution import Distribution, open_distribution, precision_policy
@@ -188,7 +189,7 @@ class Trainer:
         if self.plan.run.qat == "none":
             return
         recipe, features = self.plan.run.qat, self.plan.stages[-1].student_features
-        log_info(f"rounding like {recipe}; export the model with --recipe={recipe}")
+        log_info(f"rounding like {recipe}; export the model with {argument('recipe', recipe, of='export')}")
         round_model(self.model, recipe, logits_only=set(features) == {"logits"})
         # Their graphs of earlier stages do not round.
         self._evaluators.clear()

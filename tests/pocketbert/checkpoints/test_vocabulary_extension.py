@@ -142,12 +142,10 @@ def test_what_cannot_hold_added_tokens(model: Path, tmp_path: Path, capsys: pyte
     extend_vocabulary(model, ["[E1]"], tmp_path / "more")
     vocabulary = pb.from_pretrained(tmp_path / "more").tokenizer.vocabulary
     mood = TaskConfig(kind="classification", name="mood", labels=("bad", "good"))
-    with pytest.raises(
-        pb.UserError, match="cannot have added tokens; received '\\[E1\\]'; use --saved-model-inputs=ids"
-    ):
+    with pytest.raises(pb.UserError, match="cannot have added tokens; received '\\[E1\\]'; use write_saved_model"):
         check_servable(mood, vocabulary)
     with pytest.raises(
-        pb.UserError, match="splits added tokens; received a model with '\\[E1\\]'; leave --mediapipe out"
+        pb.UserError, match="splits added tokens; received a model with '\\[E1\\]'; leave MediaPipe out"
     ):
         check_client(mood, vocabulary, has_pairs=False)
     (tmp_path / "text.txt").write_text("the cat\n\nthe mat\n" * 9, "utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
@@ -79,9 +80,9 @@ def test_vectors_without_names_are_refused(sources: dict[str, Any]) -> None:
     for name, source in sources.items():
         with pytest.raises(UserError, match="has vectors of 3 zeros and ones, without the names") as raised:
             read_table(source, **MULTI)
-        found = re.search("--labels=(.*)$", str(raised.value))
+        found = re.search(r"label_names=(\(.*\))$", str(raised.value))
         assert found is not None, name
-        examples, labels = read_table(source, **MULTI, labels=found[1].split(","))
+        examples, labels = read_table(source, **MULTI, labels=ast.literal_eval(found[1]))
         assert (len(labels), examples.labels.tolist()) == (3, VECTORS), name
 
 
@@ -133,7 +134,7 @@ def test_sets_are_lists_of_labels() -> None:
 
 
 def test_vectors_of_unknown_order_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="order this file does not say; .* --labels=toxic,obscene,threat"):
+    with pytest.raises(UserError, match=r"this file does not say; .* label_names=\('toxic', 'obscene', 'threat'\)"):
         read_table(_jsonl(tmp_path, VECTORS), **MULTI, labels=NAMES, numbered=False)
 
 
@@ -145,7 +146,7 @@ def test_lists_need_multi_label(tmp_path: Path, cells: list[Any]) -> None:
     for source in (_jsonl(tmp_path, cells), _csv(tmp_path, [str(cell) for cell in cells]), _columns(cells)):
         if str(source).endswith("csv") and isinstance(cells[0], tuple):
             continue
-        with pytest.raises(UserError, match="one class per row; received the list .*; pass --kind=multi_label"):
+        with pytest.raises(UserError, match="one class per row; received the list .*; pass kind='multi_label'"):
             read_table(source, text_column="text", label_column="label")
 
 
@@ -190,7 +191,7 @@ def test_other_flags_are_refused(tmp_path: Path, rows: str, options: dict[str, A
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        pytest.param(["3.4", "2.1", "5"], "looks like scores: 3 different .* pass --kind=regression", id="decimals"),
+        pytest.param(["3.4", "2.1", "5"], "looks like scores: 3 different .* pass kind='regression'", id="decimals"),
         pytest.param(["0.0", "0.5", "1.0"], "looks like scores", id="halves"),
         pytest.param(["3,4", "2,1"], "decimal comma", id="comma"),
         pytest.param([str(number) for number in range(40)], "looks like scores: 40 different", id="many"),

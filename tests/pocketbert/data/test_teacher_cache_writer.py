@@ -167,7 +167,7 @@ def test_damaged_shards_are_made_again(copied: Path, finished: Path, capsys: pyt
 def test_other_cache_is_not_overwritten(copied: Path, finished: Path) -> None:
     other = dataclasses.replace(IDENTITY, teacher="0" * 64)
     with (
-        pytest.raises(UserError, match="has a cache with another teacher .*or pass --overwrite"),
+        pytest.raises(UserError, match="has a cache with another teacher .*or pass overwrite=True"),
         writer(copied, identity=other),
     ):
         pass
@@ -220,7 +220,7 @@ def content(tmp_path: Path) -> Iterator[teacher_cache_writer.ShardContent]:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (65505.0, "the target hidden must fit into float16, at most 65504; received 65505; use --dtype=float32"),
+        (65505.0, "the target hidden must fit into float16, at most 65504; received 65505; use dtype='float32'"),
         (-7e4, "received 70000"),
         (np.inf, "the target hidden must be finite; received inf"),
         (np.nan, "the target hidden must be finite; received nan"),

@@ -119,7 +119,7 @@ def test_missing_files_and_languages_are_refused(tmp_path: Path) -> None:
         read_xnli(tmp_path, "dev")
     with pytest.raises(UserError, match="no split 'train' of xnli; its splits are dev, test"):
         read_xnli(tmp_path, "train")
-    with pytest.raises(UserError, match=r"MultiNLI in English; found none of multinli\.train\.en\.tsv.*--train-file"):
+    with pytest.raises(UserError, match=r"MultiNLI in English; found none of multinli\.train\.en\.tsv.*train="):
         read_xnli_training(tmp_path)
     with pytest.raises(UserError, match="there is no such file"):
         read_xnli_training(tmp_path, tmp_path / "train.tsv")

@@ -271,7 +271,7 @@ def test_float16_overflow_names_the_target(
     tmp_path: Path, teacher: Model, directory: Path, encoded: EncodedExamples
 ) -> None:
     large = dataclasses.replace(STAGE, options=Options(scale=1e7))
-    message = "the target (logits|bonus) must fit into float16, at most 65504; received .*; use --dtype=float32"
+    message = "the target (logits|bonus) must fit into float16, at most 65504; received .*; use dtype='float32'"
     with pytest.raises(UserError, match=message):
         cache_targets(teacher, directory, METHOD, large, encoded, tmp_path)
     folder = cache_targets(teacher, directory, METHOD, large, encoded, tmp_path, dtype="float32", overwrite=True)

@@ -319,7 +319,7 @@ def test_one_seed_is_reported() -> None:
     assert found["rows"][0]["metrics"]["accuracy"]["mean"] == 0.95
     assert comparison_report.sentence(found) == (
         "accuracy on 40 development examples, after 20 steps each: 0.8000 distilled, 0.9000 fine-tuned alone; the "
-        "difference is -0.1000. This is one seed; give several --seeds to estimate the noise."
+        "difference is -0.1000. This is one seed; give several seeds= to estimate the noise."
     )
 
 

@@ -134,15 +134,15 @@ def test_random_student_names_teacher_layers(
     said = (finished.parent / "stderr.txt").read_text("utf-8")
     (line,) = [line for line in said.splitlines() if "starts from random weights" in line]
     assert "40 examples are too few" in line and said.index(line) < said.index("loading the teacher")
-    # The remedy: that flag instead of --student, or that expression in Python.
-    found = re.search(r"pass (--teacher-layers=\S+) without --student instead \(in Python (pb\.\S+\(.*\))\)$", line)
+    # The remedy: that flag instead of --student.
+    found = re.search(r"pass (--teacher-layers=\S+) instead of --student$", line)
     assert found is not None
     followed = [part for part in command_line if not part.startswith("--student=")]
     with cheap_tensorflow.eager():
         assert cli.main([*followed, found[1], f"--output={tmp_path / 'run'}"]) == 0
     assert "random weights" not in capsys.readouterr().err
     record = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))
-    assert eval(found[2]) == pb.TeacherLayers((2,)) and "teacher-layers" in json.dumps(record)  # noqa: S307
+    assert "teacher-layers" in json.dumps(record)
 
 
 def test_augmented_examples_join_the_original_ones(
@@ -344,5 +344,5 @@ def test_copies_of_dev_examples_are_dropped(tmp_path: Path, capsys: pytest.Captu
     # Without the originals their numbers alone say it.
     data = read("copies.jsonl", 2, copies=(1,))
     assert {*data.augmented.texts} == {f"{text} again" for text in data.train.texts}
-    with pytest.raises(UserError, match="plain.jsonl: without --dev-file, each row must have .* pass --dev-file"):
+    with pytest.raises(UserError, match="plain.jsonl: without dev=, each row must have .* pass dev="):
         read("plain.jsonl", 2, example="")

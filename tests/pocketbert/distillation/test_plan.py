@@ -186,7 +186,7 @@ def test_unused_input_is_refused(
     with pytest.raises(UserError) as caught:
         plan_distillation(**{**start, "method": toy_method.toy(), "data": TextData(text)})
     said = str(caught.value)
-    assert f"no stage uses plain text; received {text}; leave out --text" in said
+    assert f"no stage uses plain text; received {text}; leave out pb.data.text(…)" in said
     reads = dataclasses.replace(BOTH_STAGES, without=())
     assert isinstance(plan_distillation(**{**given, "data": data, "method": reads}), DistillationPlan)
     assert isinstance(plan_distillation(**{**given, "data": TextData(text)}), DistillationPlan)
@@ -229,8 +229,8 @@ def test_one_error_lists_unreadable_inputs(given: dict[str, Any], task_data: Tas
     ("many", "cached", "line"),
     [
         (23, False, ""),
-        (24, False, "pass --teacher-layers=2 without"),
-        (24, True, r"model directory instead \(--student="),
+        (24, False, r"pass pb.TeacherLayers\(\(2,\)\) instead of new weights"),
+        (24, True, r"model directory instead \(student='DIR'"),
     ],
 )
 def test_few_examples_depend_on_the_limit(

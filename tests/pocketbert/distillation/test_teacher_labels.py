@@ -91,7 +91,7 @@ def test_labels_order_placeholders(tmp_path: Path, capsys: pytest.CaptureFixture
     line = (
         "the teacher's labels LABEL_0, LABEL_1, LABEL_2 are placeholders; its logits are read as entailment, neutral,"
     )
-    assert f"{line} contradiction, in this order; pass --labels for another order" in capsys.readouterr().err
+    assert f"{line} contradiction, in this order; pass label_names= for another order" in capsys.readouterr().err
     before = measure_teacher(load_teacher(plan), plan)["accuracy"]
     # The remedy: the same examples with other numbers.
     data = three_classes()
@@ -109,7 +109,7 @@ def test_labels_order_placeholders(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_other_names_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--labels must be the labels of mnli in any order, entailment,neutral,contra"):
+    with pytest.raises(UserError, match="labels= must be the labels of mnli in any order, entailment,neutral,contra"):
         in_label_order(three_classes(), ("yes", "no", "maybe"))
     teacher = teacher_with(tmp_path, ("yes", "no", "maybe"))
     with pytest.raises(UserError, match="must have the labels of the task, entailment, .*; received yes, no, maybe"):

@@ -132,7 +132,7 @@ def test_tables_hold_any_number_of_labels(name, tmp_path):
     ("cell", "options", "said"),
     [
         ("sad|odd", {"labels": NAMES}, "line 3: labels must be from short, funny, sad, true; received 'odd'"),
-        ("sad", {"label_separator": " "}, "--label-separator must not be blank"),
+        ("sad", {"label_separator": " "}, "label_separator= must not be blank"),
         (
             "2|0",
             {"labels": NAMES, "numbered": False},

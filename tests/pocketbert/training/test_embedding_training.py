@@ -159,7 +159,7 @@ def test_own_pooling_and_dense_layer_continue(tmp_path: Path) -> None:
 
 
 def test_scores_above_the_largest_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="scores must lie in -1 to 1, for cosines .*; received 4; give .* --max-score"):
+    with pytest.raises(UserError, match="scores must lie in -1 to 1, for cosines .*; received 4; give .* max_score="):
         pb.data.pairs(write_pairs(tmp_path / "pairs.tsv", 30, scored=True), text="first", pair="second", score="label")
 
 

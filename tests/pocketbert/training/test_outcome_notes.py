@@ -51,7 +51,7 @@ def test_weak_student_is_compared_with_its_teacher() -> None:
     # Two standard errors are 0.1.
     assert teacher_notes(_scores(0.8, 0.89), 0.89) == []
     (warning,) = teacher_notes(_scores(0.7, 0.94), 0.94)
-    assert "far below its teacher: accuracy 0.7000 against 0.9400" in warning and "--teacher-layers" in warning
+    assert "far below its teacher: accuracy 0.7000 against 0.9400" in warning and "pb.TeacherLayers(…)" in warning
     # The teacher has learned from the examples. The student is no better than chance.
     weak = with_notes(_scores(0.5, 0.94), (), ("flat",), (), (), warning)
     assert weak.verdict == "below the baseline" and weak.warnings == [warning]
@@ -95,7 +95,7 @@ def test_falling_loss_needs_three_percent(tmp_path: Path, losses: list[float], f
 def test_damaged_log_is_one_line(line: str, message: str, tmp_path: Path) -> None:
     good = '{"step": 1, "split": "dev", "loss": 1}\n'
     (tmp_path / "metrics.jsonl").write_text(good + line + "\n", encoding="utf-8")
-    with pytest.raises(UserError, match=rf"metrics\.jsonl is damaged at line 2; pass --overwrite .*: .*{message}"):
+    with pytest.raises(UserError, match=rf"metrics\.jsonl is damaged at line 2; pass overwrite=True .*: .*{message}"):
         falling_notes(tmp_path, "")
     with pytest.raises(UserError, match=r"metrics\.jsonl is damaged at line 2"):
         MetricsLog(tmp_path, (tmp_path / "metrics.jsonl").stat().st_size)
@@ -132,7 +132,7 @@ def test_cosine_ranks_pairs_without_training() -> None:
     methods = pair_methods("scores", data, data, lambda scores: float(np.corrcoef(scores, cosines)[0, 1]), units)
     by_name = {method.name: method for method in methods}
     assert by_name["the cosine of separate vectors"].score == pytest.approx(1, abs=1e-6)
-    assert "--kind=embedding" in by_name["the cosine of separate vectors"].remedy
+    assert "pb.data.pairs(…)" in by_name["the cosine of separate vectors"].remedy
 
 
 def test_overlaps_count_words_by_hand() -> None:

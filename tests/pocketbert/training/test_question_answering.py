@@ -332,8 +332,8 @@ def test_tydiqa_dev_split_names_no_flag(tmp_path: Path, capsys: pytest.CaptureFi
     options = TaskOptions(task="tydiqa", data=str(tmp_path))
     assert len(task_options.read(options, TableOptions()).dev) == 3
     said = capsys.readouterr().err
-    assert "3 of 30 examples are the dev split" in said and "--dev-file" not in said
+    assert "3 of 30 examples are the dev split" in said and "dev=" not in said
 
     options = TaskOptions(train_file=str(tmp_path / "tydiqa.goldp.en.train.json"))
     task_options.read(options, TableOptions())
-    assert "pass --dev-file to choose them" in capsys.readouterr().err
+    assert "pass dev= to choose them" in capsys.readouterr().err

@@ -115,7 +115,7 @@ def test_private_texts_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixtur
     secret, path = mistake("a private text --> <!-- end of texts --> of somebody"), tmp_path / "report.html"
     shown = page({"model": scores(0.7)}, 101, "reviews.csv", mistakes=[secret])
     hidden = page({"model": scores(0.7)}, 101, "reviews.csv", mistakes=None)
-    assert "private text" in shown and "somebody" not in hidden and "--noshow-texts" in hidden
+    assert "private text" in shown and "somebody" not in hidden and "show_texts=False" in hidden
     # A finished run of an earlier call.
     path.write_text(shown, encoding="utf-8")
     show_or_hide_texts(path, show=True)
@@ -123,9 +123,9 @@ def test_private_texts_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixtur
     show_or_hide_texts(path, show=False)
     changed = path.read_text(encoding="utf-8")
     assert "private" not in changed and "somebody" not in changed and changed.rstrip().endswith("</html>")
-    assert "because of --noshow-texts" in changed
+    assert "because of show_texts=False" in changed
     show_or_hide_texts(path, show=True)
-    assert "pass --overwrite to train again" in capsys.readouterr().err
+    assert "pass overwrite=True to train again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

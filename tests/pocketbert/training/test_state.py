@@ -72,7 +72,7 @@ def test_checkpoint_of_other_shapes_is_refused(tmp_path: Path) -> None:
 def test_damaged_options_are_refused(tmp_path: Path, content: str) -> None:
     finished(tmp_path / "run")
     (tmp_path / "run" / OPTIONS_FILE).write_text(content)
-    with pytest.raises(UserError, match=r"run\.json is damaged: .* pass --overwrite"):
+    with pytest.raises(UserError, match=r"run\.json is damaged: .* pass overwrite=True"):
         run_once(tmp_path / "run", OPTIONS, lambda folder: {}, overwrite=False)
     assert finished(tmp_path / "run", overwrite=True) == {"main_metric": "f1", "metrics": {"f1": 0.5}}
 
@@ -81,7 +81,7 @@ def test_damaged_options_are_refused(tmp_path: Path, content: str) -> None:
 def test_damaged_results_are_refused(tmp_path: Path, content: str) -> None:
     finished(tmp_path / "run")
     (tmp_path / "run" / RESULT_FILE).write_text(content)
-    with pytest.raises(UserError, match=r"result\.json is damaged: .* pass --overwrite"):
+    with pytest.raises(UserError, match=r"result\.json is damaged: .* pass overwrite=True"):
         run_once(tmp_path / "run", OPTIONS, lambda folder: {}, overwrite=False)
     assert finished(tmp_path / "run", overwrite=True)["metrics"] == {"f1": 0.5}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.distillation.method import DistillationSpec, Method
 from pocketbert.errors import raise_if_any
+from pocketbert.notation import argument
 from pocketbert.options import option_problems
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
 from pocketbert.training.stage import Epochs, OptimizerConfig, Stage
@@ -107,7 +108,8 @@ class EmbeddingDistillation(Method):
         """Checks the tasks and the nested dimensions."""
         if spec.task is None or spec.task.kind not in self.task_kinds:
             received = "none" if spec.task is None else spec.task.kind
-            return [f"the task must be embedding; received {received}; give pairs of texts with --kind=embedding"]
+            pairs = argument("kind", "embedding", python="pb.data.pairs(…)")
+            return [f"the task must be embedding; received {received}; give pairs of texts with {pairs}"]
         width = _width(spec.student, spec.task)
         return [
             f"dimensions must be below the student's {width} features; received {each}"
