@@ -10,7 +10,8 @@ import pytest
 from pocketbert.checkpoints.supernet import inheritance_problems, supernet_config
 from pocketbert_bench import accuracy as bench_accuracy
 from pocketbert_bench import results
-from studies.efficientbert import accuracy, networks, tables, training
+from studies.efficientbert import accuracy, networks, training
+from studies.tables import efficientbert
 
 # The results that architectures depend on.
 WINNER = ["linear2_2(gelu(linear2_2(x)))", "tanh(linear1_1(gelu(linear1_1(x))))", "linear1_1(relu(linear1_1(x)))"]
@@ -129,7 +130,7 @@ def test_tables_read_scores_and_searches() -> None:
         "surfaces": {"teacher": {"diagonal": [-1.0, 0.0, 0.5], "curved share": 0.125}},
     }
     note = accuracy.SEARCHES_NOTE + json.dumps(kept)
-    text = tables.table(results.result_file("made up", quick=False, accuracies=scored, notes=[note]))
+    text = efficientbert.text(results.result_file("made up", quick=False, accuracies=scored, notes=[note]))
     assert "| base | 5,000,000 | 1.25 | 71.5 ± 0.7 (2 of 3) | – | – | 81.0 (1 of 3) |" in text
     assert "| one stage | – | – | 73.0 | – | – | – |" in text
     assert "| stage 3, weights of all tasks | 5,100,000 | – |" in text
@@ -143,7 +144,7 @@ def test_tables_read_scores_and_searches() -> None:
     assert "25.0 → 50.0" in text and "(figure 3): -0.25" in text
     assert "Loss at the end: 1.25 with supernet's weights, 4.75 with random weights." in text
     assert "| base | 12.5 | 25.0 |\n| stage 3 | – | – |" in text
-    assert "(figure 5): teacher 12.5 %." in text and text.count("<svg") == 2
+    assert "(figure 5): teacher 12.5 %." in text and text.count(".svg)") == 2
     assert "| stage 1 beats the base (table 5) | SST-2 +4.0 ± 1.4 |" in text
     assert "| stage 3 beats stage 2 (table 5) | not measured |" in text
     assert text.endswith("Dev examples: SST-2 9, MRPC 9, SQuAD 1.1 9.\n")
