@@ -14,7 +14,7 @@ CLOSED = (
     "ablations/weight_cache", "against_tf_models/pretraining_data", "efficientbert/operations",
     "efficientbert/supernet_step", "hsk/speed", "hsk/store", "minilmv2/relations", "mobilebert/memory",
     "mobilebert/recipes", "mobilebert/text", "mobilebert/training", "mobilebert/variants", "tinybert/augmentation",
-    "trimming/multilingual", "trimming/vocabulary",
+    "tinybert/masked_lm", "trimming/multilingual", "trimming/vocabulary",
 )  # fmt: skip
 _MODULES = {"hsk/speed": "studies.hsk.speed --pairs=12"}
 

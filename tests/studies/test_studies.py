@@ -9,17 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_sweeps import SWEEPS
 
 from pocketbert.errors import UserError
 from pocketbert_bench import results
 from studies import __main__ as program
 from studies import closed, runner, tables
 from studies.tables.render import Block
-
-EXPERIMENTS = (
-    "efficientbert/accuracy", "hsk/accuracy", "minilmv2/accuracy", "mobilebert/accuracy", "tasks/accuracy", "tasks/qat",
-    "tinybert/accuracy", "trimming/accuracy",
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -48,10 +44,9 @@ def _content(quick: bool, target: float, *notes: str) -> dict[str, Any]:
     return results.to_json(results.result_file("made up", quick=quick, ratios=[ratio], notes=notes))
 
 
-@pytest.mark.parametrize("name", [*runner.studies(), *EXPERIMENTS])
+@pytest.mark.parametrize("name", runner.studies())
 def test_study_starts(name: str) -> None:
-    module = importlib.import_module(f"studies.{name.replace('/', '.')}")
-    assert callable(module.run if name not in EXPERIMENTS else module.EXPERIMENT.jobs)
+    assert callable(importlib.import_module(f"studies.{name.replace('/', '.')}").run)
 
 
 @pytest.mark.parametrize("path", sorted(runner.RESULTS.rglob("*.json")), ids=lambda path: path.stem)
@@ -61,7 +56,7 @@ def test_committed_result_validates(path: Path) -> None:
 
 def test_every_committed_result_has_its_study() -> None:
     committed = {str(path.relative_to(runner.RESULTS).with_suffix("")) for path in runner.RESULTS.rglob("*.json")}
-    assert committed == {*runner.studies(), *EXPERIMENTS, *closed.CLOSED, "quickstart"} and len(committed) >= 20
+    assert committed == {*runner.studies(), *SWEEPS, *closed.CLOSED, "quickstart"} and len(committed) >= 20
 
 
 @pytest.mark.parametrize("block", tables.BLOCKS, ids=lambda block: f"{Path(block.page).stem}-{block.name}")

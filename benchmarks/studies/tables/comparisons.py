@@ -157,7 +157,9 @@ def text() -> str:
     for record in results.read(RESULTS / "quickstart_accuracy.json").accuracies:
         models.setdefault(record.model, []).append(record.value)
     quickstart = [(model, f"{cell(values, 3, digits='.2f')} %") for model, values in models.items()]
-    closed = [(f"`{name}`", measured_at(content)) for name, content in contents.items() if name in CLOSED]
+    studies = [
+        (f"`{name}`", measured_at(content), "closed" if name in CLOSED else "") for name, content in contents.items()
+    ]
     return page(
         table(["Metric", "Baseline", ">Ours ÷ baseline (95 % CI)", ">Target", "Met"], rows),
         ["Accuracy of the 6x384 network on the SST-2 development set:"],
@@ -165,8 +167,8 @@ def text() -> str:
         ["Accuracy of `pocketbert quickstart --full`, three seeds:"],
         table(["Model", ">Accuracy"], quickstart),
         [
-            f"Closed measurements; to repeat one, check out commit `{LAST_COMMIT}` and run "
-            "`PYTHONPATH=benchmarks python -m studies STUDY`:"
+            "To repeat a study, run `PYTHONPATH=benchmarks python -m studies STUDY`; for a closed one, check out commit "
+            f"`{LAST_COMMIT}` first."
         ],
-        table(["Study", "Measured at commit"], closed),
+        table(["Study", "Measured at commit", "Code"], studies),
     )

@@ -9,22 +9,22 @@ from typing import NamedTuple
 
 from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
-from studies.experiment import TRAINED, failures
 from studies.glue_examples import APART, APART_SPLIT, DEVELOPMENT_SPLIT
-from studies.mobilebert.accuracy import (
+from studies.mobilebert.accuracy import SWEEP, TEACHER_MODEL
+from studies.mobilebert.accuracy_jobs import (
     ATTENTION,
+    DEV_TEXT,
+    LIKELIHOOD,
     MAJORITY,
-    NOBODY,
+    NEARNESS,
+    NEXT,
     STUDENT_MODEL,
-    TEACHER,
-    TEACHER_MODEL,
     TEXT,
-    job_name,
-    scoring_jobs,
+    WORDS,
 )
-from studies.mobilebert.accuracy_jobs import DEV_TEXT, LIKELIHOOD, NEARNESS, NEXT, WORDS
 from studies.mobilebert.recipe import SEEDS, TASKS, VARIANTS
 from studies.quantized import QUANTIZED
+from studies.sweep import FAILED, NOBODY, TEACHER, TRAINED, job_name, noted
 from studies.tables.render import NOTHING, Scores, Values, bullets, cell, difference, page, table
 
 _COPIED, _AUXILIARY = "PD, copied embedding and heads", "auxiliary"
@@ -132,8 +132,8 @@ class _Results(NamedTuple):
         once = label in (TEACHER, MAJORITY)
         names = {
             name
-            for name, (model, made_by, task, _) in scoring_jobs().items()
-            if (model, made_by, task) == (_model(label), label, column.task)
+            for name, run in SWEEP.runs().items()
+            if (run.subject.model, run.subject.label, run.task) == (_model(label), label, column.task)
         }
         # A student that failed has no scores on tasks either.
         names |= set() if once else {job_name(STUDENT_MODEL, label, TEXT, seed) for seed in SEEDS}
@@ -148,7 +148,7 @@ class _Results(NamedTuple):
 
 def text(content: results.ResultFile) -> str:
     """Strategies, losses, questions, and float against int8."""
-    measured = _Results(Scores(content.accuracies), failures(content))
+    measured = _Results(Scores(content.accuracies), noted(content, FAILED) or {})
     questions = []
     for question, (first, second) in _QUESTIONS.items():
         changes = [difference(measured.values(first, each), measured.values(second, each)) for each in _COMPARED]

@@ -10,12 +10,15 @@ from pathlib import Path
 from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
 from pocketbert_bench.results import Accuracy, Ratio
-from studies.closed import CLOSED, reproduction
+from studies.closed import CLOSED, measured_at, reproduction
 from studies.runner import RESULTS
+from studies.sweep import split_label
 
 ROOT = Path(__file__).resolve().parents[3]
 NOTHING = "–"
 NOT_RUN = "Not measured yet.\n"
+# Result files whose page tells that their cells ran at several commits.
+_SEVERAL_COMMITS = ("small_data",)
 # Seed (empty for a single run) → value.
 Values = Mapping[str, float]
 
@@ -37,14 +40,18 @@ class Block:
     text: Callable[..., str]
 
     def render(self) -> str:
-        """The text; closed measurements end with the way to repeat them."""
+        """The text; pages of results end with the commit, and closed measurements with the way to repeat them."""
         if not self.result:
             return self.text()
         path = RESULTS / f"{self.result}.json"
         if not path.exists():
             return NOT_RUN
         content = results.read(path)
-        closing = f"\n{reproduction(self.result, content)}\n" if self.result in CLOSED else ""
+        closing = ""
+        if self.result in CLOSED:
+            closing = f"\n{reproduction(self.result, content)}\n"
+        elif self.page.startswith("docs/results/") and self.result not in _SEVERAL_COMMITS:
+            closing = f"\nMeasured at commit {measured_at(content)}.\n"
         return self.text(content) + closing
 
     def read(self) -> str:
@@ -99,8 +106,8 @@ class Scores:
     def __init__(self, accuracies: Iterable[Accuracy]) -> None:
         self._values: dict[tuple[str, ...], dict[str, float]] = {}
         for record in accuracies:
-            label, separator, seed = record.label.rpartition(", seed ")
-            key = (record.model, label if separator else record.label, record.task)
+            label, seed = split_label(record.label)
+            key = (record.model, label, record.task)
             for fields in ((), (record.metric,), (record.metric, record.split, record.recipe)):
                 self._values.setdefault((*key, *fields), {})[seed] = record.value
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
-from studies.experiment import MAJORITY, NOBODY, TRAINED
+from studies.closed import reproduction
 from studies.minilmv2 import accuracy as minilmv2
 from studies.quantized import QUANTIZED
 from studies.runner import RESULTS
+from studies.sweep import MAJORITY, NOBODY, TEACHER, TRAINED
 from studies.tables.render import (
     NOTHING,
     Scores,
@@ -30,7 +31,7 @@ from studies.tinybert import accuracy as tinybert
 from studies.trimming import accuracy as trimming
 
 # Model and label of the rows without seeds.
-ONCE = ((NOBODY, MAJORITY), (NETWORK, "teacher"))
+ONCE = ((NOBODY, MAJORITY), (NETWORK, TEACHER))
 
 _GENERAL, _FRESH = "general distillation, two steps", "two steps, no general distillation"
 # The paper's findings, and two variants of 4x312; the first must be better to confirm.
@@ -116,12 +117,13 @@ def tinybert_text(content: results.ResultFile) -> str:
     """TinyBERT: students, and findings."""
     scores, titles = Scores.of_main_metrics(content), task_titles(tinybert.TASKS)
     rows = [*ONCE, *((shape, each.label) for shape, variants in tinybert.VARIANTS.items() for each in variants)]
-    head = results.read(RESULTS / "tinybert" / "masked_lm.json").notes[0]
+    head = results.read(RESULTS / "tinybert" / "masked_lm.json")
+    again = reproduction("tinybert/masked_lm", head)
     heads = ["Finding of the paper", "Difference with 4x312"]
     return page(
         main_table(["Student", "Variant"], rows, tinybert.TASKS, len(tinybert.SEEDS), scores),
         findings_table(heads, _TINYBERT_FINDINGS, "4x312", titles, scores),
-        [f"{counted_examples(content, titles)} Head for augmentation: {head}."],
+        [f"{counted_examples(content, titles)} Head for augmentation: {head.notes[0]}. {again}"],
     )
 
 

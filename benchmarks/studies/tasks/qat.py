@@ -16,7 +16,6 @@ settings.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,15 +23,13 @@ import numpy as np
 
 from pocketbert.data.assets import minilm
 from pocketbert.training.published_grids import PUBLISHED_HEAD
-from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_export.quantize import INT4_BLOCKS
-from studies.experiment import Experiment, main, records_by_seed, scores_by_job, settings_note
 from studies.glue_examples import task_data, task_examples
 from studies.jobs import StudyJob
-from studies.runner import RESULTS
+from studies.sweep import Subject, Sweep, folder_name
 
-TASK, SPLIT = "sst2", "development set"
+TASK = "sst2"
 SEEDS = (0, 1, 2)
 EXAMPLES = 2000
 EPOCHS, RATE = 2, 6e-5
@@ -47,7 +44,6 @@ FLOAT = "float"
 # Trained without rounding: as long as the network itself, or as long as with rounding.
 PLAIN, LONGER = "no", "one more epoch"
 WEIGHTS = (PLAIN, LONGER, FULL, INT4)
-_FOLDERS = {PLAIN: "plain", LONGER: "longer"}
 # Recipe of the training (or PLAIN, LONGER), recipe of the file, and how it is made.
 VARIANTS = (
     (PLAIN, FLOAT, ""),
@@ -72,24 +68,6 @@ def label_of(variant: tuple[str, str, str]) -> str:
     return " / ".join(part for part in variant if part)
 
 
-def jobs(output: Path) -> list[StudyJob]:
-    """Fine-tuning, quantization-aware training and scoring, seed by seed."""
-    found = []
-    for seed in SEEDS:
-        found.append(StudyJob(name=_trained(PLAIN, seed), call=train, arguments=(PLAIN, seed, output)))
-        for weights in WEIGHTS[1:]:
-            needs = (_trained(PLAIN, seed),)
-            found.append(
-                StudyJob(name=_trained(weights, seed), call=train, arguments=(weights, seed, output), needs=needs)
-            )
-        for weights in WEIGHTS:
-            needs = (_trained(weights, seed),)
-            found.append(
-                StudyJob(name=_scored(weights, seed), call=score, arguments=(weights, seed, output), needs=needs)
-            )
-    return found
-
-
 def train(weights: str, seed: int, output: Path) -> dict[str, Any]:
     """Fine-tunes the network, or continues with or without quantization-aware training."""
     from pocketbert.training.config import FinetuneConfig, RunConfig
@@ -102,18 +80,18 @@ def train(weights: str, seed: int, output: Path) -> dict[str, Any]:
     )
     start = minilm() if is_plain else output / _trained(PLAIN, seed) / "model"
     qat: Any = weights if weights in (FULL, INT4) else "none"
-    found = finetune(
+    outcome = finetune(
         start,
         task_data(TASK, EXAMPLES),
         output / _trained(weights, seed),
         config=config,
         run=RunConfig(seed=seed, qat=qat),
     )
-    return {"metrics": found.metrics, "seconds": found.seconds}
+    return {"metrics": outcome.metrics, "seconds": outcome.seconds}
 
 
-def score(weights: str, seed: int, output: Path) -> dict[str, Any]:
-    """Scores all files of one network; returns the metrics of each variant."""
+def score(weights: str, task: str, seed: int, output: Path) -> dict[str, Any]:
+    """Scores all files of one network."""
     from pocketbert.encoder import INPUT_NAMES
     from pocketbert.model import from_pretrained
     from pocketbert_export.calibration import choose_texts, outputs_of
@@ -124,7 +102,7 @@ def score(weights: str, seed: int, output: Path) -> dict[str, Any]:
     from pocketbert_export.recipes import get_recipe
 
     model = from_pretrained(output / _trained(weights, seed) / "model")
-    train_examples, dev = task_examples(TASK, EXAMPLES)
+    train_examples, dev = task_examples(task, EXAMPLES)
     tokenizer = model.tokenizer
     assert tokenizer is not None
     floats = to_tflite(optimize_graph(model, GraphOptimizations()), [LENGTH], get_recipe("float32"))
@@ -133,23 +111,22 @@ def score(weights: str, seed: int, output: Path) -> dict[str, Any]:
     rows = {name: np.asarray(encoded[name]) for name in INPUT_NAMES}
     # One length, so the order stays.
     buckets = bucket_by_length(rows, [LENGTH], tokenizer.pad_token_id)
-    expected = np.concatenate([each["logits"] for each in outputs_of(floats, buckets)])
-    found = {}
-    for variant in VARIANTS:
-        if variant[0] == weights:
-            received = expected
-            if variant[1] != FLOAT:
-                content = _quantized(floats, *variant[1:], texts)
-                received = np.concatenate([each["logits"] for each in outputs_of(content, buckets)])
-            answers = received.argmax(axis=-1)
-            difference = np.sqrt(np.mean(np.square(received - expected)) / np.mean(np.square(expected)))
-            metrics = {
-                "accuracy": float(np.mean(answers == dev.labels)),
-                "logit_rms": float(difference),
-                "equal_labels": float(np.mean(answers == expected.argmax(axis=-1))),
-            }
-            found[label_of(variant)] = {"metrics": metrics, "examples": len(dev)}
-    return found
+    expected = np.concatenate([rows["logits"] for rows in outputs_of(floats, buckets)])
+    scores = []
+    for variant in _variants(weights):
+        received = expected
+        if variant[1] != FLOAT:
+            content = _quantized(floats, *variant[1:], texts)
+            received = np.concatenate([rows["logits"] for rows in outputs_of(content, buckets)])
+        answers = received.argmax(axis=-1)
+        difference = np.sqrt(np.mean(np.square(received - expected)) / np.mean(np.square(expected)))
+        metrics = {
+            "accuracy": float(np.mean(answers == dev.labels)),
+            "logit_rms": float(difference),
+            "equal_labels": float(np.mean(answers == expected.argmax(axis=-1))),
+        }
+        scores.append({"label": label_of(variant), "metrics": metrics, "examples": len(dev)})
+    return {"scores": scores}
 
 
 def _quantized(floats: bytes, recipe: str, way: str, texts: Any) -> bytes:
@@ -175,29 +152,25 @@ def _with_mean_ranges(content: bytes, texts: Any) -> bytes:
     content = equalize(content, unequal(largest_per_channel(content, texts.measured, dense)))
     chosen = integer_operators(content, dict.fromkeys(every_operator(content), "static_wi8_ai8"))
     (bucket,) = texts.measured
-    found = []
+    batches = []
     for start in range(0, len(bucket.indices) - BATCH_SIZE + 1, BATCH_SIZE):
         part = slice(start, start + BATCH_SIZE)
         inputs = {name: rows[part] for name, rows in bucket.inputs.items()}
         batch = LengthBucket(length=bucket.length, indices=bucket.indices[part], inputs=inputs)
-        found.append(ActivationHistograms(content, [batch], chosen.measured).ranges("min_max"))
+        batches.append(ActivationHistograms(content, [batch], chosen.measured).ranges("min_max"))
     means = {}
     for position in chosen.measured:
-        low, high = np.mean([ranges[position] for ranges in found], axis=0)
+        low, high = np.mean([ranges[position] for ranges in batches], axis=0)
         means[position] = float(low), float(high)
     return quantize(content, chosen.formats, chosen.ranges(means))
 
 
 def _trained(weights: str, seed: int) -> str:
-    return f"trained/{_FOLDERS.get(weights, weights)}-{seed}"
+    return f"trained/{folder_name(weights)}-{seed}"
 
 
-def _scored(weights: str, seed: int) -> str:
-    return f"scored/{_FOLDERS.get(weights, weights)}-{seed}"
-
-
-def _variant_name(_model: str, label: str, _task: str, seed: int) -> str:
-    return f"{label}, seed {seed}"
+def _variants(weights: str) -> list[tuple[str, str, str]]:
+    return [variant for variant in VARIANTS if variant[0] == weights]
 
 
 def settings() -> dict[str, Any]:
@@ -213,43 +186,40 @@ def settings() -> dict[str, Any]:
     }
 
 
-def result(done: Mapping[str, Any]) -> results.ResultFile:
-    """Collects the scores of the finished jobs."""
-    by_variant = {
-        _variant_name(NETWORK, label, TASK, seed): found
-        for seed in SEEDS
+def preparations(output: Path) -> list[StudyJob]:
+    """Fine-tuning, and training with and without rounding that starts from it."""
+    return [
+        StudyJob(
+            name=_trained(weights, seed),
+            call=train,
+            arguments=(weights, seed, output),
+            needs=() if weights == PLAIN else (_trained(PLAIN, seed),),
+        )
         for weights in WEIGHTS
-        for label, found in done.get(_scored(weights, seed), {}).items()
-    }
-    students = [(NETWORK, label_of(variant)) for variant in VARIANTS]
-    accuracies = records_by_seed(by_variant, students, [TASK], SEEDS, SPLIT, _variant_name)
-    notes = [settings_note(settings())]
-    return results.result_file("Quantization-aware training on SST-2", quick=False, accuracies=accuracies, notes=notes)
+        for seed in SEEDS
+    ]
 
 
-def scored(content: results.ResultFile) -> dict[str, Any]:
-    """Reads the results of finished jobs from a result file with these settings; otherwise returns nothing."""
-    kept = scores_by_job(content, settings(), _variant_name)
-    found: dict[str, Any] = {}
-    for seed in SEEDS:
-        for weights in WEIGHTS:
-            labels = [label_of(variant) for variant in VARIANTS if variant[0] == weights]
-            names = [_variant_name(NETWORK, label, TASK, seed) for label in labels]
-            if all(name in kept for name in names):
-                found[_scored(weights, seed)] = {label: kept[name] for label, name in zip(labels, names, strict=True)}
-        if all(_scored(weights, seed) in found for weights in WEIGHTS):
-            found |= {_trained(weights, seed): {} for weights in WEIGHTS}
-    return found
+def _subject(weights: str) -> Subject:
+    return Subject(
+        model=NETWORK,
+        label=weights,
+        call=score,
+        arguments=(weights,),
+        needs=lambda task, seed: (_trained(weights, seed or 0),),
+        labels=tuple(map(label_of, _variants(weights))),
+    )
 
 
-EXPERIMENT = Experiment(
-    result=RESULTS / "tasks" / "qat.json",
-    output="runs/studies/tasks/qat",
+SWEEP = Sweep(
+    result="tasks/qat",
+    title="Quantization-aware training on SST-2",
+    subjects=tuple(map(_subject, WEIGHTS)),
+    tasks=(TASK,),
+    seeds=SEEDS,
     settings=settings,
-    jobs=jobs,
-    content=result,
-    scored=scored,
+    preparations=preparations,
 )
 
 if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT, sys.argv))
+    sys.exit(SWEEP.main(sys.argv))

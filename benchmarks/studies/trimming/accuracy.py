@@ -15,7 +15,7 @@ reused if they were made with the same settings.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,13 @@ import numpy as np
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import read_glue
 from pocketbert.training.published_grids import PUBLISHED_HEAD
-from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
-from studies.experiment import Experiment, folder_name, main, records_by_seed, scores_by_job, settings_note
-from studies.glue_examples import finetune_to_the_end
 from studies.jobs import StudyJob
-from studies.runner import RESULTS
+from studies.runs import finetune_to_the_end
 from studies.shared_data import shared_data
+from studies.sweep import Subject, Sweep, folder_name, job_name
 
-TASK, SPLIT = "sst2", "development set"
+TASK = "sst2"
 SEEDS = (0, 1, 2)
 EXAMPLES = 10_000
 SHARE = 0.5
@@ -40,24 +38,12 @@ EPOCHS, BATCH_SIZE, RATE, LENGTH = 3, 32, 5e-5, 64
 WHOLE = "whole vocabulary"
 WIKIPEDIA, SENTENCES = "half, counted on Wikipedia", "half, counted on SST-2's sentences"
 BOTH = "half, SST-2's tokens first, then Wikipedia's"
-VOCABULARIES = (WHOLE, WIKIPEDIA, SENTENCES, BOTH)
+_HALVES = (WIKIPEDIA, SENTENCES, BOTH)
+VOCABULARIES = (WHOLE, *_HALVES)
 
 
-def jobs(output: Path) -> list[StudyJob]:
-    """Trimming, then fine-tuning seed by seed."""
-    halves = VOCABULARIES[1:]
-    found = [StudyJob(name=_trimmed(each), call=trim, arguments=(each, output)) for each in halves]
-    for seed in SEEDS:
-        for vocabulary in VOCABULARIES:
-            needs = (_trimmed(vocabulary),) if vocabulary in halves else ()
-            name = _job_name(NETWORK, vocabulary, TASK, seed)
-            arguments = (vocabulary, seed, output)
-            found.append(StudyJob(name=name, call=finetune_network, arguments=arguments, needs=needs))
-    return found
-
-
-def trim(vocabulary: str, output: Path) -> dict[str, Any]:
-    """Trims the network; returns the share of the development set's tokens that stay the same."""
+def trim(vocabulary: str, output: Path) -> str:
+    """Trims the network; returns the share of the development set that stays the same, as text."""
     from pocketbert.pruning.vocabulary import trim_vocabulary
 
     folder = output / _trimmed(vocabulary)
@@ -72,13 +58,17 @@ def trim(vocabulary: str, output: Path) -> dict[str, Any]:
     if vocabulary == BOTH:
         keep = folder / "keep.txt"
         keep.write_text("\n".join(_tokens_of(read_glue(TASK, shared_data("glue"), "train").texts)) + "\n", "utf-8")
-    found = trim_vocabulary(
+    trimmed = trim_vocabulary(
         minilm(), [counted], folder / "model", keep_top=_size(), keep=keep, dev_text=[texts["dev"]], overwrite=True
     )
-    return {"tokens": found.tokens, "same tokens": found.same_tokens, "same sentences": found.same_sentences}
+    before, after = trimmed.tokens
+    return (
+        f"{after:,} of {before:,} tokens; {100 * trimmed.same_tokens:.2f} % of the development set's tokens and "
+        f"{100 * trimmed.same_sentences:.2f} % of its sentences stay the same"
+    )
 
 
-def finetune_network(vocabulary: str, seed: int, output: Path) -> dict[str, Any]:
+def finetune_network(vocabulary: str, task: str, seed: int, output: Path) -> dict[str, Any]:
     """Fine-tunes the network; returns the metrics of its last epoch."""
     from pocketbert.training.config import FinetuneConfig
 
@@ -86,8 +76,8 @@ def finetune_network(vocabulary: str, seed: int, output: Path) -> dict[str, Any]
     options = FinetuneConfig(
         **PUBLISHED_HEAD, learning_rate=RATE, epochs=EPOCHS, batch_size=BATCH_SIZE, max_length=LENGTH
     )
-    folder = output / _job_name(NETWORK, vocabulary, TASK, seed)
-    return finetune_to_the_end(start, TASK, folder, options, seed, EXAMPLES)
+    folder = output / job_name(NETWORK, vocabulary, task, seed)
+    return finetune_to_the_end(start, task, folder, options, seed, EXAMPLES)
 
 
 def _size() -> int:
@@ -113,10 +103,6 @@ def _trimmed(vocabulary: str) -> str:
     return f"trimmed/{folder_name(vocabulary)}"
 
 
-def _job_name(_model: str, label: str, task: str, seed: int) -> str:
-    return f"finetuned/{folder_name(label)}/{task}-{seed}"
-
-
 def settings() -> dict[str, Any]:
     """All settings that determine the scores, as JSON values."""
     return {
@@ -130,34 +116,29 @@ def settings() -> dict[str, Any]:
     }
 
 
-def result(done: Mapping[str, Any]) -> results.ResultFile:
-    """Collects the scores of the finished jobs."""
-    students = [(NETWORK, vocabulary) for vocabulary in VOCABULARIES]
-    accuracies = records_by_seed(done, students, [TASK], SEEDS, SPLIT, _job_name)
-    notes = [settings_note(settings())]
-    for vocabulary in VOCABULARIES:
-        if trimmed := done.get(_trimmed(vocabulary)):
-            notes.append(
-                f"{vocabulary}: {trimmed['tokens'][1]:,} of {trimmed['tokens'][0]:,} tokens; "
-                f"{100 * trimmed['same tokens']:.2f} % of the development set's tokens and "
-                f"{100 * trimmed['same sentences']:.2f} % of its sentences stay the same"
-            )
-    return results.result_file("SST-2 with half the vocabulary", quick=False, accuracies=accuracies, notes=notes)
+def _subject(vocabulary: str) -> Subject:
+    needs = (_trimmed(vocabulary),) if vocabulary in _HALVES else ()
+    return Subject(
+        model=NETWORK,
+        label=vocabulary,
+        call=finetune_network,
+        arguments=(vocabulary,),
+        needs=lambda task, seed: needs,
+    )
 
 
-def scored(content: results.ResultFile) -> dict[str, Any]:
-    """Reads the results of fine-tuning jobs from a result file with these settings; otherwise returns nothing."""
-    return scores_by_job(content, settings(), _job_name)
-
-
-EXPERIMENT = Experiment(
-    result=RESULTS / "trimming" / "accuracy.json",
-    output="runs/experiment-trimming",
+SWEEP = Sweep(
+    result="trimming/accuracy",
+    title="SST-2 with half the vocabulary",
+    subjects=tuple(map(_subject, VOCABULARIES)),
+    tasks=(TASK,),
+    seeds=SEEDS,
     settings=settings,
-    jobs=jobs,
-    content=result,
-    scored=scored,
+    preparations=lambda output: [
+        StudyJob(name=_trimmed(vocabulary), call=trim, arguments=(vocabulary, output)) for vocabulary in _HALVES
+    ],
+    recorded={vocabulary: _trimmed(vocabulary) for vocabulary in _HALVES},
 )
 
 if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT, sys.argv))
+    sys.exit(SWEEP.main(sys.argv))
