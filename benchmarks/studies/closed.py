@@ -13,10 +13,14 @@ CLOSED = (
     "ablations/activations", "ablations/bucketed_training", "ablations/lengths", "ablations/shared_lengths",
     "ablations/weight_cache", "against_tf_models/pretraining_data", "efficientbert/operations",
     "efficientbert/supernet_step", "hsk/speed", "hsk/store", "minilmv2/relations", "mobilebert/memory",
-    "mobilebert/recipes", "mobilebert/text", "mobilebert/training", "mobilebert/variants", "tinybert/augmentation",
-    "tinybert/masked_lm", "trimming/multilingual", "trimming/vocabulary",
+    "mobilebert/recipes", "mobilebert/text", "mobilebert/training", "mobilebert/variants", "tasks/qat",
+    "tinybert/augmentation", "tinybert/masked_lm", "trimming/accuracy", "trimming/multilingual", "trimming/vocabulary",
 )  # fmt: skip
-_MODULES = {"hsk/speed": "studies.hsk.speed --pairs=12"}
+_MODULES = {
+    "hsk/speed": "studies.hsk.speed --pairs=12",
+    "tasks/qat": "studies.tasks.qat",
+    "trimming/accuracy": "studies.trimming.accuracy",
+}
 
 
 def command(name: str) -> str:

@@ -35,14 +35,13 @@ class Subject:
 
     Attributes:
       model: name of the network.
-      label: how it was made.
+      label: how it was made; empty if its scores have their own labels.
       call: function of a module, so that other processes can import it. It receives `arguments`, task, seed (None for a
         single run) and folder of the sweep, and returns `metrics` and `examples`, or `scores`: a list of both with
         `label`, `split` or `recipe` where they differ from the subject's, the sweep's and `TRAINED`.
       arguments: first arguments of `call`.
       runs: tasks of each seed; None for all tasks of the sweep with all seeds.
       needs: names of the jobs that must finish before a task and seed.
-      labels: labels of its scores, if not `label`; empty if they are known afterwards only.
       threads: number of compute threads of each job.
     """
 
@@ -52,13 +51,7 @@ class Subject:
     arguments: tuple[Any, ...] = ()
     runs: Runs | None = None
     needs: Callable[[str, int | None], tuple[str, ...]] = lambda task, seed: ()
-    labels: tuple[str, ...] | None = None
     threads: int = 1
-
-    @property
-    def all_labels(self) -> tuple[str, ...]:
-        """Labels that its scores must have."""
-        return (self.label,) if self.labels is None else self.labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +87,7 @@ class Sweep:
       seeds: all seeds; jobs of the first one start first.
       settings: all settings that determine the tables, as JSON values; scores with other settings are ignored.
       preparations: jobs without scores, given the folder; those that nothing needs are left out.
-      recorded: prefix of a note → name of a preparation with a text as its result, or key → name of a preparation.
+      recorded: prefix of a note → key → name of the preparation whose result it records.
       split: the scored examples.
       whole_seeds: whether scores of a seed are reused only if the seed has all of them.
     """
@@ -106,7 +99,7 @@ class Sweep:
     seeds: Sequence[int]
     settings: Callable[[], dict[str, Any]]
     preparations: Callable[[Path], Sequence[StudyJob]] = lambda output: ()
-    recorded: Mapping[str, str | Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    recorded: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     split: str = DEVELOPMENT_SET
     whole_seeds: bool = False
 
@@ -133,8 +126,8 @@ class Sweep:
                     add(need)
                 ordered[name] = every[name]
 
-        for name in (*jobs, *(name for _, _, name in self._recorded_jobs())):
-            # Recorded preparations depend on the variants.
+        for name in (*jobs, *(name for names in self.recorded.values() for name in names.values())):
+            # Not every variant has a recorded preparation.
             if name in every:
                 add(name)
         return list(ordered.values())
@@ -147,13 +140,9 @@ class Sweep:
             if name in done:
                 accuracies += self._records(run, done[name])
         notes = [settings_note(self.settings())]
-        values: dict[str, Any] = {}
-        for prefix, key, name in self._recorded_jobs():
-            if name in done and key is None:
-                values[prefix] = done[name]
-            elif name in done:
-                values.setdefault(prefix, {})[key] = done[name]
-        notes += [f"{key}: {each if isinstance(each, str) else json.dumps(each)}" for key, each in values.items()]
+        for prefix, names in self.recorded.items():
+            if values := {key: done[name] for key, name in names.items() if name in done}:
+                notes.append(f"{prefix}: {json.dumps(values)}")
         return results.result_file(self.title, quick=False, accuracies=accuracies, notes=notes)
 
     def finished(self, content: results.ResultFile) -> dict[str, Any]:
@@ -168,13 +157,12 @@ class Sweep:
         if self.whole_seeds:
             incomplete = {run.seed for name, run in runs.items() if name not in done} - {None}
             done = {name: scores for name, scores in done.items() if runs[name].seed not in incomplete}
-        recorded = {name: None for _, _, name in self._recorded_jobs()}
-        for prefix, key, name in self._recorded_jobs():
-            value = noted(content, prefix)
-            if value is not None and (key is None or key in value):
-                done[name] = value if key is None else value[key]
+        recorded: set[str] = set()
+        for prefix, names in self.recorded.items():
+            recorded.update(names.values())
+            done |= {names[key]: value for key, value in noted(content, prefix).items()}
         jobs = self.jobs(Path())
-        done |= {job.name: {} for job in jobs if job.name not in {**runs, **recorded}}
+        done |= {job.name: {} for job in jobs if job.name not in runs and job.name not in recorded}
         for job in reversed(jobs):
             if job.name not in done:
                 for need in job.needs:
@@ -219,14 +207,6 @@ class Sweep:
             print(f"{name}: {reason}; see {output / 'logs' / name}.log", file=sys.stderr)
         return 1 if failed else 0
 
-    def _recorded_jobs(self) -> Iterator[tuple[str, str | None, str]]:
-        """Yields prefix, key and name of each recorded preparation."""
-        for prefix, names in self.recorded.items():
-            if isinstance(names, str):
-                yield prefix, None, names
-            else:
-                yield from ((prefix, key, name) for key, name in names.items())
-
     def _records(self, run: Run, result: Mapping[str, Any]) -> Iterator[results.Accuracy]:
         for scores in result.get("scores", [result]):
             label = scores.get("label", run.subject.label)
@@ -243,11 +223,8 @@ class Sweep:
                 )
 
     def _scores(self, content: results.ResultFile) -> dict[str, Any]:
-        """Reads job name → `scores` of the runs with all of their labels."""
-        names: dict[tuple[Any, ...], str] = {}
-        for name, run in self.runs().items():
-            for label in run.subject.all_labels or ("",):
-                names[run.subject.model, label, run.task, run.seed] = name
+        """Reads job name → `scores`."""
+        names = {(run.subject.model, run.subject.label, run.task, run.seed): name for name, run in self.runs().items()}
         scores: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {}
         for record in content.accuracies:
             label, seed = split_label(record.label)
@@ -257,12 +234,7 @@ class Sweep:
                 first = {**fields, "metrics": {}, "examples": record.examples}
                 entry = scores.setdefault(job, {}).setdefault(tuple(fields.values()), first)
                 entry["metrics"][record.metric] = record.value
-        runs = self.runs()
-        return {
-            name: {"scores": list(entries.values())}
-            for name, entries in scores.items()
-            if {entry["label"] for entry in entries.values()}.issuperset(runs[name].subject.all_labels)
-        }
+        return {name: {"scores": list(entries.values())} for name, entries in scores.items()}
 
 
 def split_label(label: str) -> tuple[str, str]:
@@ -273,7 +245,7 @@ def split_label(label: str) -> tuple[str, str]:
 
 def job_name(model: str, label: str, task: str, seed: int | None = None) -> str:
     """Name of the job that scores a subject, which is also its folder."""
-    return f"{folder_name(model)}/{folder_name(label)}/{task}{'' if seed is None else f'-{seed}'}"
+    return f"{folder_name(model)}/{folder_name(label or 'all')}/{task}{'' if seed is None else f'-{seed}'}"
 
 
 def folder_name(label: str) -> str:
@@ -286,10 +258,7 @@ def settings_note(settings: Mapping[str, Any]) -> str:
     return f"settings: {json.dumps(settings)}"
 
 
-def noted(content: results.ResultFile, prefix: str) -> Any:
-    """The value in the note with a prefix: JSON values, or a text; None without such a note."""
-    for note in content.notes:
-        if note.startswith(f"{prefix}: "):
-            text = note.removeprefix(f"{prefix}: ")
-            return json.loads(text) if text.startswith("{") else text
-    return None
+def noted(content: results.ResultFile, prefix: str) -> dict[str, Any]:
+    """The JSON object in the note with a prefix; empty without such a note."""
+    notes = [note.removeprefix(f"{prefix}: ") for note in content.notes if note.startswith(f"{prefix}: ")]
+    return json.loads(notes[0]) if notes else {}

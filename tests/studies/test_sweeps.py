@@ -15,8 +15,8 @@ from studies.runner import RESULTS
 from studies.sweep import Subject, Sweep, folder_name, job_name
 
 SWEEPS = (
-    "efficientbert/accuracy", "hsk/accuracy", "minilmv2/accuracy", "mobilebert/accuracy", "tasks/accuracy", "tasks/qat",
-    "tinybert/accuracy", "trimming/accuracy",
+    "efficientbert/accuracy", "hsk/accuracy", "minilmv2/accuracy", "mobilebert/accuracy", "tasks/accuracy",
+    "tinybert/accuracy",
 )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def sweep(**changes: Any) -> Sweep:
         "subjects": (
             Subject(model="big", label="teacher", call=score, runs={None: ("a", "b")}, needs=lambda task, seed: ("t",)),
             Subject(model="small", label="taught", call=score, needs=lambda task, seed: (f"cache/{task}",)),
-            Subject(model="small", label="alone, x", call=score, runs={1: ("b",)}, labels=("one", "two")),
+            Subject(model="small", label="", call=score, runs={1: ("b",)}),
         ),
         "tasks": ("a", "b"),
         "seeds": (0, 1),
@@ -65,7 +65,7 @@ def sweep(**changes: Any) -> Sweep:
             *(StudyJob(name=f"cache/{n}", call=score, arguments=(), needs=(f"big/teacher/{n}",)) for n in "ab"),
             *(StudyJob(name=name, call=score, arguments=()) for name in ("t", "noise", "unused")),
         ],
-        "recorded": {"counts": {"n": "noise"}, "words": "t"},
+        "recorded": {"counts": {"n": "noise", "absent": "x"}},
     }
     return Sweep(**fields | changes)
 
@@ -76,23 +76,27 @@ def scores(value: float, *labels: str) -> dict[str, Any]:
 
 
 def finished(made: Sweep, *, without: str = "") -> dict[str, Any]:
-    done = {name: scores(0.5, *run.subject.labels or ()) for name, run in made.runs().items() if name != without}
-    return made.finished(made.content(done | {"noise": {"x": 1}, "t": "text"}))
+    done = {
+        name: scores(0.5, *[] if run.subject.label else ["one", "two"])
+        for name, run in made.runs().items()
+        if name != without
+    }
+    return made.finished(made.content(done | {"noise": {"x": 1}}))
 
 
 def test_jobs_start_seed_by_seed() -> None:
     assert [job.name for job in sweep().jobs(Path())] == [
         "t", "big/teacher/a", "big/teacher/b", "cache/a", "small/taught/a-0", "cache/b", "small/taught/b-0",
-        "small/taught/a-1", "small/taught/b-1", "small/alone-x/b-1", "noise",
+        "small/taught/a-1", "small/taught/b-1", "small/all/b-1", "noise",
     ]  # fmt: skip
 
 
 def test_finished_jobs_come_back() -> None:
     done = finished(sweep())
-    assert {"noise", "t", "cache/a"} <= set(done) and done["noise"] == {"x": 1} and done["t"] == "text"
+    assert {"noise", "t", "cache/a"} <= set(done) and done["noise"] == {"x": 1}
     (entry,) = done["small/taught/a-1"]["scores"]
     assert entry["metrics"] == {"f1": 0.5} and entry["label"] == "taught" and entry["examples"] == 3
-    assert [each["label"] for each in done["small/alone-x/b-1"]["scores"]] == ["one", "two"]
+    assert [each["label"] for each in done["small/all/b-1"]["scores"]] == ["one", "two"]
 
 
 def test_missing_score_repeats_what_it_needs() -> None:
@@ -106,12 +110,6 @@ def test_whole_seeds_are_repeated() -> None:
     made = sweep(whole_seeds=True)
     done = finished(made, without="small/taught/a-1")
     assert "small/taught/a-0" in done and not any(name.endswith("-1") for name in done)
-
-
-def test_job_without_one_label_is_repeated() -> None:
-    made = sweep()
-    content = made.content({"small/alone-x/b-1": scores(0.5, "one")})
-    assert "small/alone-x/b-1" not in made.finished(content)
 
 
 def test_other_settings_repeat_all() -> None:

@@ -114,7 +114,7 @@ def settings() -> dict[str, Any]:
 
 def searched(content: results.ResultFile) -> dict[str, Any]:
     """Job name → result of searches, text, latency and surfaces, from a result file."""
-    return noted(content, SEARCHES_NOTE) or {}
+    return noted(content, SEARCHES_NOTE)
 
 
 SWEEP = Sweep(

@@ -209,7 +209,7 @@ def settings() -> dict[str, Any]:
 
 def separators(content: results.ResultFile) -> dict[str, Any]:
     """Task → counts of `count_separators`, from a result file."""
-    return noted(content, SEPARATORS) or {}
+    return noted(content, SEPARATORS)
 
 
 def preparations(output: Path) -> list[StudyJob]:

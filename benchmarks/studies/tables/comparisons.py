@@ -167,8 +167,8 @@ def text() -> str:
         ["Accuracy of `pocketbert quickstart --full`, three seeds:"],
         table(["Model", ">Accuracy"], quickstart),
         [
-            "To repeat a study, run `PYTHONPATH=benchmarks python -m studies STUDY`; for a closed one, check out commit "
-            f"`{LAST_COMMIT}` first."
+            "To repeat a study, run `PYTHONPATH=benchmarks python -m studies STUDY`; for a closed one, check out "
+            f"commit `{LAST_COMMIT}` first."
         ],
         table(["Study", "Measured at commit", "Code"], studies),
     )

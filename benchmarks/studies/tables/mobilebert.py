@@ -148,7 +148,7 @@ class _Results(NamedTuple):
 
 def text(content: results.ResultFile) -> str:
     """Strategies, losses, questions, and float against int8."""
-    measured = _Results(Scores(content.accuracies), noted(content, FAILED) or {})
+    measured = _Results(Scores(content.accuracies), noted(content, FAILED))
     questions = []
     for question, (first, second) in _QUESTIONS.items():
         changes = [difference(measured.values(first, each), measured.values(second, each)) for each in _COMPARED]

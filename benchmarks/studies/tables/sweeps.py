@@ -10,7 +10,7 @@ from studies.closed import reproduction
 from studies.minilmv2 import accuracy as minilmv2
 from studies.quantized import QUANTIZED
 from studies.runner import RESULTS
-from studies.sweep import MAJORITY, NOBODY, TEACHER, TRAINED
+from studies.sweep import MAJORITY, NOBODY, TEACHER, TRAINED, split_label
 from studies.tables.render import (
     NOTHING,
     Scores,
@@ -26,9 +26,7 @@ from studies.tables.render import (
     task_titles,
 )
 from studies.tasks import accuracy as tasks
-from studies.tasks import qat
 from studies.tinybert import accuracy as tinybert
-from studies.trimming import accuracy as trimming
 
 # Model and label of the rows without seeds.
 ONCE = ((NOBODY, MAJORITY), (NETWORK, TEACHER))
@@ -69,6 +67,12 @@ _MINILMV2_FINDINGS = {
     "nine pairs beat three (table 10)": (minilmv2.ALL_PAIRS, minilmv2.MINILMV2),
 }
 
+# Recipes with quantization-aware training, and how their files were made.
+_RECOVERED = (
+    ("static_wi8_ai8_full", "calibrated ranges"),
+    ("dynamic_wi4", "nearest"),
+    ("dynamic_wi4", "GPTQ"),
+)
 # Metrics that are a fraction of the examples.
 _COUNTED = ("accuracy", "exact_match")
 
@@ -153,14 +157,12 @@ def percent(value: float | None) -> str:
 
 
 def trimming_text(content: results.ResultFile) -> str:
-    """Vocabulary trimming: SST-2's accuracy."""
+    """Vocabulary trimming: SST-2's accuracy, and the difference to the whole vocabulary."""
     scores = Scores(record for record in content.accuracies if record.metric == "accuracy")
-    whole = scores.values(NETWORK, trimming.WHOLE, trimming.TASK)
-    rows = []
-    for vocabulary in trimming.VOCABULARIES:
-        values = scores.values(NETWORK, vocabulary, trimming.TASK)
-        change = "" if vocabulary == trimming.WHOLE else difference(values, whole)
-        rows.append((vocabulary, cell(values.values(), len(trimming.SEEDS)), change))
+    whole, *halves = dict.fromkeys(split_label(record.label)[0] for record in content.accuracies)
+    values = {label: scores.values(NETWORK, label, "sst2") for label in (whole, *halves)}
+    rows = [(whole, cell(values[whole].values(), 3), "")]
+    rows += [(label, cell(values[label].values(), 3), difference(values[label], values[whole])) for label in halves]
     # The first note has the settings.
     return page(table(["Vocabulary", ">Accuracy", ">Difference"], rows), bullets(content.notes[1:]))
 
@@ -215,44 +217,41 @@ def answers_lost(scores: Mapping[tuple[str, str, str], results.Accuracy], task: 
 
 
 def qat_text(content: results.ResultFile) -> str:
-    """Quantization-aware training: files of each network, and the share of the loss that training recovers."""
+    """Quantization-aware training: files of each network, and the share of the loss that training recovers.
+
+    Labels are the recipe of the training, the file's recipe and how it was made.
+    """
     scores = Scores(content.accuracies)
 
-    def values(metric: str, variant: tuple[str, str, str]) -> Values:
-        return scores.values(NETWORK, qat.label_of(variant), qat.TASK, metric)
+    def values(metric: str, *label: str) -> Values:
+        return scores.values(NETWORK, " / ".join(label), "sst2", metric)
 
-    seeds, start = len(qat.SEEDS), values("accuracy", (qat.PLAIN, qat.FLOAT, ""))
-    names = {qat.PLAIN: NOTHING, qat.LONGER: f"{NOTHING} (one more epoch)"}
-    rows = []
-    for variant in qat.VARIANTS:
-        weights, recipe, way = variant
-        accuracy = values("accuracy", variant)
-        differences = [NOTHING, NOTHING]
-        if recipe != qat.FLOAT:
-            differences = [cell(values("logit_rms", variant).values(), seeds, unit=1, digits=".3f")]
-            differences.append(cell(values("equal_labels", variant).values(), seeds))
-        rows.append(
-            (
-                names.get(weights, f"`{weights}`"),
-                "float32" if recipe == qat.FLOAT else f"`{recipe}`, {way}",
-                cell(accuracy.values(), seeds),
-                NOTHING if variant == qat.VARIANTS[0] else difference(start, accuracy) or NOTHING,
-                *differences,
-            )
-        )
+    start = values("accuracy", "no", "float")
+    names = {"no": NOTHING, "one more epoch": f"{NOTHING} (one more epoch)"}
+    rows: list[Sequence[str]] = []
+    for label in dict.fromkeys(split_label(record.label)[0] for record in content.accuracies):
+        parts = label.split(" / ")
+        weights, recipe = parts[:2]
+        accuracy, differences = values("accuracy", label), [NOTHING, NOTHING]
+        if recipe != "float":
+            differences = [cell(values("logit_rms", label).values(), 3, unit=1, digits=".3f")]
+            differences.append(cell(values("equal_labels", label).values(), 3))
+        lost = difference(start, accuracy) if rows else NOTHING
+        file = f"`{recipe}`, {parts[2]}" if len(parts) > 2 else "float32"
+        rows.append((names.get(weights, f"`{weights}`"), file, cell(accuracy.values(), 3), lost, *differences))
     recoveries = []
-    for recipe, way in ((qat.FULL, qat.CALIBRATED), (qat.INT4, qat.NEAREST), (qat.INT4, qat.GPTQ)):
+    for recipe, way in _RECOVERED:
         losses = [
             [
-                {seed: start[seed] - value for seed, value in values("accuracy", variant).items() if seed in start},
-                values("logit_rms", variant),
-                {seed: 1 - value for seed, value in values("equal_labels", variant).items()},
+                {seed: start[seed] - value for seed, value in values("accuracy", weights, recipe, way).items()},
+                values("logit_rms", weights, recipe, way),
+                {seed: 1 - value for seed, value in values("equal_labels", weights, recipe, way).items()},
             ]
-            for variant in ((qat.PLAIN, recipe, way), (recipe, recipe, way))
+            for weights in ("no", recipe)
         ]
-        control = difference(values("accuracy", (qat.LONGER, recipe, way)), values("accuracy", (recipe, recipe, way)))
         shares = [_recovered(before, after) for before, after in zip(*losses, strict=True)]
-        recoveries.append((f"`{recipe}`, {way}", *shares, control or NOTHING))
+        controls = [values("accuracy", weights, recipe, way) for weights in ("one more epoch", recipe)]
+        recoveries.append((f"`{recipe}`, {way}", *shares, difference(*controls)))
     heads = ["Trained with `--qat`", "File", ">Accuracy, %", ">Points lost", ">RMS difference", ">Equal labels, %"]
     recovery_heads = [">Points lost", ">RMS difference", ">Different labels", ">Points lost against the control"]
     return page(

@@ -195,10 +195,9 @@ SWEEP = Sweep(
         # Labels have the number of training examples.
         Subject(
             model=NETWORK,
-            label="fine-tuned",
+            label="",
             call=score_both,
             needs=lambda task, seed: (f"model/{task}",),
-            labels=(),
         ),
     ),
     tasks=tuple(SETTINGS),
