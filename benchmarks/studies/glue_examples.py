@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pocketbert.data.examples import Examples
 from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.data.train_dev_split import train_dev_split
-from studies.experiment import last_metrics
 from studies.shared_data import shared_data
 
 if TYPE_CHECKING:
     from pocketbert.data.task_data import TaskData
-    from pocketbert.model import Model
-    from pocketbert.training.config import FinetuneConfig
 
 # Of 67,349.
 SST2_EXAMPLES = 4000
@@ -40,23 +36,6 @@ def task_data(task: str, sst2_examples: int = SST2_EXAMPLES) -> TaskData:
     return TaskData(task=glue.task, train=train, dev=dev, metrics=glue.metrics, main_metric=glue.main_metric)
 
 
-def finetune_to_the_end(
-    start: Model | Path,
-    task: str,
-    folder: Path,
-    config: FinetuneConfig,
-    seed: int,
-    sst2_examples: int = SST2_EXAMPLES,
-) -> dict[str, Any]:
-    """Fine-tunes a model; returns its metrics on the development set after the last epoch, not the best one."""
-    from pocketbert.training.config import RunConfig
-    from pocketbert.training.finetune import finetune
-
-    data = task_data(task, sst2_examples)
-    finetune(start, data, folder, config=config, run=RunConfig(seed=seed))
-    return {"metrics": last_metrics(folder, data.metrics), "examples": len(data.dev)}
-
-
 def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:
     """Training examples, examples to choose an epoch, and examples to score by split; all disjoint.
 
@@ -71,12 +50,6 @@ def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:
     every = read_glue(task, shared_data("glue"), "train")
     choosing = draw(every, SST2_EXAMPLES, CHOOSING)
     return train, choosing, scored | {APART_SPLIT: draw(every, SST2_EXAMPLES + CHOOSING, APART)}
-
-
-def score_majority_label(task: str, sst2_examples: int = SST2_EXAMPLES) -> dict[str, Any]:
-    """Scores the training examples' most frequent label on the development set."""
-    train, dev = task_examples(task, sst2_examples)
-    return {"metrics": majority_label_metrics(GLUE[task].metrics, train, dev), "examples": len(dev)}
 
 
 def majority_label_metrics(names: Iterable[str], train: Examples, scored: Examples) -> dict[str, float]:

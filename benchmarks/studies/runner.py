@@ -10,6 +10,7 @@ from typing import Any
 from pocketbert import files, progress
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import results
+from studies.closed import CLOSED, LAST_COMMIT, command
 
 Run = Callable[[bool], dict[str, Any]]
 
@@ -18,7 +19,7 @@ RESULTS = _PACKAGE / "results"
 
 
 def studies() -> list[str]:
-    """Names of all studies, such as `mobilebert/memory`."""
+    """Names of all studies, such as `tasks/recipes`."""
     # Read instead of imported: a study may need a library that is not installed.
     return [
         str(path.relative_to(_PACKAGE).with_suffix(""))
@@ -42,8 +43,13 @@ def run_studies(names: Sequence[str], output: Path, *, quick: bool) -> dict[str,
     Returns:
       Study → result file. Studies without their data or libraries are skipped with a message on stderr.
     Raises:
-      UserError: an unknown name.
+      UserError: an unknown name, or a closed measurement.
     """
+    if closed := [name for name in names if name in CLOSED]:
+        raise UserError(
+            f"a study must have its code in the checkout; received {', '.join(closed)}, which are closed; "
+            f"check out commit {LAST_COMMIT} and run: {'; '.join(map(command, closed))}"
+        )
     known = studies()
     if unknown := [name for name in names if name not in known]:
         raise UserError(f"a study is one of {', '.join(known)}; received {', '.join(unknown)}")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 
 from pocketbert.distillation.methods.hsk_knowledge import Knowledge
 from pocketbert_bench import accuracy as bench_accuracy
 from pocketbert_bench import results
-from studies.hsk import accuracy, tables, variants
-from studies.line_charts import Panel, Point, drawing
+from studies.hsk import accuracy, variants
+from studies.tables import hsk
 
 
 @pytest.mark.parametrize(("amount", "chosen"), variants.JOINT.items())
@@ -27,13 +25,9 @@ def test_joint_amounts_fit_table_5(amount: int, chosen: tuple[variants.HSKVarian
         assert found.layers is not None and found.layers <= 4
 
 
-def test_jobs_follow_what_they_need() -> None:
-    made: set[str] = set()
-    for job in accuracy.jobs(Path("out")):
-        assert job.name not in made and made.issuperset(job.needs)
-        made.add(job.name)
-    seeds = {name for name in made if name.startswith("student/4x312/all-all-1-layer-6/cola-")}
-    assert seeds == {f"student/4x312/all-all-1-layer-6/cola-{seed}" for seed in range(3)}
+def test_table_2_has_all_seeds() -> None:
+    names = {name for name in accuracy.SWEEP.runs() if name.startswith("4x312/all-all-1-layer-6/cola-")}
+    assert names == {f"4x312/all-all-1-layer-6/cola-{seed}" for seed in range(3)}
 
 
 def test_labels_name_one_variant() -> None:
@@ -58,33 +52,11 @@ def test_tables_read_scores_by_seed() -> None:
         )
         for label, seed, value in made
     ]  # fmt: skip
-    note = accuracy.SEPARATORS + json.dumps({"rte": {"texts": 8, "counts": {"1": [2, 8, 0, 0, 0, 1]}}})
-    text = tables.table(results.result_file("made up", quick=False, accuracies=scored, notes=[note]))
+    note = f"{accuracy.SEPARATORS}: " + json.dumps({"rte": {"texts": 8, "counts": {"1": [2, 8, 0, 0, 0, 1]}}})
+    text = hsk.text(results.result_file("made up", quick=False, accuracies=scored, notes=[note]))
     assert "| top 1 | RTE | 25.0 % | 100.0 % | 0.0 % | 0.0 % | 0.0 % | 12.5 % |" in text
     assert "| pruned 3x384 | predictions only | 25.0 ± 7.1 (2 of 3) | – | – |" in text
     assert "| pruned 3x384 | A^HSK = 1, mean | 45.0 (1 of 3) | – | – |" in text
     assert "| pruned 3x384 | A^HSK = 1, best | 60.0 (1 of 3) at 2,5,0.1 | – | – |" in text
     assert "| hidden states help (figures 8 and 9) | pruned 3x384 | CoLA +25.0 |" in text
     assert "| pruned 3x384 | 1 | 45.0 ± 15.0, best 60.0 | – |\n" in text
-
-
-def test_curves_draw_points_and_spread() -> None:
-    panel = Panel(title="t", places=["1", "all"], lines={"a": [Point(2, 1, 3), None], "b": [Point(4, 4, 4), None]})
-    svg = drawing("d", "x", [panel, panel], columns=2)
-    assert "\n\n" not in svg and svg.count("<circle") == 4
-    # Two panels, each with one line of spread: from the low value to the high one.
-    low, high = map(float, re.findall(r'd="M[\d.]+ ([\d.]+)V([\d.]+)"', svg)[0])
-    assert low > high and len(re.findall(r'd="M[\d.]+ [\d.]+V', svg)) == 2
-
-
-def test_committed_scores_spare_their_preparations() -> None:
-    every = [job.name for job in accuracy.jobs(Path())]
-    metrics = {"metrics": {"matthews": 0.5}, "examples": 7}
-    done = {name: metrics for name in every if name.startswith("student/")}
-    done |= {f"separators/{task}": {"texts": 1, "counts": {}} for task in ("cola", "mrpc", "rte")}
-    found = accuracy.scored(accuracy.result(done))
-    # Scores of teachers and of the majority have no seed, so these jobs run again.
-    assert set(every) - set(found) == {f"{kind}/{task}" for kind in ("constant", "teacher") for task in variants.TASKS}
-    done.pop("student/4x312/prediction-only/mrpc-1")
-    found = accuracy.scored(accuracy.result(done))
-    assert "text/4x312" not in found and "pruned/mrpc" in found

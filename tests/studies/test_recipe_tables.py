@@ -9,9 +9,9 @@ import pytest
 
 from pocketbert_bench import accuracy, results
 from studies.runner import RESULTS
-from studies.tasks.draw_recipes import draw, points
+from studies.tables.charts import draw_recipes, recipe_points
+from studies.tables.measurements import recipes
 from studies.tasks.recipe_scores import INT16
-from studies.tasks.recipe_tables import table
 from studies.tasks.recipes import NAIVE, STATIC
 
 
@@ -40,7 +40,7 @@ def content() -> results.ResultFile:
 
 
 def test_points_lost_count_the_same_sentences(content: results.ResultFile) -> None:
-    lines = table(content).splitlines()
+    lines = recipes(content).splitlines()
     assert "| sst2 (accuracy) | `dynamic_wi8` | 800 | 89.00 | +1.00 |" in lines
     assert f"| sst2 (accuracy) | `{INT16}` | 100 | 81.00 | -1.00 |" in lines
     assert "| mrpc (f1) | `dynamic_wi8` | 800 | 71.00 | +4.00 |" in lines
@@ -49,10 +49,10 @@ def test_points_lost_count_the_same_sentences(content: results.ResultFile) -> No
 
 
 def test_drawing_names_each_recipe(content: results.ResultFile, tmp_path: Path) -> None:
-    found = {point.recipe: point for point in points(content)}
+    found = {point.recipe: point for point in recipe_points(content)}
     assert list(found) == ["dynamic_wi8", INT16]
     assert found["dynamic_wi8"].ratio == 1
     assert found[INT16].points == pytest.approx(-1)
-    draw(list(found.values()), tmp_path / "recipes.svg")
+    draw_recipes(content, tmp_path / "recipes.svg")
     drawn = (tmp_path / "recipes.svg").read_text(encoding="utf-8")
     assert all(recipe in drawn for recipe in found)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from test_sweeps import SWEEPS
 
 from pocketbert.errors import UserError
 from pocketbert_bench import results
 from studies import __main__ as program
-from studies import runner, tables
-
-EXPERIMENTS = (
-    "efficientbert/accuracy", "hsk/accuracy", "minilmv2/accuracy", "mobilebert/accuracy", "tasks/accuracy", "tasks/qat",
-    "tinybert/accuracy", "trimming/accuracy",
-)  # fmt: skip
+from studies import closed, runner, tables
+from studies.tables.render import Block
 
 
 @pytest.fixture
@@ -46,22 +44,51 @@ def _content(quick: bool, target: float, *notes: str) -> dict[str, Any]:
     return results.to_json(results.result_file("made up", quick=quick, ratios=[ratio], notes=notes))
 
 
-@pytest.mark.parametrize("name", [*runner.studies(), *EXPERIMENTS])
-def test_study_starts_and_result_validates(name: str) -> None:
-    module = importlib.import_module(f"studies.{name.replace('/', '.')}")
-    assert callable(module.run if name not in EXPERIMENTS else module.EXPERIMENT.jobs)
-    content = json.loads((runner.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    assert results.problems(content) == []
+@pytest.mark.parametrize("name", runner.studies())
+def test_study_starts(name: str) -> None:
+    assert callable(importlib.import_module(f"studies.{name.replace('/', '.')}").run)
+
+
+@pytest.mark.parametrize("path", sorted(runner.RESULTS.rglob("*.json")), ids=lambda path: path.stem)
+def test_committed_result_validates(path: Path) -> None:
+    assert results.problems(json.loads(path.read_text(encoding="utf-8"))) == []
 
 
 def test_every_committed_result_has_its_study() -> None:
     committed = {str(path.relative_to(runner.RESULTS).with_suffix("")) for path in runner.RESULTS.rglob("*.json")}
-    assert committed == {*runner.studies(), *EXPERIMENTS, "quickstart"} and len(committed) >= 20
+    assert committed == {*runner.studies(), *SWEEPS, *closed.CLOSED, "quickstart"} and len(committed) >= 20
 
 
-@pytest.mark.parametrize(("block", "path", "table"), tables.PAGES, ids=lambda value: getattr(value, "stem", None))
-def test_committed_tables_match_their_results(block: Any, path: Path, table: Any) -> None:
-    assert block.read() == tables.text(path, table), "run: python -m studies.tables"
+@pytest.mark.parametrize("block", tables.BLOCKS, ids=lambda block: f"{Path(block.page).stem}-{block.name}")
+def test_committed_tables_match_their_results(block: Block) -> None:
+    assert block.read() == block.render(), "run: python -m studies.tables"
+
+
+def test_pages_tell_how_to_repeat_closed_measurements() -> None:
+    pages = "".join(block.read() for block in tables.BLOCKS)
+    assert closed.LAST_COMMIT in pages
+    for name in closed.CLOSED:
+        commit = results.read(runner.RESULTS / f"{name}.json").commit
+        assert commit is not None and f"`{commit[:8]}`" in pages
+        assert closed.command(name) in pages or f"| `{name}` |" in pages, name
+
+
+def test_pictures_are_drawn_from_their_results(tmp_path: Path) -> None:
+    for picture in tables.PICTURES:
+        drawn = tmp_path / Path(picture.path).name
+        picture.draw(results.read(runner.RESULTS / f"{picture.result}.json"), drawn)
+        committed = (tables.render.ROOT / picture.path).read_text(encoding="utf-8")
+        # The words; shapes may differ with the fonts.
+        assert words(drawn.read_text(encoding="utf-8")) == words(committed) != []
+
+
+def words(svg: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+
+
+def test_closed_study_names_its_commit(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="received hsk/speed, which are closed; check out commit [0-9a-f]{8} and run"):
+        runner.run_studies(["hsk/speed"], tmp_path, quick=True)
 
 
 @pytest.mark.usefixtures("made_up")

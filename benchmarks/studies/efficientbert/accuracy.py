@@ -19,14 +19,12 @@ reused if they were made with the same settings.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
+from pocketbert_bench.quickstart_training import NETWORK
 from studies.efficientbert import networks
 from studies.efficientbert.networks import (
     EQUAL_LATENCY,
@@ -41,80 +39,59 @@ from studies.efficientbert.networks import (
     THREE_STAGES,
     Network,
     search_name,
-    student_name,
     tasks_of,
-    teacher_name,
     text_name,
 )
 from studies.efficientbert.training import (
-    distil_on_text,
+    distil_network_on_text,
     draw_surfaces,
     measure_latency,
     run_search,
     train_network,
     train_teacher,
 )
-from studies.experiment import (
-    Experiment,
-    add_spared,
-    main,
-    noted,
-    records_by_seed,
-    records_without_seed,
-    scores_by_job,
-    settings_note,
-)
-from studies.glue_examples import score_majority_label
 from studies.jobs import StudyJob
-from studies.runner import RESULTS
+from studies.runs import majority_subject
+from studies.sweep import TEACHER, Subject, Sweep, job_name, noted
 
-SPLIT = "development set"
 # Prefix of the note with the results of searches, text, latency and surfaces.
-SEARCHES_NOTE = "searches: "
+SEARCHES_NOTE = "searches"
 STUDENT_TASKS = (*TASKS, QUESTIONS)
 
 
-def jobs(output: Path) -> list[StudyJob]:
-    """All jobs: teachers, searches, the networks with one seed, then the other seeds."""
-    found = [
-        StudyJob(name=f"constant/{task}", call=score_majority_label, arguments=(task, networks.EXAMPLES))
-        for task in TASKS
-        if GLUE[task].task.labels
-    ]
-    found += [StudyJob(name=teacher_name(task), call=train_teacher, arguments=(task, output)) for task in STUDENT_TASKS]
+def preparations(output: Path) -> list[StudyJob]:
+    """Searches, latencies, surfaces, and distillation on text."""
+    first = (search_name(THREE_STAGES),)
+    jobs = []
     for variant in SEARCHES:
-        needs = (search_name(THREE_STAGES),) if variant != THREE_STAGES else tuple(map(teacher_name, TASKS))
-        found.append(StudyJob(name=search_name(variant), call=run_search, arguments=(variant, output), needs=needs))
+        teachers = tuple(job_name(NETWORK, TEACHER, task) for task in TASKS)
+        needs = teachers if variant == THREE_STAGES else first
+        jobs.append(StudyJob(name=search_name(variant), call=run_search, arguments=(variant, output), needs=needs))
     every_search = tuple(map(search_name, SEARCHES))
-    found.append(StudyJob(name=LATENCY, call=measure_latency, arguments=(output,), needs=every_search))
-    found.append(StudyJob(name=SURFACES, call=draw_surfaces, arguments=(output,), needs=(search_name(THREE_STAGES),)))
+    jobs.append(StudyJob(name=LATENCY, call=measure_latency, arguments=(output,), needs=every_search))
+    jobs.append(StudyJob(name=SURFACES, call=draw_surfaces, arguments=(output,), needs=first))
     for network in NETWORKS:
         if network.start != "tasks":
-            found.append(
-                StudyJob(
-                    name=text_name(network), call=distil_on_text, arguments=(network, output), needs=_needs(network)
-                )
+            # Its architecture and first weights.
+            needs = tuple(dict.fromkeys([*first, search_name(network.search or THREE_STAGES)]))
+            needs = (LATENCY,) if network == EQUAL_LATENCY else needs
+            arguments = (network, output)
+            jobs.append(
+                StudyJob(name=text_name(network), call=distil_network_on_text, arguments=arguments, needs=needs)
             )
-    for seed in SEEDS:
-        for network in NETWORKS:
-            for task in tasks_of(network, seed):
-                start = (search_name(THREE_STAGES),) if network.start == "tasks" else (text_name(network),)
-                found.append(
-                    StudyJob(
-                        name=student_name(SHAPE, network.label, task, seed),
-                        call=train_network,
-                        arguments=(network, task, seed, output),
-                        needs=(teacher_name(task), *start),
-                    )
-                )
-    return found
+    return jobs
 
 
-def _needs(network: Network) -> tuple[str, ...]:
-    """Jobs that determine the architecture and the first weights of a network before text."""
-    if network == EQUAL_LATENCY:
-        return (LATENCY,)
-    return tuple(dict.fromkeys([search_name(THREE_STAGES), search_name(network.search or THREE_STAGES)]))
+def _subject(network: Network) -> Subject:
+    start = search_name(THREE_STAGES) if network.start == "tasks" else text_name(network)
+    return Subject(
+        model=SHAPE,
+        label=network.label,
+        call=train_network,
+        arguments=(network,),
+        needs=lambda task, seed: (job_name(NETWORK, TEACHER, task), start),
+        runs={seed: tasks_of(network, seed) for seed in SEEDS},
+    )
 
 
 def settings() -> dict[str, Any]:
@@ -125,7 +102,9 @@ def settings() -> dict[str, Any]:
         "teacher": [networks.TEACHER_RATE, networks.TEACHER_EPOCHS, networks.QUESTION_TEACHER_RATE],
         "text": [networks.TEXT_STEPS, networks.TEXT_LENGTH, networks.TEXT_RATE, networks.TEXT_SEGMENTS],
         "examples": [networks.EXAMPLES, networks.QUESTION_EXAMPLES, networks.SEARCH_EXAMPLES],
-        "searches": {each.label: [each.strategy, list(each.stages), list(each.candidates)] for each in SEARCHES},
+        "searches": {
+            search.label: [search.strategy, list(search.stages), list(search.candidates)] for search in SEARCHES
+        },
         "candidates": [networks.SUPERNET_EPOCHS, networks.CANDIDATE_SHARE, networks.SCORE_SHARE, networks.TOLERANCE],
         "retrained": networks.RETRAINED,
         "latency": [networks.RECIPE, networks.EXPORT_LENGTH],
@@ -133,40 +112,29 @@ def settings() -> dict[str, Any]:
     }
 
 
-def result(done: Mapping[str, Any]) -> results.ResultFile:
-    """Collects the scores of the finished jobs."""
-    accuracies = records_without_seed(done, STUDENT_TASKS, SPLIT)
-    students = [(SHAPE, network.label) for network in NETWORKS]
-    accuracies += records_by_seed(done, students, STUDENT_TASKS, SEEDS, SPLIT, student_name)
-    notes = [settings_note(settings())]
-    names = [*map(search_name, SEARCHES), LATENCY, SURFACES, *map(text_name, NETWORKS)]
-    if kept := {name: done[name] for name in names if name in done}:
-        notes.append(SEARCHES_NOTE + json.dumps(kept))
-    return results.result_file("EfficientBERT on GLUE tasks", quick=False, accuracies=accuracies, notes=notes)
-
-
 def searched(content: results.ResultFile) -> dict[str, Any]:
     """Job name → result of searches, text, latency and surfaces, from a result file."""
     return noted(content, SEARCHES_NOTE)
 
 
-def scored(content: results.ResultFile) -> dict[str, Any]:
-    """Reads the results of students' jobs from a result file with these settings; otherwise returns nothing."""
-    found = scores_by_job(content, settings(), student_name)
-    if not found:
-        return {}
-    add_spared(found, jobs(Path()), searched(content))
-    return found
-
-
-EXPERIMENT = Experiment(
-    result=RESULTS / "efficientbert" / "accuracy.json",
-    output="runs/experiment-efficientbert",
+SWEEP = Sweep(
+    result="efficientbert/accuracy",
+    title="EfficientBERT on GLUE tasks",
+    subjects=(
+        majority_subject(TASKS, networks.EXAMPLES),
+        Subject(model=NETWORK, label=TEACHER, call=train_teacher, runs={None: STUDENT_TASKS}),
+        *map(_subject, NETWORKS),
+    ),
+    tasks=STUDENT_TASKS,
+    seeds=SEEDS,
     settings=settings,
-    jobs=jobs,
-    content=result,
-    scored=scored,
+    preparations=preparations,
+    recorded={
+        SEARCHES_NOTE: {
+            name: name for name in (*map(search_name, SEARCHES), LATENCY, SURFACES, *map(text_name, NETWORKS))
+        }
+    },
 )
 
 if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT, sys.argv))
+    sys.exit(SWEEP.main(sys.argv))

@@ -9,8 +9,8 @@ from typing import Literal
 from pocketbert.configs import EncoderConfig
 from pocketbert.feedforward import FeedForwardConfig
 from pocketbert.presets import preset
-from studies.experiment import folder_name
 from studies.jobs import result_of
+from studies.sweep import folder_name
 
 SEEDS = (0, 1, 2)
 TASKS = ("sst2", "cola", "stsb", "mrpc")
@@ -146,11 +146,6 @@ def network_config(network: Network, output: Path) -> EncoderConfig:
     return config
 
 
-def teacher_name(task: str) -> str:
-    """Name of the job that trains a task's teacher."""
-    return f"teacher/{task}"
-
-
 def search_name(variant: SearchVariant) -> str:
     """Name of a search's job."""
     return f"search/{folder_name(variant.label)}"
@@ -159,8 +154,3 @@ def search_name(variant: SearchVariant) -> str:
 def text_name(network: Network) -> str:
     """Name of the job that distils a network on text."""
     return f"text/{folder_name(network.label)}"
-
-
-def student_name(model: str, label: str, task: str, seed: int) -> str:
-    """Name of the job that distils a network on a task."""
-    return f"student/{model}/{folder_name(label)}/{task}-{seed}"

@@ -13,11 +13,13 @@ from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
 from pocketbert.data.glue import GLUE
 from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert_bench.quickstart_training import NETWORK
 from studies.efficientbert import networks
 from studies.efficientbert.networks import Network, SearchVariant
-from studies.experiment import last_metrics
 from studies.glue_examples import draw, task_data
+from studies.runs import distil_on_text, last_metrics
 from studies.shared_data import shared_data
+from studies.sweep import TEACHER, job_name
 
 if TYPE_CHECKING:
     from pocketbert.data.task_data import TaskData
@@ -43,12 +45,12 @@ def examples(task: str, count: int) -> TaskData:
     return dataclasses.replace(data, train=draw(data.train, 0, count)) if task != "sst2" else data
 
 
-def own_examples(task: str) -> TaskData:
+def training_examples(task: str) -> TaskData:
     """The examples on which a task's teacher and students train."""
     return examples(task, networks.QUESTION_EXAMPLES if task == networks.QUESTIONS else networks.EXAMPLES)
 
 
-def train_teacher(task: str, output: Path) -> dict[str, Any]:
+def train_teacher(task: str, _seed: None, output: Path) -> dict[str, Any]:
     """Fine-tunes the 6x384 network; returns the metrics of the last epoch."""
     from pocketbert.training.config import FinetuneConfig, RunConfig
     from pocketbert.training.finetune import finetune
@@ -61,7 +63,7 @@ def train_teacher(task: str, output: Path) -> dict[str, Any]:
         batch_size=networks.BATCH_SIZE,
         max_length=networks.LENGTH,
     )
-    data, folder = own_examples(task), output / networks.teacher_name(task)
+    data, folder = training_examples(task), _teacher(task, output).parent
     finetune(minilm(), data, folder, config=options, run=RunConfig(seed=networks.SEEDS[0]))
     return _scores(task, data, folder)
 
@@ -101,7 +103,7 @@ def run_search(variant: SearchVariant, output: Path) -> dict[str, Any]:
         ),
         strategy=StrategyOptions(strategy=variant.strategy),
         constraints=[limit],
-        tasks=[SupernetTask(data=own_examples(task), teacher=_teacher(task, output)) for task in others],
+        tasks=[SupernetTask(data=training_examples(task), teacher=_teacher(task, output)) for task in others],
         supernet=None if first else _frozen_supernet(output),
     )
     journal = Journal(folder / JOURNAL_FILE)
@@ -114,34 +116,27 @@ def run_search(variant: SearchVariant, output: Path) -> dict[str, Any]:
     }
 
 
-def distil_on_text(network: Network, output: Path) -> dict[str, Any]:
+def distil_network_on_text(network: Network, output: Path) -> dict[str, Any]:
     """Distils a network on text; returns its expressions, its number of weights, and the losses by step (figure 4)."""
-    from pocketbert.data.task_data import TextData
     from pocketbert.distillation.initialization import SupernetSlices
     from pocketbert.distillation.methods.efficientbert import EfficientBERT
-    from pocketbert.distillation.run import distill
     from pocketbert.training.config import RunConfig
 
     config, folder = networks.network_config(network, output), output / networks.text_name(network)
-    found = distill(
-        SupernetSlices(_frozen_supernet(output), config) if network.start == "supernet" else config,
-        TextData(shared_data("text/enwiki2015-train.txt.xz")),
-        folder,
-        teacher=minilm(),
-        method=EfficientBERT(
-            steps=networks.TEXT_STEPS,
-            batch_size=networks.BATCH_SIZE,
-            learning_rate=networks.TEXT_RATE,
-            max_length=networks.TEXT_LENGTH,
-            text_segments=networks.TEXT_SEGMENTS,
-        ),
-        run=RunConfig(evaluation_steps=networks.STEPS_PER_LOSS),
+    method = EfficientBERT(
+        steps=networks.TEXT_STEPS,
+        batch_size=networks.BATCH_SIZE,
+        learning_rate=networks.TEXT_RATE,
+        max_length=networks.TEXT_LENGTH,
+        text_segments=networks.TEXT_SEGMENTS,
     )
+    student = SupernetSlices(_frozen_supernet(output), config) if network.start == "supernet" else config
+    outcome = distil_on_text(student, method, folder, RunConfig(evaluation_steps=networks.STEPS_PER_LOSS))
     return {
         "genotype": list(config.feedforward.expressions) if config.feedforward else [],
         "parameters": parameters(config),
         "losses": _losses(folder),
-        "seconds": found.seconds,
+        "seconds": outcome["seconds"],
     }
 
 
@@ -152,7 +147,7 @@ def train_network(network: Network, task: str, seed: int, output: Path) -> dict[
     from pocketbert.distillation.run import distill
     from pocketbert.training.config import RunConfig
 
-    folder, data = output / networks.student_name(networks.SHAPE, network.label, task, seed), own_examples(task)
+    folder, data = output / job_name(networks.SHAPE, network.label, task, seed), training_examples(task)
     method = EfficientBERT(
         epochs=networks.EPOCHS,
         batch_size=networks.BATCH_SIZE,
@@ -251,4 +246,4 @@ def _frozen_supernet(output: Path) -> Path:
 
 
 def _teacher(task: str, output: Path) -> Path:
-    return output / networks.teacher_name(task) / "model"
+    return output / job_name(NETWORK, TEACHER, task) / "model"

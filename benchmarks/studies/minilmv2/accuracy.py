@@ -27,26 +27,13 @@ from typing import Any, Literal
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.assets import minilm
-from pocketbert.data.glue import GLUE
 from pocketbert.presets import preset
 from pocketbert.training.published_grids import PUBLISHED_HEAD
-from pocketbert_bench import results
-from studies.experiment import (
-    Experiment,
-    add_spared,
-    folder_name,
-    main,
-    records_by_seed,
-    records_without_seed,
-    scores_by_job,
-    settings_note,
-)
-from studies.glue_examples import finetune_to_the_end, score_majority_label
+from pocketbert_bench.quickstart_training import NETWORK
 from studies.jobs import StudyJob
-from studies.runner import RESULTS
-from studies.shared_data import shared_data
+from studies.runs import distil_on_text, finetune_to_the_end, majority_subject
+from studies.sweep import TEACHER, Subject, Sweep, folder_name, job_name
 
-SPLIT = "development set"
 SEEDS = (0, 1, 2)
 TASKS = ("sst2", "cola", "stsb", "mrpc")
 ABLATION_TASKS = ("sst2", "mrpc")
@@ -83,6 +70,11 @@ class MiniLMv2Variant:
     start: Literal["minilmv2", "tinybert", "teacher layers", "random"] = "minilmv2"
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def distilled(self) -> bool:
+        """Whether it learns from text first."""
+        return self.start in ("minilmv2", "tinybert")
+
 
 MINILMV2 = MiniLMv2Variant(label="MiniLMv2")
 TINYBERT = MiniLMv2Variant(label="TinyBERT's general distillation", start="tinybert")
@@ -114,68 +106,23 @@ LAYERS = {n: MiniLMv2Variant(label=f"layer {n}", options={"teacher_layer": n}) f
 ABLATIONS = (*WITHOUT.values(), QK_VV, *FEWER_HEADS.values(), ALL_PAIRS, MINILM, MINILM_UPPER, *LAYERS.values())
 
 
-def jobs(output: Path) -> list[StudyJob]:
-    """All jobs: `ABLATED` with one seed, its ablations, the other shapes, then the other seeds."""
-    # Scores have no most frequent label.
-    found = [
-        StudyJob(name=f"constant/{task}", call=score_majority_label, arguments=(task, SST2_EXAMPLES))
-        for task in TASKS
-        if GLUE[task].task.labels
-    ]
-    found += [StudyJob(name=f"teacher/{task}", call=train_teacher, arguments=(task, output)) for task in TASKS]
-    for seed in SEEDS:
-        for shape, variants in MAIN.items():
-            for variant in variants:
-                found += _student(shape, variant, TASKS, seed, output)
-            if seed == SEEDS[0] and shape == ABLATED:
-                for variant in ABLATIONS:
-                    found += _student(ABLATED, variant, ABLATION_TASKS, seed, output)
-    return found
-
-
-def _student(shape: str, variant: MiniLMv2Variant, tasks: tuple[str, ...], seed: int, output: Path) -> list[StudyJob]:
-    distilled = variant.start in ("minilmv2", "tinybert")
-    text = _text_name(shape, variant)
-    found = []
-    if distilled and seed == SEEDS[0]:
-        found.append(StudyJob(name=text, call=distil_on_text, arguments=(shape, variant, output)))
-    needs = (text,) if distilled else ()
-    for task in tasks:
-        name = _job_name(shape, variant.label, task, seed)
-        arguments = (shape, variant, task, seed, output)
-        found.append(StudyJob(name=name, call=finetune_student, arguments=arguments, needs=needs))
-    return found
-
-
-def train_teacher(task: str, output: Path) -> dict[str, Any]:
+def train_teacher(task: str, _seed: None, output: Path) -> dict[str, Any]:
     """Fine-tunes the teacher, as students are; returns the metrics of the last epoch."""
-    return _finetuned(minilm(), task, SEEDS[0], output / "teacher" / task)
+    return _finetuned(minilm(), task, SEEDS[0], output / job_name(NETWORK, TEACHER, task))
 
 
-def distil_on_text(shape: str, variant: MiniLMv2Variant, output: Path) -> dict[str, Any]:
+def distil_student(shape: str, variant: MiniLMv2Variant, output: Path) -> dict[str, Any]:
     """Distils a student on text; returns steps and seconds."""
-    from pocketbert.data.task_data import TextData
-    from pocketbert.distillation.run import distill
-    from pocketbert.training.config import RunConfig
-
-    found = distill(
-        SHAPES[shape],
-        TextData(shared_data("text/enwiki2015-train.txt.xz")),
-        output / _text_name(shape, variant),
-        teacher=minilm(),
-        method=_method(shape, variant),
-        run=RunConfig(checkpoint_seconds=300),
-    )
-    return {"steps": found.steps, "seconds": found.seconds}
+    return distil_on_text(SHAPES[shape], _method(shape, variant), output / _text_name(shape, variant))
 
 
 def finetune_student(shape: str, variant: MiniLMv2Variant, task: str, seed: int, output: Path) -> dict[str, Any]:
     """Fine-tunes one student; returns the metrics of the last epoch."""
-    if variant.start in ("minilmv2", "tinybert"):
+    if variant.distilled:
         student: Any = output / _text_name(shape, variant) / "model"
     else:
         student = _undistilled(shape, variant, seed)
-    return _finetuned(student, task, seed, output / _job_name(shape, variant.label, task, seed))
+    return _finetuned(student, task, seed, output / job_name(shape, variant.label, task, seed))
 
 
 def _finetuned(start: Any, task: str, seed: int, folder: Path) -> dict[str, Any]:
@@ -227,10 +174,6 @@ def _text_name(shape: str, variant: MiniLMv2Variant) -> str:
     return f"text/{shape}/{folder_name(variant.label)}"
 
 
-def _job_name(shape: str, label: str, task: str, seed: int) -> str:
-    return f"student/{shape}/{folder_name(label)}/{task}-{seed}"
-
-
 def settings() -> dict[str, Any]:
     """All settings that determine the tables, as JSON values."""
     return {
@@ -249,33 +192,37 @@ def settings() -> dict[str, Any]:
     }
 
 
-def result(done: Mapping[str, Any]) -> results.ResultFile:
-    """Collects the scores of the finished jobs."""
-    accuracies = records_without_seed(done, TASKS, SPLIT)
-    students = [(shape, variant.label) for shape, variants in MAIN.items() for variant in variants]
-    students += [(ABLATED, variant.label) for variant in ABLATIONS]
-    accuracies += records_by_seed(done, students, TASKS, SEEDS, SPLIT, _job_name)
-    notes = [settings_note(settings())]
-    return results.result_file("MiniLMv2 on GLUE tasks", quick=False, accuracies=accuracies, notes=notes)
+def _student(shape: str, variant: MiniLMv2Variant) -> Subject:
+    needs = (_text_name(shape, variant),) if variant.distilled else ()
+    return Subject(
+        model=shape,
+        label=variant.label,
+        call=finetune_student,
+        arguments=(shape, variant),
+        needs=lambda task, seed: needs,
+        runs={SEEDS[0]: ABLATION_TASKS} if variant in ABLATIONS else None,
+    )
 
 
-def scored(content: results.ResultFile) -> dict[str, Any]:
-    """Reads the results of students' jobs from a result file with these settings; otherwise returns nothing."""
-    found = scores_by_job(content, settings(), _job_name)
-    if found:
-        every = jobs(Path())
-        add_spared(found, every, {job.name: {} for job in every if job.call is distil_on_text})
-    return found
-
-
-EXPERIMENT = Experiment(
-    result=RESULTS / "minilmv2" / "accuracy.json",
-    output="runs/experiment-minilmv2",
+_STUDENTS = (
+    *((shape, variant) for shape, variants in MAIN.items() for variant in variants),
+    *((ABLATED, variant) for variant in ABLATIONS),
+)
+SWEEP = Sweep(
+    result="minilmv2/accuracy",
+    title="MiniLMv2 on GLUE tasks",
+    subjects=(
+        majority_subject(TASKS, SST2_EXAMPLES),
+        Subject(model=NETWORK, label=TEACHER, call=train_teacher, runs={None: TASKS}),
+        *(_student(*student) for student in _STUDENTS),
+    ),
+    tasks=TASKS,
+    seeds=SEEDS,
     settings=settings,
-    jobs=jobs,
-    content=result,
-    scored=scored,
+    preparations=lambda output: [
+        StudyJob(name=_text_name(*student), call=distil_student, arguments=(*student, output)) for student in _STUDENTS
+    ],
 )
 
 if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT, sys.argv))
+    sys.exit(SWEEP.main(sys.argv))

@@ -7,6 +7,7 @@ answer's probability.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,16 +19,14 @@ from pocketbert import files
 from pocketbert.configs import PRETRAINING_HEADS, TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE
-from pocketbert.distillation.methods.mobilebert import MobileBERT
 from pocketbert.errors import TrainingFailed
-from pocketbert.training.config import PretrainConfig
-from studies.experiment import TRAINED
 from studies.glue_examples import majority_label_metrics, task_parts
 from studies.jobs import result_of
 from studies.mobilebert import recipe as setting
 from studies.mobilebert.recipe import BATCH_SIZE, STUDENT, TASK_LENGTH, TEACHER, MobileBERTVariant
 from studies.quantized import QUANTIZED, export_quantized
 from studies.shared_data import shared_data
+from studies.sweep import NOBODY, TRAINED, job_name
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining_data import PretrainingData
@@ -36,8 +35,11 @@ if TYPE_CHECKING:
 DEV_TEXT = "dev articles"
 WORDS, NEXT, LIKELIHOOD = "masked_lm_accuracy", "next_sentence_accuracy", "exp(-masked-LM loss)"
 NEARNESS = "exp(-attention divergence)"
+# Further scores of models: masked LM, and distance of the attention from the teacher's.
+TEXT, ATTENTION = "enwiki2015", "attention"
+STUDENT_MODEL, MAJORITY = "MobileBERT 6x256/64", "most frequent token or label"
 # Names of jobs, which are also their folders.
-TEACHER_JOB, MAJORITY_TOKEN_JOB = "teacher", "constant/enwiki2015"
+DATA_JOB, TEACHER_JOB, CHECK_JOB = "data", "teacher", "check"
 # A teacher must be better than token frequencies: at least this factor in masked-LM accuracy over the most frequent
 # token, and at least this many nats below the frequencies' loss.
 LEAST_TIMES, LEAST_NATS = 2.0, 0.5
@@ -49,7 +51,7 @@ def make_data(output: Path) -> dict[str, Any]:
     from pocketbert.data.pretraining_run import write_pretraining_data
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-    found = write_pretraining_data(
+    counts = write_pretraining_data(
         shared_data(setting.TEXT_FILE),
         WordPieceTokenizer(minilm() / "vocab.txt", lowercase=True, special_tokens_in_text="text"),
         _data(output),
@@ -57,14 +59,25 @@ def make_data(output: Path) -> dict[str, Any]:
         shards=1,
         overwrite=True,
     )
-    return {**found.train, "identity": PretrainingData.open(_data(output)).identity}
+    return {**counts.train, "identity": PretrainingData.open(_data(output)).identity}
 
 
-def score_majority_token(output: Path) -> dict[str, Any]:
+def score_majority(task: str, _seed: None, output: Path) -> dict[str, Any]:
+    """Scores the most frequent token and next-sentence label on text, or the most frequent label on a task."""
+    if task == TEXT:
+        return {"scores": [_scores(_counted(_data(output)), _evaluated())]}
+    train, _, dev = task_parts(task)
+    names = GLUE[task].metrics
+    scores = [
+        _scores(majority_label_metrics(names, train, examples), len(examples), split) for split, examples in dev.items()
+    ]
+    return {"scores": scores}
+
+
+def _counted(folder: Path) -> dict[str, float]:
     """Scores of counting: the most frequent token, the frequencies' loss, and the more frequent NSP label."""
     from pocketbert.data.pretraining_data import PretrainingData
 
-    folder = _data(output)
     words, sentences = _labels(PretrainingData.open(folder), setting.COUNTED_BATCHES)
     dev_tokens, dev_sentences = _labels(PretrainingData.open(folder / "dev"), setting.EVALUATION_BATCHES)
     # Add one to each count, so that no token has probability 0.
@@ -75,45 +88,41 @@ def score_majority_token(output: Path) -> dict[str, Any]:
         NEXT: (dev_sentences == np.bincount(sentences).argmax()).mean(),
         LIKELIHOOD: math.exp(-nats),
     }
-    return {"scores": [_scores({name: float(value) for name, value in metrics.items()}, _evaluated())]}
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def _labels(data: PretrainingData, batches: int) -> tuple[np.ndarray, np.ndarray]:
     """Labels of masked tokens and next sentences; for dev data the same as in evaluation."""
     plan = data.plan(batch_size=BATCH_SIZE, seed=0, epoch=0)[:batches]
-    found = [
-        (batch["masked_lm_labels"].numpy(), batch["next_sentence_labels"].numpy())
+    labels = [
+        (batch["masked_lm_labels"].numpy().ravel(), batch["next_sentence_labels"].numpy())
         for batch in data.dataset(plan, seed=0, epoch=0)
     ]
-    words = np.concatenate([each.ravel() for each, _ in found])
-    return words[words >= 0], np.concatenate([each for _, each in found])
+    words, sentences = (np.concatenate(arrays) for arrays in zip(*labels, strict=True))
+    return words[words >= 0], sentences
 
 
-def score_majority_label(task: str) -> dict[str, Any]:
-    """Scores the training examples' most frequent label."""
-    train, _, scored = task_parts(task)
-    names = GLUE[task].metrics
-    metrics = {split: majority_label_metrics(names, train, examples) for split, examples in scored.items()}
-    return {"scores": [_scores(metrics[split], len(examples), split) for split, examples in scored.items()]}
-
-
-def pretrain_teacher(name: str, options: PretrainConfig, output: Path) -> dict[str, Any]:
-    """Pretrains an IB-BERT teacher; returns its scores on dev text and the SHA-256 of its weights."""
+def pretrain_teacher(output: Path) -> str:
+    """Pretrains the IB-BERT teacher; returns the SHA-256 of its weights."""
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.training.pretrain import pretrain
 
-    found = pretrain(
+    outcome = pretrain(
         TEACHER,
         PretrainingData.open(_data(output), _data(output) / "dev"),
-        output / name,
-        config=options,
+        output / TEACHER_JOB,
+        config=setting.teacher_options(),
         run=setting.run_options(setting.TEACHER_SEED),
     )
-    return {
-        "scores": [_text_scores(found.metrics)],
-        "sha256": files.sha256(Path(found.model) / "model.safetensors"),
-        "seconds": found.seconds,
-    }
+    files.write_json(output / TEACHER_JOB / "scores.json", _text_scores(outcome.metrics))
+    return files.sha256(Path(outcome.model) / "model.safetensors")
+
+
+def score_teacher(task: str, _seed: None, output: Path) -> dict[str, Any]:
+    """The teacher's scores on dev text, or after fine-tuning on a task."""
+    if task == TEXT:
+        return {"scores": [json.loads((output / TEACHER_JOB / "scores.json").read_text(encoding="utf-8"))]}
+    return _finetune_on(output / TEACHER_JOB / "finetuned" / task, output / TEACHER_JOB, task, setting.SEEDS[0])
 
 
 def check_teacher(output: Path) -> dict[str, Any]:
@@ -122,66 +131,74 @@ def check_teacher(output: Path) -> dict[str, Any]:
     Raises:
       TrainingFailed: the teacher is hardly better than token frequencies.
     """
-    teacher, counted = (result_of(output, name)["scores"][0]["metrics"] for name in (TEACHER_JOB, MAJORITY_TOKEN_JOB))
-    right, least = teacher[WORDS], LEAST_TIMES * counted[WORDS]
-    nats, most = -math.log(teacher[LIKELIHOOD]), -math.log(counted[LIKELIHOOD]) - LEAST_NATS
+    counting = result_of(output, job_name(NOBODY, MAJORITY, TEXT))["scores"][0]["metrics"]
+    teacher = score_teacher(TEXT, None, output)["scores"][0]["metrics"]
+    right, least = teacher[WORDS], LEAST_TIMES * counting[WORDS]
+    nats, most = -math.log(teacher[LIKELIHOOD]), -math.log(counting[LIKELIHOOD]) - LEAST_NATS
     if right < least or nats > most:
         raise TrainingFailed(
             f"a teacher's masked-LM accuracy must be at least {least:.1%}, {LEAST_TIMES:g} times that of the most "
             f"frequent token, and its loss at most {most:.2f} nats, {LEAST_NATS:g} below token frequencies; "
-            f"received {right:.1%} and {nats:.2f}; find a better rate (studies.mobilebert.rates), or take more steps"
+            f"received {right:.1%} and {nats:.2f}; find a better rate, or take more steps"
         )
     return {"masked-LM accuracy": right, "nats": nats}
 
 
-def copy_start(name: str, seed: int, output: Path) -> dict[str, Any]:
+def copy_start(seed: int, output: Path) -> dict[str, Any]:
     """Makes a student with new layers and the teacher's embedding and heads, as in progressive transfer."""
     import pocketbert as pb
     from pocketbert.distillation.methods.mobilebert import MobileBERT
 
     student = _fresh_student(seed, output)
     MobileBERT().initialize(pb.from_pretrained(output / TEACHER_JOB / "model"), student)
-    student.save_pretrained(output / name / "model", overwrite=True)
+    student.save_pretrained(output / start_name(seed) / "model", overwrite=True)
     return {}
 
 
-def make_student(name: str, variant: MobileBERTVariant, start: str | None, seed: int, output: Path) -> dict[str, Any]:
-    """Makes one student; returns its scores on dev text.
+def start_name(seed: int | None) -> str:
+    """Name of the job that copies the teacher's embedding and heads into a student."""
+    return f"copied-start/{seed}"
+
+
+def score_student(variant: MobileBERTVariant, task: str, seed: int, output: Path) -> dict[str, Any]:
+    """Makes a student and scores it on dev text; on a task, scores that student after fine-tuning.
 
     Args:
-      name: name of the job.
       variant: training of the student.
-      start: job whose model is the starting point; None for new weights.
+      task: a task, or `TEXT` to train, or `ATTENTION` to compare the attention with the teacher's.
       seed: seed of weights, order and masks.
-      output: folder of the experiment.
+      output: folder of the sweep.
     """
-    if variant.trained:
-        return distil_student(name, setting.student_options(variant), start, seed, output)
-    from pocketbert.data.pretraining_data import PretrainingData
-    from pocketbert.training.pretraining_run_data import PretrainingEvaluator
-
-    student = _fresh_student(seed, output)
-    student.save_pretrained(output / name / "model", overwrite=True)
-    dev = PretrainingData.open(_data(output) / "dev")
-    metrics = PretrainingEvaluator(student, dev, setting.EVALUATION_BATCHES).metrics("before training")
-    return {"scores": [_text_scores(metrics)]}
+    student = output / job_name(STUDENT_MODEL, variant.label, TEXT, seed)
+    if task == TEXT:
+        return {"scores": [_make_student(variant, seed, student, output)]}
+    if task == ATTENTION:
+        nats = attention_divergence(output / TEACHER_JOB / "model", student / "model", _data(output) / "dev")
+        return {"scores": [_scores({NEARNESS: math.exp(-nats)}, setting.DIVERGENCE_BATCHES * BATCH_SIZE)]}
+    return _finetune_on(output / job_name(STUDENT_MODEL, variant.label, task, seed), student, task, seed)
 
 
-def distil_student(name: str, options: MobileBERT, start: str | None, seed: int, output: Path) -> dict[str, Any]:
-    """Trains one student; returns its scores on dev text. See `make_student`."""
+def _make_student(variant: MobileBERTVariant, seed: int, folder: Path, output: Path) -> dict[str, Any]:
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.distillation.run import distill
+    from pocketbert.training.pretraining_run_data import PretrainingEvaluator
 
-    taught = options.strategy != "none" or "distillation" not in options.without
-    found = distill(
-        STUDENT if start is None else output / start / "model",
-        PretrainingData.open(_data(output), _data(output) / "dev"),
-        output / name,
-        teacher=output / TEACHER_JOB / "model" if taught else None,
-        method=options,
-        run=setting.run_options(seed, taught=taught),
+    data = PretrainingData.open(_data(output), _data(output) / "dev")
+    if not variant.trained:
+        student = _fresh_student(seed, output)
+        student.save_pretrained(folder / "model", overwrite=True)
+        dev = PretrainingData.open(_data(output) / "dev")
+        evaluator = PretrainingEvaluator(student, dev, setting.EVALUATION_BATCHES)
+        return _text_scores(evaluator.metrics("before training"))
+    outcome = distill(
+        output / start_name(seed) / "model" if variant.copied else STUDENT,
+        data,
+        folder,
+        teacher=output / TEACHER_JOB / "model" if variant.taught else None,
+        method=setting.student_options(variant),
+        run=setting.run_options(seed, taught=variant.taught),
     )
-    return {"scores": [_text_scores(found.metrics)], "seconds": found.seconds}
+    return _text_scores(outcome.metrics)
 
 
 def _fresh_student(seed: int, output: Path) -> Model:
@@ -193,12 +210,6 @@ def _fresh_student(seed: int, output: Path) -> Model:
     data = PretrainingData.open(_data(output), verify=False)
     heads = [TaskConfig(kind=kind, dropout=0.0) for kind in PRETRAINING_HEADS]
     return pb.from_preset(STUDENT, heads, WordPieceTokenizer(data.vocab_path, lowercase=data.lowercase), seed=seed)
-
-
-def score_attention(student: str, output: Path) -> dict[str, Any]:
-    """Similarity of a student's attention to the teacher's on dev text; 1 if equal."""
-    divergence = attention_divergence(output / TEACHER_JOB / "model", output / student / "model", _data(output) / "dev")
-    return {"scores": [_scores({NEARNESS: math.exp(-divergence)}, setting.DIVERGENCE_BATCHES * BATCH_SIZE)]}
 
 
 def attention_divergence(teacher_directory: Path, student_directory: Path, data: Path) -> float:
@@ -216,10 +227,10 @@ def attention_divergence(teacher_directory: Path, student_directory: Path, data:
     @tf.function(autograph=False, reduce_retracing=True)
     def divergence(batch: dict[str, tf.Tensor]) -> tf.Tensor:
         inputs = {name: batch[name] for name in ("input_word_ids", "input_mask", "input_type_ids")}
-        theirs, ours = (
-            model.features(inputs, ["attention_logits"])["attention_logits"] for model in (teacher, student)
-        )
-        layers = [attention_transfer(*pair, inputs["input_mask"]) for pair in zip(theirs, ours, strict=True)]
+        logits = [model.features(inputs, ["attention_logits"])["attention_logits"] for model in (teacher, student)]
+        layers = [
+            attention_transfer(first, second, inputs["input_mask"]) for first, second in zip(*logits, strict=True)
+        ]
         tokens = tf.cast(tf.reduce_sum(inputs["input_mask"]), tf.float32)
         return tf.stack([tf.add_n(layers) / len(layers) * tokens, tokens])
 
@@ -228,7 +239,7 @@ def attention_divergence(teacher_directory: Path, student_directory: Path, data:
     return float(total / tokens)
 
 
-def finetune_on(name: str, pretrained: str, task: str, seed: int, output: Path) -> dict[str, Any]:
+def _finetune_on(folder: Path, pretrained: Path, task: str, seed: int) -> dict[str, Any]:
     """Fine-tunes a pretrained model, exports it with int8 weights, and scores both.
 
     The best epoch is chosen on examples that are not scored. Model and file predict the same examples.
@@ -240,24 +251,24 @@ def finetune_on(name: str, pretrained: str, task: str, seed: int, output: Path) 
     from pocketbert_export.scoring import score
 
     glue = GLUE[task]
-    train, choosing, scored = task_parts(task)
-    start, folder, bundle = output / pretrained / "model", output / name, output / QUANTIZED / name
+    train, choosing, dev = task_parts(task)
     data = TaskData(task=glue.task, train=train, dev=choosing, metrics=glue.metrics, main_metric=glue.main_metric)
-    finetune(start, data, folder, config=setting.finetune_options(), run=RunConfig(seed=seed))
+    finetune(pretrained / "model", data, folder, config=setting.finetune_options(), run=RunConfig(seed=seed))
+    bundle = folder / QUANTIZED
     export_quantized(folder / "model", bundle, [TASK_LENGTH])
     predictors = {TRAINED: open_predictor(folder / "model"), QUANTIZED: open_predictor(bundle)}
     return {
         "scores": [
             _scores(score(predictor, examples, glue.metrics).metrics, len(examples), split, recipe)
             for recipe, predictor in predictors.items()
-            for split, examples in scored.items()
+            for split, examples in dev.items()
         ]
     }
 
 
 def _text_scores(metrics: Mapping[str, float]) -> dict[str, Any]:
-    kept = {name: metrics[name] for name in (WORDS, NEXT)}
-    return _scores({**kept, LIKELIHOOD: math.exp(-metrics["masked_lm_loss"])}, _evaluated())
+    likelihood = math.exp(-metrics["masked_lm_loss"])
+    return _scores({WORDS: metrics[WORDS], NEXT: metrics[NEXT], LIKELIHOOD: likelihood}, _evaluated())
 
 
 def _scores(

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +28,16 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.training.published_grids import PUBLISHED_HEAD
-from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
-from studies.experiment import (
-    TRAINED,
-    Experiment,
-    main,
-    records,
-    seeds_label,
-    settings_note,
-)
 from studies.glue_examples import majority_label_metrics
 from studies.jobs import StudyJob
 from studies.quantized import QUANTIZED, export_quantized
-from studies.runner import RESULTS
 from studies.shared_data import shared_data
+from studies.sweep import DEVELOPMENT_SET, NOBODY, TRAINED, Subject, Sweep
 
 SEED = 0
-MAJORITY, NOBODY = "most frequent label, or no answer", "none"
-DEVELOPMENT, DEV_FIFTH = "development set", "a fifth of the development set"
+MAJORITY = "most frequent label, or no answer"
+DEV_FIFTH = "a fifth of the development set"
 TRAINING_FIFTH = "a fifth of the training set"
 DEV_PART = 0.2
 # Limits for int8: points, or correct predictions if that allows more.
@@ -75,7 +65,7 @@ class TaskRecipe:
     epochs: int = 3
     learning_rate: float = 1e-4
     lengths: tuple[int, ...] = (128,)
-    split: str = DEVELOPMENT
+    split: str = DEVELOPMENT_SET
     start: str | None = None
 
 
@@ -96,29 +86,16 @@ SETTINGS: dict[str, TaskRecipe] = {
 }
 
 
-def jobs(output: Path) -> list[StudyJob]:
-    """The baselines, then training and export with both scores for each task in turn."""
-    # A constant has no correlation.
-    counted = [task for task, setting in SETTINGS.items() if setting.metric != "spearman"]
-    found = [StudyJob(name=f"constant/{task}", call=score_majority, arguments=(task,)) for task in counted]
-    for task, setting in SETTINGS.items():
-        needs = (f"model/{setting.start}",) if setting.start else ()
-        found += [
-            StudyJob(name=f"model/{task}", call=train, arguments=(task, output), needs=needs),
-            StudyJob(name=f"scores/{task}", call=score_both, arguments=(task, output), needs=(f"model/{task}",)),
-        ]
-    return found
-
-
-def score_majority(task: str) -> dict[str, Any]:
+def score_majority(task: str, _seed: None, _output: Path) -> dict[str, Any]:
     """Scores the most frequent training label, or no answer to any question."""
     from pocketbert.tasks.registry import supervised_task
 
-    config, own, dev = task_examples(task)
+    setting, (config, train, dev) = SETTINGS[task], task_examples(task)
     if supervised_task(config).needs_pairs:
-        unanswerable = sum(not question.answers for question in dev) / len(dev)
-        return {"metrics": {SETTINGS[task].metric: unanswerable}, "examples": len(dev)}
-    return {"metrics": majority_label_metrics([SETTINGS[task].metric], own, dev), "examples": len(dev)}
+        metrics = {setting.metric: sum(not question.answers for question in dev) / len(dev)}
+    else:
+        metrics = majority_label_metrics([setting.metric], train, dev)
+    return {"scores": [{"split": setting.split, "metrics": metrics, "examples": len(dev)}]}
 
 
 def train(task: str, output: Path) -> dict[str, Any]:
@@ -128,18 +105,18 @@ def train(task: str, output: Path) -> dict[str, Any]:
     from pocketbert.training.finetune import finetune
 
     setting = SETTINGS[task]
-    config, own, dev = task_examples(task)
+    config, train_examples, dev = task_examples(task)
     options = FinetuneConfig(
         **PUBLISHED_HEAD, learning_rate=setting.learning_rate, epochs=setting.epochs, max_length=max(setting.lengths)
     )
     start = output / "model" / setting.start / "model" if setting.start else minilm()
-    data = TaskData(task=config, train=own, dev=dev)
-    found = finetune(start, data, output / "model" / task, config=options, run=RunConfig(seed=SEED))
-    return {"metrics": found.metrics, "examples": len(dev), "training examples": len(own), "seconds": found.seconds}
+    data = TaskData(task=config, train=train_examples, dev=dev)
+    outcome = finetune(start, data, output / "model" / task, config=options, run=RunConfig(seed=SEED))
+    return {"metrics": outcome.metrics, "seconds": outcome.seconds}
 
 
-def score_both(task: str, output: Path) -> dict[str, Any]:
-    """Exports the model and scores model and bundle on the same examples; returns metrics by recipe.
+def score_both(task: str, _seed: int, output: Path) -> dict[str, Any]:
+    """Exports the model and scores model and bundle on the same examples.
 
     Tasks with classes always include accuracy, to count lost predictions.
     """
@@ -148,14 +125,16 @@ def score_both(task: str, output: Path) -> dict[str, Any]:
     from pocketbert_export.scoring import score
 
     setting, model, folder = SETTINGS[task], output / "model" / task / "model", output / QUANTIZED / task
-    config, own, dev = task_examples(task)
+    config, train_examples, dev = task_examples(task)
     export_quantized(model, folder, setting.lengths)
-    predictors = zip((TRAINED, QUANTIZED), open_both(model, folder), strict=True)
-    made = supervised_task(config)
-    right = ["accuracy"] if made.has_classes else []
-    names = [*dict.fromkeys([*made.metrics, *right])]
-    found = {recipe: dict(score(predictor, dev, names, names[0]).metrics) for recipe, predictor in predictors}
-    return {"metrics": found, "examples": len(dev), "training examples": len(own)}
+    kind = supervised_task(config)
+    names = list(dict.fromkeys([*kind.metrics, *(["accuracy"] if kind.has_classes else [])]))
+    common = {"label": f"{len(train_examples)} training examples", "split": setting.split, "examples": len(dev)}
+    scores = [
+        {**common, "recipe": recipe, "metrics": dict(score(predictor, dev, names, names[0]).metrics)}
+        for recipe, predictor in zip((TRAINED, QUANTIZED), open_both(model, folder), strict=True)
+    ]
+    return {"scores": scores}
 
 
 def task_examples(task: str) -> tuple[TaskConfig, Any, Any]:
@@ -168,10 +147,10 @@ def task_examples(task: str) -> tuple[TaskConfig, Any, Any]:
     folder = shared_data(setting.folder)
     if task in QUESTION_TASKS:
         config = TaskConfig(kind="span", name=task, dropout=0.0)
-        own = read_questions(task, folder, "train")
+        questions = read_questions(task, folder, "train")
         if setting.split == TRAINING_FIFTH:
-            return config, *train_dev_split(own, DEV_PART)
-        return config, own, read_questions(task, folder, "dev")
+            return config, *train_dev_split(questions, DEV_PART)
+        return config, questions, read_questions(task, folder, "dev")
     if task == XNLI.name:
         return XNLI, *train_dev_split(read_xnli(folder, "dev", ["en"]), DEV_PART)
     dev = read_glue(task, folder, "dev")
@@ -189,50 +168,43 @@ def settings() -> dict[str, Any]:
     }
 
 
-def content(done: Mapping[str, Any]) -> results.ResultFile:
-    """Collects the scores of the finished jobs."""
-    accuracies = []
-    for task, setting in SETTINGS.items():
-        if found := done.get(f"constant/{task}"):
-            accuracies += records(found, MAJORITY, NOBODY, task, setting.split)
-        if found := done.get(f"scores/{task}"):
-            for recipe, metrics in found["metrics"].items():
-                scored = {"metrics": metrics, "examples": found["examples"]}
-                label = seeds_label(f"{found['training examples']} training examples", SEED)
-                accuracies += records(scored, label, NETWORK, task, setting.split, recipe)
-    notes = [settings_note(settings())]
-    return results.result_file("6x384 on every task", quick=False, accuracies=accuracies, notes=notes)
-
-
-def scored(read: results.ResultFile) -> dict[str, Any]:
-    """Reads job name → result from a result file with these settings; otherwise returns nothing."""
-    if settings_note(settings()) not in read.notes:
-        return {}
-    found: dict[str, Any] = {}
-    for each in read.accuracies:
-        if each.model == NOBODY:
-            found[f"constant/{each.task}"] = {"metrics": {each.metric: each.value}, "examples": each.examples}
-            continue
-        count = int(each.label.split()[0])
-        result = {"metrics": {}, "examples": each.examples, "training examples": count}
-        metrics = found.setdefault(f"scores/{each.task}", result)["metrics"]
-        metrics.setdefault(each.recipe, {})[each.metric] = each.value
-    # Without missing scores, their models are not needed.
-    return found | {name.replace("scores/", "model/"): {} for name in found if name.startswith("scores/")}
-
-
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-EXPERIMENT = Experiment(
-    result=RESULTS / "tasks" / "accuracy.json",
-    output="runs/experiment-tasks",
+def preparations(output: Path) -> list[StudyJob]:
+    """Fine-tuning on each task."""
+    return [
+        StudyJob(
+            name=f"model/{task}",
+            call=train,
+            arguments=(task, output),
+            needs=(f"model/{setting.start}",) if setting.start else (),
+        )
+        for task, setting in SETTINGS.items()
+    ]
+
+
+# A constant has no correlation.
+_COUNTED = tuple(task for task, setting in SETTINGS.items() if setting.metric != "spearman")
+SWEEP = Sweep(
+    result="tasks/accuracy",
+    title="6x384 on every task",
+    subjects=(
+        Subject(model=NOBODY, label=MAJORITY, call=score_majority, runs={None: _COUNTED}),
+        # Labels have the number of training examples.
+        Subject(
+            model=NETWORK,
+            label="",
+            call=score_both,
+            needs=lambda task, seed: (f"model/{task}",),
+        ),
+    ),
+    tasks=tuple(SETTINGS),
+    seeds=(SEED,),
     settings=settings,
-    jobs=jobs,
-    content=content,
-    scored=scored,
+    preparations=preparations,
 )
 
 if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT, sys.argv))
+    sys.exit(SWEEP.main(sys.argv))

@@ -32,10 +32,10 @@ from pocketbert_export.exporter import export
 from pocketbert_export.predictors import open_predictor
 from pocketbert_export.recipes import RECIPES
 from pocketbert_export.scoring import score
-from studies.experiment import TRAINED
 from studies.glue_examples import task_data
 from studies.quantized import any_outputs
 from studies.shared_data import shared_data
+from studies.sweep import TRAINED
 
 MODEL, INT16, QUESTIONS = "model", "static_wi8_ai16", "squad"
 TARGETED = ("dynamic_wi8", "dynamic_wi4", "static_wi8_ai8")

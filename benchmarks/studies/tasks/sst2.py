@@ -26,8 +26,8 @@ from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_export.bundle import MODEL_FILE
 from pocketbert_export.exporter import export
 from pocketbert_export.predictors import open_predictor
-from studies.experiment import TRAINED
 from studies.shared_data import shared_data
+from studies.sweep import TRAINED
 
 # Label → recipe and runtime of a bundle; all are scored on LiteRT.
 BUNDLES = {

@@ -18,7 +18,6 @@ reused if they were made with the same settings.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,25 +25,18 @@ from typing import Any, Literal
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE
+from pocketbert.errors import UserError
 from pocketbert.presets import preset
 from pocketbert.training.published_grids import PUBLISHED_HEAD
-from pocketbert_bench import results
-from studies.experiment import (
-    Experiment,
-    last_metrics,
-    main,
-    records_by_seed,
-    records_without_seed,
-    scores_by_job,
-    settings_note,
-)
-from studies.glue_examples import SST2_EXAMPLES, score_majority_label, task_data, task_examples
+from pocketbert_bench.quickstart_training import NETWORK
+from studies.closed import LAST_COMMIT, command
+from studies.glue_examples import SST2_EXAMPLES, task_data, task_examples
 from studies.jobs import StudyJob
-from studies.runner import RESULTS
+from studies.runs import distil_on_text, last_metrics, majority_subject
 from studies.shared_data import shared_data
+from studies.sweep import TEACHER, Runs, Subject, Sweep, job_name
 
-SPLIT = "development set"
-# Masked-LM head for augmentation, from the study tinybert/masked_lm.
+# Masked-LM head for augmentation, from the closed measurement tinybert/masked_lm.
 MASKED_LM = Path("runs/suite-masked-lm/model")
 GLOVE = "glove/glove.twitter.27B.25d.subset11925.txt"
 # Number of copies with one augmented side, so that pairs and sentences grow equally.
@@ -109,7 +101,6 @@ VARIANTS = {
     "4x384": (TinyBERTVariant(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),),
     "3x312": (TinyBERTVariant(label="two steps, no general distillation", start="fresh", learns="both steps"),),
 }
-OTHER_SHAPES = tuple(shape for shape in VARIANTS if shape != "4x312")
 
 
 def student_config(shape: str) -> EncoderConfig:
@@ -118,58 +109,8 @@ def student_config(shape: str) -> EncoderConfig:
     return preset(name).config.replace(num_layers=layers)
 
 
-def jobs(output: Path, masked_lm: Path) -> list[StudyJob]:
-    """All jobs of the table: the ablation seed by seed, then the other sizes task by task."""
-    order: list[tuple[tuple[str, ...], str, int]] = [(("4x312",), task, seed) for seed in SEEDS for task in TASKS]
-    order += [(OTHER_SHAPES, task, seed) for task in FEWER_TASKS for seed in SEEDS]
-    # Scores have no most frequent label.
-    classified = [task for task in TASKS if GLUE[task].task.labels]
-    found = [StudyJob(name=f"constant/{task}", call=score_majority_label, arguments=(task,)) for task in classified]
-    found.append(StudyJob(name="general/4x312", call=distil_generally, arguments=("4x312", output)))
-    for shapes, task, seed in order:
-        cells = [_cell(shape, variant, task, seed, output) for shape in shapes for variant in VARIANTS[shape]]
-        made = {job.name for job in found}
-        found += [job for job in _preparations(task, output, masked_lm, cells) if job.name not in made]
-        found += cells
-    return found
-
-
-def _preparations(task: str, output: Path, masked_lm: Path, cells: Sequence[StudyJob]) -> list[StudyJob]:
-    """Jobs that prepare a task's students, in the order of their dependencies."""
-    teacher = StudyJob(name=f"teacher/{task}", call=train_teacher, arguments=(task, output))
-    every = [teacher]
-    for layers in (4, 3):
-        name = f"targets/{layers}-layers/{task}"
-        every.append(StudyJob(name=name, call=cache_targets, arguments=(layers, task, output), needs=(teacher.name,)))
-    every.append(StudyJob(name=f"augmented/{task}", call=augment_task, arguments=(task, output, masked_lm)))
-    needed = {teacher.name} | {name for cell in cells for name in cell.needs}
-    return [job for job in every if job.name in needed]
-
-
-def _cell(shape: str, variant: TinyBERTVariant, task: str, seed: int, output: Path) -> StudyJob:
-    needs = []
-    if variant.learns != "labels" or variant.start == "teacher layers":
-        needs.append(f"teacher/{task}")
-    if variant.start == "general":
-        needs.append(f"general/{shape}")
-    if variant.augmented:
-        needs.append(f"augmented/{task}")
-    elif variant.learns != "labels":
-        needs.append(f"targets/{SHAPES[shape][1]}-layers/{task}")
-    return StudyJob(
-        name=_cell_name(shape, variant.label, task, seed),
-        call=train_student,
-        arguments=(shape, variant, task, seed, output),
-        needs=tuple(needs),
-    )
-
-
-def _cell_name(shape: str, label: str, task: str, seed: int) -> str:
-    return f"student/{shape}/{label.replace(' ', '-')}/{task}-{seed}"
-
-
-def train_teacher(task: str, output: Path) -> dict[str, Any]:
-    """Fine-tunes the 6x384 network; returns its metrics."""
+def train_teacher(task: str, _seed: None, output: Path) -> dict[str, Any]:
+    """Fine-tunes the 6x384 network; returns the metrics of its best epoch."""
     from pocketbert.training.config import FinetuneConfig
     from pocketbert.training.finetune import finetune
 
@@ -181,31 +122,21 @@ def train_teacher(task: str, output: Path) -> dict[str, Any]:
         batch_size=BATCH_SIZE,
         max_length=LENGTHS[task],
     )
-    found = finetune(minilm(), data, output / "teacher" / task, config=options)
-    return {"metrics": found.metrics, "examples": len(data.dev)}
+    outcome = finetune(minilm(), data, _teacher(task, output).parent, config=options)
+    return {"metrics": outcome.metrics, "examples": len(data.dev)}
 
 
 def distil_generally(shape: str, output: Path) -> dict[str, Any]:
-    """General distillation from the pretrained network (paper, section 4.2), within the time limit."""
-    from pocketbert.data.task_data import TextData
+    """General distillation from the pretrained network (paper, section 4.2)."""
     from pocketbert.distillation.methods.tinybert import TinyBERT
-    from pocketbert.distillation.run import distill
-    from pocketbert.training.config import RunConfig
 
-    found = distill(
-        student_config(shape),
-        TextData(shared_data("text/enwiki2015-train.txt.xz")),
-        output / "general" / shape,
-        teacher=minilm(),
-        method=TinyBERT(
-            general_steps=GENERAL_STEPS,
-            general_batch_size=GENERAL_BATCH_SIZE,
-            general_learning_rate=GENERAL_RATE,
-            text_segments=GENERAL_SEGMENTS,
-        ),
-        run=RunConfig(checkpoint_seconds=300),
+    method = TinyBERT(
+        general_steps=GENERAL_STEPS,
+        general_batch_size=GENERAL_BATCH_SIZE,
+        general_learning_rate=GENERAL_RATE,
+        text_segments=GENERAL_SEGMENTS,
     )
-    return {"steps": found.steps, "seconds": found.seconds}
+    return distil_on_text(student_config(shape), method, output / "general" / shape)
 
 
 def cache_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
@@ -226,21 +157,26 @@ def cache_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
     return {"bytes": sum(path.stat().st_size for folder in folders for path in folder.iterdir())}
 
 
-def augment_task(task: str, output: Path, masked_lm: Path) -> dict[str, Any]:
+def augment_task(task: str, output: Path) -> dict[str, Any]:
     """Augments a task's training examples as the paper does, with fewer copies; returns rows and seconds."""
     from pocketbert.augmentation.augmented_rows import AugmentationOptions
     from pocketbert.augmentation.run import AugmentationJob, augment
 
+    if not MASKED_LM.exists():
+        raise UserError(
+            f"augmentation needs a masked-LM head in {MASKED_LM}; received none; check out commit {LAST_COMMIT}, run: "
+            f"{command('tinybert/masked_lm')}; and copy {MASKED_LM} from there"
+        )
     train, _ = task_examples(task)
     job = AugmentationJob(
-        masked_lm=str(masked_lm),
+        masked_lm=str(MASKED_LM),
         glove=str(shared_data(GLOVE)),
         options=AugmentationOptions(copies=COPIES, pair_sides=PAIR_SIDES),
         max_length=LENGTHS[task],
         columns=("text",) if train.pairs is None else ("text", "pair"),
     )
-    found = augment(job, train, GLUE[task].task.labels, _augmented_file(task, output), overwrite=True)
-    return {"rows": found.rows, "seconds": found.seconds}
+    outcome = augment(job, train, GLUE[task].task.labels, _augmented_file(task, output), overwrite=True)
+    return {"rows": outcome.rows, "seconds": outcome.seconds}
 
 
 def train_student(shape: str, variant: TinyBERTVariant, task: str, seed: int, output: Path) -> dict[str, Any]:
@@ -253,7 +189,7 @@ def train_student(shape: str, variant: TinyBERTVariant, task: str, seed: int, ou
     # Training on labels needs the teacher's folder for the vocabulary only, or for the student's first layers.
     taught = variant.learns != "labels"
     data = _task_data(task, _augmented_file(task, output) if variant.augmented else None)
-    folder = output / _cell_name(shape, variant.label, task, seed)
+    folder = output / job_name(shape, variant.label, task, seed)
     student: Any = output / "general" / shape / "model" if variant.start == "general" else student_config(shape)
     if variant.start == "teacher layers":
         student = TeacherLayers(SHAPES[shape][2], student)
@@ -261,9 +197,8 @@ def train_student(shape: str, variant: TinyBERTVariant, task: str, seed: int, ou
     if taught and not variant.augmented:
         teacher = CachedTeacher(_cache_folder(SHAPES[shape][1], task, output), teacher)
     method, run = _options(variant, data.task), RunConfig(seed=seed)
-    found = distill(student, data, folder, teacher=teacher, method=method, run=run)
-    metrics = last_metrics(folder, data.metrics)
-    return {"metrics": metrics, "examples": len(data.dev), "seconds": found.seconds}
+    distill(student, data, folder, teacher=teacher, method=method, run=run)
+    return {"metrics": last_metrics(folder, data.metrics), "examples": len(data.dev)}
 
 
 def _options(variant: TinyBERTVariant, task: TaskConfig) -> Any:
@@ -318,7 +253,7 @@ def _task_data(task: str, augmented_file: Path | None = None) -> Any:
 
 
 def _teacher(task: str, output: Path) -> Path:
-    return output / "teacher" / task / "model"
+    return output / job_name(NETWORK, TEACHER, task) / "model"
 
 
 def _cache_folder(layers: int, task: str, output: Path) -> Path:
@@ -346,32 +281,56 @@ def settings() -> dict[str, Any]:
         "augmentation": {"copies": COPIES, "pair sides": PAIR_SIDES, "GloVe": GLOVE, "masked LM": str(MASKED_LM)},
         "lengths": LENGTHS,
         "scored": "last pass",
-        "started from the teacher's layers": {shape: list(each[2]) for shape, each in SHAPES.items() if each[2]},
+        "started from the teacher's layers": {
+            shape: list(layers) for shape, (_, _, layers) in SHAPES.items() if layers
+        },
     }
 
 
-def result(done: Mapping[str, Any]) -> results.ResultFile:
-    """Collects the scores of the finished jobs."""
-    accuracies = records_without_seed(done, TASKS, SPLIT)
-    students = [(shape, variant.label) for shape, variants in VARIANTS.items() for variant in variants]
-    accuracies += records_by_seed(done, students, TASKS, SEEDS, SPLIT, _cell_name)
-    notes = [settings_note(settings())]
-    return results.result_file("TinyBERT on GLUE tasks", quick=False, accuracies=accuracies, notes=notes)
+def preparations(output: Path) -> list[StudyJob]:
+    """General distillation, cached teachers, and augmented examples."""
+    jobs = [StudyJob(name="general/4x312", call=distil_generally, arguments=("4x312", output))]
+    for task in TASKS:
+        teacher = (job_name(NETWORK, TEACHER, task),)
+        for layers in (3, 4):
+            name = f"targets/{layers}-layers/{task}"
+            jobs.append(StudyJob(name=name, call=cache_targets, arguments=(layers, task, output), needs=teacher))
+        jobs.append(StudyJob(name=f"augmented/{task}", call=augment_task, arguments=(task, output)))
+    return jobs
 
 
-def scored(content: results.ResultFile) -> dict[str, Any]:
-    """Reads the results of students' jobs from a result file with these settings; otherwise returns nothing."""
-    return scores_by_job(content, settings(), _cell_name)
+def _student(shape: str, variant: TinyBERTVariant) -> Subject:
+    def needs(task: str, _seed: int | None) -> tuple[str, ...]:
+        names = []
+        if variant.learns != "labels" or variant.start == "teacher layers":
+            names.append(job_name(NETWORK, TEACHER, task))
+        if variant.start == "general":
+            names.append(f"general/{shape}")
+        if variant.augmented:
+            names.append(f"augmented/{task}")
+        elif variant.learns != "labels":
+            names.append(f"targets/{SHAPES[shape][1]}-layers/{task}")
+        return tuple(names)
+
+    runs: Runs | None = None if shape == "4x312" else dict.fromkeys(SEEDS, FEWER_TASKS)
+    return Subject(
+        model=shape, label=variant.label, call=train_student, arguments=(shape, variant), needs=needs, runs=runs
+    )
 
 
-EXPERIMENT = Experiment(
-    result=RESULTS / "tinybert" / "accuracy.json",
-    output="runs/experiment-tinybert",
+SWEEP = Sweep(
+    result="tinybert/accuracy",
+    title="TinyBERT on GLUE tasks",
+    subjects=(
+        majority_subject(TASKS),
+        Subject(model=NETWORK, label=TEACHER, call=train_teacher, runs={None: TASKS}),
+        *(_student(shape, variant) for shape, variants in VARIANTS.items() for variant in variants),
+    ),
+    tasks=TASKS,
+    seeds=SEEDS,
     settings=settings,
-    jobs=lambda output: jobs(output, MASKED_LM),
-    content=result,
-    scored=scored,
+    preparations=preparations,
 )
 
 if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT, sys.argv))
+    sys.exit(SWEEP.main(sys.argv))

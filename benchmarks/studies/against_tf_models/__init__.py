@@ -1,1 +1,0 @@
-"""Comparisons with tf-models-official."""

@@ -1,0 +1,201 @@
+"""Tables of the sweep of a scaled-down MobileBERT."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pocketbert.data.glue import GLUE
+from pocketbert_bench import results
+from studies.glue_examples import APART, APART_SPLIT, DEVELOPMENT_SPLIT
+from studies.mobilebert.accuracy import SWEEP, TEACHER_MODEL
+from studies.mobilebert.accuracy_jobs import (
+    ATTENTION,
+    DEV_TEXT,
+    LIKELIHOOD,
+    MAJORITY,
+    NEARNESS,
+    NEXT,
+    STUDENT_MODEL,
+    TEXT,
+    WORDS,
+)
+from studies.mobilebert.recipe import SEEDS, TASKS, VARIANTS
+from studies.quantized import QUANTIZED
+from studies.sweep import FAILED, NOBODY, TEACHER, TRAINED, job_name, noted
+from studies.tables.render import NOTHING, Scores, Values, bullets, cell, difference, page, table
+
+_COPIED, _AUXILIARY = "PD, copied embedding and heads", "auxiliary"
+_AUXILIARY_COPIED, _PROGRESSIVE = "auxiliary, copied embedding and heads", "progressive (PD, FMT, AT)"
+Paper = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """A column: its scores and their format.
+
+    Attributes:
+      head: header of the column.
+      task: task of the scores, or name of another measurement.
+      metric: metric of the scores.
+      split: split of the scores.
+      nats: whether the scores are exp(−nats), to be shown in nats; otherwise they are shown in percent.
+      digits: format of a number.
+    """
+
+    head: str
+    task: str
+    metric: str
+    split: str
+    nats: bool = False
+    digits: str = ".1f"
+
+
+_MLM_ACCURACY = Score(head="MLM accuracy", task=TEXT, metric=WORDS, split=DEV_TEXT)
+_ATTENTION_NATS = Score(
+    head="Attention KL (nats)", task=ATTENTION, metric=NEARNESS, split=DEV_TEXT, nats=True, digits=".3f"
+)
+_ON_TASKS = (
+    Score(head="SST-2", task="sst2", metric="accuracy", split=DEVELOPMENT_SPLIT),
+    Score(head=f"SST-2, {APART:,} others", task="sst2", metric="accuracy", split=APART_SPLIT),
+    Score(head="MRPC", task="mrpc", metric="accuracy", split=DEVELOPMENT_SPLIT),
+)
+_COLUMNS = (
+    Score(head="MLM loss (nats)", task=TEXT, metric=LIKELIHOOD, split=DEV_TEXT, nats=True, digits=".2f"),
+    _MLM_ACCURACY,
+    Score(head="NSP accuracy", task=TEXT, metric=NEXT, split=DEV_TEXT),
+    _ATTENTION_NATS,
+    *_ON_TASKS,
+)
+# Columns to compare variants by.
+_COMPARED = (_MLM_ACCURACY, *_ON_TASKS)
+
+# The paper's accuracies on SST-2 and MRPC, for our variants of its rows.
+_STRATEGIES: dict[str, Paper | None] = {
+    MAJORITY: None,
+    "never pretrained": None,
+    "PD": None,
+    _COPIED: None,
+    _AUXILIARY: (91.9, 86.8),
+    _AUXILIARY_COPIED: None,
+    "joint": (92.0, 87.5),
+    _PROGRESSIVE: (92.1, 87.5),
+}
+_LOSSES: dict[str, Paper | None] = {
+    TEACHER: (94.1, 87.3),
+    "no distillation": (90.1, 84.3),
+    "PD": (91.7, 85.5),
+    "progressive without AT": (92.2, 87.0),
+    _PROGRESSIVE: (92.5, 87.0),
+    "progressive without FMT": None,
+    "progressive without PD": None,
+}
+# Question, the paper's differences on SST-2 and MRPC, and two variants; the first must be better for yes.
+_QUESTIONS = {
+    "Does copying embedding and heads help? (not in the paper)": (_COPIED, "PD"),
+    "Does progressive transfer help beyond copying? (not in the paper)": (_PROGRESSIVE, _COPIED),
+    "Does auxiliary transfer help without copying? (not in the paper)": (_AUXILIARY, "PD"),
+    "Does auxiliary transfer help with copying? (not in the paper)": (_AUXILIARY_COPIED, _COPIED),
+    "Is joint transfer better than auxiliary? (table 8: +0.1, +0.7; joint copies, auxiliary does not)": (
+        "joint",
+        _AUXILIARY,
+    ),
+    "Is joint transfer better than auxiliary with the same copy? (not in the paper)": ("joint", _AUXILIARY_COPIED),
+    "Is progressive transfer better than joint? (table 8: +0.1, +0.0)": (_PROGRESSIVE, "joint"),
+    "Does PD help a student with new weights? (table 9: +1.6, +1.2)": ("PD", "no distillation"),
+    "Does PD help after transfer? (not in the paper)": (_PROGRESSIVE, "progressive without PD"),
+    "Does FMT help? (table 9, in addition to PD: +0.5, +1.5; here in addition to PD and AT)": (
+        _PROGRESSIVE,
+        "progressive without FMT",
+    ),
+    "Does AT help in addition to both? (table 9: +0.3, +0.0)": (_PROGRESSIVE, "progressive without AT"),
+}
+# Table 6: float and quantized.
+_PAPER_QUANTIZED = {"MobileBERT": ((92.1, 87.5), (91.9, 87.0)), "MobileBERT-TINY": ((91.6, 86.7), (91.6, 86.3))}
+
+
+class _Results(NamedTuple):
+    """Scores, and job name → reason of its failure."""
+
+    scores: Scores
+    failed: Mapping[str, str]
+
+    def values(self, label: str, column: Score, recipe: str = TRAINED) -> Values:
+        """Seed → score of a row."""
+        return self.scores.values(_model(label), label, column.task, column.metric, column.split, recipe)
+
+    def cell(self, label: str, column: Score, recipe: str = TRAINED) -> str:
+        """Mean and standard deviation of a row, with the number of failed seeds."""
+        values = self.values(label, column, recipe).values()
+        once = label in (TEACHER, MAJORITY)
+        names = {
+            name
+            for name, run in SWEEP.runs().items()
+            if (run.subject.model, run.subject.label, run.task) == (_model(label), label, column.task)
+        }
+        # A student that failed has no scores on tasks either.
+        names |= set() if once else {job_name(STUDENT_MODEL, label, TEXT, seed) for seed in SEEDS}
+        return cell(
+            [-math.log(value) if column.nats else 100 * value for value in values],
+            1 if once else len(SEEDS),
+            unit=1.0,
+            digits=column.digits,
+            failed=len(self.failed.keys() & names),
+        )
+
+
+def text(content: results.ResultFile) -> str:
+    """Strategies, losses, questions, and float against int8."""
+    measured = _Results(Scores(content.accuracies), noted(content, FAILED))
+    questions = []
+    for question, (first, second) in _QUESTIONS.items():
+        changes = [difference(measured.values(first, each), measured.values(second, each)) for each in _COMPARED]
+        questions.append((question, *(change or NOTHING for change in changes)))
+    examples = {(each.task, each.split): each.examples for each in content.accuracies}
+    counts = ", ".join(
+        f"{column.head} {examples[column.task, column.split]:,}"
+        for column in (_MLM_ACCURACY, _ATTENTION_NATS, *_ON_TASKS)
+        if (column.task, column.split) in examples
+    )
+    return page(
+        ["Strategies, table 8 of the paper:"],
+        _variants(_STRATEGIES, measured),
+        ["Losses, table 9:"],
+        _variants(_LOSSES, measured),
+        table(["Question (difference)", *(f">{each.head}" for each in _COMPARED)], questions),
+        [f"Float against int8 (`{QUANTIZED}`), table 6:"],
+        _quantized(measured),
+        [f"Examples: {counts or 'none yet'}."],
+        ["Failed jobs of this run:"] if measured.failed else [],
+        bullets(f"`{name}`: {reason}" for name, reason in measured.failed.items()),
+    )
+
+
+def _variants(rows: Mapping[str, Paper | None], measured: _Results) -> list[str]:
+    cells = []
+    for label, paper in rows.items():
+        printed = [NOTHING] * len(TASKS) if paper is None else [f"{value:.1f}" for value in paper]
+        cells.append((label, *(measured.cell(label, column) for column in _COLUMNS), *printed))
+    heads = [*(column.head for column in _COLUMNS), *(f"Paper: {GLUE[task].folder}" for task in TASKS)]
+    return table(["Variant", *(f">{head}" for head in heads)], cells)
+
+
+def _quantized(measured: _Results) -> list[str]:
+    rows: list[Sequence[str]] = []
+    for label in (TEACHER, *(variant.label for variant in VARIANTS)):
+        cells = [label]
+        for column in _ON_TASKS:
+            change = difference(measured.values(label, column, QUANTIZED), measured.values(label, column))
+            cells += [measured.cell(label, column), measured.cell(label, column, QUANTIZED), change or NOTHING]
+        rows.append(cells)
+    for name, both in _PAPER_QUANTIZED.items():
+        sst2, mrpc = ((f"{old:.1f}", f"{new:.1f}", f"{new - old:+.1f}") for old, new in zip(*both, strict=True))
+        rows.append((f"Paper: {name}", *sst2, NOTHING, NOTHING, NOTHING, *mrpc))
+    heads = [head for column in _ON_TASKS for head in (f">{column.head}", ">int8", ">Difference")]
+    return table(["Variant", *heads], rows)
+
+
+def _model(label: str) -> str:
+    return {TEACHER: TEACHER_MODEL, MAJORITY: NOBODY}.get(label, STUDENT_MODEL)

@@ -1,0 +1,127 @@
+"""The harness of sweeps: the order of jobs, scores read back from result files, and the committed ones."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketbert_bench import results
+from studies.jobs import StudyJob
+from studies.runner import RESULTS
+from studies.sweep import Subject, Sweep, folder_name, job_name
+
+SWEEPS = (
+    "efficientbert/accuracy", "hsk/accuracy", "minilmv2/accuracy", "mobilebert/accuracy", "tasks/accuracy",
+    "tinybert/accuracy",
+)  # fmt: skip
+
+
+def load(name: str) -> Sweep:
+    return importlib.import_module(f"studies.{name.replace('/', '.')}").SWEEP
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_complete_result_leaves_nothing_to_run(name: str) -> None:
+    sweep, content = load(name), results.read(RESULTS / f"{name}.json")
+    done = sweep.finished(content)
+    assert [job.name for job in sweep.jobs(Path("out")) if job.name not in done] == []
+    again = sweep.content(done)
+    assert again.notes == content.notes
+    # One score of HSK belongs to a task that its plan no longer has.
+    assert len(Counter(content.accuracies) - Counter(again.accuracies)) <= (name == "hsk/accuracy")
+    assert not Counter(again.accuracies) - Counter(content.accuracies)
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_jobs_follow_what_they_need(name: str) -> None:
+    made: set[str] = set()
+    for job in load(name).jobs(Path("out")):
+        assert job.name not in made and made.issuperset(job.needs)
+        made.add(job.name)
+
+
+def score(*_arguments: Any) -> dict[str, Any]:
+    return {}
+
+
+def sweep(**changes: Any) -> Sweep:
+    """A teacher and two students, one of which needs the teacher; two tasks, two seeds."""
+    fields: dict[str, Any] = {
+        "result": "made_up",
+        "title": "made up",
+        "subjects": (
+            Subject(model="big", label="teacher", call=score, runs={None: ("a", "b")}, needs=lambda task, seed: ("t",)),
+            Subject(model="small", label="taught", call=score, needs=lambda task, seed: (f"cache/{task}",)),
+            Subject(model="small", label="", call=score, runs={1: ("b",)}),
+        ),
+        "tasks": ("a", "b"),
+        "seeds": (0, 1),
+        "settings": lambda: {"rate": 0.5},
+        "preparations": lambda output: [
+            *(StudyJob(name=f"cache/{n}", call=score, arguments=(), needs=(f"big/teacher/{n}",)) for n in "ab"),
+            *(StudyJob(name=name, call=score, arguments=()) for name in ("t", "noise", "unused")),
+        ],
+        "recorded": {"counts": {"n": "noise", "absent": "x"}},
+    }
+    return Sweep(**fields | changes)
+
+
+def scores(value: float, *labels: str) -> dict[str, Any]:
+    entries = [{"label": label, "metrics": {"f1": value}, "examples": 3} for label in labels]
+    return {"scores": entries} if entries else {"metrics": {"f1": value}, "examples": 3}
+
+
+def finished(made: Sweep, *, without: str = "") -> dict[str, Any]:
+    done = {
+        name: scores(0.5, *[] if run.subject.label else ["one", "two"])
+        for name, run in made.runs().items()
+        if name != without
+    }
+    return made.finished(made.content(done | {"noise": {"x": 1}}))
+
+
+def test_jobs_start_seed_by_seed() -> None:
+    assert [job.name for job in sweep().jobs(Path())] == [
+        "t", "big/teacher/a", "big/teacher/b", "cache/a", "small/taught/a-0", "cache/b", "small/taught/b-0",
+        "small/taught/a-1", "small/taught/b-1", "small/all/b-1", "noise",
+    ]  # fmt: skip
+
+
+def test_finished_jobs_come_back() -> None:
+    done = finished(sweep())
+    assert {"noise", "t", "cache/a"} <= set(done) and done["noise"] == {"x": 1}
+    (entry,) = done["small/taught/a-1"]["scores"]
+    assert entry["metrics"] == {"f1": 0.5} and entry["label"] == "taught" and entry["examples"] == 3
+    assert [each["label"] for each in done["small/all/b-1"]["scores"]] == ["one", "two"]
+
+
+def test_missing_score_repeats_what_it_needs() -> None:
+    made = sweep()
+    missing = {job.name for job in made.jobs(Path())} - set(finished(made, without="small/taught/a-1"))
+    # The teacher of task b needs the same preparation as that of task a.
+    assert missing == {"small/taught/a-1", "cache/a", "big/teacher/a", "t", "big/teacher/b"}
+
+
+def test_whole_seeds_are_repeated() -> None:
+    made = sweep(whole_seeds=True)
+    done = finished(made, without="small/taught/a-1")
+    assert "small/taught/a-0" in done and not any(name.endswith("-1") for name in done)
+
+
+def test_other_settings_repeat_all() -> None:
+    content = sweep().content({"big/teacher/a": scores(0.5)})
+    assert sweep(settings=lambda: {"rate": 0.25}).finished(content) == {}
+
+
+def test_bad_flags_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep().main(["sweep", "rest"]) == 2
+    assert "a sweep takes flags only; received rest" in capsys.readouterr().err
+
+
+def test_names_are_folders() -> None:
+    assert folder_name("teacher's (first, last) layers") == "teachers-first-last-layers"
+    assert job_name("none", "most frequent label", "sst2") == "none/most-frequent-label/sst2"
