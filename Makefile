@@ -109,9 +109,9 @@ lock: $(INSTALLED) ## resolve the lock files again and install each into a fresh
 	    -o requirements/$$version.lock || exit 1; \
 	done
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.11 export/pocketbert_export/tflite_2_16.in -o export/pocketbert_export/tflite_2_16.lock
+	  --python-version 3.11 export/pocketbert_export/tflite/tflite_2_16.in -o export/pocketbert_export/tflite/tflite_2_16.lock
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.11 export/pocketbert_export/mediapipe.in -o export/pocketbert_export/mediapipe.lock
+	  --python-version 3.11 export/pocketbert_export/clients/mediapipe.in -o export/pocketbert_export/clients/mediapipe.lock
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 tests/pocketbert_export/task_library.in -o tests/pocketbert_export/task_library.lock
 	$(MAKE) --no-print-directory smoke SMOKE="3.11 3.12 3.13"

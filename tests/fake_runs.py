@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.training.grid import Grid, Point, point_name
-from pocketbert.training.grid_run import run_grid
+from pocketbert.training.grids.points import Grid, Point, point_name
+from pocketbert.training.grids.run import run_grid
 
 GRID = Grid({"rate": (3, 1.5), "kind": ("a", "long")})
 SEEDS = (7, 2, 4)

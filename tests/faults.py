@@ -13,7 +13,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from safetensors.numpy import load, save
 
-from pocketbert_export import bundle as layout
+from pocketbert_export.bundles import bundle as layout
 
 Inject = Callable[[Path], object]
 

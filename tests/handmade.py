@@ -13,8 +13,8 @@ from ai_edge_litert.interpreter import Interpreter
 from bundle_folders import describe
 
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert_export import goldens
-from pocketbert_export.goldens import Golden
+from pocketbert_export.bundles import goldens
+from pocketbert_export.bundles.goldens import Golden
 
 LENGTHS = (5, 9)
 VOCAB_SIZE = 67

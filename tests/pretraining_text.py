@@ -48,8 +48,8 @@ def write_vocabulary(path: Path) -> Path:
 def make(folder: Path, *, text: Path, vocabulary: Path, shards: int = 3, workers: int = 1, **options: Any) -> Path:
     """Pretraining data of at most 21 tokens an example."""
     import pocketbert as pb
-    from pocketbert.data.pretraining_options import PretrainingOptions
-    from pocketbert.data.pretraining_run import write_pretraining_data
+    from pocketbert.data.pretraining.options import PretrainingOptions
+    from pocketbert.data.pretraining.run import write_pretraining_data
 
     tokenizer = pb.WordPieceTokenizer(vocabulary, special_tokens_in_text="text")
     chosen = PretrainingOptions(**{"max_length": 21, "seed": 5, **options})

@@ -81,20 +81,20 @@ SPANS = '{"text": "Ada \U0001f642 met Bo.", "spans": [[0, 3, "PER"], {"start": 1
 
 
 def _tagged(path: Path) -> object:
-    from pocketbert.data.tagged_texts import read_tagged
+    from pocketbert.data.readers.tagged_texts import read_tagged
 
     return read_tagged(path)
 
 
 def _table(path: Path) -> object:
-    from pocketbert.data.tables import read_table
+    from pocketbert.data.readers.tables import read_table
 
     return read_table(path, text_column="text", label_column="label")
 
 
 def _questions(path: Path) -> object:
-    from pocketbert.data.question_tasks import is_question_file
-    from pocketbert.data.questions import QuestionFile
+    from pocketbert.data.readers.question_tasks import is_question_file
+    from pocketbert.data.readers.questions import QuestionFile
 
     is_question_file(str(path))
     return list(QuestionFile(path))
@@ -108,7 +108,7 @@ def _vocabulary(path: Path) -> object:
 
 def _glue(task: str) -> Callable[[Path], object]:
     def read(path: Path) -> object:
-        from pocketbert.data.glue import read_glue
+        from pocketbert.data.readers.glue import read_glue
 
         return read_glue(task, path, "dev")
 
@@ -116,13 +116,13 @@ def _glue(task: str) -> Callable[[Path], object]:
 
 
 def _xnli(path: Path) -> object:
-    from pocketbert.data.xnli import read_xnli
+    from pocketbert.data.readers.xnli import read_xnli
 
     return read_xnli(path, "dev")
 
 
 def _text(path: Path) -> object:
-    from pocketbert.data.text import read_documents
+    from pocketbert.data.readers.text import read_documents
 
     return list(read_documents(path))
 
@@ -140,7 +140,7 @@ def _make_pretraining(folder: Path) -> Path:
 
 
 def _pretraining(path: Path) -> object:
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
 
     data = PretrainingData.open(path)
     return data.records(np.arange(len(data)))
@@ -148,7 +148,7 @@ def _pretraining(path: Path) -> object:
 
 def sign_pretraining(folder: Path) -> None:
     """The files' sizes and digests; the manifest's own is over what its reader makes of it."""
-    from pocketbert.data import pretraining_manifest
+    from pocketbert.data.pretraining import manifest as pretraining_manifest
     from pocketbert.json_reading import from_json
 
     path = folder / "manifest.json"
@@ -179,7 +179,7 @@ def _make_kept_store(folder: Path) -> Path:
 
 
 def _store(path: Path) -> object:
-    from pocketbert.data.teacher_cache import TeacherCache
+    from pocketbert.data.teacher_cache.reader import TeacherCache
 
     store = TeacherCache.open(path)
     return store.read(np.arange(len(store)), int(store.lengths.max()))
@@ -205,7 +205,7 @@ def _make_model(folder: Path) -> Path:
 
 def _directory(path: Path) -> object:
     from pocketbert.checkpoints.directory import read_directory
-    from pocketbert.tokenizers.vocabulary import read_vocabulary
+    from pocketbert.tokenizers.wordpiece_vocabulary import read_vocabulary
 
     directory = read_directory(path)
     return directory.vocab_path and read_vocabulary(directory.vocab_path)
@@ -218,7 +218,7 @@ def _make_bundle(folder: Path) -> Path:
 
 
 def _bundle(path: Path) -> object:
-    from pocketbert_export.bundle import Bundle
+    from pocketbert_export.bundles.bundle import Bundle
 
     return Bundle.open(path).goldens
 

@@ -201,9 +201,9 @@ def _run(path: Path) -> object:
     from types import SimpleNamespace
 
     from pocketbert.training.run_folder import read_result
+    from pocketbert_export.bundles.model_card import CardOptions, card_facts
     from pocketbert_export.commands.stored_columns import stored_columns
-    from pocketbert_export.model_card import CardOptions, card_facts
-    from pocketbert_export.outcomes import recorded
+    from pocketbert_export.verification.outcomes import recorded
 
     read_result(path / "result.json")
     stored_columns(path / "model")

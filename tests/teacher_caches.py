@@ -13,11 +13,11 @@ import numpy as np
 
 from pocketbert.configs import TokenizerConfig
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.teacher_cache_layout import TeacherCacheIdentity
-from pocketbert.data.teacher_cache_targets import TargetSpec
-from pocketbert.data.teacher_cache_writer import TeacherCachePlan, TeacherCacheWriter, open_writers
+from pocketbert.data.teacher_cache.layout import TeacherCacheIdentity
+from pocketbert.data.teacher_cache.targets import TargetSpec
+from pocketbert.data.teacher_cache.writer import TeacherCachePlan, TeacherCacheWriter, open_writers
 from pocketbert.presets import preset
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 
 # Any file will do.
 VOCABULARY = Path(__file__).resolve()

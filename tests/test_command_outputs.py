@@ -19,7 +19,8 @@ import tensorflow as tf
 import tiny_finetuning
 from pretraining_text import write_text, write_vocabulary
 
-from pocketbert import cli, outputs
+from pocketbert import cli
+from pocketbert import output_folders as outputs
 from pocketbert.commands import COMMANDS
 from pocketbert.commands.command_line import Command
 from pocketbert.training import state as checkpointing

@@ -69,7 +69,7 @@ def test_counts_are_printed() -> None:
 
 
 def test_records_of_another_format_are_refused(tmp_path: Path) -> None:
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
 
     folder = READERS["pretraining-data"].make(tmp_path)
     shard = next(folder.glob("*.tfrecord"))

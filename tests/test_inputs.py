@@ -168,7 +168,7 @@ def test_remedy_for_hub_names_makes_the_model(
 def test_parquet_remedy_makes_a_readable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
-    from pocketbert.data.tables import read_table
+    from pocketbert.data.readers.tables import read_table
     from pocketbert.errors import UserError
 
     monkeypatch.chdir(tmp_path)

@@ -19,8 +19,8 @@ from pocketbert import cli
 from pocketbert.commands import COMMANDS
 from pocketbert.commands.command_line import Command
 from pocketbert.commands.flag_notation import OPTION_OF_ARGUMENT
-from pocketbert.data.pretraining_options import PretrainingOptions
-from pocketbert.data.pretraining_run import write_pretraining_data
+from pocketbert.data.pretraining.options import PretrainingOptions
+from pocketbert.data.pretraining.run import write_pretraining_data
 from pocketbert.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,17 +32,17 @@ OTHER_PROGRAMS = {
     "modeling/pocketbert/cli.py": {"help", "help-all", "overwrite", "version"},
     # Apache Beam's options.
     "modeling/pocketbert/augmentation/beam.py": {"runner"},
-    "modeling/pocketbert/data/pretraining_beam.py": {"direct_num_workers", "direct_running_mode", "runner"},
+    "modeling/pocketbert/data/pretraining/beam.py": {"direct_num_workers", "direct_running_mode", "runner"},
     # pip's.
     "modeling/pocketbert/data/assets.py": {
         *("dest", "disable-pip-version-check", "hash", "no-deps", "no-input", "only-binary", "quiet", "require-hashes"),
         *("requirement", "retries", "timeout"),
     },
-    "export/pocketbert_export/environments.py": {
+    "export/pocketbert_export/tflite/environments.py": {
         *("disable-pip-version-check", "only-binary", "quiet", "require-hashes"),
     },
     # `ray start --head`.
-    "modeling/pocketbert/training/grid_workers.py": {"head"},
+    "modeling/pocketbert/training/grids/workers.py": {"head"},
     # git's.
     "benchmarks/pocketbert_bench/machine.py": {"abbrev", "always", "dirty", "exclude"},
     # Android's `am start`.

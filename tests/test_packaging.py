@@ -130,5 +130,5 @@ def test_wheel_check_names_files_that_a_wheel_lacks(tmp_path):
                 archive.writestr(path, "")
     assert wheel_check.missing_files(wheel) == [
         "pocketbert_bench/templates/report.html",
-        "pocketbert_export/tflite_2_16.lock",
+        "pocketbert_export/tflite/tflite_2_16.lock",
     ]

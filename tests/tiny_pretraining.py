@@ -36,8 +36,8 @@ def write_data(
     The words are the first 12 of `vocabulary`, behind its five special tokens; None for one of `PIECES`.
     """
     import pocketbert as pb
-    from pocketbert.data.pretraining_options import PretrainingOptions
-    from pocketbert.data.pretraining_run import write_pretraining_data
+    from pocketbert.data.pretraining.options import PretrainingOptions
+    from pocketbert.data.pretraining.run import write_pretraining_data
 
     vocabulary = vocabulary or write_vocabulary(folder.parent / f"{folder.name}-vocab.txt")
     words = vocabulary.read_text("utf-8").split()[5:17]

@@ -20,7 +20,7 @@ from pocketbert.commands import COMMANDS
 from pocketbert.commands.command_line import Command
 from pocketbert.commands.help_text import option_tables
 from pocketbert_bench import results
-from pocketbert_export.bundle_schema import SCHEMA
+from pocketbert_export.bundles.schema import SCHEMA
 
 _SOURCE_ROOTS = ("modeling", "export", "benchmarks")
 _SECTION = re.compile(r"(?<!\n)\n(?=(Args|Attributes|Raises|Returns|Yields):\n)")

@@ -65,7 +65,7 @@ def plain_export(
     import tensorflow as tf
 
     import pocketbert as pb
-    from pocketbert_export.convert import write_saved_model
+    from pocketbert_export.conversion.convert import write_saved_model
 
     for recipe in recipes:
         _check_recipe(recipe)

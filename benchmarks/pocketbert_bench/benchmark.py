@@ -12,8 +12,8 @@ from pocketbert.files import check_different, sha256
 from pocketbert_bench import host, report, results
 from pocketbert_bench.configurations import Configuration, LiteRT
 from pocketbert_bench.results import ResultFile, Weights
-from pocketbert_export.bundle import MODEL_FILE, VERIFICATION_FILE, Bundle, read_verification
-from pocketbert_export.model_card import CARD_FILE, Latency
+from pocketbert_export.bundles.bundle import MODEL_FILE, VERIFICATION_FILE, Bundle, read_verification
+from pocketbert_export.bundles.model_card import CARD_FILE, Latency
 
 
 @dataclass(frozen=True, kw_only=True)

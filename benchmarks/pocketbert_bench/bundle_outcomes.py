@@ -13,7 +13,7 @@ from pocketbert.errors import UserError
 from pocketbert.report.outcome import no_outcome
 from pocketbert.tasks.scores import Verdict
 from pocketbert_bench.schema import note
-from pocketbert_export.bundle import read_description
+from pocketbert_export.bundles.bundle import read_description
 
 if TYPE_CHECKING:
     from pocketbert_bench.configurations import Configuration

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench.results import Weights
-from pocketbert_export.bounds import BOUNDS
+from pocketbert_export.checks.bounds import BOUNDS
 
 # Allowed deviation from the outputs at export, relative to the largest recorded value. Kernels of another machine sum
 # in another order, which causes rounding in float. With activations quantized at run time, it can move a value across a
@@ -137,7 +137,7 @@ def from_bundle(
       UserError: there is no such folder.
     """
     # Imports TensorFlow, which takes seconds.
-    from pocketbert_export.bundle import Bundle
+    from pocketbert_export.bundles.bundle import Bundle
 
     if not path.is_dir():
         raise UserError(f"a bundle must be a folder written by pocketbert export; received {path}")
@@ -192,8 +192,10 @@ def _check_goldens(bundle: Any) -> None:
     Calls are compared with the file's recorded outputs, so these must also agree with the float model's.
     """
     from pocketbert.tasks.registry import get_task
-    from pocketbert_export import bounds, checks, comparisons
-    from pocketbert_export.goldens import tokenization_problems
+    from pocketbert_export.bundles.goldens import tokenization_problems
+    from pocketbert_export.checks import bounds
+    from pocketbert_export.checks import outputs as checks
+    from pocketbert_export.verification import comparisons
 
     problems = tokenization_problems(bundle.goldens, bundle.tokenizer)
     task = get_task(bundle.task) if bundle.task else None
@@ -211,13 +213,13 @@ def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
     """A bundle's golden examples at one length, padded to it; for outputs per token, only those of this length.
 
     Args:
-      bundle: a `pocketbert_export.bundle.Bundle`.
+      bundle: a `pocketbert_export.bundles.bundle.Bundle`.
       length: sequence length in tokens, one of the bundle's.
     Raises:
       UserError: no example fits.
     """
-    from pocketbert_export import length_buckets
-    from pocketbert_export.checks import TOKEN_OUTPUTS
+    from pocketbert_export.checks.outputs import TOKEN_OUTPUTS
+    from pocketbert_export.tflite import length_buckets
 
     answers_tokens = not set(bundle.output_names).isdisjoint(TOKEN_OUTPUTS)
     pad_token_id = bundle.tokenizer.pad_token_id

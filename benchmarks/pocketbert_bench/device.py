@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pocketbert import files, outputs, progress
+from pocketbert import files, progress
+from pocketbert import output_folders as outputs
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.notation import argument
 from pocketbert_bench import adb, phone_app, phone_plan, results
@@ -286,7 +287,7 @@ def bundle_files(directory: Path) -> list[str]:
       UserError: `bundle.json` violates its schema, for example because a name leaves the folder.
     """
     # Imports TensorFlow, which takes seconds.
-    from pocketbert_export.bundle import read_description
+    from pocketbert_export.bundles.bundle import read_description
 
     return ["bundle.json", *read_description(directory)["files"]]
 

@@ -264,7 +264,7 @@ def _with_weight_cache(configuration: Configuration, folder: Path) -> Configurat
 
 def _expected_delegates(model_path: Path) -> tuple[Delegate, ...]:
     # Imports TensorFlow's schema; --help needs none.
-    from pocketbert_export.delegates import documented_shares
+    from pocketbert_export.tflite.delegates import documented_shares
 
     shares = [dataclasses.asdict(share) for share in documented_shares(model_path)]
     return tuple(Delegate(**share) for share in shares if share["total_ops"])

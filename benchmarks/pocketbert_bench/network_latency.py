@@ -75,11 +75,11 @@ class Host:
         from pocketbert import from_preset
         from pocketbert_bench import host
         from pocketbert_bench.configurations import Call, Configuration
-        from pocketbert_export.convert import to_tflite
-        from pocketbert_export.graph_optimization import optimize_graph
-        from pocketbert_export.graph_optimization_options import GraphOptimizations
+        from pocketbert_export.conversion.convert import to_tflite
+        from pocketbert_export.conversion.graph_optimization import optimize_graph
+        from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
         from pocketbert_export.recipes import get_recipe
-        from pocketbert_export.signatures import signature_name
+        from pocketbert_export.tflite.signatures import signature_name
 
         del folder
         length = setting.length
@@ -163,7 +163,7 @@ class PhoneDevice:
         from pocketbert import from_preset
         from pocketbert.tokenizers.opening import open_tokenizer
         from pocketbert.training.initialization import vocabulary_of
-        from pocketbert_export.bounds import Bounds
+        from pocketbert_export.checks.bounds import Bounds
         from pocketbert_export.exporter import export
 
         vocabulary = vocabulary_of(self.vocabulary)

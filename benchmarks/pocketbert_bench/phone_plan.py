@@ -23,7 +23,7 @@ from pocketbert.notation import argument
 from pocketbert_bench import machine, results
 from pocketbert_bench.configurations import Configuration
 from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
-from pocketbert_export.bundle import read_description
+from pocketbert_export.bundles.bundle import read_description
 
 PLAN_FILE = "plan.json"
 # Kind of the folder, for its marker.

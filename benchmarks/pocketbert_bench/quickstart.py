@@ -14,7 +14,7 @@ from pocketbert.data.assets import ASSETS, minilm
 from pocketbert.data.examples import Examples
 from pocketbert.files import write_json
 from pocketbert.notation import argument
-from pocketbert.outputs import held_directory
+from pocketbert.output_folders import held_directory
 from pocketbert.progress import log_info
 from pocketbert.tasks.classification import probabilities_of
 from pocketbert.tasks.registry import text_task
@@ -32,10 +32,10 @@ from pocketbert_bench.quickstart_training import (
 )
 from pocketbert_bench.results import Accuracy, ResultFile
 from pocketbert_bench.side_by_side import Pair, disagreements
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.bundles.model_card import CARD_FILE, CardOptions, write_card
+from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.exporter import export
-from pocketbert_export.model_card import CARD_FILE, CardOptions, write_card
-from pocketbert_export.predictors import open_predictor
 
 TEACHER, STUDENT = "teacher", "student"
 RECIPES = ("float32", "dynamic_wi8")
@@ -43,8 +43,8 @@ SHIPPED = "dynamic_wi8"
 LENGTHS = (32, 64, 128)
 BASELINE_LENGTH = 128
 # The gate compares two forms of one network, so training sentences serve too. With the dev split alone, chance would
-# be as large as the bound on int8's accuracy drop (`pocketbert_export.verify`). float32 may lose nothing, which the
-# dev split is enough to show.
+# be as large as the bound on int8's accuracy drop (`pocketbert_export.verification.verify`). float32 may lose
+# nothing, which the dev split is enough to show.
 GATE_EXAMPLES = {"float32": 0, "dynamic_wi8": 2000}
 
 

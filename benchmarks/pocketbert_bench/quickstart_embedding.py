@@ -12,13 +12,13 @@ import numpy as np
 
 from pocketbert.data.assets import ASSETS, rotten_tomatoes
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import read_glue
+from pocketbert.data.readers.glue import read_glue
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.initialization import TeacherLayers
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
 from pocketbert.distillation.run import distill
 from pocketbert.model import from_pretrained
-from pocketbert.outputs import held_directory
+from pocketbert.output_folders import held_directory
 from pocketbert.progress import log_info
 from pocketbert.tasks.vectors import search
 from pocketbert.training.config import RunConfig
@@ -26,11 +26,11 @@ from pocketbert_bench import accuracy, host, report, results
 from pocketbert_bench.claims import claim
 from pocketbert_bench.results import Accuracy, ResultFile
 from pocketbert_bench.searches import Search
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.bundles.model_card import CardOptions
+from pocketbert_export.bundles.predictors import open_predictor
+from pocketbert_export.clients.mediapipe_files import folder_beside, write_task_files
 from pocketbert_export.exporter import export
-from pocketbert_export.mediapipe_files import folder_beside, write_task_files
-from pocketbert_export.model_card import CardOptions
-from pocketbert_export.predictors import open_predictor
 
 TEACHER, STUDENT, NETWORK = "teacher", "student", "all-minilm"
 # The student starts from these layers of its teacher.

@@ -16,7 +16,7 @@ from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.run import distill
 from pocketbert.training.config import DistillResult, FinetuneConfig, FinetuneResult, RunConfig
 from pocketbert.training.finetune import finetune
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 
 NETWORK = "6x384 (all-MiniLM-L6-v2)"
 STUDENT_NETWORK = "3x384 student"

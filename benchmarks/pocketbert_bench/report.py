@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pocketbert import files, outputs
+from pocketbert import files
+from pocketbert import output_folders as outputs
 from pocketbert.errors import UserError
 from pocketbert.report import render
 from pocketbert.report.outcome import view
@@ -142,7 +143,7 @@ def build_report(
       title: heading of the page.
       summary: first paragraph of the page.
       overwrite: replace an existing folder.
-      group: see `pocketbert.outputs.new_directory`.
+      group: see `pocketbert.output_folders.new_directory`.
     Returns:
       Path of the page.
     Raises:

@@ -12,13 +12,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from pocketbert import files, outputs
+from pocketbert import files
+from pocketbert import output_folders as outputs
 from pocketbert.data.assets import cache_folder
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.report import render
-from pocketbert_export.bundle import VOCAB_FILE, Bundle
-from pocketbert_export.mediapipe_files import CLIENTS, check_client, has_pairs, task_file
+from pocketbert_export.bundles.bundle import VOCAB_FILE, Bundle
+from pocketbert_export.clients.mediapipe_files import CLIENTS, check_client, has_pairs, task_file
 
 PAGE = "index.html"
 # Later versions (1.0.1) post usage metrics to Google.
@@ -41,7 +42,7 @@ def write_try_page(
       output: output folder.
       title: heading of the page.
       overwrite: replace an existing folder.
-      group: see `pocketbert.outputs.new_directory`.
+      group: see `pocketbert.output_folders.new_directory`.
     Returns:
       Path of the page.
     Raises:

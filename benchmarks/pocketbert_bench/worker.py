@@ -77,7 +77,7 @@ def _open_litert(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
     import ai_edge_litert
     from ai_edge_litert.interpreter import Interpreter
 
-    from pocketbert_export.interpreter_process import delegate, real_outputs
+    from pocketbert_export.tflite.interpreter_process import delegate, real_outputs
 
     began = time.perf_counter_ns()
     interpreter = Interpreter(model_path=job["model_path"], num_threads=job["threads"])

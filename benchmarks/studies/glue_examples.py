@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import GLUE, read_glue
+from pocketbert.data.readers.glue import GLUE, read_glue
 from pocketbert.data.train_dev_split import train_dev_split
 from studies.shared_data import shared_data
 

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pocketbert.data.xnli import read_xnli
+from pocketbert.data.readers.xnli import read_xnli
 from pocketbert.errors import UserError
 from pocketbert.progress import track
 from pocketbert_bench import results

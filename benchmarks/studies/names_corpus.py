@@ -16,10 +16,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from pocketbert.data.iob import WordSpan, iob2
-from pocketbert.data.sentences import split_sentences
-from pocketbert.data.tagged_texts import split_words
-from pocketbert.data.text import read_documents
+from pocketbert.data.readers.iob import WordSpan, iob2
+from pocketbert.data.readers.sentences import split_sentences
+from pocketbert.data.readers.tagged_texts import split_words
+from pocketbert.data.readers.text import read_documents
 
 LABELS = ("ACRONYM", "NAME")
 _SHORTEST, _LONGEST = 5, 60
@@ -31,7 +31,7 @@ def write_corpus(source: Path, folder: Path, documents: int = 100) -> tuple[Path
     """Writes `train.conll` and `dev.conll`, a tenth.
 
     Args:
-      source: the text; see `pocketbert.data.text.read_documents`.
+      source: the text; see `pocketbert.data.readers.text.read_documents`.
       folder: existing folder for the files.
       documents: number of documents to take from the beginning.
 

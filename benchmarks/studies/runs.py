@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketbert.data.assets import minilm
-from pocketbert.data.glue import GLUE
+from pocketbert.data.readers.glue import GLUE
 from studies.glue_examples import SST2_EXAMPLES, majority_label_metrics, task_data, task_examples
 from studies.shared_data import shared_data
 from studies.sweep import MAJORITY, NOBODY, Subject

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import read_glue
+from pocketbert.data.readers.glue import read_glue
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.initialization import TeacherLayers
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
@@ -27,11 +27,11 @@ from pocketbert.tasks.vectors import cosines, search
 from pocketbert_bench import accuracy, host, results
 from pocketbert_bench.quickstart_embedding import NETWORK, TEACHER_LAYERS
 from pocketbert_bench.results import Accuracy
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.bundles.predictors import open_predictor
+from pocketbert_export.clients.mediapipe_client import run_client
+from pocketbert_export.clients.mediapipe_files import task_file
 from pocketbert_export.exporter import export
-from pocketbert_export.mediapipe_client import run_client
-from pocketbert_export.mediapipe_files import task_file
-from pocketbert_export.predictors import open_predictor
 from studies.shared_data import shared_data
 
 TEACHER, STUDENT, NESTED = "all-MiniLM-L6-v2", "student", "nested student"

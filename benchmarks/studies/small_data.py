@@ -24,7 +24,7 @@ from pocketbert import data
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
-from pocketbert.data.questions import QuestionFile
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.files import write_json
@@ -35,7 +35,7 @@ from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
 from pocketbert_bench import accuracy, results
-from pocketbert_export.scoring import labelled_evaluator
+from pocketbert_export.glue.scoring import labelled_evaluator
 from studies import setfit_peer
 from studies.names_corpus import write_corpus
 from studies.shared_data import shared_data

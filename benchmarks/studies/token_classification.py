@@ -14,11 +14,11 @@ from pocketbert import data
 from pocketbert.data.assets import minilm
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench import accuracy, results
+from pocketbert_export.bundles.predictors import open_both
 from pocketbert_export.exporter import export
-from pocketbert_export.predictors import open_both
-from pocketbert_export.scoring import score
+from pocketbert_export.glue.scoring import score
 from studies.names_corpus import write_corpus
 from studies.shared_data import shared_data
 

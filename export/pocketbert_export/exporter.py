@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pocketbert import files, outputs
+from pocketbert import files
+from pocketbert import output_folders as outputs
 from pocketbert._keras import fresh_layer_names
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import model_directory
@@ -26,29 +27,29 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.base import Tokenizer
-from pocketbert_export import bundle as layout
-from pocketbert_export import outcomes
-from pocketbert_export.bounds import Bounds
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.bundle_description import describe, file_entries, saved_weight_digests, weight_digests
-from pocketbert_export.calibration_data import calibration_data, calibration_texts
-from pocketbert_export.calibration_options import CalibrationOptions
-from pocketbert_export.convert import to_calibrated_tflite, to_tflite
-from pocketbert_export.default_texts import DEFAULT_TEXTS, default_examples
-from pocketbert_export.goldens import Golden, answers_file, entries
-from pocketbert_export.graph_optimization import decide, optimize_graph
-from pocketbert_export.graph_optimization_options import GraphOptimizations
-from pocketbert_export.integer_outputs import check_output_type, with_int8_outputs
-from pocketbert_export.label_order import examples_for, named
-from pocketbert_export.length_buckets import LengthBucket, bucket_texts
-from pocketbert_export.mixed_precision import FrontPoint
-from pocketbert_export.model_card import CardOptions, card_facts, write_card
+from pocketbert_export.bundles import bundle as layout
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.bundles.description import describe, file_entries, saved_weight_digests, weight_digests
+from pocketbert_export.bundles.goldens import Golden, answers_file, entries
+from pocketbert_export.bundles.model_card import CardOptions, card_facts, write_card
+from pocketbert_export.checks.bounds import Bounds
+from pocketbert_export.checks.label_order import examples_for, named
+from pocketbert_export.checks.validation_set import gate_metric
+from pocketbert_export.conversion.convert import to_calibrated_tflite, to_tflite
+from pocketbert_export.conversion.graph_optimization import decide, optimize_graph
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
+from pocketbert_export.quantization.calibration_data import calibration_data, calibration_texts
+from pocketbert_export.quantization.calibration_options import CalibrationOptions
+from pocketbert_export.quantization.integer_outputs import check_output_type, with_int8_outputs
+from pocketbert_export.quantization.mixed_precision import FrontPoint
 from pocketbert_export.recipes import Recipe, get_recipe
-from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
-from pocketbert_export.signatures import check_lengths, default_lengths
-from pocketbert_export.tflite_graph import share_quantization
-from pocketbert_export.validation_set import gate_metric
-from pocketbert_export.verify import verify_bundle
+from pocketbert_export.tflite.graph import share_quantization
+from pocketbert_export.tflite.length_buckets import LengthBucket, bucket_texts
+from pocketbert_export.tflite.runtimes import LITERT, RUNTIMES, TFLITE_2_16
+from pocketbert_export.tflite.signatures import check_lengths, default_lengths
+from pocketbert_export.verification import outcomes
+from pocketbert_export.verification.default_texts import DEFAULT_TEXTS, default_examples
+from pocketbert_export.verification.verify import verify_bundle
 
 # Enough to find a full text for every usual length without encoding a whole data set.
 _MOST_CANDIDATES = 512
@@ -104,7 +105,7 @@ def export(
         `Bundle.run` returns float32 in both cases.
       overwrite: replace an existing folder.
       bounds: limits of the gate; None uses the recipe's.
-      metric: metric of the gate; see `pocketbert_export.verify.verify_bundle`.
+      metric: metric of the gate; see `pocketbert_export.verification.verify.verify_bundle`.
       data_task: see `verify_bundle`.
       windows: see `verify_bundle`.
       scored: labelled examples for the score in `bundle.json`, in the order of the model's logits; None uses
@@ -115,8 +116,8 @@ def export(
       card: facts for the model card.
       columns: columns of the training file: `text`, `label` (a list), `separator`, and for pairs `pair`. `evaluate`,
         `predict` and `verify` use them as defaults.
-      group: further outputs, see `pocketbert.outputs.new_directory`; the bundle has its hidden name until all have
-        theirs.
+      group: further outputs, see `pocketbert.output_folders.new_directory`; the bundle has its hidden name until all
+        have theirs.
     Returns:
       The opened bundle.
     Raises:

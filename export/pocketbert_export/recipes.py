@@ -23,9 +23,10 @@ import tensorflow as tf
 
 from pocketbert.errors import UserError, did_you_mean
 from pocketbert.notation import argument
-from pocketbert_export.blockwise import BLOCK_SIZE
-from pocketbert_export.runtimes import LITERT, TFLITE_2_16
+from pocketbert_export.tflite.runtimes import LITERT, TFLITE_2_16
 
+# int4 weights that share a scale; the smaller of the two sizes in a file.
+BLOCK_SIZE = 32
 WeightType = Literal["float32", "float16", "int8", "int4"]
 
 

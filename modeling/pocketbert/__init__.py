@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pocketbert import data
     from pocketbert.checkpoints.vocabulary_extension import extend_vocabulary
     from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
     from pocketbert.data.task_data import TaskData, TextData
     from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers
     from pocketbert.distillation.methods.efficientbert import EfficientBERT
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pocketbert.training.finetune import finetune
     from pocketbert.training.pretrain import pretrain
     from pocketbert_bench.benchmark import Benchmark, benchmark
-    from pocketbert_export.bundle import Bundle
+    from pocketbert_export.bundles.bundle import Bundle
     from pocketbert_export.exporter import export
 
 __version__ = "0.1.0"
@@ -52,13 +52,13 @@ _MODULE_OF = {
     "AddedToken": "pocketbert.tokenizers.added_tokens",
     "Benchmark": "pocketbert_bench.benchmark",
     "BottleneckConfig": "pocketbert.configs",
-    "Bundle": "pocketbert_export.bundle",
+    "Bundle": "pocketbert_export.bundles.bundle",
     "ByteBPETokenizer": "pocketbert.tokenizers.byte_bpe",
     "Encoder": "pocketbert.encoder",
     "EncoderConfig": "pocketbert.configs",
     "FeatureRequest": "pocketbert.encoder",
     "Model": "pocketbert.model",
-    "PretrainingData": "pocketbert.data.pretraining_data",
+    "PretrainingData": "pocketbert.data.pretraining.reader",
     "FinetuneConfig": "pocketbert.training.config",
     "PretrainConfig": "pocketbert.training.config",
     "PruneConfig": "pocketbert.pruning.config",

@@ -195,7 +195,7 @@ def check_paths(options: Options) -> None:
     Raises:
       UserError: two paths overlap.
     """
-    from pocketbert.outputs import check_apart, check_inputs
+    from pocketbert.output_folders import check_apart, check_inputs
 
     outputs = [str(options.values[name]) for name in _OUTPUTS if options.values.get(name)]
     values: list[str] = []

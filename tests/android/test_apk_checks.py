@@ -14,7 +14,7 @@ import pytest
 import apk_artifacts
 import apk_checks
 import java_test_artifacts
-from pocketbert_export import runtimes
+from pocketbert_export.tflite import runtimes
 
 APP = Path(__file__).parents[2] / "android_app"
 

@@ -20,10 +20,10 @@ from tiny_tokenizers import byte_bpe_files, unigram_file
 import pocketbert as pb
 from pocketbert.configs import TaskConfig, TokenizerConfig
 from pocketbert.presets import preset
-from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.opening import open_tokenizer
-from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
-from pocketbert_export.verify import verify_bundle
+from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
+from pocketbert_export.verification.verify import verify_bundle
 
 pytestmark = pytest.mark.java
 

@@ -13,9 +13,10 @@ import jsonschema
 import pytest
 
 from pocketbert.configs import TASK_RULES
-from pocketbert.tokenizers.files import FILE_NAMES
-from pocketbert_export import bounds, checks
-from pocketbert_export.bundle_schema import OTHER_TOKENIZERS_VERSION, SCHEMAS
+from pocketbert.tokenizers.vocabulary import FILE_NAMES
+from pocketbert_export.bundles.schema import OTHER_TOKENIZERS_VERSION, SCHEMAS
+from pocketbert_export.checks import bounds
+from pocketbert_export.checks import outputs as checks
 from pocketbert_export.recipes import RECIPES
 
 pytestmark = pytest.mark.java

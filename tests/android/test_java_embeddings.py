@@ -23,13 +23,13 @@ from pocketbert.configs import TaskConfig
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.tasks.embedding import SentenceEmbedding
 from pocketbert.tasks.registry import get_task
-from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
+from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 from pocketbert_bench import results
-from pocketbert_export import checks
-from pocketbert_export.bounds import BOUNDS
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.comparisons import golden_answers
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.checks import outputs as checks
+from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.exporter import export
+from pocketbert_export.verification.comparisons import golden_answers
 
 pytestmark = pytest.mark.java
 

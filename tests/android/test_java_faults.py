@@ -28,8 +28,8 @@ from faults import (
 )
 
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.goldens import tokenization_problems
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.bundles.goldens import tokenization_problems
 
 pytestmark = pytest.mark.java
 

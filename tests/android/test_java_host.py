@@ -49,9 +49,9 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     import pocketbert as pb
     from pocketbert.configs import TaskConfig
     from pocketbert.data.examples import Examples
-    from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
-    from pocketbert_export.calibration_options import CalibrationOptions
+    from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
     from pocketbert_export.exporter import export
+    from pocketbert_export.quantization.calibration_options import CalibrationOptions
     from pocketbert_export.recipes import RECIPES as RECIPES_BY_NAME
 
     folder = tmp_path_factory.mktemp("bundles")
@@ -105,8 +105,8 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def dense_output_types(bundle: Path) -> set[str]:
     """Types of the outputs of the dense layers."""
-    from pocketbert_export.op_histogram import TYPE_NAMES
-    from pocketbert_export.tflite_graph import operator_name, read_model
+    from pocketbert_export.tflite.graph import operator_name, read_model
+    from pocketbert_export.tflite.op_histogram import TYPE_NAMES
 
     model = read_model((bundle / "model.tflite").read_bytes())
     graph = model.subgraphs[0]
@@ -162,7 +162,7 @@ def test_name_and_weights_reach_the_result(bundles: dict[str, Path], tmp_path: P
 def test_delegated_operators_equal_litert(bundles: dict[str, Path], tmp_path: Path) -> None:
     from ai_edge_litert.interpreter import Interpreter
 
-    from pocketbert_export.interpreter_process import delegate
+    from pocketbert_export.tflite.interpreter_process import delegate
 
     output = tmp_path / "result.json"
     assert host(bundles["float32"], "--lengths=9", f"--output={output}").returncode == 0

@@ -18,10 +18,10 @@ from test_java_tokenizer import awkward  # noqa: F401
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.tagged_texts import split_words
-from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
+from pocketbert.data.readers.tagged_texts import split_words
+from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 from pocketbert.training.config import FinetuneConfig
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.exporter import export
 
 pytestmark = pytest.mark.java

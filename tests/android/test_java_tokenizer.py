@@ -14,7 +14,7 @@ import pytest
 
 import pocketbert as pb
 from pocketbert.tokenizers.bert_unicode import CODE_POINTS, WORD, normalization
-from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
+from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
 pytestmark = pytest.mark.java
 

@@ -35,9 +35,9 @@ from safetensors.numpy import load_file
 import pocketbert as pb
 from pocketbert.data.batches import dataset, encode, plan_batches
 from pocketbert.data.examples import Examples
-from pocketbert.data.pretraining_data import PretrainingData
+from pocketbert.data.pretraining.reader import PretrainingData
 from pocketbert.data.task_data import TaskData, TextData
-from pocketbert.data.teacher_cache import TeacherCache
+from pocketbert.data.teacher_cache.reader import TeacherCache
 from pocketbert.distillation.cache_teacher import cache_targets
 from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.method import DistillationSpec, Method

@@ -23,8 +23,8 @@ from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert.tasks.registry import TASKS, get_task, register
 from pocketbert.training.dev_loss import mean_loss
+from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.exporter import export
-from pocketbert_export.predictors import open_predictor
 
 LENGTH = 19
 CONFIG = tiny_finetuning.CONFIG.replace(num_layers=1, initializer_range=0.3)

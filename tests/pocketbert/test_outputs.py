@@ -13,7 +13,8 @@ from pathlib import Path
 import killing
 import pytest
 
-from pocketbert import files, outputs
+from pocketbert import files
+from pocketbert import output_folders as outputs
 from pocketbert.errors import UserError
 
 KIND = "parcel"

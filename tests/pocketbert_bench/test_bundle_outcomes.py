@@ -19,7 +19,7 @@ from pocketbert_bench import host, report, results
 from pocketbert_bench.bundle_outcomes import BaselineScore, BundleOutcome
 from pocketbert_bench.host import Schedule
 from pocketbert_bench.results import ResultFile
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.exporter import export
 
 BRIEF = Schedule(rounds=2, runs=6, seconds=0.0, longest_seconds=1.0, warm_up_seconds=0.0)

@@ -17,8 +17,8 @@ from phone_runs import BUNDLE, LENGTHS, SERIAL, Changes, asked, good, joined, re
 from pocketbert import files
 from pocketbert_bench import phone_app, report, results
 from pocketbert_bench.results import Delegate, DeviceConditions
-from pocketbert_export import goldens
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles import goldens
+from pocketbert_export.bundles.bundle import Bundle
 
 
 def test_configurations_run_in_rounds_and_join(connect: Any, bench: Any, tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from pocketbert import cli
 from pocketbert.data.examples import Examples
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.outputs import held_directory
+from pocketbert.output_folders import held_directory
 from pocketbert.training.config import FinetuneConfig
 from pocketbert_bench import host, results
 from pocketbert_bench import quickstart as module
 from pocketbert_bench import quickstart_training as training
-from pocketbert_export.checks import Check
-from pocketbert_export.verify import GateFailed, Verification
+from pocketbert_export.checks.outputs import Check
+from pocketbert_export.verification.verify import GateFailed, Verification
 
 TRAIN, DEV = 40, 24
 REFUSED = Verification(

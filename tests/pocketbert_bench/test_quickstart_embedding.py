@@ -17,7 +17,7 @@ from pocketbert.data import assets
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
 from pocketbert_bench import quickstart_embedding as module
 from pocketbert_bench import results
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from pocketbert import cli
 from pocketbert.errors import UserError
 from pocketbert_bench import accuracy, machine, report, results, statistics
-from pocketbert_export.bundle import read_verification
+from pocketbert_export.bundles.bundle import read_verification
 
 ROOT = Path(__file__).resolve().parents[2]
 

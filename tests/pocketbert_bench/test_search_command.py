@@ -22,7 +22,7 @@ from pocketbert.search import rounds, supernets
 from pocketbert.search.config import SearchConfig, SearchResult
 from pocketbert.search.run import search
 from pocketbert.search.strategies import StrategyOptions
-from pocketbert.training import grid_workers
+from pocketbert.training.grids import workers as grid_workers
 from pocketbert_bench.commands import search as search_command
 
 

@@ -18,8 +18,8 @@ from pocketbert.errors import UserError
 from pocketbert.report import render
 from pocketbert_bench import try_page
 from pocketbert_bench.try_page import tasks_text
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.mediapipe_files import prepare
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.clients.mediapipe_files import prepare
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pocketbert import cli
-from pocketbert_export.block_rounding import pack, round_blocks, round_with_moments
+from pocketbert_export.quantization.block_rounding import pack, round_blocks, round_with_moments
 
 OUTPUTS, WIDTH, TOKENS, SIZE = 23, 96, 700, 32
 

@@ -21,11 +21,11 @@ from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.presets import PRESETS
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert_export.bounds import BOUNDS
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.checks.bounds import BOUNDS
+from pocketbert_export.conversion.graph_optimization import APPLIED, is_applied
 from pocketbert_export.exporter import export
-from pocketbert_export.graph_optimization import APPLIED, is_applied
-from pocketbert_export.verify import GateFailed
+from pocketbert_export.verification.verify import GateFailed
 
 LENGTHS = (7, 19)
 TEXTS = [

@@ -18,12 +18,12 @@ from pocketbert.commands import task_options
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
-from pocketbert.data.questions import QuestionFile
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.data.windows import WindowOptions, Windows
 from pocketbert.tasks import question_answering
 from pocketbert.tasks.predictor import Predictor
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.commands.last_lines import predict_line
 
 

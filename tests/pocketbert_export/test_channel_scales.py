@@ -9,13 +9,13 @@ from ai_edge_litert.interpreter import Interpreter
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.model import Model
-from pocketbert_export.channel_scales import ChannelGroups, scale_channels
-from pocketbert_export.convert import to_tflite
-from pocketbert_export.graph_optimization import optimize_graph
-from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.conversion.convert import to_tflite
+from pocketbert_export.conversion.graph_optimization import optimize_graph
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
+from pocketbert_export.quantization.channel_scales import ChannelGroups, scale_channels
 from pocketbert_export.recipes import get_recipe
-from pocketbert_export.signatures import signature_name
-from pocketbert_export.tflite_graph import attention_products, operator_name, read_model
+from pocketbert_export.tflite.graph import attention_products, operator_name, read_model
+from pocketbert_export.tflite.signatures import signature_name
 
 LENGTHS = (7, 13)
 MOBILEBERT = networks.mobilebert_config()

@@ -22,7 +22,7 @@ from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.files import sha256
 from pocketbert.presets import preset
 from pocketbert_export import exporter
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
 
 WEIGHTS, KERAS = "model.safetensors", "tf_model.h5"
 TEXTS = ["a film is good", "the dog walks badly , and the story ends !"]

@@ -12,10 +12,11 @@ from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.registry import get_task
-from pocketbert_export import checks, file_checks
-from pocketbert_export.bounds import BOUNDS
-from pocketbert_export.checks import ScoredOutputs
-from pocketbert_export.op_histogram import OpHistogram, count_ops
+from pocketbert_export.checks import outputs as checks
+from pocketbert_export.checks.bounds import BOUNDS
+from pocketbert_export.checks.outputs import ScoredOutputs
+from pocketbert_export.tflite.op_histogram import OpHistogram, count_ops
+from pocketbert_export.verification import file_checks
 
 NAMES = {f"length_{length}": length for length in handmade.LENGTHS}
 TASK = get_task(TaskConfig(kind="classification", labels=("a", "b", "c")))

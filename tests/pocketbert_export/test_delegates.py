@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
-from pocketbert_export.delegates import DelegateShare, documented_shares
-from pocketbert_export.interpreter_process import delegate
-from pocketbert_export.runtimes import LITERT, run
-from pocketbert_export.tflite_graph import operator_name, read_model
+from pocketbert_export.tflite.delegates import DelegateShare, documented_shares
+from pocketbert_export.tflite.graph import operator_name, read_model
+from pocketbert_export.tflite.interpreter_process import delegate
+from pocketbert_export.tflite.runtimes import LITERT, run
 
 
 def shares(path: Path) -> dict[str, DelegateShare]:

@@ -14,8 +14,8 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert_export import bounds
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.checks import bounds
 
 
 @pytest.fixture(scope="module")

@@ -28,16 +28,16 @@ from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.presets import preset
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert_export import convert
-from pocketbert_export.convert import to_tflite
+from pocketbert_export.conversion import convert
+from pocketbert_export.conversion.convert import to_tflite
+from pocketbert_export.conversion.graph_optimization import GRAPH_OPTIMIZATIONS, optimize_graph
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
 from pocketbert_export.exporter import export
-from pocketbert_export.graph_optimization import GRAPH_OPTIMIZATIONS, optimize_graph
-from pocketbert_export.graph_optimization_options import GraphOptimizations
-from pocketbert_export.interpreter_process import delegate
-from pocketbert_export.op_histogram import OpHistogram, count_ops
 from pocketbert_export.recipes import RECIPES, get_recipe
-from pocketbert_export.signatures import check_lengths
-from pocketbert_export.tflite_graph import operator_name, read_model, share_quantization, split_evenly
+from pocketbert_export.tflite.graph import operator_name, read_model, share_quantization, split_evenly
+from pocketbert_export.tflite.interpreter_process import delegate
+from pocketbert_export.tflite.op_histogram import OpHistogram, count_ops
+from pocketbert_export.tflite.signatures import check_lengths
 
 LENGTHS = (5, 13)
 FULLY_CONNECTED = schema.BuiltinOperator.FULLY_CONNECTED

@@ -44,12 +44,12 @@ from pocketbert import cli
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert_export import bundle as layout
-from pocketbert_export import runtimes
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.default_texts import default_examples
+from pocketbert_export.bundles import bundle as layout
+from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.exporter import export
-from pocketbert_export.verify import Verification, verify_bundle
+from pocketbert_export.tflite import runtimes
+from pocketbert_export.verification.default_texts import default_examples
+from pocketbert_export.verification.verify import Verification, verify_bundle
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "verification.md"
 
@@ -73,7 +73,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
             answers[signature] = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
         return runtimes.RuntimeAnswers("here", answers)
 
-    monkeypatch.setattr("pocketbert_export.verify.run_on", run)
+    monkeypatch.setattr("pocketbert_export.verification.verify.run_on", run)
 
 
 @pytest.fixture(scope="module")

@@ -17,15 +17,15 @@ from pocketbert.configs import TaskConfig
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.calibration import outputs_of
-from pocketbert_export.convert import to_tflite
-from pocketbert_export.default_texts import DEFAULT_TEXTS
-from pocketbert_export.float16_range import fit_float16, float16_range
-from pocketbert_export.graph_optimization import optimize_graph
-from pocketbert_export.graph_optimization_options import GraphOptimizations
-from pocketbert_export.length_buckets import bucket_texts
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.conversion.convert import to_tflite
+from pocketbert_export.conversion.graph_optimization import optimize_graph
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
+from pocketbert_export.quantization.calibration import outputs_of
+from pocketbert_export.quantization.float16_range import fit_float16, float16_range
 from pocketbert_export.recipes import get_recipe
+from pocketbert_export.tflite.length_buckets import bucket_texts
+from pocketbert_export.verification.default_texts import DEFAULT_TEXTS
 
 LENGTH = 19
 TEXTS = DEFAULT_TEXTS[:8]
@@ -41,7 +41,7 @@ LAST_GAMMA = "encoder.layers.1.bottleneck.output_norm.gamma"
 @pytest.fixture(autouse=True)
 def few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate's bound for float16 is for trained networks; these leave it on a few of the built-in texts."""
-    monkeypatch.setattr("pocketbert_export.default_texts.DEFAULT_TEXTS", TEXTS)
+    monkeypatch.setattr("pocketbert_export.verification.default_texts.DEFAULT_TEXTS", TEXTS)
 
 
 def saved(folder: Path, factors: Factors) -> Model:

@@ -24,13 +24,14 @@ from pocketbert.configs import EmbeddingConfig, TaskConfig
 from pocketbert.model import Model
 from pocketbert.presets import preset
 from pocketbert.tasks.registry import get_task
-from pocketbert_export import bundle as layout
-from pocketbert_export import checks, runtimes
-from pocketbert_export.bounds import BOUNDS
-from pocketbert_export.default_texts import default_examples
-from pocketbert_export.tflite_graph import read_model, write_model
-from pocketbert_export.verify import verify_bundle
-from pocketbert_export.weight_checks import check_weights
+from pocketbert_export.bundles import bundle as layout
+from pocketbert_export.checks import outputs as checks
+from pocketbert_export.checks.bounds import BOUNDS
+from pocketbert_export.tflite import runtimes
+from pocketbert_export.tflite.graph import read_model, write_model
+from pocketbert_export.verification.default_texts import default_examples
+from pocketbert_export.verification.verify import verify_bundle
+from pocketbert_export.verification.weight_checks import check_weights
 
 LENGTHS = (7, 19)
 ANSWERS = 1000
@@ -213,7 +214,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def here(runtime: str, model: Path, batches: runtimes.Batches) -> runtimes.RuntimeAnswers:
         return runtimes.RuntimeAnswers("here", run(model.read_bytes(), dict(batches)))
 
-    monkeypatch.setattr("pocketbert_export.verify.run_on", here)
+    monkeypatch.setattr("pocketbert_export.verification.verify.run_on", here)
 
 
 @pytest.mark.parametrize("recipe", ["dynamic_wi8", "dynamic_wi4"])

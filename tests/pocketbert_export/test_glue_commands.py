@@ -13,12 +13,12 @@ import pytest
 
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
-from pocketbert.data.glue import GLUE
-from pocketbert.data.submission import FILES
+from pocketbert.data.readers.glue import GLUE
+from pocketbert.data.readers.submission import FILES
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert_export.glue_models import parse_models
-from pocketbert_export.glue_scores import summarize, table
+from pocketbert_export.glue.models import parse_models
+from pocketbert_export.glue.scores import summarize, table
 
 # As other exporters number them: all differ from GLUE's order, and MNLI's is not its own inverse.
 TASKS = {
@@ -326,7 +326,7 @@ def test_bad_input_fails_before_any_prediction(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pocketbert_export.glue_models.GlueModel.predictions", lambda *_: pytest.fail("it answered"))
+    monkeypatch.setattr("pocketbert_export.glue.models.GlueModel.predictions", lambda *_: pytest.fail("it answered"))
     given = [
         text
         for argument in arguments

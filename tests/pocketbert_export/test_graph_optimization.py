@@ -14,8 +14,8 @@ from ai_edge_litert.interpreter import Interpreter
 from pocketbert.configs import EncoderConfig, QueryKeySource, TaskConfig, TaskKind
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
-from pocketbert_export.convert import to_tflite
-from pocketbert_export.graph_optimization import (
+from pocketbert_export.conversion.convert import to_tflite
+from pocketbert_export.conversion.graph_optimization import (
     APPLIED,
     GRAPH_OPTIMIZATIONS,
     OFF,

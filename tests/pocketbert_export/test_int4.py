@@ -14,16 +14,16 @@ from static_texts import examples, sentences
 from pocketbert import cli
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert_export.blockwise import prepare_for_blocks
-from pocketbert_export.calibration import choose_texts, second_moments
-from pocketbert_export.convert import to_tflite
+from pocketbert_export.conversion.convert import to_tflite
+from pocketbert_export.conversion.graph_optimization import optimize_graph
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
 from pocketbert_export.exporter import export
-from pocketbert_export.graph_optimization import optimize_graph
-from pocketbert_export.graph_optimization_options import GraphOptimizations
-from pocketbert_export.op_histogram import TYPE_NAMES, count_ops
+from pocketbert_export.quantization.blockwise import prepare_for_blocks
+from pocketbert_export.quantization.calibration import choose_texts, second_moments
+from pocketbert_export.quantization.smoothing import dense_layers
 from pocketbert_export.recipes import get_recipe
-from pocketbert_export.smoothing import dense_layers
-from pocketbert_export.tflite_graph import operator_name, read_model, write_model
+from pocketbert_export.tflite.graph import operator_name, read_model, write_model
+from pocketbert_export.tflite.op_histogram import TYPE_NAMES, count_ops
 
 LENGTHS = (5, 13)
 # Blocks of 32 pad widths of 40, 48, 56 and 70 and divide 96; blocks of 64 divide 64 and 56 with its padding.

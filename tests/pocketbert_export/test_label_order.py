@@ -7,9 +7,9 @@ import pytest
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import GLUE
+from pocketbert.data.readers.glue import GLUE
 from pocketbert.errors import UserError
-from pocketbert_export.label_order import in_order_of, logit_positions
+from pocketbert_export.checks.label_order import in_order_of, logit_positions
 
 MNLI = GLUE["mnli"].task
 

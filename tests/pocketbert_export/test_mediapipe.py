@@ -23,11 +23,11 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig, TokenizerConfig
 from pocketbert.data import assets
 from pocketbert.errors import UserError
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert_export import mediapipe_client, mediapipe_files
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.mediapipe_files import (
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.clients import mediapipe_client, mediapipe_files
+from pocketbert_export.clients.mediapipe_files import (
     check_client,
     differing_tokenizations,
     folder_beside,
@@ -36,8 +36,8 @@ from pocketbert_export.mediapipe_files import (
     task_file,
     write_task_files,
 )
-from pocketbert_export.model_metadata import append_files
-from pocketbert_export.tflite_graph import operator_name
+from pocketbert_export.tflite.graph import operator_name
+from pocketbert_export.tflite.model_metadata import append_files
 
 TEXTS = ("the film is good .", "a Dull, DULL story", "Gööd film", "the sun walks\u00a0and rain", "[MASK] dog")
 

@@ -17,20 +17,20 @@ from ai_edge_litert.interpreter import Interpreter
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import read_glue
+from pocketbert.data.readers.glue import read_glue
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import from_preset, from_pretrained
-from pocketbert.tokenizers.vocabulary import read_vocabulary
-from pocketbert_export import mediapipe_files
-from pocketbert_export.bounds import BOUNDS
-from pocketbert_export.bundle import Bundle
+from pocketbert.tokenizers.wordpiece_vocabulary import read_vocabulary
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.checks.bounds import BOUNDS
+from pocketbert_export.clients import mediapipe_files
+from pocketbert_export.clients.mediapipe_client import MEDIAPIPE, check_answers, run_client
+from pocketbert_export.clients.mediapipe_files import mediapipe_ids, task_file, write_task_files
 from pocketbert_export.exporter import export
-from pocketbert_export.mediapipe_client import MEDIAPIPE, check_answers, run_client
-from pocketbert_export.mediapipe_files import mediapipe_ids, task_file, write_task_files
-from pocketbert_export.model_metadata import TensorDescription, add_metadata, append_files
-from pocketbert_export.runtimes import RuntimeRefused
-from pocketbert_export.tflite_graph import read_model, write_model
+from pocketbert_export.tflite.graph import read_model, write_model
+from pocketbert_export.tflite.model_metadata import TensorDescription, add_metadata, append_files
+from pocketbert_export.tflite.runtimes import RuntimeRefused
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("CI", "").lower() != "true" and not MEDIAPIPE.exists,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketbert_export.mediapipe_files import prepare
+from pocketbert_export.clients.mediapipe_files import prepare
 
 ROOT = Path(__file__).parents[2]
 # Greek capital and small sigma in all places, marks and signs inside words, capitals with two code points or none in

@@ -20,21 +20,21 @@ from pocketbert.data.examples import LabelledData
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert_export import calibration, mixed_precision
-from pocketbert_export.blockwise import prepare_for_blocks
-from pocketbert_export.calibration import CalibrationTexts, choose_texts
-from pocketbert_export.calibration_options import CalibrationOptions
-from pocketbert_export.convert import to_tflite
-from pocketbert_export.graph_optimization import optimize_graph
-from pocketbert_export.graph_optimization_options import GraphOptimizations
-from pocketbert_export.int4_quantization import quantize_int4
-from pocketbert_export.length_buckets import bucket_by_length
-from pocketbert_export.mixed_precision import MixedFile, quantize_mixed
-from pocketbert_export.op_histogram import TYPE_NAMES
-from pocketbert_export.quantize import layers, quantize
+from pocketbert_export.conversion.convert import to_tflite
+from pocketbert_export.conversion.graph_optimization import optimize_graph
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
+from pocketbert_export.quantization import calibration, mixed_precision
+from pocketbert_export.quantization.blockwise import prepare_for_blocks
+from pocketbert_export.quantization.calibration import CalibrationTexts, choose_texts
+from pocketbert_export.quantization.calibration_options import CalibrationOptions
+from pocketbert_export.quantization.int4_quantization import quantize_int4
+from pocketbert_export.quantization.mixed_precision import MixedFile, quantize_mixed
+from pocketbert_export.quantization.quantize import layers, quantize
+from pocketbert_export.quantization.scored_texts import Loss, ScoredTexts
 from pocketbert_export.recipes import get_recipe
-from pocketbert_export.scored_texts import Loss, ScoredTexts
-from pocketbert_export.tflite_graph import read_model
+from pocketbert_export.tflite.graph import read_model
+from pocketbert_export.tflite.length_buckets import bucket_by_length
+from pocketbert_export.tflite.op_histogram import TYPE_NAMES
 
 
 @pytest.fixture(scope="module")

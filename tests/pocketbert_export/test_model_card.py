@@ -21,9 +21,9 @@ from pocketbert.model import Model
 from pocketbert.training.state import digest_directory
 from pocketbert_bench import results
 from pocketbert_bench.benchmark import benchmark, latencies_of
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.bundles.model_card import CardOptions, Latency, card_facts, render
 from pocketbert_export.exporter import export
-from pocketbert_export.model_card import CardOptions, Latency, card_facts, render
 
 
 def front_matter(card: str) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.tasks.multi_label import sigmoid_of
 from pocketbert.tasks.registry import get_task
-from pocketbert_export.bounds import BOUNDS
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.checks import check_labels
-from pocketbert_export.label_order import in_order_of
-from pocketbert_export.predictors import open_predictor
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.bundles.predictors import open_predictor
+from pocketbert_export.checks.bounds import BOUNDS
+from pocketbert_export.checks.label_order import in_order_of
+from pocketbert_export.checks.outputs import check_labels
 
 WORDS = {"kind": tiny_finetuning.GOOD, "rude": tiny_finetuning.BAD}
 

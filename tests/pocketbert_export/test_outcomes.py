@@ -20,10 +20,10 @@ from pocketbert.errors import UserError
 from pocketbert.model import Model, from_pretrained
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import text_task
-from pocketbert_export import outcomes
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.exporter import export
-from pocketbert_export.verify import verify_bundle
+from pocketbert_export.verification import outcomes
+from pocketbert_export.verification.verify import verify_bundle
 
 COUNT, WRONG = 43, 7
 

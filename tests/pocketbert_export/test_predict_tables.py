@@ -14,7 +14,7 @@ import pytest
 
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
-from pocketbert.data.tables import read_table
+from pocketbert.data.readers.tables import read_table
 from pocketbert.model import Model
 from pocketbert.tasks.texts import described_probabilities
 from pocketbert_export.commands import answer_lines, predict

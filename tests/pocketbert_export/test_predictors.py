@@ -14,8 +14,8 @@ from pocketbert.model import Model
 from pocketbert.tasks import outputs
 from pocketbert.tasks.classification import probabilities_of
 from pocketbert.tasks.predictor import model_predictor
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.predictors import open_predictor
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.bundles.predictors import open_predictor
 
 # Of 3, 12, 4, 8, 5 and, cut, 19 of 30 tokens with the special ones: the two lengths alternate.
 TEXTS = [

@@ -22,12 +22,12 @@ from pocketbert.layers.core import Dense, Embedding, LayerNorm
 from pocketbert.layers.fake_quantization import FakeFormat, Reader, equalization, fake_quantization
 from pocketbert.model import Model
 from pocketbert.training.rounding import round_model
-from pocketbert_export.block_rounding import round_blocks
-from pocketbert_export.equalization import equalize
-from pocketbert_export.int4_quantization import quantize_int4
-from pocketbert_export.quantize import LayerFormat, layers, quantize
-from pocketbert_export.static_operators import integer_operators
-from pocketbert_export.tflite_graph import operator_name, read_model
+from pocketbert_export.quantization.block_rounding import round_blocks
+from pocketbert_export.quantization.equalization import equalize
+from pocketbert_export.quantization.int4_quantization import quantize_int4
+from pocketbert_export.quantization.quantize import LayerFormat, layers, quantize
+from pocketbert_export.quantization.static_operators import integer_operators
+from pocketbert_export.tflite.graph import operator_name, read_model
 
 RECIPES = get_args(FakeFormat)
 FULL = fake_quantization("static_wi8_ai8_full")

@@ -19,11 +19,11 @@ from pocketbert import cli
 from pocketbert.data.examples import Examples
 from pocketbert.files import sha256
 from pocketbert.model import Model, from_pretrained
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.checks import Check
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.checks.outputs import Check
 from pocketbert_export.exporter import export
-from pocketbert_export.record_checks import check_records
-from pocketbert_export.verify import Verification, verify_bundle
+from pocketbert_export.verification.record_checks import check_records
+from pocketbert_export.verification.verify import Verification, verify_bundle
 
 RECORDS = ("source", "verification", "card")
 TEXTS = [f"the {noun} is {mood}" for noun in ("cat", "dog", "film", "story") for mood in ("good", "bad", "dull")]

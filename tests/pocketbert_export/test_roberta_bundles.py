@@ -15,8 +15,8 @@ import pocketbert as pb
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
 from pocketbert.presets import preset
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.verify import verify_bundle
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.verification.verify import verify_bundle
 
 LENGTHS = (9, 21)
 TEXTS = ["a charming journey", "cafe\u0301 ½  the cats </s>", "中文 ☃☃ Привет"]

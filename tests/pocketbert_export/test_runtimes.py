@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from pocketbert.errors import UserError
-from pocketbert_export import interpreter_process, runtimes
-from pocketbert_export.environments import LockedEnvironment
-from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16, RuntimeRefused, run
+from pocketbert_export.tflite import interpreter_process, runtimes
+from pocketbert_export.tflite.environments import LockedEnvironment
+from pocketbert_export.tflite.runtimes import LITERT, RUNTIMES, TFLITE_2_16, RuntimeRefused, run
 
 # 9 tokens of WIDTH=360 products: about sqrt(9·360)·2^-24·60, 60 being a usual logit here.
 TOLERANCE = 5e-4

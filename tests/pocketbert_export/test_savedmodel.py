@@ -13,9 +13,9 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from pocketbert.errors import UserError
-from pocketbert_export.convert import write_saved_model
-from pocketbert_export.graph_optimization import optimize_graph
-from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.conversion.convert import write_saved_model
+from pocketbert_export.conversion.graph_optimization import optimize_graph
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
 
 # As in test_export_convert.
 TOLERANCE = 2e-4

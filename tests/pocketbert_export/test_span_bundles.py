@@ -17,18 +17,18 @@ from official.nlp.tools import squad_evaluate_v1_1, squad_evaluate_v2_0
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
-from pocketbert.data.questions import QuestionFile
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
-from pocketbert_export.bounds import BOUNDS
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.bundles.predictors import open_both
+from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.exporter import export
-from pocketbert_export.predictors import open_both
-from pocketbert_export.signatures import default_lengths
-from pocketbert_export.verify import GateFailed, verify_bundle
+from pocketbert_export.tflite.signatures import default_lengths
+from pocketbert_export.verification.verify import GateFailed, verify_bundle
 
 LENGTHS = (11, tiny_questions.MAX_LENGTH)
 
@@ -207,7 +207,9 @@ def test_all_ids_are_checked_before_predicting(
     tiny_questions.write_questions(tmp_path / "dev-context-de-question-en.json", 11, 5)
     second = tiny_questions.write_questions(tmp_path / "dev-context-en-question-en.json", 11, 6)
     second.write_text(second.read_text().replace('"q7"', '"q3"'))
-    monkeypatch.setattr("pocketbert_export.scoring.labelled_evaluator", lambda *_, **__: pytest.fail("it answered"))
+    monkeypatch.setattr(
+        "pocketbert_export.glue.scoring.labelled_evaluator", lambda *_, **__: pytest.fail("it answered")
+    )
     given = [f"--model={made['bundle']}", "--task=mlqa", f"--data={tmp_path}", f"--predictions={tmp_path / 'answers'}"]
     assert cli.main(["evaluate", *given]) == 2
     assert "ids of questions must be unique" in capsys.readouterr().err

@@ -15,19 +15,19 @@ from static_texts import LENGTHS, examples, sentences, table, with_unequal_chann
 from pocketbert import cli
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert_export import calibration
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.calibration import CalibrationTexts, RangeMethod, choose_texts
-from pocketbert_export.calibration_options import CalibrationOptions
-from pocketbert_export.convert import to_tflite
-from pocketbert_export.equalization import equalize, lone_inputs, unequal
-from pocketbert_export.graph_optimization import optimize_graph
-from pocketbert_export.graph_optimization_options import GraphOptimizations
-from pocketbert_export.op_histogram import TYPE_NAMES
-from pocketbert_export.quantize import layers
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.conversion.convert import to_tflite
+from pocketbert_export.conversion.graph_optimization import optimize_graph
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
+from pocketbert_export.quantization import calibration
+from pocketbert_export.quantization.calibration import CalibrationTexts, RangeMethod, choose_texts
+from pocketbert_export.quantization.calibration_options import CalibrationOptions
+from pocketbert_export.quantization.equalization import equalize, lone_inputs, unequal
+from pocketbert_export.quantization.quantize import layers
+from pocketbert_export.quantization.static_quantization import quantize_static
 from pocketbert_export.recipes import get_recipe
-from pocketbert_export.static_quantization import quantize_static
-from pocketbert_export.tflite_graph import operator_name, producer_positions, read_model
+from pocketbert_export.tflite.graph import operator_name, producer_positions, read_model
+from pocketbert_export.tflite.op_histogram import TYPE_NAMES
 
 
 @pytest.fixture(scope="module")

@@ -16,20 +16,20 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.calibration import CalibrationTexts, choose_texts
-from pocketbert_export.calibration_options import CalibrationOptions
-from pocketbert_export.convert import to_tflite
-from pocketbert_export.delegates import documented_shares
-from pocketbert_export.graph_optimization import optimize_graph
-from pocketbert_export.graph_optimization_options import GraphOptimizations
-from pocketbert_export.integer_outputs import with_int8_outputs
-from pocketbert_export.interpreter_process import real_outputs
-from pocketbert_export.mediapipe_files import write_task_files
-from pocketbert_export.op_histogram import TYPE_NAMES
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.clients.mediapipe_files import write_task_files
+from pocketbert_export.conversion.convert import to_tflite
+from pocketbert_export.conversion.graph_optimization import optimize_graph
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
+from pocketbert_export.quantization.calibration import CalibrationTexts, choose_texts
+from pocketbert_export.quantization.calibration_options import CalibrationOptions
+from pocketbert_export.quantization.integer_outputs import with_int8_outputs
+from pocketbert_export.quantization.static_quantization import StaticRecipe, quantize_static
 from pocketbert_export.recipes import get_recipe
-from pocketbert_export.static_quantization import StaticRecipe, quantize_static
-from pocketbert_export.tflite_graph import operator_name, read_model
+from pocketbert_export.tflite.delegates import documented_shares
+from pocketbert_export.tflite.graph import operator_name, read_model
+from pocketbert_export.tflite.interpreter_process import real_outputs
+from pocketbert_export.tflite.op_histogram import TYPE_NAMES
 
 NETWORKS = {
     "bert": networks.bert_config(num_layers=2),

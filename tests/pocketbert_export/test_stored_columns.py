@@ -10,7 +10,7 @@ import pytest
 import tiny_finetuning
 
 from pocketbert import cli
-from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.commands.stored_columns import stored_columns
 
 TRAINED = ["--epochs=1", "--batch-size=16", "--max-length=9"]

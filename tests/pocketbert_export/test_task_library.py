@@ -20,12 +20,12 @@ from ai_edge_litert import schema_py_generated as schema
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.errors import UserError
-from pocketbert_export import runtimes
-from pocketbert_export.bounds import BOUNDS
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.environments import LockedEnvironment
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.checks.bounds import BOUNDS
+from pocketbert_export.clients.mediapipe_files import task_file, write_task_files
 from pocketbert_export.exporter import export
-from pocketbert_export.mediapipe_files import task_file, write_task_files
+from pocketbert_export.tflite import runtimes
+from pocketbert_export.tflite.environments import LockedEnvironment
 
 LENGTH = 384
 CONTEXTS = [

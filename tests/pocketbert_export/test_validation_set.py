@@ -13,15 +13,15 @@ from sklearn.metrics import f1_score
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
-from pocketbert.data.questions import QuestionFile
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert_export import validation_set as gate
+from pocketbert_export.checks import validation_set as gate
+from pocketbert_export.checks.validation_set import ValidationSet, gate_metric
 from pocketbert_export.exporter import export
-from pocketbert_export.validation_set import ValidationSet, gate_metric
-from pocketbert_export.verify import verify_bundle
+from pocketbert_export.verification.verify import verify_bundle
 
 SENTENCES = ["the film is good", "dull", "a cat walks", "very bad", "so bright a story", "rain", "sun", "badly walked"]
 # The other way round than GLUE has them.

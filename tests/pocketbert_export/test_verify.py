@@ -21,12 +21,12 @@ from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert_export import runtimes
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.length_buckets import bucket_by_length, fit_length
-from pocketbert_export.runtimes import LITERT, TFLITE_2_16
-from pocketbert_export.validation_inputs import ValidationInputs, cut, with_noise
-from pocketbert_export.verify import GateFailed, Verification, verify_bundle
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.tflite import runtimes
+from pocketbert_export.tflite.length_buckets import bucket_by_length, fit_length
+from pocketbert_export.tflite.runtimes import LITERT, TFLITE_2_16
+from pocketbert_export.verification.validation_inputs import ValidationInputs, cut, with_noise
+from pocketbert_export.verification.verify import GateFailed, Verification, verify_bundle
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +192,7 @@ def test_a_runtime_that_answers_zeros_fails(tmp_path: Path, monkeypatch: pytest.
         return runtimes.RuntimeAnswers("2.16.1", zeros)
 
     folder = handmade.write_bundle(tmp_path / "bundle", handmade.Bag(), runtimes=(LITERT, TFLITE_2_16))
-    monkeypatch.setattr("pocketbert_export.verify.run_on", zeros_on_the_old_one)
+    monkeypatch.setattr("pocketbert_export.verification.verify.run_on", zeros_on_the_old_one)
     verification = verify_bundle(folder)
     assert {check.runtime for check in verification.failures} == {TFLITE_2_16}
     assert "finite" in failed(verification)

@@ -11,7 +11,7 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert import cli
-from pocketbert.data.xnli import XNLI, read_xnli
+from pocketbert.data.readers.xnli import XNLI, read_xnli
 
 # Words by label; the made languages differ in how often the hypothesis says the label.
 WORDS = {"entailment": "good", "neutral": "plot", "contradiction": "bad"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pocketbert.data.tagged_texts import read_tagged
+from pocketbert.data.readers.tagged_texts import read_tagged
 from studies.names_corpus import write_corpus
 
 TEXT = """When I met Ada Lovelace there, she was in London.

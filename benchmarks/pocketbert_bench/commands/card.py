@@ -45,8 +45,8 @@ def run(options: Options) -> None:
     from pocketbert.errors import UserError
     from pocketbert_bench import results
     from pocketbert_bench.benchmark import latencies_of
-    from pocketbert_export.bundle import Bundle
-    from pocketbert_export.model_card import write_card
+    from pocketbert_export.bundles.bundle import Bundle
+    from pocketbert_export.bundles.model_card import write_card
 
     folder = Path(own.bundle)
     Bundle.open(folder)

@@ -56,7 +56,7 @@ def run(options: Options) -> int:
     from pocketbert.errors import TrainingFailed
     from pocketbert.progress import log_info
     from pocketbert_bench.quickstart import quickstart
-    from pocketbert_export.verify import GateFailed
+    from pocketbert_export.verification.verify import GateFailed
 
     if own.glue and own.task != "embedding":
         raise UserError(f"--glue is for --task=embedding; received it with {own.task}; leave it out")

@@ -51,12 +51,12 @@ def run(options: Options) -> None:
     """Runs the command."""
     own = options[ReportOptions]
     from pocketbert.errors import UserError
-    from pocketbert.outputs import TRY_KIND, beside, check_together, together
+    from pocketbert.output_folders import TRY_KIND, beside, check_together, together
     from pocketbert_bench import report, results
     from pocketbert_bench.bundle_outcomes import completed
     from pocketbert_bench.try_page import check_tryable, write_try_page
-    from pocketbert_export.bundle import Bundle, read_verification
-    from pocketbert_export.model_card import CARD_FILE
+    from pocketbert_export.bundles.bundle import Bundle, read_verification
+    from pocketbert_export.bundles.model_card import CARD_FILE
 
     if not own.results and not own.try_:
         raise UserError("report takes at least one RESULT, or --try; received none")

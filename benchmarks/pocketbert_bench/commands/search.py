@@ -251,7 +251,7 @@ def _constraints(options: Options, task: Any) -> list[Any]:
 
 
 def _workers(options: ParallelOptions, candidates: int) -> Any:
-    from pocketbert.training.grid_workers import InTurn, Processes, Ray
+    from pocketbert.training.grids.workers import InTurn, Processes, Ray
 
     if options.ray:
         return Ray(options.parallel, options.ray)

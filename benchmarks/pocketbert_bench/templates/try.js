@@ -15,7 +15,7 @@ const show = (id, text) => { element(id).textContent = text; };
 const classifiers = new Map();
 let settings, vocabulary;
 
-// As pocketbert_export.mediapipe_files.prepare. toLowerCase maps a Greek capital sigma by the letters around it.
+// As pocketbert_export.clients.mediapipe_files.prepare. toLowerCase maps a Greek capital sigma by the letters around it.
 function prepare(text) {
   const lower = Array.from(text, (each) => each.toLowerCase()).join("");
   return lower.normalize("NFD").replace(/\p{Mn}/gu, "").replace(SPACE, " ").replace(CONTROL, "");

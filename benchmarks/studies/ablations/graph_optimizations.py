@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert_bench import host, machine, results
-from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
 from studies.against_transformers.latency import FULL, LENGTH, QUICK, RECIPE, our_export
 
 EVERY = GraphOptimizations(fuse_projections=True)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from pocketbert.data.batches import EncodedExamples
-    from pocketbert.data.teacher_cache import TeacherCache
+    from pocketbert.data.teacher_cache.reader import TeacherCache
     from pocketbert.model import Model
     from pocketbert.training.stage import Stage
 
@@ -102,7 +102,7 @@ def run(quick: bool) -> dict[str, Any]:
 def _steps(subject: _Subject, distiller: Any, folder: Path, rounds: int) -> tuple[list[Any], list[str]]:
     """Compares live teacher with PyTorch, and cache with live teacher, on sequences of full length."""
     from pocketbert.data.batches import dataset
-    from pocketbert.data.teacher_cache import TeacherCache
+    from pocketbert.data.teacher_cache.reader import TeacherCache
 
     examples = _random_examples(subject)
     store = TeacherCache.open(_dump(subject, subject.stage, examples, folder / "random"))
@@ -166,7 +166,7 @@ def _size(subject: _Subject, examples: EncodedExamples, folder: Path) -> Any:
 
 def _lengths(subject: _Subject, distiller: Any, examples: EncodedExamples, folder: Path, rounds: int) -> Any:
     """Compares batches of one length with batches padded to `LENGTH`, both from one cache."""
-    from pocketbert.data.teacher_cache import TeacherCache
+    from pocketbert.data.teacher_cache.reader import TeacherCache
 
     store = TeacherCache.open(_dump(subject, subject.stage, examples, folder / "lengths"))
     # The remainder of an epoch is smaller and would distort a round.
@@ -295,7 +295,7 @@ def _random_examples(subject: _Subject) -> EncodedExamples:
 
 def _sentences(subject: _Subject, count: int) -> EncodedExamples:
     from pocketbert.data.batches import encode
-    from pocketbert.data.glue import read_glue
+    from pocketbert.data.readers.glue import read_glue
 
     train = read_glue("sst2", shared_data("glue"), "train")
     chosen = np.random.default_rng(0).permutation(len(train))[:count]

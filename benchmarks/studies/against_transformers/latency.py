@@ -21,7 +21,7 @@ from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.host import Schedule
 
 if TYPE_CHECKING:
-    from pocketbert_export.graph_optimization_options import GraphOptimizations
+    from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
 
 LENGTH = 128
 RECIPE = "dynamic_wi8"
@@ -67,11 +67,11 @@ def our_export(
 ) -> Configuration:
     """Exports the preset's classifier at `LENGTH`, with some graph optimizations or the default ones."""
     import pocketbert as pb
-    from pocketbert_export.convert import to_tflite
-    from pocketbert_export.graph_optimization import optimize_graph
-    from pocketbert_export.graph_optimization_options import GraphOptimizations
+    from pocketbert_export.conversion.convert import to_tflite
+    from pocketbert_export.conversion.graph_optimization import optimize_graph
+    from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
     from pocketbert_export.recipes import get_recipe
-    from pocketbert_export.signatures import signature_name
+    from pocketbert_export.tflite.signatures import signature_name
 
     model = pb.from_preset(name, [TASK], seed=0)
     move_norms({path: weight for path, weight in model.weights_by_path().items() if path.endswith((".gamma", ".beta"))})

@@ -99,7 +99,7 @@ def run(quick: bool) -> dict[str, Any]:
 
 def _write_questions(path: Path, step: int) -> int:
     """Every `step`th question with its first answer."""
-    from pocketbert.data.questions import QuestionFile
+    from pocketbert.data.readers.questions import QuestionFile
 
     file = QuestionFile(shared_data("squad/train-v1.1.json"))
     paragraphs: dict[str, list[dict[str, Any]]] = {}
@@ -113,7 +113,7 @@ def _write_questions(path: Path, step: int) -> int:
 
 
 def _ours(path: Path, vocabulary: Path) -> Callable[[], list[Any]]:
-    from pocketbert.data.questions import QuestionFile
+    from pocketbert.data.readers.questions import QuestionFile
     from pocketbert.data.windows import WindowOptions, stream_windows
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import GLUE
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.data.readers.glue import GLUE
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.efficientbert import networks
 from studies.efficientbert.networks import Network, SearchVariant
@@ -31,7 +31,7 @@ SURFACE_POINTS = 21
 
 def examples(task: str, count: int) -> TaskData:
     """At most `count` training examples of a task, and the development set."""
-    from pocketbert.data.question_tasks import read_questions
+    from pocketbert.data.readers.question_tasks import read_questions
     from pocketbert.data.task_data import TaskData
     from pocketbert.data.train_dev_split import train_dev_split
 

@@ -28,7 +28,7 @@ from typing import Any, Literal
 from pocketbert import files
 from pocketbert.data.assets import minilm
 from pocketbert.presets import preset
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.glue_examples import task_data, task_examples

@@ -28,7 +28,7 @@ from typing import Any, Literal
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.assets import minilm
 from pocketbert.presets import preset
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.jobs import StudyJob
 from studies.runs import distil_on_text, finetune_to_the_end, majority_subject

@@ -18,7 +18,7 @@ import numpy as np
 from pocketbert import files
 from pocketbert.configs import PRETRAINING_HEADS, TaskConfig
 from pocketbert.data.assets import minilm
-from pocketbert.data.glue import GLUE
+from pocketbert.data.readers.glue import GLUE
 from pocketbert.errors import TrainingFailed
 from studies.glue_examples import majority_label_metrics, task_parts
 from studies.jobs import result_of
@@ -29,7 +29,7 @@ from studies.shared_data import shared_data
 from studies.sweep import NOBODY, TRAINED, job_name
 
 if TYPE_CHECKING:
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
     from pocketbert.model import Model
 
 DEV_TEXT = "dev articles"
@@ -47,8 +47,8 @@ LEAST_TIMES, LEAST_NATS = 2.0, 0.5
 
 def make_data(output: Path) -> dict[str, Any]:
     """Creates pretraining examples with dev articles; returns counts, and the SHA-256 of everything."""
-    from pocketbert.data.pretraining_data import PretrainingData
-    from pocketbert.data.pretraining_run import write_pretraining_data
+    from pocketbert.data.pretraining.reader import PretrainingData
+    from pocketbert.data.pretraining.run import write_pretraining_data
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
     counts = write_pretraining_data(
@@ -76,7 +76,7 @@ def score_majority(task: str, _seed: None, output: Path) -> dict[str, Any]:
 
 def _counted(folder: Path) -> dict[str, float]:
     """Scores of counting: the most frequent token, the frequencies' loss, and the more frequent NSP label."""
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
 
     words, sentences = _labels(PretrainingData.open(folder), setting.COUNTED_BATCHES)
     dev_tokens, dev_sentences = _labels(PretrainingData.open(folder / "dev"), setting.EVALUATION_BATCHES)
@@ -104,7 +104,7 @@ def _labels(data: PretrainingData, batches: int) -> tuple[np.ndarray, np.ndarray
 
 def pretrain_teacher(output: Path) -> str:
     """Pretrains the IB-BERT teacher; returns the SHA-256 of its weights."""
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
     from pocketbert.training.pretrain import pretrain
 
     outcome = pretrain(
@@ -179,7 +179,7 @@ def score_student(variant: MobileBERTVariant, task: str, seed: int, output: Path
 
 
 def _make_student(variant: MobileBERTVariant, seed: int, folder: Path, output: Path) -> dict[str, Any]:
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
     from pocketbert.distillation.run import distill
     from pocketbert.training.pretraining_run_data import PretrainingEvaluator
 
@@ -204,7 +204,7 @@ def _make_student(variant: MobileBERTVariant, seed: int, folder: Path, output: P
 def _fresh_student(seed: int, output: Path) -> Model:
     """Weights at the start of every student with this seed."""
     import pocketbert as pb
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
     data = PretrainingData.open(_data(output), verify=False)
@@ -217,7 +217,7 @@ def attention_divergence(teacher_directory: Path, student_directory: Path, data:
     import tensorflow as tf
 
     import pocketbert as pb
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
     from pocketbert.distillation.losses import attention_transfer
 
     teacher, student = pb.from_pretrained(teacher_directory), pb.from_pretrained(student_directory)
@@ -247,8 +247,8 @@ def _finetune_on(folder: Path, pretrained: Path, task: str, seed: int) -> dict[s
     from pocketbert.data.task_data import TaskData
     from pocketbert.training.config import RunConfig
     from pocketbert.training.finetune import finetune
-    from pocketbert_export.predictors import open_predictor
-    from pocketbert_export.scoring import score
+    from pocketbert_export.bundles.predictors import open_predictor
+    from pocketbert_export.glue.scoring import score
 
     glue = GLUE[task]
     train, choosing, dev = task_parts(task)

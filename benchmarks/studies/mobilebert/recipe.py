@@ -11,11 +11,11 @@ from pocketbert.configs import BottleneckConfig
 from pocketbert.distillation.methods.mobilebert import MobileBERT
 from pocketbert.presets import preset
 from pocketbert.training.config import FinetuneConfig, PretrainConfig, RunConfig
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from studies.glue_examples import APART, CHOOSING, SST2_EXAMPLES
 
 if TYPE_CHECKING:
-    from pocketbert.data.pretraining_options import PretrainingOptions
+    from pocketbert.data.pretraining.options import PretrainingOptions
 
 SEEDS = (0, 1)
 # Different from the students' seeds, so that no student sees examples in the teacher's order.
@@ -119,7 +119,7 @@ VARIANTS = (
 
 def data_options() -> PretrainingOptions:
     """Options of the pretraining examples."""
-    from pocketbert.data.pretraining_options import PretrainingOptions
+    from pocketbert.data.pretraining.options import PretrainingOptions
 
     return PretrainingOptions(max_length=PRETRAINING_LENGTH, dev_every=DEV_EVERY)
 

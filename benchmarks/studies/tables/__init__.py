@@ -5,7 +5,17 @@
 
 from __future__ import annotations
 
-from studies.tables import charts, comparisons, efficientbert, hsk, measurements, mobilebert, runtimes, small_data, sweeps
+from studies.tables import (
+    charts,
+    comparisons,
+    efficientbert,
+    hsk,
+    measurements,
+    mobilebert,
+    runtimes,
+    small_data,
+    sweeps,
+)
 from studies.tables.render import Block
 
 BLOCKS = tuple(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pocketbert.data.glue import GLUE
+from pocketbert.data.readers.glue import GLUE
 from pocketbert_bench import results
 from studies.efficientbert import networks
 from studies.efficientbert.accuracy import STUDENT_TASKS, searched

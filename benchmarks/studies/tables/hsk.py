@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pocketbert.data.glue import GLUE
+from pocketbert.data.readers.glue import GLUE
 from pocketbert.distillation.methods.hsk_knowledge import Knowledge
 from pocketbert_bench import results
 from studies.hsk.accuracy import separators

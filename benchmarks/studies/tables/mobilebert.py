@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pocketbert.data.glue import GLUE
+from pocketbert.data.readers.glue import GLUE
 from pocketbert_bench import results
 from studies.glue_examples import APART, APART_SPLIT, DEVELOPMENT_SPLIT
 from studies.mobilebert.accuracy import SWEEP, TEACHER_MODEL

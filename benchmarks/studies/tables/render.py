@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pocketbert.data.glue import GLUE
+from pocketbert.data.readers.glue import GLUE
 from pocketbert_bench import results
 from pocketbert_bench.results import Accuracy, Ratio
 from studies.closed import CLOSED, measured_at, reproduction

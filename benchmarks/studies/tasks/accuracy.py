@@ -26,8 +26,8 @@ from typing import Any
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm
-from pocketbert.data.glue import GLUE, read_glue
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.data.readers.glue import GLUE, read_glue
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.glue_examples import majority_label_metrics
 from studies.jobs import StudyJob
@@ -121,8 +121,8 @@ def score_both(task: str, _seed: int, output: Path) -> dict[str, Any]:
     Tasks with classes always include accuracy, to count lost predictions.
     """
     from pocketbert.tasks.registry import supervised_task
-    from pocketbert_export.predictors import open_both
-    from pocketbert_export.scoring import score
+    from pocketbert_export.bundles.predictors import open_both
+    from pocketbert_export.glue.scoring import score
 
     setting, model, folder = SETTINGS[task], output / "model" / task / "model", output / QUANTIZED / task
     config, train_examples, dev = task_examples(task)
@@ -139,9 +139,9 @@ def score_both(task: str, _seed: int, output: Path) -> dict[str, Any]:
 
 def task_examples(task: str) -> tuple[TaskConfig, Any, Any]:
     """The task, its training examples and its scored examples."""
-    from pocketbert.data.question_tasks import QUESTION_TASKS, read_questions
+    from pocketbert.data.readers.question_tasks import QUESTION_TASKS, read_questions
+    from pocketbert.data.readers.xnli import XNLI, read_xnli
     from pocketbert.data.train_dev_split import train_dev_split
-    from pocketbert.data.xnli import XNLI, read_xnli
 
     setting = SETTINGS[task]
     folder = shared_data(setting.folder)

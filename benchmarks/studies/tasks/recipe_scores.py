@@ -16,22 +16,22 @@ import numpy as np
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm
-from pocketbert.data.question_tasks import read_questions
+from pocketbert.data.readers.question_tasks import read_questions
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import text_task
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench import accuracy, machine, results
 from pocketbert_bench.quickstart_training import NETWORK
-from pocketbert_export.bundle import MODEL_FILE
-from pocketbert_export.calibration_options import CalibrationOptions
+from pocketbert_export.bundles.bundle import MODEL_FILE
+from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.exporter import export
-from pocketbert_export.predictors import open_predictor
+from pocketbert_export.glue.scoring import score
+from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.recipes import RECIPES
-from pocketbert_export.scoring import score
 from studies.glue_examples import task_data
 from studies.quantized import any_outputs
 from studies.shared_data import shared_data

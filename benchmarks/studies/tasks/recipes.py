@@ -20,14 +20,14 @@ from ai_edge_litert import schema_py_generated as schema
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import read_glue
+from pocketbert.data.readers.glue import read_glue
 from pocketbert_bench import baseline_calls, host, machine, results
 from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.host import Schedule
-from pocketbert_export.graph_optimization_options import GraphOptimizations
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
 from pocketbert_export.recipes import RECIPES
-from pocketbert_export.signatures import signature_name
-from pocketbert_export.tflite_graph import operator_name, read_model
+from pocketbert_export.tflite.graph import operator_name, read_model
+from pocketbert_export.tflite.signatures import signature_name
 from studies.against_transformers.latency import move_norms
 from studies.shared_data import shared_data
 from studies.tasks import recipe_scores
@@ -91,9 +91,9 @@ def run(quick: bool) -> dict[str, Any]:
 def _random_files(name: str, examples: Examples, folder: Path) -> list[Configuration]:
     """Files of a preset with random weights, one per recipe, and the naive one. Their outputs are not checked."""
     import pocketbert as pb
-    from pocketbert_export.calibration import choose_texts
-    from pocketbert_export.convert import to_calibrated_tflite, to_tflite
-    from pocketbert_export.graph_optimization import optimize_graph
+    from pocketbert_export.conversion.convert import to_calibrated_tflite, to_tflite
+    from pocketbert_export.conversion.graph_optimization import optimize_graph
+    from pocketbert_export.quantization.calibration import choose_texts
 
     tokenizer = pb.from_pretrained(minilm()).tokenizer
     assert tokenizer is not None
@@ -151,7 +151,7 @@ def _naive(model: Any, rows: Sequence[Mapping[str, Sequence[int]]]) -> bytes:
     import tensorflow as tf
 
     from pocketbert.processes import stderr_on_failure
-    from pocketbert_export.convert import write_saved_model
+    from pocketbert_export.conversion.convert import write_saved_model
 
     with tempfile.TemporaryDirectory() as folder, stderr_on_failure():
         path = Path(folder, "saved_model")

@@ -13,19 +13,19 @@ import numpy as np
 
 from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import GLUE, read_glue
+from pocketbert.data.readers.glue import GLUE, read_glue
 from pocketbert.data.task_data import TaskData
 from pocketbert.progress import log_info
 from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.registry import text_task
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench import accuracy, results
 from pocketbert_bench.quickstart_training import NETWORK
-from pocketbert_export.bundle import MODEL_FILE
+from pocketbert_export.bundles.bundle import MODEL_FILE
+from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.exporter import export
-from pocketbert_export.predictors import open_predictor
 from studies.shared_data import shared_data
 from studies.sweep import TRAINED
 

@@ -24,10 +24,10 @@ from typing import Any, Literal
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.assets import minilm
-from pocketbert.data.glue import GLUE
+from pocketbert.data.readers.glue import GLUE
 from pocketbert.errors import UserError
 from pocketbert.presets import preset
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.closed import LAST_COMMIT, command
 from studies.glue_examples import SST2_EXAMPLES, task_data, task_examples
@@ -226,7 +226,7 @@ def _options(variant: TinyBERTVariant, task: TaskConfig) -> Any:
 
 
 def _task_data(task: str, augmented_file: Path | None = None) -> Any:
-    from pocketbert.data.tables import read_table
+    from pocketbert.data.readers.tables import read_table
     from pocketbert.data.task_data import TaskData
     from pocketbert.tasks.registry import text_task
 

@@ -30,15 +30,15 @@ from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import TrainingFailed, UserError, raise_if_any
 from pocketbert.options import DirectoryPath, ModelPath
 from pocketbert.training.config import RunConfig
-from pocketbert_export.calibration_options import CalibrationOptions
+from pocketbert_export.bundles.model_card import CardOptions
 from pocketbert_export.commands import stored_columns
 from pocketbert_export.commands.export import ConversionOptions
-from pocketbert_export.model_card import CardOptions
+from pocketbert_export.quantization.calibration_options import CalibrationOptions
 
 if TYPE_CHECKING:
     from pocketbert.data.task_data import TaskData
-    from pocketbert_export.bundle import Bundle
-    from pocketbert_export.outcomes import BundleScores
+    from pocketbert_export.bundles.bundle import Bundle
+    from pocketbert_export.verification.outcomes import BundleScores
 
 _KIND = "run and its bundle"
 _RUN, _BUNDLE, _SCORES = "run", "bundle", "scores.json"
@@ -77,7 +77,7 @@ def run(options: Options) -> int:
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.data.assets import minilm
     from pocketbert.files import write_json, write_text
-    from pocketbert.outputs import check_held, held_directory
+    from pocketbert.output_folders import check_held, held_directory
     from pocketbert.progress import log_info
 
     check_held(own.output, _KIND)
@@ -90,8 +90,8 @@ def run(options: Options) -> int:
     from pocketbert.training.run_folder import REPORT_FILE
     from pocketbert.training.score_report import page
     from pocketbert_export.commands.last_lines import predict_line
-    from pocketbert_export.signatures import check_lengths, default_lengths
-    from pocketbert_export.verify import GateFailed
+    from pocketbert_export.tflite.signatures import check_lengths, default_lengths
+    from pocketbert_export.verification.verify import GateFailed
 
     output = Path(own.output)
     task = task_options.with_metrics(examples)
@@ -133,11 +133,11 @@ def run(options: Options) -> int:
 
 def _check_calibration(options: Options, task: TaskData) -> None:
     """Raises a `UserError` if the recipe cannot be calibrated with the training examples."""
-    from pocketbert_export.calibration import usable_texts
     from pocketbert_export.exporter import as_read
-    from pocketbert_export.mixed_precision import check_limits
+    from pocketbert_export.quantization.calibration import usable_texts
+    from pocketbert_export.quantization.mixed_precision import check_limits
+    from pocketbert_export.quantization.static_quantization import check_options
     from pocketbert_export.recipes import get_recipe
-    from pocketbert_export.static_quantization import check_options
 
     recipe, given = get_recipe(options[ConversionOptions].recipe), options[CalibrationOptions]
     check_limits(given, recipe.name)
@@ -149,7 +149,7 @@ def _check_calibration(options: Options, task: TaskData) -> None:
 def _scored(bundle: Bundle, model: Path, task: TaskData, windows: Mapping[str, Any]) -> BundleScores:
     """Scores the model and an existing bundle."""
     from pocketbert.model import from_pretrained
-    from pocketbert_export.outcomes import ScoringData, run_folder_of, score_both
+    from pocketbert_export.verification.outcomes import ScoringData, run_folder_of, score_both
 
     examples = ScoringData(
         data=task.dev, metrics=tuple(task.metrics), main_metric=task.main_metric, windows=dict(windows)
@@ -159,7 +159,7 @@ def _scored(bundle: Bundle, model: Path, task: TaskData, windows: Mapping[str, A
 
 def _tiles(bundle: Bundle, model: Path) -> list[tuple[str, str, str]]:
     """Size, latency and checks of the bundle for its page."""
-    from pocketbert_export.bundle import read_description, read_verification
+    from pocketbert_export.bundles.bundle import read_description, read_verification
 
     size, before = (path.stat().st_size for path in (bundle.model_path, model / "model.safetensors"))
     tiles = [(f"{size / 1e6:.1f} MB", bundle.recipe, f"The float model has {before / 1e6:.1f} MB.")]
@@ -205,8 +205,8 @@ def _bundle(
     """Returns the bundle of these weights: the existing one, or a new one in its place."""
     from pocketbert.data.examples import Examples
     from pocketbert.progress import log_info
-    from pocketbert_export.bundle import Bundle
-    from pocketbert_export.bundle_description import weight_digests
+    from pocketbert_export.bundles.bundle import Bundle
+    from pocketbert_export.bundles.description import weight_digests
     from pocketbert_export.exporter import export
     from pocketbert_export.recipes import get_recipe
 

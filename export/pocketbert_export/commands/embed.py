@@ -84,7 +84,7 @@ def run(options: Options) -> None:
     if own.output:
         check_absent(own.output, overwrite=own.overwrite)
     with opened_input(own.input) as stream:
-        from pocketbert_export.predictors import limit_remedy, open_predictor
+        from pocketbert_export.bundles.predictors import limit_remedy, open_predictor
 
         embedder = _Embedder(open_predictor(own.model), own.prompt_name, own.search_prompt_name)
         rows = read_rows(stream, own.format, own.input or "standard input")

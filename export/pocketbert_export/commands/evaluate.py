@@ -95,7 +95,7 @@ def run(options: Options) -> None:
         stored_columns.use(options, model, named.file)
         stored_columns.check(options, task, named.file)
 
-    from pocketbert_export.predictors import open_predictor
+    from pocketbert_export.bundles.predictors import open_predictor
 
     predictor = open_predictor(model, **question_options.windows(options))
     start = time.perf_counter()
@@ -113,9 +113,9 @@ def _score_texts(options: Options, predictor: Predictor) -> dict[str, Any]:
     from pocketbert.progress import log_info
     from pocketbert.tasks.data_checks import reading_warnings
     from pocketbert.tasks.registry import supervised_task
-    from pocketbert_export.label_order import named, with_label_names
-    from pocketbert_export.predictors import limit_remedy
-    from pocketbert_export.scoring import labelled_evaluator
+    from pocketbert_export.bundles.predictors import limit_remedy
+    from pocketbert_export.checks.label_order import named, with_label_names
+    from pocketbert_export.glue.scoring import labelled_evaluator
 
     own, table = options[ExampleOptions], options[TableOptions]
     task = with_label_names(predictor.task.config, own.labels)
@@ -136,12 +136,12 @@ def _score_texts(options: Options, predictor: Predictor) -> dict[str, Any]:
 
 
 def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:
-    from pocketbert.data.question_tasks import QUESTION_TASKS
+    from pocketbert.data.readers.question_tasks import QUESTION_TASKS
     from pocketbert.files import check_absent, write_json
     from pocketbert.progress import log_info
     from pocketbert.tasks.answer_scores import mlqa_scorer
     from pocketbert.tasks.question_answering import QuestionEvaluator
-    from pocketbert_export.scoring import labelled_evaluator
+    from pocketbert_export.glue.scoring import labelled_evaluator
 
     named, kept = options[ExampleOptions], options[PredictionsOptions]
     if kept.predictions:

@@ -13,8 +13,8 @@ from pocketbert.options import DirectoryPath, FilePath
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import Examples, LabelledData
-    from pocketbert.data.questions import QuestionFile
-    from pocketbert.data.tagged_texts import TaggedTexts
+    from pocketbert.data.readers.questions import QuestionFile
+    from pocketbert.data.readers.tagged_texts import TaggedTexts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,8 +92,8 @@ def question_files(options: ExampleOptions, table: TableOptions, task: TaskConfi
     Raises:
       UserError: unreadable files, or a task without questions.
     """
-    from pocketbert.data.question_tasks import QUESTION_TASKS, question_paths
-    from pocketbert.data.questions import QuestionFile
+    from pocketbert.data.readers.question_tasks import QUESTION_TASKS, question_paths
+    from pocketbert.data.readers.questions import QuestionFile
 
     name = options.task or task.name
     check_source(options, task)
@@ -114,15 +114,15 @@ def read_texts(
     options: ExampleOptions, table: TableOptions, task: TaskConfig | None, *, labelled: bool | None = True
 ) -> Examples | TaggedTexts | None:
     """Reads examples for a model that classifies or scores texts, or finds spans in them; see `read`."""
-    from pocketbert.data.glue import glue_task, read_glue
-    from pocketbert.data.tables import read_table, table_columns
-    from pocketbert.data.xnli import XNLI, read_xnli
+    from pocketbert.data.readers.glue import glue_task, read_glue
+    from pocketbert.data.readers.tables import read_table, table_columns
+    from pocketbert.data.readers.xnli import XNLI, read_xnli
     from pocketbert.progress import log_info
     from pocketbert.tasks.base import SupervisedTask
     from pocketbert.tasks.embedding import SentenceEmbedding
     from pocketbert.tasks.registry import get_task
     from pocketbert.tasks.texts import TextTask
-    from pocketbert_export.label_order import (
+    from pocketbert_export.checks.label_order import (
         in_order_of,
         logit_positions,
         order_of_numbers,
@@ -190,7 +190,7 @@ def check_source(options: ExampleOptions, task: TaskConfig | None) -> None:
     Raises:
       UserError: they contradict each other.
     """
-    from pocketbert.data.xnli import XNLI
+    from pocketbert.data.readers.xnli import XNLI
 
     name = options.task or (task.name if task is not None else "")
 

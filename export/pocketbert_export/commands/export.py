@@ -31,15 +31,15 @@ from pocketbert.commands.task_options import TableOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.options import DirectoryPath, FilePath, ModelPath
-from pocketbert_export.calibration_options import CalibrationOptions
+from pocketbert_export.bundles.model_card import CardOptions
 from pocketbert_export.commands import example_options, stored_columns
 from pocketbert_export.commands.example_options import ExampleOptions, GateOptions
-from pocketbert_export.graph_optimization_options import GraphOptimizations
-from pocketbert_export.model_card import CardOptions
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
+from pocketbert_export.quantization.calibration_options import CalibrationOptions
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import LabelledData
-    from pocketbert_export.bundle import Bundle
+    from pocketbert_export.bundles.bundle import Bundle
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ def run(options: Options) -> int:
     own, made, graph_optimizations = options[ExportOptions], options[ConversionOptions], options[GraphOptimizations]
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.data.assets import model_directory, task_of_asset
-    from pocketbert.outputs import (
+    from pocketbert.output_folders import (
         BUNDLE_KIND,
         MEDIAPIPE_KIND,
         SAVED_MODEL_KIND,
@@ -158,14 +158,14 @@ def run(options: Options) -> int:
     from pocketbert.model import from_pretrained
     from pocketbert.progress import log_info
     from pocketbert.report.outcome import no_outcome
-    from pocketbert_export.convert import write_saved_model
-    from pocketbert_export.default_texts import default_examples
+    from pocketbert_export.clients.mediapipe_files import check_files, write_task_files
+    from pocketbert_export.clients.serving import check_servable, write_serving_model
+    from pocketbert_export.conversion.convert import write_saved_model
+    from pocketbert_export.conversion.graph_optimization import optimize_graph
     from pocketbert_export.exporter import as_read, export
-    from pocketbert_export.graph_optimization import optimize_graph
-    from pocketbert_export.mediapipe_files import check_files, write_task_files
-    from pocketbert_export.serving import check_servable, write_serving_model
-    from pocketbert_export.signatures import default_lengths
-    from pocketbert_export.verify import GateFailed
+    from pocketbert_export.tflite.signatures import default_lengths
+    from pocketbert_export.verification.default_texts import default_examples
+    from pocketbert_export.verification.verify import GateFailed
 
     lengths = list(made.lengths) or default_lengths(task, found.config.max_position_embeddings)
     if own.saved_model_inputs == "text":

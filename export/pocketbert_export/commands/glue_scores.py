@@ -43,8 +43,8 @@ def run(options: Options) -> None:
     """Prints the scores."""
     own = options[GlueScoresOptions]
     from pocketbert.progress import log_info
-    from pocketbert_export.glue_models import parse_models
-    from pocketbert_export.glue_scores import measure, table
+    from pocketbert_export.glue.models import parse_models
+    from pocketbert_export.glue.scores import measure, table
 
     scores = measure(parse_models(own.model), own.data)
     for line in table(scores):

@@ -53,8 +53,8 @@ OPTIONS = (GlueSubmissionOptions,)
 def run(options: Options) -> None:
     """Writes the zip and prints its content."""
     own = options[GlueSubmissionOptions]
-    from pocketbert_export.glue_models import parse_models
-    from pocketbert_export.glue_submission import make_submission
+    from pocketbert_export.glue.models import parse_models
+    from pocketbert_export.glue.submission import make_submission
 
     report = make_submission(
         parse_models(own.model),

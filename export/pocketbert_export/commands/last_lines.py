@@ -25,7 +25,7 @@ def predict_line(bundle: Path, config: TaskConfig, given: TaskOptions, table: Ta
       table: options of its columns.
       has_pairs: whether inputs are pairs of texts.
     """
-    from pocketbert.data.tagged_texts import is_tagged_file
+    from pocketbert.data.readers.tagged_texts import is_tagged_file
     from pocketbert.tasks.registry import get_task
 
     command = ["pocketbert", "predict", f"--model={bundle}"]

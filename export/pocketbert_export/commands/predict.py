@@ -102,7 +102,7 @@ def run(options: Options) -> None:
         asks = task is not None and task.kind == "span"
         if own.format == "auto" and Path(own.input or "").suffix.lower() in TABLES and not asks:
             stored_columns.check(options, None, own.input, labelled=False)
-        from pocketbert_export.predictors import limit_remedy, open_predictor
+        from pocketbert_export.bundles.predictors import limit_remedy, open_predictor
 
         predictor = open_predictor(own.model, **question_options.windows(options))
         if predictor.task.needs_pairs:
@@ -127,7 +127,7 @@ def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple
     """
     own, table = options[PredictOptions], options[TableOptions]
     question_options.check_no_questions(options, predictor.task.config, "n_best")
-    from pocketbert.data.tagged_texts import is_tagged_file, read_tagged
+    from pocketbert.data.readers.tagged_texts import is_tagged_file, read_tagged
     from pocketbert.tasks.texts import TextTask
 
     if own.top_k and not (predictor.task.config.labels and isinstance(predictor.task, TextTask)):
@@ -135,7 +135,7 @@ def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple
     source = own.input or "standard input"
     text, pair = table.text_column, table.pair_column
     if own.format == "auto" and Path(source).suffix.lower() in TABLES:
-        from pocketbert.data.tables import read_table
+        from pocketbert.data.readers.tables import read_table
 
         examples, _ = read_table(source, **table.rows)
         if examples.pairs is None:
@@ -190,8 +190,8 @@ def _answer_texts(
 def _answer_questions(
     predictor: Predictor, stream: IO[str], options: Options, form: str
 ) -> Iterator[list[dict[str, Any]]]:
-    from pocketbert.data.question_tasks import is_question_file
-    from pocketbert.data.questions import QuestionFile
+    from pocketbert.data.readers.question_tasks import is_question_file
+    from pocketbert.data.readers.questions import QuestionFile
 
     own = options[PredictOptions]
     if own.format == "lines":

@@ -75,7 +75,7 @@ def use(options: Options, folder: str | Path, file: str | None) -> None:
     """
     if not file or Path(file).suffix.lower() not in _TABLES:
         return
-    from pocketbert.data.tables import table_columns
+    from pocketbert.data.readers.tables import table_columns
 
     found = {OPTION_OF[key]: value for key, value in stored_columns(folder).items()}
     found = {name: value for name, value in found.items() if name in options.values and not options.given(name)}
@@ -113,7 +113,7 @@ def check(options: Options, task: TaskConfig | None, *files: str | None, labelle
     Raises:
       UserError: a file cannot be read, or a column is missing.
     """
-    from pocketbert.data.tables import LABEL_COLUMN, check_columns, has_labels
+    from pocketbert.data.readers.tables import LABEL_COLUMN, check_columns, has_labels
 
     table = options.values
     for file in files:

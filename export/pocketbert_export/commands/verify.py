@@ -67,13 +67,13 @@ def run(options: Options) -> int:
         stored_columns.check(options, task, examples_of.file, labelled=None)
     from pocketbert.model import from_pretrained
     from pocketbert.progress import log_info
-    from pocketbert_export.bundle import Bundle
-    from pocketbert_export.verify import GateFailed, check_task, verify_bundle
+    from pocketbert_export.bundles.bundle import Bundle
+    from pocketbert_export.verification.verify import GateFailed, check_task, verify_bundle
 
     bundle = Bundle.open(own.bundle)
     if own.mediapipe:
-        from pocketbert_export.mediapipe_client import check_written
-        from pocketbert_export.mediapipe_files import folder_beside
+        from pocketbert_export.clients.mediapipe_client import check_written
+        from pocketbert_export.clients.mediapipe_files import folder_beside
 
         check_written(bundle, folder_beside(own.bundle))
     reference = from_pretrained(own.model) if own.model else None
@@ -92,8 +92,8 @@ def run(options: Options) -> int:
         model_directory=own.model,
     )
     if own.mediapipe:
+        from pocketbert_export.clients.mediapipe_client import check_answers, check_files
         from pocketbert_export.exporter import as_read
-        from pocketbert_export.mediapipe_client import check_answers, check_files
 
         given = None if examples is None else as_read(bundle.task, examples).texts
         texts, folder = given or [golden.text for golden in bundle.goldens], folder_beside(own.bundle)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pocketbert.data.reading import RowProblems, shown
+from pocketbert.data.readers.rows import RowProblems, shown
 from pocketbert.errors import UserError
 from pocketbert.progress import bar
 

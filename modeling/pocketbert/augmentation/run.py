@@ -23,7 +23,7 @@ from pocketbert.augmentation.augmenter import AugmentationJob, Augmenter, Part, 
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.files import check_absent, named_after, new_file, rename_new, sha256
-from pocketbert.outputs import check_inputs, is_begun, remove_directory
+from pocketbert.output_folders import check_inputs, is_begun, remove_directory
 from pocketbert.progress import bar, log_info
 from pocketbert.training.run_folder import PARTS_FOLDER, begin_run, open_run
 from pocketbert.training.state import digest_directory

@@ -26,9 +26,9 @@ from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_json, write_tensors
 from pocketbert.json_reading import read_json_object
-from pocketbert.outputs import MODEL_KIND, new_directory
+from pocketbert.output_folders import MODEL_KIND, new_directory
 from pocketbert.progress import log_info
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 
 CONFIG_NAME = "config.json"
 VOCAB_NAME = "vocab.txt"

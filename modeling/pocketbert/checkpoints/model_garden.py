@@ -26,7 +26,7 @@ from pocketbert.configs import BottleneckConfig, EncoderConfig
 from pocketbert.errors import UserError, first_line, raise_if_any
 from pocketbert.files import write_text
 from pocketbert.json_reading import has_type, parse_json, read_bytes
-from pocketbert.outputs import MODEL_GARDEN_KIND, new_directory
+from pocketbert.output_folders import MODEL_GARDEN_KIND, new_directory
 
 PARAMS_NAME = "params.yaml"
 CHECKPOINT_NAME = "encoder"

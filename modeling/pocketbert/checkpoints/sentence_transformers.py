@@ -26,7 +26,7 @@ from pocketbert.errors import UserError
 from pocketbert.files import write_json, write_tensors
 from pocketbert.json_reading import has_type, read_json_object
 from pocketbert.progress import log_info
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 
 _SENTENCE_NAME = "sentence_bert_config.json"
 # Names of the same file in version 0.2.

@@ -13,9 +13,9 @@ import numpy as np
 from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
 from pocketbert.checkpoints.spare_rows import per_token_weights
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.outputs import MODEL_KIND, check_directory, check_inputs
+from pocketbert.output_folders import MODEL_KIND, check_directory, check_inputs
 from pocketbert.tokenizers.added_tokens import AddedToken
-from pocketbert.tokenizers.vocabulary import read_tokens
+from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens
 
 _SHOWN = 5
 

@@ -30,10 +30,10 @@ from pocketbert.json_reading import read_json, read_json_object
 from pocketbert.progress import log_info
 from pocketbert.tokenizers.added_tokens import appended
 from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
-from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
 from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, load_model, make_model, read_model
 from pocketbert.tokenizers.special_tokens import PAD
-from pocketbert.tokenizers.vocabulary import read_tokens, token_problems
+from pocketbert.tokenizers.vocabulary import FILE_NAMES, Vocabulary
+from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens, token_problems
 
 # `model.type` in tokenizer.json → kind.
 _TYPES: dict[str, TokenizerKind] = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram"}

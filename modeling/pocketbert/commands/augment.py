@@ -151,11 +151,11 @@ def check(options: Options) -> None:
 def _read(task: TextOptions, table: TextTableOptions) -> tuple[Examples, tuple[str, ...]]:
     """Returns the examples and the labels."""
     if task.task:
-        from pocketbert.data.glue import glue_task, read_glue
+        from pocketbert.data.readers.glue import glue_task, read_glue
 
         assert task.data is not None
         return read_glue(task.task, task.data, "train"), glue_task(task.task).task.labels
-    from pocketbert.data.tables import read_table
+    from pocketbert.data.readers.tables import read_table
 
     assert task.train_file is not None
     return read_table(task.train_file, **table.rows, label_column=table.one_label, kind=task.kind)

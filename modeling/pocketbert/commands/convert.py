@@ -26,7 +26,7 @@ from pocketbert.commands.command_line import Options
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
 from pocketbert.options import AnyPath, DirectoryPath, FilePath
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # `*` also stands for folders, such as those of the modules of sentence-transformers.
@@ -67,7 +67,7 @@ OPTIONS = (ConvertOptions,)
 
 def run(options: Options) -> None:
     """Converts; prints a summary as JSON."""
-    from pocketbert.outputs import MODEL_GARDEN_KIND, MODEL_KIND, check_directory
+    from pocketbert.output_folders import MODEL_GARDEN_KIND, MODEL_KIND, check_directory
 
     own = options[ConvertOptions]
     if bool(own.from_) == bool(own.to):
@@ -152,7 +152,7 @@ def _summary(options: ConvertOptions, model: Any, vocabulary: Vocabulary | None)
 
 
 def _has_no_capitals(vocab_path: Path) -> bool:
-    from pocketbert.tokenizers.vocabulary import read_tokens
+    from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens
 
     return not any(re.search("[A-Z]", piece) for piece in read_tokens(vocab_path) if not re.fullmatch(r"\[.*\]", piece))
 

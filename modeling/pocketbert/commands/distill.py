@@ -231,7 +231,7 @@ def read_data(options: Options) -> Any:
     """
     named = options[DistillationDataOptions]
     if named.pretraining_data:
-        from pocketbert.data.pretraining_data import PretrainingData
+        from pocketbert.data.pretraining.reader import PretrainingData
 
         return PretrainingData.open(named.pretraining_data, named.dev_pretraining_data)
     from pocketbert.data.task_data import TextData

@@ -52,7 +52,7 @@ def run(options: Options) -> None:
     from pocketbert.checkpoints.sentence_transformers import write_modules
     from pocketbert.data.assets import ASSETS, fetch_asset
     from pocketbert.json_reading import read_json
-    from pocketbert.outputs import check_directory, new_directory
+    from pocketbert.output_folders import check_directory, new_directory
 
     own = options[FetchOptions]
     if own.name not in ASSETS:

@@ -42,7 +42,7 @@ from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
 from pocketbert.options import ModelPath
 from pocketbert.training.config import FIXED_IN_A_GRID, FinetuneConfig, RunConfig
-from pocketbert.training.published_grids import PUBLISHED, PUBLISHED_HEAD
+from pocketbert.training.grids.published import PUBLISHED, PUBLISHED_HEAD
 
 if TYPE_CHECKING:
     from pocketbert.configs import TaskConfig

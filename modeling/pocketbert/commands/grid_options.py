@@ -11,8 +11,8 @@ from pocketbert.commands.command_line import Options
 from pocketbert.errors import raise_if_any
 from pocketbert.options import option
 from pocketbert.progress import log_info
-from pocketbert.training.grid import Grid, parse_grid
-from pocketbert.training.published_grids import PUBLISHED, check_kind
+from pocketbert.training.grids.points import Grid, parse_grid
+from pocketbert.training.grids.published import PUBLISHED, check_kind
 
 _ONLY_WITH_A_GRID = ("choose", "parallel", "ray")
 
@@ -72,7 +72,7 @@ def read(options: Options, varied: tuple[type, ...], *, fixed: Collection[str]) 
 
 
 def search(options: GridOptions, kind: str) -> dict[str, Any]:
-    """Returns `choose` and `workers` for `pocketbert.training.grid_run.run_grid`.
+    """Returns `choose` and `workers` for `pocketbert.training.grids.run.run_grid`.
 
     Args:
       options: options with a grid.
@@ -81,7 +81,7 @@ def search(options: GridOptions, kind: str) -> dict[str, Any]:
     Raises:
       UserError: a paper's grid does not apply to the task, or Ray is not installed.
     """
-    from pocketbert.training.grid_workers import InTurn, Processes, Ray, Workers
+    from pocketbert.training.grids.workers import InTurn, Processes, Ray, Workers
 
     check_kind(_papers(options), kind)
     workers: Workers = InTurn() if options.parallel == 1 else Processes(options.parallel)
@@ -97,12 +97,12 @@ def answer(options: Options, make: Callable[[], dict[str, Any]]) -> int | None:
 
     Args:
       options: options of the command.
-      make: runs the search; returns the result of `pocketbert.training.grid_run.run_grid`.
+      make: runs the search; returns the result of `pocketbert.training.grids.run.run_grid`.
 
     Returns:
       1 if training failed at all points, else None.
     """
-    from pocketbert.training.grid_report import sentence, table
+    from pocketbert.training.grids.report import sentence, table
 
     def searched() -> dict[str, Any]:
         summary = make()

@@ -50,7 +50,7 @@ def check_file(path: str) -> None:
     """Raises `UserError` if a file of examples is missing, a folder, or of a format that needs another program."""
     if not Path(path).exists():
         raise UserError(f"{path}: there is no such file; check the path")
-    from pocketbert.data.tables import check_format
+    from pocketbert.data.readers.tables import check_format
 
     check_format(Path(path))
 

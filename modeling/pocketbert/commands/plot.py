@@ -129,8 +129,8 @@ def _plot_ffn(options: Options) -> None:
 def _read(options: Options) -> Examples | None:
     """Reads `--input`, if there is one."""
     from pocketbert.data.examples import Examples
-    from pocketbert.data.reading import read_utf8
-    from pocketbert.data.tables import SUFFIXES, read_table
+    from pocketbert.data.readers.rows import read_utf8
+    from pocketbert.data.readers.tables import SUFFIXES, read_table
 
     path, table = options[PlotOptions].input, options[TableOptions]
     if path is not None and Path(path).suffix.lower() in SUFFIXES:

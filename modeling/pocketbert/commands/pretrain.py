@@ -58,7 +58,7 @@ def run(options: Options) -> int | None:
     seeds = place.seeds
     if len(seeds) > 1 and not own.dev_data:
         raise_if_any(["several --seeds need --dev-data to compare the runs; received none"], "pretrain")
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
     from pocketbert.training.pretrain import pretrain, pretrain_seeds
 
     given = (own.model, PretrainingData.open(own.data, own.dev_data), place.output)

@@ -23,12 +23,12 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.commands.command_line import OptionGroup, Options
-from pocketbert.data.pretraining_options import MaskingOptions, PretrainingOptions
+from pocketbert.data.pretraining.options import MaskingOptions, PretrainingOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import AnyPath, DirectoryPath, FilePath, ModelPath
 
 if TYPE_CHECKING:
-    from pocketbert.data.pretraining_run import ShardWriter
+    from pocketbert.data.pretraining.run import ShardWriter
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 
@@ -76,7 +76,7 @@ OPTIONS = (PretrainDataOptions, OptionGroup(PretrainingOptions, without=("maskin
 def run(options: Options) -> None:
     """Makes the examples; prints counts as JSON."""
     own = options[PretrainDataOptions]
-    from pocketbert.data.pretraining_run import to_json, write_pretraining_data
+    from pocketbert.data.pretraining.run import to_json, write_pretraining_data
 
     made = options[PretrainingOptions]
     if own.baked_masks:
@@ -140,6 +140,6 @@ def _tokenizer(own: PretrainDataOptions) -> WordPieceTokenizer:
 def _writer(own: PretrainDataOptions) -> ShardWriter | None:
     if not own.runner:
         return None
-    from pocketbert.data.pretraining_beam import beam_writer
+    from pocketbert.data.pretraining.beam import beam_writer
 
     return beam_writer(own.runner, own.beam_options, own.workers)

@@ -44,7 +44,7 @@ def check_output(options: Options, *, single: bool) -> None:
       options: options of the command.
       single: whether the output holds one run, rather than several.
     """
-    from pocketbert.outputs import RUN_KIND, check_held
+    from pocketbert.output_folders import RUN_KIND, check_held
 
     output = options[RunFolderOptions].output
     if Path(output).is_file() or (single and len(options[RunFolderOptions].seeds) == 1):

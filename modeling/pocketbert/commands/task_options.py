@@ -113,8 +113,8 @@ def problems(options: TaskOptions) -> list[str]:
     """Lists problems with the choice of data."""
     named = options.given
     if options.task and options.task != _XNLI:
-        from pocketbert.data.glue import GLUE
-        from pocketbert.data.question_tasks import QUESTION_TASKS
+        from pocketbert.data.readers.glue import GLUE
+        from pocketbert.data.readers.question_tasks import QUESTION_TASKS
 
         known = [*GLUE, _XNLI, *(name for name, each in QUESTION_TASKS.items() if "train" in each.files)]
         if options.task not in known:
@@ -172,7 +172,7 @@ def read_examples(options: TaskOptions, table: TableOptions, augmented: str | No
 def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
     """Pairs of texts for embeddings."""
     from pocketbert import data
-    from pocketbert.data.tables import table_columns
+    from pocketbert.data.readers.tables import table_columns
     from pocketbert.embedding_config import EmbeddingConfig
 
     embedding = None if options.pooling is None else EmbeddingConfig(pooling=options.pooling)
@@ -196,8 +196,8 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
 def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> TaskData:
     from pocketbert import data
     from pocketbert.data.label_order import in_label_order
-    from pocketbert.data.question_tasks import QUESTION_TASKS, is_question_file
-    from pocketbert.data.tagged_texts import is_tagged_file
+    from pocketbert.data.readers.question_tasks import QUESTION_TASKS, is_question_file
+    from pocketbert.data.readers.tagged_texts import is_tagged_file
 
     # `problems` has checked the required options.
     folder, train_file, task = options.data or "", options.train_file or "", options.task

@@ -27,7 +27,7 @@ from pocketbert.data.model_paths import find_model
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
-from pocketbert.outputs import new_directory
+from pocketbert.output_folders import new_directory
 from pocketbert.progress import log_info
 
 DEV_EVERY = 10

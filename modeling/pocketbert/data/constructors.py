@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pocketbert.configs import TaskConfig
-from pocketbert.data import table_objects
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import glue_task, read_glue
-from pocketbert.data.iob import tags_of_types
-from pocketbert.data.question_tasks import read_questions
-from pocketbert.data.questions import QuestionFile
-from pocketbert.data.tables import LABEL_SEPARATOR, read_table
-from pocketbert.data.tagged_texts import read_tagged
+from pocketbert.data.readers import table_objects
+from pocketbert.data.readers.glue import glue_task, read_glue
+from pocketbert.data.readers.iob import tags_of_types
+from pocketbert.data.readers.question_tasks import read_questions
+from pocketbert.data.readers.questions import QuestionFile
+from pocketbert.data.readers.tables import LABEL_SEPARATOR, read_table
+from pocketbert.data.readers.tagged_texts import read_tagged
+from pocketbert.data.readers.text import text_files
+from pocketbert.data.readers.text_pairs import RECALL_METRICS, positive_pairs, scaled_scores
+from pocketbert.data.readers.xnli import XNLI, read_xnli, read_xnli_training
 from pocketbert.data.task_data import TaskData, TextData
-from pocketbert.data.text import text_files
-from pocketbert.data.text_pairs import RECALL_METRICS, positive_pairs, scaled_scores
 from pocketbert.data.train_dev_split import train_dev_split
-from pocketbert.data.xnli import XNLI, read_xnli, read_xnli_training
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
@@ -255,7 +255,7 @@ def tagged(
       ```
 
     Args:
-      source: file of training sentences; for its format see `pocketbert.data.tagged_texts`.
+      source: file of training sentences; for its format see `pocketbert.data.readers.tagged_texts`.
       dev: file to select the best checkpoint; None uses a tenth of the sentences.
       text: member of the text in a .jsonl file.
       label: member of the spans in a .jsonl file (None: `spans`), or number of the tags' column in a CoNLL file (None:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from pocketbert.data.examples import Examples, LabelledData, evenly
-from pocketbert.data.iob import type_of
-from pocketbert.data.questions import QuestionFile
-from pocketbert.data.reading import listed, shown
-from pocketbert.data.tagged_texts import TaggedTexts
+from pocketbert.data.readers.iob import type_of
+from pocketbert.data.readers.questions import QuestionFile
+from pocketbert.data.readers.rows import listed, shown
+from pocketbert.data.readers.tagged_texts import TaggedTexts
 from pocketbert.notation import argument
 
 # Kinds of warnings about a network for another language.

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from pocketbert.data.reading import json_text, listed, shown
+from pocketbert.data.readers.rows import json_text, listed, shown
 from pocketbert.errors import UserError
 from pocketbert.json_reading import parse_json
 from pocketbert.notation import argument

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.sentences import split_sentences
-from pocketbert.data.text import Document
+from pocketbert.data.readers.sentences import split_sentences
+from pocketbert.data.readers.text import Document
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.progress import bar
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pocketbert.data.questions import Question
+from pocketbert.data.readers.questions import Question
 from pocketbert.errors import raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.progress import bar

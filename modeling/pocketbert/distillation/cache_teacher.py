@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, bucketed, dataset
-from pocketbert.data.teacher_cache_encodings import FLOAT_DTYPES, INDEX_ENCODINGS
-from pocketbert.data.teacher_cache_targets import TargetSpec
-from pocketbert.data.teacher_cache_writer import SHARD_BYTES, TeacherCachePlan, TeacherCacheWriter, open_writers
+from pocketbert.data.teacher_cache.encodings import FLOAT_DTYPES, INDEX_ENCODINGS
+from pocketbert.data.teacher_cache.targets import TargetSpec
+from pocketbert.data.teacher_cache.writer import SHARD_BYTES, TeacherCachePlan, TeacherCacheWriter, open_writers
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.distillation.teacher import cache_teacher_metrics, load_teacher

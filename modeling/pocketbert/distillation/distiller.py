@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.teacher_cache import TeacherCache
+from pocketbert.data.teacher_cache.reader import TeacherCache
 from pocketbert.distillation.initialization import inherit_adapters, initialize_adapters, teacher_arrays
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan

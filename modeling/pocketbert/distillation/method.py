@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pocketbert.data.batches import EncodedExamples
     from pocketbert.model import Model
-    from pocketbert.tokenizers.files import Vocabulary
+    from pocketbert.tokenizers.vocabulary import Vocabulary
     from pocketbert.training.initialization import Start
 
 

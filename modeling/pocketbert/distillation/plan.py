@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from pocketbert.checkpoints.directory import read_with_heads
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.task_data import TaskData
-from pocketbert.data.teacher_cache_layout import MANIFEST_NAME
+from pocketbert.data.teacher_cache.layout import MANIFEST_NAME
 from pocketbert.distillation import layer_maps
 from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers, plan_student
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages

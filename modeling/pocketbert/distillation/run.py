@@ -17,7 +17,7 @@ from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.plan import DistillationPlan, plan_distillation, warn_of_few_examples
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.model import Model
-from pocketbert.outputs import check_inputs
+from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
 from pocketbert.tasks.data_checks import training_warnings
 from pocketbert.training.config import DistillResult, RunConfig

@@ -17,7 +17,7 @@ from pocketbert.files import write_json
 from pocketbert.json_reading import parse_json
 from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.progress import log_info
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.initialization import vocabulary_of
 from pocketbert.training.kept_heads import reorder_head
 from pocketbert.training.outcome_notes import flat_notes

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketbert.checkpoints.module_layout import model_files, stored_weights
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.teacher_cache_layout import (
+from pocketbert.data.teacher_cache.layout import (
     MANIFEST_NAME,
     TeacherCacheIdentity,
     TeacherCacheManifest,

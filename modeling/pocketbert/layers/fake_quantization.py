@@ -26,11 +26,11 @@ FakeFormat = Literal["dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8
 # What reads the outputs of a dense layer in `static_wi8_ai8_full`: an operator in float or int8, or a matrix product as
 # its second factor. A relu is fused with the layer.
 Reader = Literal["float", "int8", "second factor", "relu"]
-# As in pocketbert_export.int4_quantization: sizes of blocks; the smaller one pads.
+# As in pocketbert_export.quantization.int4_quantization: sizes of blocks; the smaller one pads.
 _SMALL_BLOCK, _LARGE_BLOCK = 32, 64
-# As in pocketbert_export.block_rounding: scales to try relative to the one that reaches the maximum.
+# As in pocketbert_export.quantization.block_rounding: scales to try relative to the one that reaches the maximum.
 INT4_SHARES = np.linspace(0.7, 1.1, 17)
-# As in pocketbert_export.equalization and static_operators.
+# As in pocketbert_export.quantization.equalization and static_operators.
 _UNEQUAL = 4.0
 _PADDING_MARGIN = 12.0
 _SMALLEST = 1e-7

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class GraphForm:
     """Layout of an encoder's graph; the mathematics is the same in every form.
 
-    Training uses the default; export chooses others (`pocketbert_export.graph_optimization`).
+    Training uses the default; export chooses others (`pocketbert_export.conversion.graph_optimization`).
 
     Attributes:
       fused_projections: compute linear maps with the same input as one matrix product.

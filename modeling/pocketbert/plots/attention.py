@@ -11,7 +11,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.errors import raise_if_any
 from pocketbert.files import write_bytes, write_json, write_text
 from pocketbert.model import Model, from_pretrained
-from pocketbert.outputs import check_directory, check_inputs, new_directory
+from pocketbert.output_folders import check_directory, check_inputs, new_directory
 from pocketbert.plots.attention_maps import AttentionMaps, attention_maps, checked_tokenizer, paired_layers
 from pocketbert.plots.attention_page import page
 from pocketbert.plots.drawing import maps_png, shares_png

@@ -15,7 +15,7 @@ from pocketbert.errors import UserError
 from pocketbert.feedforward import evaluate
 from pocketbert.files import write_bytes, write_text
 from pocketbert.layers.core import activate, feedforward_operations
-from pocketbert.outputs import check_directory, check_inputs, new_directory
+from pocketbert.output_folders import check_directory, check_inputs, new_directory
 from pocketbert.plots.ffn_page import page, surfaces_png
 from pocketbert.training.initialization import plan_model
 

@@ -13,7 +13,7 @@ from pocketbert.distillation.teacher import same_labels
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_text
 from pocketbert.model import Model, from_pretrained
-from pocketbert.outputs import check_inputs
+from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
 from pocketbert.pruning.config import PruneConfig, PruneResult, head_problems
 from pocketbert.pruning.importance import Importance, kept, measure_importance

@@ -15,14 +15,14 @@ import numpy as np
 from pocketbert import progress
 from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
 from pocketbert.checkpoints.spare_rows import per_token_weights
-from pocketbert.data.sentences import split_sentences
-from pocketbert.data.text import read_documents
+from pocketbert.data.readers.sentences import split_sentences
+from pocketbert.data.readers.text import read_documents
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.outputs import MODEL_KIND, check_directory, check_inputs
+from pocketbert.output_folders import MODEL_KIND, check_directory, check_inputs
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.tokenizers.trimming import chosen_ids, listed_ids, merged_from, required_ids, write_trimmed
-from pocketbert.tokenizers.vocabulary import read_tokens
+from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens
 
 # Without texts for the measurement, every tenth paragraph serves it instead of the counts.
 _EVERY = 10

@@ -15,7 +15,7 @@ from pocketbert.files import write_json
 from pocketbert.search.space import SearchSpace
 from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.training.config import RunConfig
-from pocketbert.training.grid import Point
+from pocketbert.training.grids.points import Point
 from pocketbert.training.initialization import make_model, plan_slices
 from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.run_folder import MODEL_FOLDER, RESULT_FILE

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pocketbert.data.readers.text import Document, read_documents
 from pocketbert.data.task_data import TaskData
-from pocketbert.data.text import Document, read_documents
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.files import write_text
 from pocketbert.search.config import SearchConfig

@@ -21,7 +21,7 @@ from pocketbert.search.config import STAGES, SearchConfig
 from pocketbert.search.constraints import Constraint
 from pocketbert.search.journal import Candidate, Journal, best
 from pocketbert.search.strategies import Scored, Strategy, StrategyOptions, open_strategy
-from pocketbert.training.grid_workers import Job, Workers
+from pocketbert.training.grids.workers import Job, Workers
 from pocketbert.training.run_folder import CANDIDATES_FOLDER, RESULT_FILE, TIME_FILE, read_record, read_result
 
 

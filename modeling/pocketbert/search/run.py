@@ -21,7 +21,7 @@ from pocketbert.distillation.plan import plan_distillation
 from pocketbert.errors import UserError
 from pocketbert.files import write_json, write_text
 from pocketbert.model import Model
-from pocketbert.outputs import check_inputs
+from pocketbert.output_folders import check_inputs
 from pocketbert.search.candidates import CandidateTraining
 from pocketbert.search.config import SearchConfig, SearchResult
 from pocketbert.search.constraints import Constraint, ParameterConstraint, limits_of
@@ -34,7 +34,7 @@ from pocketbert.search.strategies import StrategyOptions
 from pocketbert.search.supernet_tasks import SupernetTask, plan_tasks
 from pocketbert.search.supernets import Supernets, check_supernet
 from pocketbert.training.config import RunConfig
-from pocketbert.training.grid_workers import InTurn, Workers
+from pocketbert.training.grids.workers import InTurn, Workers
 from pocketbert.training.initialization import plan_model, saved_models
 from pocketbert.training.plan import open_data
 from pocketbert.training.run_folder import (

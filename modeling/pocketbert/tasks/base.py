@@ -191,7 +191,7 @@ class Task(abc.ABC):
         return data
 
     def centred(self, output: np.ndarray) -> np.ndarray:
-        """An output, float64, minus the constant that this task ignores; see `pocketbert_export.checks`."""
+        """An output, float64, minus the constant that this task ignores; see `pocketbert_export.checks.outputs`."""
         return output
 
     def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions | None:

@@ -7,8 +7,8 @@ from pocketbert.data.examples import LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.tasks.predictor import Predictor
 from pocketbert.tasks.registry import supervised_task
-from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.opening import open_tokenizer
+from pocketbert.tokenizers.vocabulary import Vocabulary
 
 
 def training_warnings(data: TaskData, vocabulary: Vocabulary | None, max_length: int) -> list[DataWarning]:

@@ -15,8 +15,8 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.data_warnings import count_truncated
 from pocketbert.data.examples import Examples, evenly
-from pocketbert.data.tables import read_table, table_columns
-from pocketbert.data.text_pairs import RECALL_METRICS, is_positive, positive_pairs, single_texts, text_numbers
+from pocketbert.data.readers.tables import read_table, table_columns
+from pocketbert.data.readers.text_pairs import RECALL_METRICS, is_positive, positive_pairs, single_texts, text_numbers
 from pocketbert.embedding_config import EmbeddingConfig, dense_shapes
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense

@@ -14,7 +14,7 @@ import numpy as np
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import evenly
-from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.readers.questions import Question, QuestionFile
 from pocketbert.data.windows import WindowOptions, Windows, make_windows, stream_windows
 from pocketbert.progress import bar
 from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pocketbert.data.examples import Examples, evenly
-from pocketbert.data.iob import OUTSIDE, iob2, spans_of
+from pocketbert.data.readers.iob import OUTSIDE, iob2, spans_of
 from pocketbert.notation import argument
 from pocketbert.tasks.linear_fits import LinearForm, fit_estimator
 from pocketbert.tasks.scores import Baseline
 
 if TYPE_CHECKING:
-    from pocketbert.data.tagged_texts import TaggedTexts
+    from pocketbert.data.readers.tagged_texts import TaggedTexts
 
 MOST_EXAMPLES = 5000
 # Separate vectors of pairs cost two passes of the encoder, so fewer pairs must do.

@@ -13,7 +13,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.data_warnings import DataWarning
-from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.readers.questions import Question, QuestionFile
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense

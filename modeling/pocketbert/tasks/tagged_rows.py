@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.iob import OUTSIDE, WordSpan, iob2, prefixed, spans_of
-from pocketbert.data.tagged_texts import TaggedTexts, continues
+from pocketbert.data.readers.iob import OUTSIDE, WordSpan, iob2, prefixed, spans_of
+from pocketbert.data.readers.tagged_texts import TaggedTexts, continues
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Outputs

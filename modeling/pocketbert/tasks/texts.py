@@ -14,8 +14,8 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.data_warnings import count_truncated
 from pocketbert.data.examples import Examples, evenly
-from pocketbert.data.glue import GLUE
-from pocketbert.data.tables import LabelForm, read_table
+from pocketbert.data.readers.glue import GLUE
+from pocketbert.data.readers.tables import LabelForm, read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.metrics import compute

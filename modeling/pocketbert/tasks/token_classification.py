@@ -14,8 +14,8 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples, evenly
-from pocketbert.data.iob import OUTSIDE, prefixed, type_of
-from pocketbert.data.tagged_texts import TaggedTexts, plain_texts, read_tagged
+from pocketbert.data.readers.iob import OUTSIDE, prefixed, type_of
+from pocketbert.data.readers.tagged_texts import TaggedTexts, plain_texts, read_tagged
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense

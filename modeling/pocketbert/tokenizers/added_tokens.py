@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pocketbert.configs import TokenizerKind
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS
-from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
+from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 _MAX_LISTED = 5

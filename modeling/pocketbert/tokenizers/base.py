@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.framing import Frame
+from pocketbert.tokenizers.vocabulary import Vocabulary
 
 Texts: TypeAlias = "str | bytes | Sequence[str] | Sequence[bytes] | np.ndarray | tf.Tensor"
 SpecialTokensInText = Literal["token", "text"]

@@ -11,9 +11,9 @@ from pocketbert.errors import raise_if_any
 from pocketbert.tokenizers.added_tokens import AddedToken, add_to_core, added_problems, appended, found_in_text
 from pocketbert.tokenizers.base import SpecialTokensInText
 from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
-from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens, tokens_of
 from pocketbert.tokenizers.special_tokens import BOS, EOS
+from pocketbert.tokenizers.vocabulary import Vocabulary
 
 
 class ByteBPETokenizer(PythonTokenizer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 
 
 def open_tokenizer(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText = "token") -> Tokenizer:

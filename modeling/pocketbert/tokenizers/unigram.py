@@ -19,10 +19,10 @@ from pocketbert.tokenizers.added_tokens import (
     found_in_text,
 )
 from pocketbert.tokenizers.base import SpecialTokensInText
-from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens
 from pocketbert.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, fairseq_tokens, load_model, read_model
 from pocketbert.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS, UNK
+from pocketbert.tokenizers.vocabulary import Vocabulary
 
 _SPACE = "\u2581"
 # As in `tokenizers`: Unicode's White_Space. Of the special tokens, only <mask> takes the space before it.

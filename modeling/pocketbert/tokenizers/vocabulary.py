@@ -1,121 +1,162 @@
-"""Reader of WordPiece vocabulary files."""
+"""A tokenizer's kind, files and options: everything from which it is made."""
 
 from __future__ import annotations
 
-import os
-import string
-import unicodedata
+import hashlib
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from pocketbert.configs import TokenizerConfig, TokenizerKind
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.tokenizers.bert_unicode import IDEOGRAPHS
+from pocketbert.files import sha256
+from pocketbert.tokenizers.added_tokens import AddedToken, added_problems, appended
 
-PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Kind → names of its files in a model directory, as in transformers. The first one has the tokens.
+FILE_NAMES: dict[TokenizerKind, tuple[str, ...]] = {
+    "wordpiece": ("vocab.txt",),
+    "byte_bpe": ("vocab.json", "merges.txt"),
+    "unigram": ("sentencepiece.bpe.model",),
+}
+# Token → id, as transformers writes it.
+ADDED_NAME = "added_tokens.json"
 
-# tensorflow-text stores the length of a token in eight bits.
-_MAX_TOKEN_BYTES = 255
-_MAX_LISTED = 5
-_MAX_FILE_BYTES = 1 << 26
+
+def vocabulary_kind(name: str) -> TokenizerKind | None:
+    """The kind of tokenizer whose tokens a file of this name has; None for other names."""
+    return next((kind for kind, names in FILE_NAMES.items() if names[0] == name), None)
 
 
-def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
-    """Reads a vocabulary file with BERT's special tokens. The id of a token is its line number from 0.
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """The files of a tokenizer and its options.
 
-    Raises:
-      UserError: the file cannot be read or is not UTF-8, or tokens are missing, repeated, empty, too long or have
-        control characters. One error lists all problems.
+    Attributes:
+      path: file with the tokens: a vocab.txt, vocab.json or sentencepiece.bpe.model.
+      merges: merges.txt of byte-level BPE, else None.
+      kind: the tokenizer.
+      config: options of WordPiece; None if the directory has none, and for other kinds.
+      added: tokens to find in a text before it is split, in the vocabulary or behind it. Special tokens are among them
+        only if they have unusual flags.
+      keeps_space: of unigram: whether a space before a normalized added token is a token, as for transformers'
+        tokenizers that split at white space only with Metaspace.
+      add_prefix_space: of byte-level BPE: whether a text that begins without a space gets one, and each part after a
+        token that is found before the split.
     """
-    tokens = read_tokens(path)
-    missing = [token for token in SPECIAL_TOKENS if token not in set(tokens)]
-    problems = token_problems(tokens)
-    if missing:
-        problems.insert(
-            0,
-            f"a vocabulary must have {' '.join(SPECIAL_TOKENS)}; received {len(tokens)} tokens without "
-            f"{' '.join(missing)}; add a line for each",
-        )
-    raise_if_any(problems, str(path))
-    return tokens
 
+    path: Path
+    merges: Path | None = None
+    kind: TokenizerKind = "wordpiece"
+    config: TokenizerConfig | None = None
+    added: tuple[AddedToken, ...] = ()
+    keeps_space: bool = False
+    add_prefix_space: bool = False
 
-def read_tokens(path: str | os.PathLike[str]) -> list[str]:
-    """Reads the lines of a vocabulary file, without checks.
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files, in the order of `FILE_NAMES`."""
+        return (self.path,) if self.merges is None else (self.path, self.merges)
 
-    Lines end with LF, CR LF or CR, as in transformers, but not with other Unicode line separators.
+    @property
+    def options(self) -> TokenizerConfig:
+        """Options of WordPiece, with defaults if the directory has none."""
+        return self.config or TokenizerConfig()
 
-    Raises:
-      UserError: the file cannot be read, is too large or is not UTF-8.
-    """
-    path = Path(path)
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise UserError(
-            f"{path}: a vocabulary must be a text file with one token per line; received: {error.strerror or error}; "
-            "pass the path of a vocab.txt"
-        ) from error
-    if len(content) > _MAX_FILE_BYTES:
-        raise UserError(f"{path}: a vocabulary must have at most {_MAX_FILE_BYTES:,} bytes; check the path")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise UserError(
-            f"{path}: a vocabulary must be UTF-8; received byte 0x{content[error.start]:02x} in line {line}; "
-            "convert the file to UTF-8"
-        ) from error
-    tokens = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    if not tokens[-1]:
-        tokens.pop()
-    return tokens
+    def tokens(self) -> Sequence[str]:
+        """Reads the tokens, in the order of their ids, added tokens included.
 
+        Raises:
+          UserError: a file is invalid, or an added token contradicts it.
+        """
+        tokens = self.base_tokens()
+        if not self.added:
+            return tokens
+        raise_if_any(added_problems(self.added, tokens), str(self.path))
+        return [*tokens, *appended(self.added, len(tokens))]
 
-def token_problems(tokens: Sequence[str]) -> list[str]:
-    """Lists problems of a vocabulary: repeated, empty or too long tokens, control characters, and no words."""
-    found = []
-    lines: dict[str, list[int]] = {}
-    for line, token in enumerate(tokens, start=1):
-        lines.setdefault(token, []).append(line)
-    repeated = {token: where for token, where in lines.items() if token and len(where) > 1}
-    if repeated:
-        found.append(
-            "tokens must be unique; received "
-            + _some([f"{token!r} in lines {_some(where)}" for token, where in repeated.items()])
-            + "; remove the repetitions"
-        )
-    if tokens and not any(map(_is_word, tokens)):
-        found.append("a vocabulary must have a word without punctuation; received none; add the tokens of your texts")
-    if "" in lines:
-        found.append(f"tokens must not be empty; received empty lines {_some(lines[''])}; remove them")
-    controls = {
-        character: line
-        for line, token in enumerate(tokens, start=1)
-        for character in token
-        if unicodedata.category(character) == "Cc"
-    }
-    if controls:
-        shown = _some([f"U+{ord(character):04X} in line {line}" for character, line in controls.items()])
-        found.append(f"tokens must not have control characters; received {shown}; check that the file is a vocabulary")
-    long = [line for line, token in enumerate(tokens, start=1) if len(token.encode("utf-8")) > _MAX_TOKEN_BYTES]
-    if long:
-        found.append(f"tokens must have at most {_MAX_TOKEN_BYTES} bytes; received longer ones in lines {_some(long)}")
-    return found
+    def base_tokens(self) -> Sequence[str]:
+        """Reads the tokens in `path`, in the order of their ids.
 
+        Raises:
+          UserError: a file is invalid.
+        """
+        if self.kind == "byte_bpe":
+            from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
 
-def _is_word(token: str) -> bool:
-    """Whether tensorflow-text can find a token in a text; it drops tokens that it would split."""
-    word = token.removeprefix("##")
-    splits = any(
-        each in string.punctuation
-        or unicodedata.category(each).startswith("P")
-        or any(first <= ord(each) <= last for first, last in IDEOGRAPHS)
-        for each in word
-    )
-    return bool(word) and (not splits or len(token) == 1)
+            assert self.merges is not None
+            return read_byte_bpe(self.path, self.merges).tokens
+        if self.kind == "unigram":
+            from pocketbert.tokenizers.sentencepiece_model import fairseq_tokens, read_model
 
+            return fairseq_tokens(read_model(self.path))
+        from pocketbert.tokenizers.wordpiece_vocabulary import read_vocabulary
 
-def _some(items: Sequence[object]) -> str:
-    shown = ", ".join(map(str, items[:_MAX_LISTED]))
-    return shown if len(items) <= _MAX_LISTED else f"{shown} and {len(items) - _MAX_LISTED} more"
+        return read_vocabulary(self.path)
+
+    def segmentation(self) -> str:
+        """SHA-256 of what else decides the ids: merges, or scores and normalizer, and added tokens; empty for none.
+
+        Raises:
+          UserError: a file is invalid.
+        """
+        if self.kind == "byte_bpe":
+            from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
+
+            assert self.merges is not None
+            return self._with_added(f"{read_byte_bpe(self.path, self.merges).merges!r}{self._prefix}")
+        if self.kind == "unigram":
+            from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, read_model
+
+            model = read_model(self.path)
+            rules = fairseq_scores(model), model.normalizer_spec.precompiled_charsmap
+            return self._with_added(repr(rules))
+        return self._with_added("") if self.added else ""
+
+    @property
+    def _prefix(self) -> str:
+        return " add_prefix_space" if self.add_prefix_space else ""
+
+    def _with_added(self, rules: str) -> str:
+        added = "".join(f" {token}" for token in sorted(self.added, key=lambda token: token.id))
+        if self.added and self.keeps_space:
+            added += " keeps_space"
+        return hashlib.sha256(f"{rules}{added}".encode()).hexdigest()
+
+    def contents(self) -> dict[str, bytes]:
+        """All files: name in a model directory → content; added tokens are in added_tokens.json."""
+        names = FILE_NAMES[self.kind]
+        contents = {name: path.read_bytes() for name, path in zip(names, self.files, strict=True)}
+        if self.added:
+            added = {token.content: token.id for token in self.added}
+            contents[ADDED_NAME] = json.dumps(added, ensure_ascii=False, indent=2).encode()
+        return contents
+
+    def digest(self) -> str:
+        """SHA-256 of everything that determines the ids of a text."""
+        options = f" lowercase={self.options.lowercase}" if self.kind == "wordpiece" else self._prefix
+        files = " ".join(sha256(path) for path in self.files)
+        return self._with_added(f"{files}{options}")
+
+    def require_wordpiece(self, subject: str) -> None:
+        """Raises `UserError` for other tokenizers than WordPiece.
+
+        Args:
+          subject: what needs one, for example "TinyBERT's data augmentation".
+        """
+        if self.kind != "wordpiece":
+            raise UserError(
+                f"{subject} needs a WordPiece tokenizer (vocab.txt); received {self.kind} ({self.path.name}); "
+                "use a model with a vocab.txt"
+            )
+
+    def require_no_added(self, subject: str, remedy: str) -> None:
+        """Raises `UserError` if there are added tokens.
+
+        Args:
+          subject: what cannot have any, for example "a SavedModel".
+          remedy: what to do instead.
+        """
+        if self.added:
+            shown = ", ".join(repr(token.content) for token in self.added[:5])
+            raise UserError(f"{subject} cannot have added tokens; received {shown}; {remedy}")

@@ -15,10 +15,10 @@ from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import raise_if_any
 from pocketbert.tokenizers.added_tokens import AddedToken, added_problems, appended, found_in_text
 from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
-from pocketbert.tokenizers.files import Vocabulary
-from pocketbert.tokenizers.vocabulary import CLS, MASK, PAD, SEP, UNK, read_vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.tokenizers.wordpiece_core import WordPieceCore
 from pocketbert.tokenizers.wordpiece_graph import WordPieceGraph, wordpiece_graph
+from pocketbert.tokenizers.wordpiece_vocabulary import CLS, MASK, PAD, SEP, UNK, read_vocabulary
 
 
 class WordPieceTokenizer(Tokenizer):

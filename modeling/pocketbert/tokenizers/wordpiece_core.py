@@ -10,7 +10,7 @@ from pocketbert.configs import TokenizerConfig
 from pocketbert.tokenizers.added_tokens import AddedToken, add_to_core
 from pocketbert.tokenizers.framing import Frame
 from pocketbert.tokenizers.python_tokenizer import PythonCalls, Tokens, tokens_of
-from pocketbert.tokenizers.vocabulary import CLS, PAD, SEP, UNK
+from pocketbert.tokenizers.wordpiece_vocabulary import CLS, PAD, SEP, UNK
 from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD
 
 

@@ -15,7 +15,7 @@ from pocketbert.configs import TokenizerConfig
 from pocketbert.tokenizers.bert_unicode import IDEOGRAPHS
 from pocketbert.tokenizers.framing import Frame
 from pocketbert.tokenizers.normalizer_model import normalizer_model
-from pocketbert.tokenizers.vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK
+from pocketbert.tokenizers.wordpiece_vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK
 from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD, word_splitter
 
 # First private-use character. The normalization drops them, so no text contains one when it is matched.

@@ -17,16 +17,16 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
-from pocketbert.outputs import check_inputs
+from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
 from pocketbert.tasks.data_checks import training_warnings
 from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
 from pocketbert.training.class_weights import class_weights
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
 from pocketbert.training.frozen_weights import FrozenWeights
-from pocketbert.training.grid import Choose, Grid, Point, at_point, options_at
-from pocketbert.training.grid_run import run_grid
-from pocketbert.training.grid_workers import Workers
+from pocketbert.training.grids.points import Choose, Grid, Point, at_point, options_at
+from pocketbert.training.grids.run import run_grid
+from pocketbert.training.grids.workers import Workers
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models, with_own_embedding
 from pocketbert.training.kept_heads import continued_task
 from pocketbert.training.objectives.finetuning import Finetuner, Finetuning, finetuning_stage
@@ -190,7 +190,7 @@ def finetune_grid(
       output: folder of the search.
       config: values of the fields that the grid does not vary.
       run: options of the runs; the seed is replaced.
-      choose: as for `pocketbert.training.grid_run.run_grid`.
+      choose: as for `pocketbert.training.grids.run.run_grid`.
       workers: as for `run_grid`.
 
     Returns:

@@ -27,7 +27,7 @@ from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.json_reading import read_json_object
 from pocketbert.model import Model, from_preset
 from pocketbert.presets import preset, presets
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.kept_heads import head_arrays, log_heads
 from pocketbert.training.state import digest_directory
 

@@ -11,7 +11,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.errors import UserError
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.config import RunConfig
 from pocketbert.training.frozen_weights import FrozenWeights, freeze, outline
 from pocketbert.training.initialization import ModelInit
@@ -118,7 +118,7 @@ def open_data(data: Data) -> RunData:
         return TaskRunData(data)
     if isinstance(data, TextData):
         return TextRunData(data)
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
     from pocketbert.training.pretraining_run_data import PretrainingRunData
 
     if isinstance(data, PretrainingData):

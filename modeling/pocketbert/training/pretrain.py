@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.configs import EncoderConfig
-from pocketbert.data.pretraining_data import PretrainingData
+from pocketbert.data.pretraining.reader import PretrainingData
 from pocketbert.errors import raise_if_any
 from pocketbert.model import Model
-from pocketbert.outputs import check_inputs
+from pocketbert.output_folders import check_inputs
 from pocketbert.training.config import PretrainConfig, RunConfig, TrainResult
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.frozen_weights import FrozenWeights

@@ -10,12 +10,12 @@ from typing import Any
 import tensorflow as tf
 
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, TokenizerConfig
-from pocketbert.data.pretraining_data import PretrainingData
+from pocketbert.data.pretraining.reader import PretrainingData
 from pocketbert.model import Model
 from pocketbert.notation import argument, command
 from pocketbert.tasks.masked_lm import is_labelled
 from pocketbert.tasks.outputs import check_finite
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import tokenizer_problems
 from pocketbert.training.run_data import RunData, StageEvaluator

@@ -23,13 +23,13 @@ from pocketbert.notation import argument
 from pocketbert.progress import log_info, track
 from pocketbert.tasks.outputs import ModelForward
 from pocketbert.tasks.registry import listed, supervised_task
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.config import RunConfig
 from pocketbert.training.dev_loss import KeptOutputs, LossEvaluator
 from pocketbert.training.stage import Stage
 
 if TYPE_CHECKING:
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
     from pocketbert.tokenizers.base import Tokenizer
 
 Data: TypeAlias = "TaskData | TextData | PretrainingData"
@@ -324,7 +324,7 @@ class TextRunData(RunData):
 
     def recorded(self) -> dict[str, Any]:
         """See `RunData`; paths and times of the files are not recorded."""
-        from pocketbert.data.text import text_files
+        from pocketbert.data.readers.text import text_files
 
         digests = [sha256(file) for file in track(text_files(self.path), "hash the text", "file")]
         return {"text_sha256": hashlib.sha256(" ".join(digests).encode()).hexdigest()}
@@ -341,7 +341,7 @@ class TextRunData(RunData):
     def encoded(self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]) -> EncodedExamples:
         """See `RunData`."""
         from pocketbert.data.packing import pack
-        from pocketbert.data.text import read_documents
+        from pocketbert.data.readers.text import read_documents
 
         log_info(f"packing {self.path} into inputs of {stage.max_length} tokens")
         documents = read_documents(self.path)

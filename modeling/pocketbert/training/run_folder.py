@@ -19,7 +19,7 @@ from pocketbert.errors import UserError, describe_differences
 from pocketbert.files import PARTIAL, write_json
 from pocketbert.json_reading import parse_json, read_bytes, read_members
 from pocketbert.notation import argument
-from pocketbert.outputs import RUN_KIND, check_no_foreign, held_directory, remove
+from pocketbert.output_folders import RUN_KIND, check_no_foreign, held_directory, remove
 from pocketbert.progress import log_info
 
 OPTIONS_FILE = "run.json"

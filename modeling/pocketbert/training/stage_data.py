@@ -9,14 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
-from pocketbert.data.teacher_cache import TeacherCache
+from pocketbert.data.teacher_cache.reader import TeacherCache
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert.training.objective import Batch
 from pocketbert.training.stage import Stage, Steps
 
 if TYPE_CHECKING:
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining.reader import PretrainingData
 
 # More epochs than any stage has; the random state of masks counts epochs of all stages in an int32.
 _EPOCHS_A_STAGE = 1 << 16
@@ -67,8 +67,8 @@ class EncodedSource:
         if self._cache is not None:
             return self._cache.dataset(self._encoded, rows)
         if self._masks is not None:
-            from pocketbert.data.masking import masked_dataset
-            from pocketbert.data.pretraining_options import MaskingOptions
+            from pocketbert.data.pretraining.masking import masked_dataset
+            from pocketbert.data.pretraining.options import MaskingOptions
 
             options = MaskingOptions.of_length(self._encoded.max_length)
             return masked_dataset(self._encoded, rows, self._masks, seed=self._seed, epoch=epoch, options=options)
@@ -89,7 +89,7 @@ class PretrainingSource:
     """
 
     def __init__(self, data: PretrainingData, seed: int, stage: int = 0, *, whole_words: bool = False) -> None:
-        from pocketbert.data.pretraining_options import MaskingOptions
+        from pocketbert.data.pretraining.options import MaskingOptions
 
         self._data, self._seed = data, seed
         self._masking = MaskingOptions.of_length(data.max_length, whole_words=whole_words)

@@ -13,7 +13,7 @@ from typing import Any
 from pocketbert._keras import tf_keras
 from pocketbert.activation_stats import ActivationWatch
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.teacher_cache import TeacherCache
+from pocketbert.data.teacher_cache.reader import TeacherCache
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.model import Model

@@ -21,7 +21,7 @@ from pocketbert.augmentation import augmenter
 from pocketbert.augmentation.augmented_rows import AugmentationOptions
 from pocketbert.augmentation.augmenter import AugmentationJob, Augmenter
 from pocketbert.augmentation.run import shards_of, whole
-from pocketbert.data.tables import read_table
+from pocketbert.data.readers.tables import read_table
 from pocketbert.errors import UserError
 
 

@@ -214,7 +214,7 @@ def test_repeated_sentence_is_cached(model: Model, vectors: WordVectors, monkeyp
 @pytest.mark.data
 def test_real_sentences_and_vectors(shared: Path, tmp_path: Path) -> None:
     """Random weights, real vocabulary, sentences and vectors: what must hold whatever the network says."""
-    from pocketbert.data.glue import read_glue
+    from pocketbert.data.readers.glue import read_glue
 
     tokenizer = pb.WordPieceTokenizer(shared / "data" / "vocab" / "bert-base-uncased.vocab.txt")
     config = tiny_masked_lm.CONFIG.replace(vocab_size=tokenizer.vocab_size, max_position_embeddings=128)

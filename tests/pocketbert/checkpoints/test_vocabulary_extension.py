@@ -136,8 +136,8 @@ def test_tokens_with_one_form_are_refused(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", ["wordpiece"], indirect=True)
 def test_what_cannot_hold_added_tokens(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from pocketbert.configs import TaskConfig
-    from pocketbert_export.mediapipe_files import check_client
-    from pocketbert_export.serving import check_servable
+    from pocketbert_export.clients.mediapipe_files import check_client
+    from pocketbert_export.clients.serving import check_servable
 
     extend_vocabulary(model, ["[E1]"], tmp_path / "more")
     vocabulary = pb.from_pretrained(tmp_path / "more").tokenizer.vocabulary

@@ -23,11 +23,13 @@ import pytest
 
 import pocketbert as pb
 from pocketbert import cli
-from pocketbert.data import pretraining_records, pretraining_run, pretraining_shards
-from pocketbert.data.next_sentence import SentencePair, next_sentence_pairs
-from pocketbert.data.pretraining_data import PretrainingData
-from pocketbert.data.pretraining_shards import TextPart, divide
-from pocketbert.data.text import Document, TextCounts, file_documents
+from pocketbert.data.pretraining import records as pretraining_records
+from pocketbert.data.pretraining import run as pretraining_run
+from pocketbert.data.pretraining import shards as pretraining_shards
+from pocketbert.data.pretraining.next_sentence import SentencePair, next_sentence_pairs
+from pocketbert.data.pretraining.reader import PretrainingData
+from pocketbert.data.pretraining.shards import TextPart, divide
+from pocketbert.data.readers.text import Document, TextCounts, file_documents
 from pocketbert.errors import UserError
 from pocketbert.files import stamp
 

@@ -15,7 +15,7 @@ import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data.data_warnings import DataWarning, count_truncated, label_warnings, vocabulary_warnings
 from pocketbert.data.examples import Examples
-from pocketbert.data.tagged_texts import read_tagged
+from pocketbert.data.readers.tagged_texts import read_tagged
 from pocketbert.tasks.data_checks import training_warnings
 
 LABELS = ("a", "b", "c")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketbert.data.glue import GLUE, read_glue
+from pocketbert.data.readers.glue import GLUE, read_glue
 from pocketbert.errors import UserError
 from pocketbert.tasks.metrics import METRICS
 

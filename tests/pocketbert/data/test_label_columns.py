@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import pocketbert as pb
-from pocketbert.data.tables import read_table
+from pocketbert.data.readers.tables import read_table
 from pocketbert.errors import UserError
 
 VECTORS = [[0, 0, 1], [1, 0, 0], [0, 0, 0], [1, 1, 1]]

@@ -11,8 +11,8 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
-from pocketbert.data.masking import Masked, MaskingVocabulary, mask_batch, masked_dataset
-from pocketbert.data.pretraining_options import MaskingOptions
+from pocketbert.data.pretraining.masking import Masked, MaskingVocabulary, mask_batch, masked_dataset
+from pocketbert.data.pretraining.options import MaskingOptions
 from pocketbert.errors import UserError
 
 PAD, CLS, SEP, MASK = 3, 1, 2, 4

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pocketbert.data.next_sentence import IS_NEXT, IS_RANDOM, TokenizedText, next_sentence_pairs
+from pocketbert.data.pretraining.next_sentence import IS_NEXT, IS_RANDOM, TokenizedText, next_sentence_pairs
 
 # First segment, second segment, label.
 Instance = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -160,8 +160,8 @@ def test_counts_on_wikipedia(shared: Path) -> None:
 
     from official.nlp.tools import tokenization
 
-    from pocketbert.data.sentences import split_sentences
-    from pocketbert.data.text import read_documents
+    from pocketbert.data.readers.sentences import split_sentences
+    from pocketbert.data.readers.text import read_documents
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
     vocabulary = shared / "data" / "vocab" / "bert-base-uncased.vocab.txt"

@@ -12,7 +12,7 @@ import pytest
 from pocketbert.data import packing
 from pocketbert.data.batches import dataset
 from pocketbert.data.packing import pack
-from pocketbert.data.text import Document
+from pocketbert.data.readers.text import Document
 from pocketbert.errors import UserError
 
 CLS, SEP, PAD = 101, 102, 3

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 from pretraining_text import CLS, MASK, PAD, SEP
 
-from pocketbert.data.pretraining_data import PretrainingData
-from pocketbert.data.pretraining_options import MaskingOptions
+from pocketbert.data.pretraining.options import MaskingOptions
+from pocketbert.data.pretraining.reader import PretrainingData
 from pocketbert.errors import UserError
 
 

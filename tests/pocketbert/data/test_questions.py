@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pocketbert.data.question_tasks import is_question_file
-from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.readers.question_tasks import is_question_file
+from pocketbert.data.readers.questions import Question, QuestionFile
 from pocketbert.errors import UserError
 
 # The sixth character is one code point, two UTF-16 units and four bytes.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketbert.data.questions import QuestionFile
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.errors import UserError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.readers.questions import Question, QuestionFile
 from pocketbert.data.windows import WindowOptions, make_windows, stream_windows
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pocketbert.data.sentences import split_sentences
+from pocketbert.data.readers.sentences import split_sentences
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketbert.data.glue import GLUE, read_glue
-from pocketbert.data.submission import CONSTANTS, FILES, as_texts, files_of, write_submission
+from pocketbert.data.readers.glue import GLUE, read_glue
+from pocketbert.data.readers.submission import CONSTANTS, FILES, as_texts, files_of, write_submission
 
 # What GLUE's baselines (nyu-mll/jiant) and transformers' examples write, file by file.
 LABELS = {

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pocketbert.data.tables import read_table
+from pocketbert.data.readers.tables import read_table
 from pocketbert.errors import UserError
 
 

@@ -30,11 +30,11 @@ from teacher_caches import (
     writer,
 )
 
-from pocketbert.data import teacher_cache
 from pocketbert.data.batches import plan_batches
-from pocketbert.data.teacher_cache import TeacherCache
-from pocketbert.data.teacher_cache_layout import TeacherCacheIdentity, dataset_digest
-from pocketbert.data.teacher_cache_targets import TargetSpec, record_bytes
+from pocketbert.data.teacher_cache import reader as teacher_cache
+from pocketbert.data.teacher_cache.layout import TeacherCacheIdentity, dataset_digest
+from pocketbert.data.teacher_cache.reader import TeacherCache
+from pocketbert.data.teacher_cache.targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError
 
 
@@ -311,7 +311,7 @@ def test_dataset_digest_covers_ids_segments_offsets() -> None:
 
 def test_reading_imports_no_model() -> None:
     program = (
-        "import sys, pocketbert.data.teacher_cache as s\n"
+        "import sys, pocketbert.data.teacher_cache.reader as s\n"
         "names = [n for n in sys.modules if n.startswith('pocketbert.')]\n"
         "allowed = ('pocketbert.data', 'pocketbert.configs', 'pocketbert.feedforward', 'pocketbert.presets',"
         " 'pocketbert.errors', 'pocketbert.files', 'pocketbert.progress', 'pocketbert.json', 'pocketbert.tokenizers',"

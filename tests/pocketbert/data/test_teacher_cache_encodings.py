@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from pocketbert.data.teacher_cache_encodings import decode, encode, vector_bytes
-from pocketbert.data.teacher_cache_targets import TargetSpec, record_bytes
+from pocketbert.data.teacher_cache.encodings import decode, encode, vector_bytes
+from pocketbert.data.teacher_cache.targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError
 
 GIB = 2**30

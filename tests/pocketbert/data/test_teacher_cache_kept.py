@@ -26,9 +26,9 @@ from teacher_caches import (
 )
 
 from pocketbert.data.batches import plan_batches
-from pocketbert.data.teacher_cache import TeacherCache
-from pocketbert.data.teacher_cache_targets import TargetSpec, record_bytes
-from pocketbert.data.teacher_cache_writer import sizes_text
+from pocketbert.data.teacher_cache.reader import TeacherCache
+from pocketbert.data.teacher_cache.targets import TargetSpec, record_bytes
+from pocketbert.data.teacher_cache.writer import sizes_text
 from pocketbert.errors import UserError
 
 # By hand, for each kept token; 7 of 300 indices have 7 * 5 low bits and 7 + 299 // 32 + 1 places.

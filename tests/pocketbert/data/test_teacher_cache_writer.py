@@ -24,11 +24,11 @@ from teacher_caches import (
     writer,
 )
 
-from pocketbert.data import teacher_cache_writer
-from pocketbert.data.teacher_cache import TeacherCache
-from pocketbert.data.teacher_cache_layout import plan_shards
-from pocketbert.data.teacher_cache_targets import record_bytes
-from pocketbert.data.teacher_cache_writer import open_writers, sizes_text
+from pocketbert.data.teacher_cache import writer as teacher_cache_writer
+from pocketbert.data.teacher_cache.layout import plan_shards
+from pocketbert.data.teacher_cache.reader import TeacherCache
+from pocketbert.data.teacher_cache.targets import record_bytes
+from pocketbert.data.teacher_cache.writer import open_writers, sizes_text
 from pocketbert.errors import UserError
 
 

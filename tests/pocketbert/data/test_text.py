@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketbert.data.text import Document, TextCounts, read_documents
+from pocketbert.data.readers.text import Document, TextCounts, read_documents
 from pocketbert.errors import UserError
 
 WIKI = """<doc id="12" url="http://x/?curid=12" title="Ants &amp; "Bees"">

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.readers.questions import Question, QuestionFile
 from pocketbert.data.windows import WindowOptions, Windows, make_windows, stream_windows
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketbert.data.glue import read_glue
-from pocketbert.data.xnli import LANGUAGES, XNLI, read_xnli, read_xnli_training
+from pocketbert.data.readers.glue import read_glue
+from pocketbert.data.readers.xnli import LANGUAGES, XNLI, read_xnli, read_xnli_training
 from pocketbert.errors import UserError
 
 # The header of XNLI-1.0's files.

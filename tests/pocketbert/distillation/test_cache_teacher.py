@@ -12,14 +12,14 @@ import tiny_finetuning
 
 from pocketbert.configs import TokenizerConfig
 from pocketbert.data.batches import EncodedExamples, encode, plan_batches
-from pocketbert.data.teacher_cache import TeacherCache
-from pocketbert.data.teacher_cache_targets import TargetSpec
-from pocketbert.data.teacher_cache_writer import TeacherCacheWriter
+from pocketbert.data.teacher_cache.reader import TeacherCache
+from pocketbert.data.teacher_cache.targets import TargetSpec
+from pocketbert.data.teacher_cache.writer import TeacherCacheWriter
 from pocketbert.distillation.cache_teacher import cache_targets, target_specs
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, teacher_digest, tokenizer_digest
 from pocketbert.errors import UserError
 from pocketbert.model import Model, from_pretrained
-from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.stage import OptimizerConfig, Stage, Steps
 
 # Four shards or so of 41 sentences.

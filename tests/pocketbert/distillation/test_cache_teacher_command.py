@@ -16,8 +16,8 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert import cli
-from pocketbert.data import teacher_cache_writer
-from pocketbert.data.teacher_cache import TeacherCache
+from pocketbert.data.teacher_cache import writer as teacher_cache_writer
+from pocketbert.data.teacher_cache.reader import TeacherCache
 
 MAX_LENGTH = 19
 

@@ -31,7 +31,7 @@ from pocketbert.training import stage_run, trainer
 from pocketbert.training.config import DistillResult, FinetuneConfig, RunConfig, TrainResult
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.finetune import finetune
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert.training.run_folder import read_record
 from pocketbert.training.stage import Epochs, OptimizerConfig, Steps
 from pocketbert.training.stage_data import EncodedSource, StageData

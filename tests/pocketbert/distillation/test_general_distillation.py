@@ -18,8 +18,8 @@ import pocketbert as pb
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.packing import pack
+from pocketbert.data.readers.text import read_documents
 from pocketbert.data.task_data import TextData
-from pocketbert.data.text import read_documents
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.run import distill
 from pocketbert.errors import UserError

@@ -16,8 +16,8 @@ from oracles import hsk as oracle
 import pocketbert as pb
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode, plan_batches
-from pocketbert.data.teacher_cache import TeacherCache
-from pocketbert.data.teacher_cache_targets import record_bytes
+from pocketbert.data.teacher_cache.reader import TeacherCache
+from pocketbert.data.teacher_cache.targets import record_bytes
 from pocketbert.distillation import hidden_selection
 from pocketbert.distillation.cache_teacher import cache_targets
 from pocketbert.distillation.distiller import Distiller

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.checkpoints.huggingface import write_config
-from pocketbert.data.pretraining_data import PretrainingData
+from pocketbert.data.pretraining.reader import PretrainingData
 from pocketbert.training.stage_data import PretrainingSource
 
 # A seed by which a batch of the distillation has halves of two widths.

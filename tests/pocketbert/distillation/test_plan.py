@@ -15,7 +15,7 @@ import tiny_finetuning
 import toy_method
 
 from pocketbert.data.task_data import TaskData, TextData
-from pocketbert.data.teacher_cache_layout import read_manifest
+from pocketbert.data.teacher_cache.layout import read_manifest
 from pocketbert.distillation import plan
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.tinybert import TinyBERT

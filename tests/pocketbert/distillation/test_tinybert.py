@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.data.glue import GLUE
+from pocketbert.data.readers.glue import GLUE
 from pocketbert.distillation.method import DistillationSpec, plan_stages
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.errors import UserError

@@ -14,7 +14,7 @@ import tiny_questions
 
 import pocketbert as pb
 from pocketbert import cli
-from pocketbert.data.questions import QuestionFile
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.cache_teacher import cache_stages

@@ -9,7 +9,7 @@ import pytest
 import tiny_distillation
 import tiny_finetuning
 
-from pocketbert.data.text import read_documents
+from pocketbert.data.readers.text import read_documents
 from pocketbert.search.config import SearchConfig
 from pocketbert.search.parts import divide, draw_text, leave_out
 

@@ -15,8 +15,8 @@ from scipy.special import expit, softmax
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples
-from pocketbert.data.questions import QuestionFile
-from pocketbert.data.tagged_texts import read_tagged
+from pocketbert.data.readers.questions import QuestionFile
+from pocketbert.data.readers.tagged_texts import read_tagged
 from pocketbert.tasks.mistakes import excerpt, most_certain
 from pocketbert.tasks.registry import supervised_task, text_task
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer

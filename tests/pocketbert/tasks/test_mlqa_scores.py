@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.readers.questions import Question, QuestionFile
 from pocketbert.errors import UserError
 from pocketbert.tasks.answer_scores import MLQA_LANGUAGES, mlqa_normalizer, mlqa_scorer
 

@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, f1_score
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
-from pocketbert.data.tables import read_table
+from pocketbert.data.readers.tables import read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.metrics import MULTI_LABEL_METRICS, compute
 from pocketbert.tasks.registry import text_task

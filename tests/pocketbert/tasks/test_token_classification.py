@@ -15,7 +15,7 @@ import tiny_tokenizers
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
-from pocketbert.data.tagged_texts import plain_texts, read_tagged
+from pocketbert.data.readers.tagged_texts import plain_texts, read_tagged
 from pocketbert.errors import UserError
 from pocketbert.tasks.metrics import tag_results, tag_scores
 from pocketbert.tasks.predictor import model_predictor

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pocketbert as pb
-from pocketbert.data.xnli import LANGUAGES, read_xnli
+from pocketbert.data.readers.xnli import LANGUAGES, read_xnli
 
 pytestmark = pytest.mark.data
 

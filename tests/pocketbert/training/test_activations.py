@@ -19,7 +19,7 @@ import tiny_pretraining
 import pocketbert as pb
 from pocketbert.activation_stats import ActivationRange, ActivationWatch
 from pocketbert.data.batches import encode, plan_batches
-from pocketbert.data.pretraining_data import PretrainingData
+from pocketbert.data.pretraining.reader import PretrainingData
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json

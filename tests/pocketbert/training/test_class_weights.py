@@ -19,7 +19,7 @@ from pocketbert.errors import UserError
 from pocketbert.training.class_weights import class_weights
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 
 THREE = TaskConfig(kind="classification", labels=("low", "middle, really", "a=b"))
 

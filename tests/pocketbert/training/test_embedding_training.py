@@ -16,7 +16,7 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples
-from pocketbert.data.text_pairs import is_positive, positive_pairs, single_texts, text_numbers
+from pocketbert.data.readers.text_pairs import is_positive, positive_pairs, single_texts, text_numbers
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.tasks.embedding import EmbeddingRows, pair_losses

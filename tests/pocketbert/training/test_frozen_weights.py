@@ -22,8 +22,8 @@ from pocketbert.training import stage_run
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune, finetune_grid
 from pocketbert.training.frozen_weights import FrozenWeights, outline
-from pocketbert.training.grid import Grid
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.training.grids.points import Grid
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 
 # The rate and the decay would move every weight by more than a rounding error.
 CONFIG = FinetuneConfig(learning_rate=1e-2, weight_decay=0.5, epochs=1, batch_size=16, max_length=23)

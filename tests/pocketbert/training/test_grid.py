@@ -11,8 +11,8 @@ import pytest
 
 from pocketbert.errors import UserError
 from pocketbert.training.config import FIXED_IN_A_GRID, FinetuneConfig, RunConfig
-from pocketbert.training.grid import Grid, options_at, parse_grid, point_name
-from pocketbert.training.published_grids import PUBLISHED, check_kind
+from pocketbert.training.grids.points import Grid, options_at, parse_grid, point_name
+from pocketbert.training.grids.published import PUBLISHED, check_kind
 
 
 def parse(*texts: str) -> Grid:

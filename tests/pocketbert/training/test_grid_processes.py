@@ -19,8 +19,8 @@ import pytest
 from fake_runs import begun, search
 
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.training.grid import Grid
-from pocketbert.training.grid_workers import Job, Processes, Ray
+from pocketbert.training.grids.points import Grid
+from pocketbert.training.grids.workers import Job, Processes, Ray
 
 
 def test_processes_share_the_cores(
@@ -92,7 +92,7 @@ from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[:0] = {sys.path!r}
 import fake_runs
-from pocketbert.training.grid_workers import Job, Processes
+from pocketbert.training.grids.workers import Job, Processes
 if __name__ == "__main__":
     jobs = [Job({{"rate": 1}}, seed, Path({str(tmp_path)!r}) / f"seed-{{seed}}") for seed in (0, 1)]
     list(Processes(2).outcomes(functools.partial(fake_runs.wait, Path({str(tmp_path / "log")!r})), jobs))

@@ -14,8 +14,8 @@ import pytest
 from fake_runs import SEEDS, begun, search
 
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.training.grid import Grid, point_name
-from pocketbert.training.grid_report import page, sentence, table
+from pocketbert.training.grids.points import Grid, point_name
+from pocketbert.training.grids.report import page, sentence, table
 
 # rate → accuracy of the seeds 7, 2 and 4; the median chooses 2, the mean 1 and the maximum 3; 4 equals 2.
 SCORES = {1: (0.5, 0.6, 0.9), 2: (0.65, 0.67, 0.66), 3: (0.0, 0.62, 0.95), 4: (0.67, 0.66, 0.65)}

@@ -23,7 +23,7 @@ from pocketbert import cli
 from pocketbert._keras import tf_keras
 from pocketbert.commands.command_line import parse
 from pocketbert.configs import TaskConfig
-from pocketbert.data.pretraining_data import PretrainingData
+from pocketbert.data.pretraining.reader import PretrainingData
 from pocketbert.data.task_data import TextData
 from pocketbert.distillation.initialization import TeacherLayers
 from pocketbert.distillation.method import DistillationSpec

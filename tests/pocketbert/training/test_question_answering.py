@@ -21,7 +21,7 @@ from pocketbert import cli
 from pocketbert.commands import task_options
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.readers.questions import Question, QuestionFile
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions, make_windows
 from pocketbert.errors import TrainingFailed

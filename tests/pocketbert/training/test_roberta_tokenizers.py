@@ -18,8 +18,8 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.checkpoints.huggingface import write_config
 from pocketbert.configs import TaskConfig
-from pocketbert.data.masking import MaskingVocabulary
-from pocketbert.data.questions import QuestionFile
+from pocketbert.data.pretraining.masking import MaskingVocabulary
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.windows import WindowOptions, make_windows
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.base import Tokenizer

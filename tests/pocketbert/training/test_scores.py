@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, classification_report, f1_score
 
 from pocketbert.commands import runs
 from pocketbert.configs import TaskConfig
-from pocketbert.data.questions import QuestionFile
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.tasks.answer_scores import squad_1_score
 from pocketbert.tasks.metrics import class_results, compute
 from pocketbert.tasks.question_answering import constant_rule

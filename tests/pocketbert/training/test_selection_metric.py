@@ -23,7 +23,7 @@ from pocketbert.tasks.texts import TextEvaluator
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.dev_loss import LossEvaluator
 from pocketbert.training.finetune import finetune
-from pocketbert.training.published_grids import PUBLISHED_HEAD
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert.training.run_folder import read_result
 
 CONFIG = FinetuneConfig(**PUBLISHED_HEAD, learning_rate=1e-2, epochs=1, batch_size=16, max_length=23)

@@ -9,9 +9,9 @@ import pytest
 import tiny_pretraining
 
 import pocketbert as pb
-from pocketbert.data.pretraining_data import PretrainingData
-from pocketbert.data.pretraining_options import MaskingOptions, PretrainingOptions
-from pocketbert.data.pretraining_run import write_pretraining_data
+from pocketbert.data.pretraining.options import MaskingOptions, PretrainingOptions
+from pocketbert.data.pretraining.reader import PretrainingData
+from pocketbert.data.pretraining.run import write_pretraining_data
 from pocketbert.errors import UserError
 from pocketbert.training.config import PretrainConfig, RunConfig
 from pocketbert.training.pretrain import pretrain

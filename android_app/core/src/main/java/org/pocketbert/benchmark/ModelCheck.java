@@ -10,14 +10,14 @@ import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.Golden;
 
 /**
- * Compares the file's recorded outputs with the float model's, as {@code pocketbert_export.checks} does: relative to
+ * Compares the file's recorded outputs with the float model's, as {@code pocketbert_export.checks.outputs} does: relative to
  * the root mean square of the float model's outputs, with and without the constant that the task ignores.
  *
  * <p>This check runs no network. {@link GoldenCheck} compares the runtime's outputs with the recorded ones; together
  * they compare a phone's outputs with the float model's.
  */
 final class ModelCheck {
-  // Largest and root mean square difference; pocketbert_export.bounds derives them.
+  // Largest and root mean square difference; pocketbert_export.checks.bounds derives them.
   private static final Map<String, double[]> BOUNDS = bounds();
 
   // As in checks.py: the scale of centred scores and vectors is at least a quarter of their size.

@@ -34,7 +34,7 @@ public final class Bundle {
 
   static final String DESCRIPTION = "bundle.json";
   static final String GOLDENS = "goldens.safetensors";
-  // The same names as in pocketbert_export.checks.
+  // The same names as in pocketbert_export.checks.outputs.
   static final List<String> TOKEN_OUTPUTS =
       Arrays.asList("sequence_output", "start_logits", "end_logits", "token_logits", "prediction_logits");
   private static final String MODEL = "model.tflite";

@@ -1,7 +1,7 @@
 package org.pocketbert.tokenizer;
 
 /**
- * The words of a text, as in {@code pocketbert.data.tagged_texts.split_words}: separated by white space, with
+ * The words of a text, as in {@code pocketbert.data.readers.tagged_texts.split_words}: separated by white space, with
  * punctuation marks, ideographs and other characters of scripts without spaces as words of their own.
  */
 public final class TextWords {

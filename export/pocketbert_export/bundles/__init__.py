@@ -1,0 +1,1 @@
+"""Bundles: a `.tflite` file with its description, golden examples and model card."""

@@ -1,0 +1,61 @@
+"""Open predictors of model directories and bundles."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pocketbert.data.assets import fetch_asset, model_names
+from pocketbert.data.model_paths import find_model
+from pocketbert.model import Model, from_pretrained
+from pocketbert.notation import argument
+from pocketbert.tasks.predictor import Predictor, model_predictor
+from pocketbert_export.bundles.bundle import BUNDLE_FILE, Bundle
+
+
+def open_predictor(path: str | os.PathLike[str], **windows: int | None) -> Predictor:
+    """Opens a model directory or a bundle.
+
+    Args:
+      path: the folder.
+      **windows: as for `model_predictor`.
+
+    Raises:
+      UserError: the folder is neither, is damaged, or has no task that predicts; or the windows do not fit.
+    """
+    opened = _open(path)
+    if isinstance(opened, Bundle):
+        return opened.predictor(**windows)
+    return model_predictor(opened, str(path), **windows)
+
+
+def open_both(
+    model: str | os.PathLike[str], bundle: str | os.PathLike[str], **windows: int | None
+) -> tuple[Predictor, Predictor]:
+    """Opens a model directory and its bundle for a comparison, with the same windows for paragraphs.
+
+    Args:
+      model: the model directory.
+      bundle: a bundle of this model; its longest length is the window.
+      **windows: as for `open_predictor`, without the length.
+
+    Raises:
+      UserError: as for `open_predictor`.
+    """
+    longest = max(Bundle.open(bundle).lengths)
+    return (
+        open_predictor(model, max_length=longest, **windows),
+        open_predictor(bundle, max_length=longest, **windows),
+    )
+
+
+def limit_remedy(path: str | os.PathLike[str]) -> str:
+    """What to do about texts that are longer than the limit of a bundle or a model directory."""
+    if (Path(path) / BUNDLE_FILE).exists():
+        return f"export the model with a longer {argument('lengths', of='export')}"
+    return "the network has no more positions: split them"
+
+
+def _open(path: str | os.PathLike[str]) -> Model | Bundle:
+    folder = find_model(path, "either", model_names()) or fetch_asset(os.fspath(path))
+    return Bundle.open(folder) if (folder / BUNDLE_FILE).exists() else from_pretrained(folder)

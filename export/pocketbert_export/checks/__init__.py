@@ -1,0 +1,1 @@
+"""What the gate measures: bounds, outputs, label order and texts."""

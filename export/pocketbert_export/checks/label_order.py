@@ -1,0 +1,137 @@
+"""Match the labels of data with a model's: the same names, possibly in another order.
+
+Published MNLI models number the three classes in several ways. Matching by number would score a good model as wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import Examples, LabelledData
+from pocketbert.data.readers.glue import GLUE, glue_task
+from pocketbert.data.readers.tables import has_labels, read_table
+from pocketbert.data.readers.xnli import XNLI
+from pocketbert.data.task_data import TaskData
+from pocketbert.errors import UserError
+from pocketbert.label_names import are_placeholders, label_positions
+from pocketbert.notation import argument
+from pocketbert.tasks.registry import get_task, supervised_task
+from pocketbert.tasks.texts import TextTask
+
+
+def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
+    """Positions of the data's labels among a model's logits.
+
+    Args:
+      model: the model's task; its labels are compared without case. Labels named `LABEL_0`, `LABEL_1`… are taken as the
+        data's, in their order.
+      data: the data's task.
+
+    Returns:
+      int32 `[labels]`: position of the logit of each of the data's labels; empty for regression.
+
+    Raises:
+      UserError: the tasks differ in kind or labels.
+    """
+    unnamed = are_placeholders(model.labels) and len(model.labels) == len(data.labels)
+    positions = list(range(len(data.labels))) if unnamed else label_positions(data.labels, model.labels)
+    # The rule itself: labels of another kind of task do not match the logits.
+    same_kind = data.kind in (model.kind, *get_task(model).data_kinds)
+    if not same_kind or positions is None:
+        raise UserError(
+            f"the data's labels must be the model's, {', '.join(model.labels) or model.kind}; "
+            f"received {f'{data.name} with ' if data.name else ''}{', '.join(data.labels) or data.kind}"
+        )
+    return np.array(positions, np.int32)
+
+
+def in_order_of(model: TaskConfig, data: TaskConfig, examples: Examples) -> Examples:
+    """Returns the examples with labels as positions among a model's logits; see `logit_positions`."""
+    positions = logit_positions(model, data)
+    if examples.labels is None or not len(positions):
+        return examples
+    if examples.labels.ndim == 2:
+        # One column per label.
+        return dataclasses.replace(examples, labels=examples.labels[:, np.argsort(positions)])
+    return dataclasses.replace(examples, labels=positions[examples.labels])
+
+
+def named(model: TaskConfig, name: str | None) -> TaskConfig:
+    """A model's task under the name of the data's task, if given; models may not record what they were trained on."""
+    return dataclasses.replace(model, name=name) if name else model
+
+
+def with_label_names(model: TaskConfig, labels: Sequence[str] | None) -> TaskConfig:
+    """A model's task with names for its placeholder labels.
+
+    Args:
+      model: the model's task.
+      labels: names in the order of the logits; None to keep the placeholders.
+
+    Raises:
+      UserError: the number of names is wrong.
+    """
+    if not labels or not are_placeholders(model.labels):
+        return model
+    if len(labels) != len(model.labels):
+        raise UserError(
+            f"{argument('labels')} must name each of the model's {len(model.labels)} logits; received {len(labels)}: "
+            f"{','.join(labels)}"
+        )
+    return dataclasses.replace(model, labels=tuple(labels))
+
+
+def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[str] | None) -> TaskConfig | None:
+    """The task that defines the order of the whole numbers in a user's file.
+
+    Args:
+      model: the model's task, classification or multi_label.
+      task_name: name of the data set, or None.
+      labels: classes in the order of their numbers, or None.
+
+    Returns:
+      A task for `in_order_of`; None if nothing defines the numbers.
+    """
+    if labels:
+        return TaskConfig(kind=model.kind, labels=tuple(labels))
+    if task_name:
+        return XNLI if task_name == XNLI.name else glue_task(task_name).task
+    own = XNLI if model.name == XNLI.name else GLUE[model.name].task if model.name in GLUE else None
+    if own is not None and label_positions(own.labels, model.labels) is not None:
+        return own
+    return model if are_placeholders(model.labels) else None
+
+
+def examples_for(
+    model: TaskConfig | None,
+    given: LabelledData | TaskData | str | os.PathLike[str] | None,
+    *,
+    train: bool = False,
+) -> LabelledData | None:
+    """Returns examples from any source with labels in the order of a model's logits.
+
+    Args:
+      model: the model's task; None for a bare encoder, which uses no labels.
+      given: examples in that order, a run's data, a path of a table with the column text and, for labels, label, or
+        None.
+      train: return a run's training examples, not its development examples.
+
+    Raises:
+      UserError: the file cannot be read, or its labels differ from the model's.
+    """
+    if isinstance(given, TaskData):
+        examples = given.train if train else given.dev
+        if model is None or not isinstance(examples, Examples):
+            return examples
+        return in_order_of(model, given.task, examples)
+    if not isinstance(given, str | os.PathLike):
+        return given
+    task = None if model is None else supervised_task(model)
+    if task is None or (isinstance(task, TextTask) and not has_labels(given, task.config.labels, ["text"])):
+        return read_table(given, text_column="text")[0]
+    return task.read(given)

@@ -1,0 +1,338 @@
+"""Checks of the verification gate: pure functions of outputs and counts.
+
+**Relative differences.** Each difference is divided by the root mean square of the reference. One bound then serves
+networks with logits near 0.1 and near 10. A constant in all outputs would inflate this scale and hide errors. So if a
+constant has no meaning for the task, outputs are compared twice, raw and centred, each on its own scale, and the
+larger difference counts. Classification is centred over the classes of each text, because softmax ignores a constant.
+Regression is centred over the texts and spans over the tokens, because only differences matter there. Rounding grows
+with the size of the sums in a score, not with the spread of the scores (a random network: 0.0033 of the spread in
+float16). So the scale of centred scores is at least a quarter of the raw scale; `sensitivity` checks the rest.
+
+**Embeddings.** One feature of a vector has no meaning alone, and some features have heavy tails. Each text counts with
+the root mean square over its features. The mean cosine to the float model's vector has a bound of its own.
+
+**Lengths.** At different lengths of a bundle, a text meets the same weights. Only the order of summation differs
+(`float32` bound). With int8, a difference in the last bit may move an activation by one step of 1/255 of its range.
+
+**Own outputs.** A file must reproduce its own golden outputs (`own_difference`) on another processor, which sums in
+another order: ten times the rounding bound in floats; a tenth with int8, because values that cross a rounding boundary
+of 1/255 of their range occur in every layer.
+
+**Responses.** Changes are compared by regression: how much the outputs move when the text changes (`sensitivity`) or
+the segment ids change (`segments`). With x the float model's changes and y the file's, y = slope·x + rest. The slope is
+0 if the file ignores an input, -1 if it responds with the opposite sign, and 1 under rounding, whose noise goes into
+the rest. The standard error of the slope over n texts is |rest| / (|x|·sqrt(n - 1)). A check fails if the slope differs
+from 1 by more than 0.5 plus four standard errors. Normal noise exceeds four once in 16,000 times. No recipe needs its
+own bound, because the error grows with int8's noise. Changes of the float model below 2.5e-5 of its outputs are float32
+rounding and are not compared. Segments change all texts in the same direction. Rounding in this direction goes into the
+slope and not into the rest, so `segments` also allows the root mean square difference of the unchanged outputs.
+
+**Metric.** The metric may drop by a number of points, or by a number of correct predictions that chance explains. Take
+the n examples that only one of model and bundle predicts correctly. A bundle of equal quality wins and loses equally
+many of them, and the difference has a standard deviation of sqrt(n) (McNemar 1947). `dynamic_wi8` may lose 2·sqrt(n);
+for small n this is the exact sign test at 5 %: four lost and none won pass, but five lost, or seven lost and one won,
+fail. Measured with the 6x384 network, n is 1 to 2.5 % of the examples: MRPC lost six of 408 and won two, CoLA lost
+seven of 1,043 and won four, SQuAD 1.1 lost thirteen of 853 and won seven. None of these differences is significant. At
+the gate's maximum of 3,000 examples both bounds agree: 2·sqrt(60) = 15 predictions are half a point. `float32` and
+`float16` hardly change the outputs, so chance is no excuse: they may lose one correct prediction, which in a small set
+can be any number of points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pocketbert.tasks.base import Task
+from pocketbert.tasks.metrics import root_mean_square
+from pocketbert.tasks.vectors import cosines
+from pocketbert_export.checks.bounds import BOUNDS, Bounds
+
+Outputs = Mapping[str, np.ndarray]
+# Outputs whose second axis counts tokens; their values at padding are not compared.
+TOKEN_OUTPUTS = ("sequence_output", "start_logits", "end_logits", "token_logits", "prediction_logits")
+OWN_OUTPUTS = "goldens: outputs at export"
+# Share of the float model's change that may be missing or in excess, on top of four standard errors.
+_MOST_MISSING, _STANDARD_ERRORS = 0.5, 4.0
+
+
+class ScoredOutputs(NamedTuple):
+    """Scores of a set of outputs.
+
+    Attributes:
+      metric: the task's metric, as a fraction.
+      right: `[n]`, correctness of each prediction, 0 to 1; None for scores, which are neither right nor wrong.
+    """
+
+    metric: float
+    right: np.ndarray | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """Result of one check.
+
+    Attributes:
+      name: name of the check.
+      passed: whether `measured` is within `bound`. A metric also passes by its correct predictions; see `reason`.
+      measured: the measured value; None if it is not a number.
+      bound: the limit for `measured`; None for yes-or-no checks.
+      reason: one sentence about the measured value, valid for passed and failed checks.
+      runtime: runtime of the outputs; None if nothing was executed.
+      scores: the metric of the float model and of the bundle, as fractions; None for other checks.
+    """
+
+    name: str
+    passed: bool
+    measured: float | None
+    bound: float | None
+    reason: str
+    runtime: str | None = None
+    scores: tuple[float, float] | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """The check as an entry of `verification.json`."""
+        recorded = asdict(self)
+        return {name: value for name, value in recorded.items() if name != "scores" or value is not None}
+
+
+def check_finite(answers: Outputs) -> Check:
+    """Checks that a runtime computes: one that does not support a file may return zeros or NaN."""
+    dead = [name for name, array in answers.items() if not np.isfinite(array).all() or not np.any(array)]
+    reason = f"{', '.join(dead)}: all zero or not finite" if dead else "outputs are finite and not all zero"
+    return Check(name="finite", passed=not dead, measured=float(len(dead)), bound=0.0, reason=reason)
+
+
+def check_difference(
+    reference: Outputs, answers: Outputs, bounds: Bounds, name: str = "logits", task: Task | None = None
+) -> list[Check]:
+    """Compares outputs with the float model's: largest difference and root mean square difference.
+
+    Args:
+      reference: outputs of the float model.
+      answers: outputs of the bundle.
+      bounds: limits of both differences.
+      name: prefix of the checks' names.
+      task: task that determines the centring; None compares raw outputs only.
+    """
+    largest, rms = _differences(reference, answers, task)
+    count = len(next(iter(reference.values()), ()))
+    reason = f"difference from the float model on {count:,} inputs, relative to the RMS of its outputs"
+    return [
+        _bounded(f"{name}: largest difference", largest, bounds.largest_difference, reason),
+        _bounded(f"{name}: RMS difference", rms, bounds.rms_difference, reason),
+    ]
+
+
+def check_own_answers(recorded: Outputs, answers: Outputs, bounds: Bounds, task: Task | None = None) -> Check:
+    """Checks that the file reproduces its own golden outputs."""
+    largest, _ = _differences(recorded, answers, task)
+    reason = "largest difference from the file's own outputs at export, relative to their RMS"
+    return _bounded(OWN_OUTPUTS, largest, bounds.own_difference, reason)
+
+
+def check_response(
+    name: str, what: str, reference: Outputs, answers: Outputs, scales: Outputs, rounding: Outputs | None = None
+) -> Check:
+    """Compares changes of the outputs with the float model's; see the module docstring for the regression.
+
+    Args:
+      name: name of the check.
+      what: the changed input.
+      reference: changes of the float model, by output `[n, ...]`.
+      answers: changes of the bundle.
+      scales: outputs of the float model; changes that are tiny in comparison are rounding.
+      rounding: differences of the unchanged outputs, if one rounding error can change all texts alike; None for none.
+    """
+    worst, slope = 0.0, 1.0
+    for output, expected in reference.items():
+        x, y = (np.asarray(part[output], np.float64).ravel() for part in (reference, answers))
+        energy = float(x @ x)
+        if len(expected) < 2 or math.sqrt(energy / x.size) <= BOUNDS["float32"].rms_difference * root_mean_square(
+            scales[output]
+        ):
+            continue
+        found = float(x @ y) / energy
+        rest = y - found * x
+        error = math.sqrt(float(rest @ rest) / energy / (len(expected) - 1))
+        common = root_mean_square(rounding[output]) / math.sqrt(energy / x.size) if rounding else 0.0
+        wrong = max(0.0, abs(1 - found) - _STANDARD_ERRORS * error - common)
+        if not wrong <= worst:
+            worst, slope = wrong, found
+    reason = (
+        f"a change of {what} moves the outputs {slope:.3g} times as far as in the float model; "
+        "measured: difference from 1, beyond rounding noise"
+    )
+    return _bounded(name, worst, _MOST_MISSING, reason)
+
+
+def deviations(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
+    """Variation of outputs over the texts: centred, minus the mean over the texts."""
+    return {name: array - array.mean(axis=0) for name, array in centred(outputs, task).items()}
+
+
+def centred(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
+    """Outputs in float64 without the constant that has no meaning for the task; see the module docstring."""
+    exact = {name: np.asarray(array, np.float64) for name, array in outputs.items()}
+    return exact if task is None else {name: task.centred(array) for name, array in exact.items()}
+
+
+def check_labels(task: Task, reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> Check | None:
+    """Compares decisions, except near ties of the float model; None if the task makes no decisions.
+
+    Args:
+      task: task of the logits.
+      reference: logits of the float model `[n, ...]`.
+      answers: logits of the bundle.
+      bounds: bounds; a change by `rms_difference` can turn a near tie.
+    """
+    decisions = task.decisions(reference, answers, bounds.rms_difference)
+    if decisions is None:
+        return None
+    same, near_tie, counted = decisions
+    agreement = float(np.mean(same | near_tie))
+    reason = (
+        f"{int(same.sum()):,} of {same.size:,} {counted} match the float model; "
+        f"{int((~same & near_tie).sum()):,} others are near ties"
+    )
+    return Check(
+        name="labels",
+        passed=agreement >= bounds.label_agreement,
+        measured=agreement,
+        bound=bounds.label_agreement,
+        reason=reason,
+    )
+
+
+def check_metric(
+    name: str, num_examples: int, reference: ScoredOutputs, answers: ScoredOutputs, bounds: Bounds
+) -> Check:
+    """Checks that the metric drops by at most the bound, or by no more correct predictions than chance explains.
+
+    Correct predictions count as in accuracy, because one may be worth 0.1 points of F1 or 0.4 points of Matthews
+    correlation. If none is lost and F1 drops, predictions have moved between classes; `check_labels` bounds their
+    number. A correlation of scores is a mean over the examples: one example's share is worth one prediction.
+
+    Args:
+      name: name of the metric.
+      num_examples: number of scored examples.
+      reference: scores of the float model.
+      answers: scores of the bundle, in the same order.
+      bounds: limits in points and deviations.
+    """
+    drop = 100 * (reference.metric - answers.metric)
+    reason = (
+        f"{name} on {num_examples:,} examples: {100 * reference.metric:.2f} with the float model, "
+        f"{100 * answers.metric:.2f} with the bundle; measured: drop in points"
+    )
+    if reference.right is None or answers.right is None:
+        bound, passed = max(bounds.metric_drop_points, 100 / num_examples), False
+    else:
+        change = reference.right - answers.right
+        most = max(1.0, bounds.metric_drop_deviations * float(np.sqrt(np.sum(np.square(change)))))
+        bound, passed = bounds.metric_drop_points, bool(change.sum() <= most + 1e-9)
+        lost, won = np.maximum(change, 0).sum(), np.maximum(-change, 0).sum()
+        reason += f"; correct predictions: {lost:.4g} lost, {won:.4g} won; a net loss of {most:.2g} may be chance"
+    return Check(
+        name="metric",
+        passed=passed or bool(drop <= bound + 1e-9),
+        measured=drop,
+        bound=bound,
+        reason=reason,
+        scores=(reference.metric, answers.metric),
+    )
+
+
+def check_angles(reference: Outputs, answers: Outputs, bounds: Bounds) -> Check:
+    """Checks the mean cosine between the embeddings `[n, d]` of the float model and of the bundle."""
+    (name,) = reference
+    found = cosines(reference[name], answers[name])
+    degrees = float(np.degrees(np.arccos(np.clip(found, -1.0, 1.0))).max(initial=0.0))
+    mean = float(found.mean())
+    return Check(
+        name="angle",
+        passed=mean >= bounds.mean_cosine,
+        measured=mean,
+        bound=bounds.mean_cosine,
+        reason=f"mean cosine to the float model's embedding, {len(found):,} texts; largest angle {degrees:.2f} degrees",
+    )
+
+
+def check_padding(answers: Outputs, answers_with_noise: Outputs) -> Check:
+    """Checks that the content of the padding changes no bit: it is masked before any sum."""
+    largest = max(
+        (float(np.max(np.abs(array - answers_with_noise[name]), initial=0.0)) for name, array in answers.items()),
+        default=0.0,
+    )
+    return _bounded("padding", largest, 0.0, "largest change with random ids and segments in the padding")
+
+
+def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, task: Task | None = None) -> Check:
+    """Checks that a text has the same outputs at every sufficient length."""
+    lengths = sorted(answers_by_length)
+    first = answers_by_length[lengths[0]]
+    largest = max(
+        (_differences(first, answers_by_length[length], task)[0] for length in lengths[1:]), default=0.0, key=_nan_last
+    )
+    reason = (
+        f"largest difference between lengths {', '.join(map(str, lengths))} for the same texts, relative to the RMS"
+    )
+    return _bounded("lengths", largest, bounds.length_difference, reason)
+
+
+def real_values(outputs: Outputs, mask: np.ndarray) -> dict[str, np.ndarray]:
+    """Outputs without padding: `[n, s, ...]` per token becomes `[tokens, ...]`.
+
+    Args:
+      outputs: by name; the first axis counts texts.
+      mask: `[n, s]`, 1 = token.
+    """
+    return {
+        name: array[mask == 1] if name in TOKEN_OUTPUTS and array.shape[1:2] == mask.shape[1:] else array
+        for name, array in outputs.items()
+    }
+
+
+def join(parts: Sequence[Outputs]) -> dict[str, np.ndarray]:
+    """Concatenates the outputs of several calls."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _differences(reference: Outputs, answers: Outputs, task: Task | None) -> tuple[float, float]:
+    """Relative largest and root mean square difference of the worst output; NaN if the shapes or names differ."""
+    if any(name not in answers or answers[name].shape != expected.shape for name, expected in reference.items()):
+        return math.nan, math.nan
+    same_names = {name: answers[name] for name in reference}
+    views = [(reference, same_names)]
+    if task is not None:
+        views.append((centred(reference, task), centred(same_names, task)))
+    largest = rms = 0.0
+    for expected, received in views:
+        for name, values in expected.items():
+            floor = root_mean_square(reference[name]) * (task.least_centred_scale if task else 0.0)
+            difference = np.abs(received[name].astype(np.float64) - values) / max(root_mean_square(values), floor)
+            if task is not None and task.has_vectors:
+                difference = np.sqrt(np.mean(np.square(difference), axis=-1))
+            largest = max(largest, float(difference.max(initial=0.0)), key=_nan_last)
+            rms = max(rms, float(np.sqrt(np.mean(np.square(difference)))), key=_nan_last)
+    return largest, rms
+
+
+def _nan_last(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def _bounded(name: str, measured: float, bound: float, reason: str) -> Check:
+    if not math.isfinite(measured):
+        return Check(
+            name=name,
+            passed=False,
+            measured=None,
+            bound=bound,
+            reason=f"{reason}: outputs are not finite or differ in shape",
+        )
+    return Check(name=name, passed=measured <= bound, measured=measured, bound=bound, reason=reason)

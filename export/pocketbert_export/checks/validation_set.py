@@ -1,0 +1,119 @@
+"""Validation set of the gate: rows of tokens from real texts or questions, and the task's metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import Examples, LabelledData
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.errors import UserError
+from pocketbert.tasks.base import Rows, SupervisedTask, Task
+from pocketbert.tasks.registry import get_task
+from pocketbert.tasks.texts import TextRows
+from pocketbert.tokenizers.base import Tokenizer
+from pocketbert_export.checks.outputs import Outputs, ScoredOutputs
+from pocketbert_export.tflite.length_buckets import Inputs
+
+# With int8, about 2 % of 3,000 predictions differ. By chance alone, the metric's standard deviation is
+# 60 ** 0.5 / 3000 = 0.26 points, so a drop of half a point stands out.
+MOST_EXAMPLES = 3000
+
+
+class ValidationSet:
+    """Rows of tokens with labels, if known.
+
+    Args:
+      task: task of the bundle, under the data's name; None for a bare encoder.
+      data: source of about `MOST_EXAMPLES` evenly spaced rows.
+      tokenizer: tokenizer of the bundle.
+      length: longest length of the bundle.
+      windows: the task's `window_options`.
+
+    Attributes:
+      encoded: int32 `[n, s]` by name.
+      count: number of texts or questions.
+      source: source of the examples.
+      labelled: whether a metric can be computed.
+    """
+
+    def __init__(
+        self,
+        task: Task | None,
+        data: LabelledData,
+        tokenizer: Tokenizer,
+        length: int,
+        windows: Mapping[str, Any] = {},
+    ) -> None:
+        self._rows: Rows
+        if isinstance(task, SupervisedTask):
+            self._rows = task.rows(data, tokenizer, length, MOST_EXAMPLES, **windows)
+        else:
+            assert isinstance(data, Examples)
+            self._rows = TextRows(None, data, tokenizer, length, MOST_EXAMPLES)
+        self._per_token = task is not None and task.per_token
+        inputs, _ = self._rows.encoded.batch(np.arange(len(self._rows.encoded)))
+        self.encoded: Inputs = {name: inputs[name] for name in INPUT_NAMES}
+        self.count, self.source, self.labelled = len(self._rows), data.source, data.labelled
+
+    def score(self, name: str, outputs: Outputs, order: np.ndarray) -> ScoredOutputs:
+        """Computes the metric of some outputs, and which predictions are correct.
+
+        Args:
+          name: name of the metric.
+          outputs: by name, row after row without padding.
+          order: `[n]`, index of each row.
+        """
+        return ScoredOutputs(*self._rows.score(self._in_order(outputs, order), name))
+
+    def resampled(self, name: str, outputs: Outputs, order: np.ndarray) -> Callable[[np.ndarray], float]:
+        """See `Rows.resampled`; for the arguments see `score`."""
+        return self._rows.resampled(self._in_order(outputs, order), name)
+
+    def decided(self, outputs: Outputs, order: np.ndarray) -> Outputs:
+        """The outputs that decide, such as those of the first token of each word; for the arguments see `score`."""
+        ordered = self._in_order(outputs, order)
+        places = self._rows.decided
+        return ordered if places is None else {name: values[places] for name, values in ordered.items()}
+
+    def _in_order(self, outputs: Outputs, order: np.ndarray) -> dict[str, np.ndarray]:
+        """Outputs in the order of the examples; see `score`."""
+        places = order
+        if self._per_token:
+            offsets = self._rows.encoded.offsets
+            lengths = np.diff(offsets)[order]
+            # Positions of the tokens with outputs in the order of the rows.
+            behind = np.cumsum(lengths)
+            places = np.arange(behind[-1]) + np.repeat(offsets[order] - (behind - lengths), lengths)
+        ordered = {}
+        for output, values in outputs.items():
+            ordered[output] = np.empty_like(values)
+            ordered[output][places] = values
+        return ordered
+
+
+def gate_metric(task: TaskConfig | None, metric: str | None, examples: LabelledData | None) -> str | None:
+    """Returns the gate's metric: the given one, otherwise the task's; None if the task has none.
+
+    Args:
+      task: task of the model, under the data's name.
+      metric: name of the metric, or None.
+      examples: examples to compute it on.
+
+    Raises:
+      UserError: the task has no such metric, or the examples have no labels.
+    """
+    made = None if task is None else get_task(task)
+    known = made.gate_metrics if isinstance(made, SupervisedTask) else ()
+    if metric is None:
+        return made.main_metric if isinstance(made, SupervisedTask) else None
+    if metric not in known:
+        kind = "a model without a task" if task is None else f"{task.kind} with {len(task.labels)} labels"
+        raise UserError(f"the metric must be one of {', '.join(known) or 'none'} for {kind}; received {metric!r}")
+    if examples is None or not examples.labelled:
+        where = "no examples" if examples is None else f"{examples.source}, which has none"
+        raise UserError(f"a metric needs labelled examples; received {metric} with {where}; give some, or leave it out")
+    return metric

@@ -1,0 +1,1 @@
+"""Files for other clients: MediaPipe and SavedModel."""

@@ -1,0 +1,330 @@
+"""Rewrite a model into equivalent forms that run faster on a phone.
+
+Each graph optimization has a switch and skips models that it does not suit; `decide` gives the reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pocketbert.configs import EncoderConfig
+from pocketbert.layers.graph_form import GraphForm
+from pocketbert.model import Model
+from pocketbert.tasks.registry import get_task
+from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
+
+APPLIED = "applied"
+OFF = "off"
+
+# A feature's folded scale is a product of gammas, and adjacent dense layers are divided by it. Beyond this range
+# (a gamma near zero) float32 would still work, but quantized weights of very different sizes would not.
+_MAX_SCALE = 1024.0
+# GPUs compute float files in half precision, which ends at 65,504: -1e9 becomes minus infinity, and its product with a
+# token's 0 is NaN. This value is far enough below logits of thousands; the gate's padding check detects a leak.
+_PADDING_BIAS = -6e4
+
+# End of the path of a residual's factors.
+_FACTOR = ".residual_scale.factor"
+
+Tensors = dict[str, np.ndarray]
+
+
+GRAPH_OPTIMIZATIONS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(GraphOptimizations))
+
+
+def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, str]:
+    """Decides on each optimization: applied (`is_applied`), `OFF`, or the reason why it does not suit the model."""
+    unsuited = {
+        "fold_no_norm": _why_not_fold(model),
+        "fuse_projections": _why_not_fuse(model, graph_optimizations),
+        "first_token_only": _why_not_first_token(model),
+        "attend_to_inputs": _why_not_attend(model, graph_optimizations),
+        "fold_beta": _why_not_fold_beta(model.config),
+    }
+    decided = {
+        name: OFF if getattr(graph_optimizations, name) is False else unsuited[name] or APPLIED
+        for name in GRAPH_OPTIMIZATIONS
+    }
+    if decided["fold_no_norm"] == APPLIED:
+        decided["fold_no_norm"] += _count_folded(model)
+    return decided
+
+
+def is_applied(decision: str) -> bool:
+    """Whether a decision of `decide` means that the graph optimization was applied."""
+    return decision.startswith(APPLIED)
+
+
+def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Model:
+    """Creates a model with the same outputs in a form for export.
+
+    Args:
+      model: a model in the plain form; unchanged.
+      graph_optimizations: optimizations to apply if they suit the model.
+    Returns:
+      A model with equal outputs up to rounding. `first_token_only` would reduce a bare encoder's `sequence_output` to
+      length 1, so it applies only to tasks that read the first token.
+    """
+    decided = decide(model, graph_optimizations)
+    config = model.config
+    tensors = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
+    scaled_residuals: tuple[str, ...] = ()
+    if is_applied(decided["fold_no_norm"]):
+        tensors = fold_no_norm(config, tensors)
+        config = config.replace(norm="identity")
+        paths = (path.removeprefix("encoder.") for path in tensors if path.endswith(_FACTOR))
+        scaled_residuals = tuple(path.removesuffix(_FACTOR) for path in paths)
+    if is_applied(decided["fold_beta"]):
+        tensors = fold_beta(config, tensors)
+    graph = GraphForm(
+        fused_projections=is_applied(decided["fuse_projections"]),
+        first_token_only=is_applied(decided["first_token_only"]),
+        attend_to_inputs=is_applied(decided["attend_to_inputs"]),
+        padding_bias=_PADDING_BIAS,
+        scaled_residuals=scaled_residuals,
+    )
+    optimized = Model(config, model.tasks, model.tokenizer, graph, initialize=False)
+    for path, variable in optimized.weights_by_path().items():
+        variable.assign(tensors[path])
+    return optimized
+
+
+def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
+    """Folds every NoNorm, gamma ∘ h + beta (MobileBERT, eq. 1), into the adjacent dense layers.
+
+    After a dense layer, gamma and beta go into its kernel and bias. After a residual sum they would have to
+    multiply the residual as well. Instead, the residual stream is rescaled: x is stored as s ∘ x, with s chosen so
+    that the residual's factor becomes 1, and each dense layer that reads the stream divides by s. Between blocks, s
+    is 1 after the last one and s[l-1] = gamma[l] · s[l]. The same holds inside a block, where the last s is free and
+    chosen to keep the scales near 1.
+
+    If a product of gammas leaves 1/1024 to 1024, or is zero, s starts anew before that norm, and one multiplication of
+    the residual makes up for it. Norms without a residual, and the first residual of a block, which nothing else reads
+    unless queries and keys do, fold with any gamma.
+
+    Args:
+      config: an architecture with `no_norm` and bottlenecks.
+      tensors: canonical path → array.
+    Returns:
+      The weights of the same architecture with `identity` norms, float32. Those of `GraphForm.scaled_residuals` have
+      the path `encoder.SUB-LAYER.residual_scale.factor`.
+    """
+    wide = {path: array.astype(np.float64) for path, array in tensors.items()}
+    outer = _outer_stream(config, wide)
+    _fold_embeddings(wide, outer.scales[0])
+    for layer in range(config.num_layers):
+        block = f"encoder.layers.{layer}."
+        _fold_block(config, wide, block, outer.scales[layer], outer.scales[layer + 1])
+        if layer in outer.factors:
+            wide[f"{block}bottleneck{_FACTOR}"] = outer.factors[layer]
+    return {path: array.astype(np.float32) for path, array in wide.items() if not _is_no_norm(path)}
+
+
+def fold_beta(config: EncoderConfig, tensors: Tensors) -> Tensors:
+    """Folds the beta of every LayerNorm but the last, gamma ∘ n + beta, into the dense layers behind it.
+
+    The layers that read the norm's output compute (x + beta)·W + b = x·W + (beta·W + b). The residual also has a beta
+    less, so the dense layer whose output is added to it has beta in its bias. The converter drops sums with zero.
+
+    Args:
+      config: an architecture with `layer_norm`, without bottlenecks and feed-forward expressions.
+      tensors: canonical path → array.
+    Returns:
+      The weights of the same architecture, float32. Only the last norm has a beta.
+    """
+    wide = {path: array.astype(np.float64) for path, array in tensors.items()}
+
+    def move(norm: str, readers: list[str], added: str) -> None:
+        beta = wide[f"{norm}.beta"]
+        for reader in readers:
+            wide[f"{reader}.bias"] = wide[f"{reader}.bias"] + beta @ wide[f"{reader}.kernel"]
+        wide[f"{added}.bias"] = wide[f"{added}.bias"] + beta
+        wide[f"{norm}.beta"] = np.zeros_like(beta)
+
+    norm = "encoder.embeddings.norm"
+    for layer in range(config.num_layers):
+        attention = f"encoder.layers.{layer}.attention"
+        move(norm, [f"{attention}.{name}" for name in ("query", "key", "value")], f"{attention}.output")
+        norm = f"{attention}.norm"
+        for j in range(config.num_feedforward_networks):
+            feed_forward = f"encoder.layers.{layer}.feed_forwards.{j}"
+            move(norm, [f"{feed_forward}.intermediate"], f"{feed_forward}.output")
+            norm = f"{feed_forward}.norm"
+    return {path: array.astype(np.float32) for path, array in wide.items()}
+
+
+def _why_not_fold_beta(config: EncoderConfig) -> str:
+    if config.norm != "layer_norm":
+        return f"does not suit norm={config.norm!r}"
+    if config.bottleneck is not None or config.feedforward is not None or config.embedding_projection == "output":
+        return "does not suit bottlenecks, feed-forward expressions and projections behind the embedding's norm"
+    return ""
+
+
+def _why_not_fuse(model: Model, graph_optimizations: GraphOptimizations) -> str:
+    if graph_optimizations.fuse_projections or model.config.bottleneck is not None:
+        return ""
+    return "does not pay in blocks without a bottleneck; applied only when requested"
+
+
+def _why_not_first_token(model: Model) -> str:
+    if not model.tasks:
+        return "does not suit a bare encoder: every token's output is read"
+    others = [task.kind for task in model.tasks if not get_task(task).first_token_only]
+    return f"does not suit {', '.join(others)}: other tokens than the first are read" if others else ""
+
+
+def _why_not_attend(model: Model, graph_optimizations: GraphOptimizations) -> str:
+    if graph_optimizations.first_token_only and not _why_not_first_token(model):
+        return ""
+    return "needs first_token_only: it pays for a single query only"
+
+
+def _why_not_fold(model: Model) -> str:
+    config = model.config
+    if config.norm != "no_norm":
+        return f"does not suit norm={config.norm!r}"
+    if config.bottleneck is None or config.embedding_projection != "word":
+        return "does not suit no_norm without bottleneck and word projection"
+    return ""
+
+
+def _count_folded(model: Model) -> str:
+    """How many norms fold, such as `, 15 of 17 norms`."""
+    config = model.config
+    gammas = {path: v.numpy().astype(np.float64) for path, v in model.weights_by_path().items() if _is_no_norm(path)}
+    streams = [_outer_stream(config, gammas)]
+    streams += [_inner_stream(config, gammas, f"encoder.layers.{layer}.") for layer in range(config.num_layers)]
+    total, partly = len(gammas) // 2, sum(len(stream.factors) for stream in streams)
+    rest = f"; {partly} keep a product on their residual" if partly else ""
+    return f", {total - partly} of {total} norms{rest}"
+
+
+def _is_no_norm(path: str) -> bool:
+    # The masked-LM head's norm is always a LayerNorm.
+    return path.startswith("encoder.") and path.endswith((".gamma", ".beta"))
+
+
+class _Stream(NamedTuple):
+    """A residual stream.
+
+    Attributes:
+      scales: scale at the start, and after each norm, `[features]` each.
+      factors: number of a norm → factor of its residual, where the scales start anew.
+    """
+
+    scales: list[np.ndarray]
+    factors: dict[int, np.ndarray]
+
+
+def _outer_stream(config: EncoderConfig, tensors: Tensors) -> _Stream:
+    """The feature map; its scale is 1 after the last layer."""
+    names = [f"encoder.layers.{layer}.bottleneck.output_norm.gamma" for layer in range(config.num_layers)]
+    return _stream([tensors[name] for name in names], is_free=False)
+
+
+def _inner_stream(config: EncoderConfig, tensors: Tensors, block: str) -> _Stream:
+    """The stream in a block: at its start, after attention, and after each feed-forward network."""
+    assert config.bottleneck is not None
+    attention = tensors[f"{block}attention.norm.gamma"]
+    gammas = [tensors[f"{block}feed_forwards.{j}.norm.gamma"] for j in range(config.num_feedforward_networks)]
+    if config.bottleneck.query_key == "bottleneck":
+        return _stream([attention, *gammas], is_free=True)
+    # Only the first residual reads the start, so any scale suits it.
+    scales, factors = _stream(gammas, is_free=True)
+    return _Stream([scales[0] * attention, *scales], {number + 1: factor for number, factor in factors.items()})
+
+
+def _stream(gammas: Sequence[np.ndarray], *, is_free: bool) -> _Stream:
+    """Scales that make the factors of residuals 1, in parts that stay within 1/1024 to 1024.
+
+    Args:
+      gammas: gammas of the norms in order.
+      is_free: whether the last scale can be chosen; otherwise it is 1.
+    """
+    parts = [[np.ones_like(gammas[-1])]]
+    restarts = []
+    for number in reversed(range(len(gammas))):
+        part = parts[-1]
+        grown = [part[0] * gammas[number], *part]
+        if _is_in_range(grown, is_free or len(parts) > 1):
+            parts[-1] = grown
+        else:
+            restarts.append(number)
+            parts.append([np.ones_like(gammas[number])])
+    centred = [_centred(part) if is_free or number else part for number, part in enumerate(parts)]
+    scales = [scale for part in reversed(centred) for scale in part]
+    return _Stream(scales, {number: scales[number + 1] * gammas[number] / scales[number] for number in restarts})
+
+
+def _is_in_range(scales: Sequence[np.ndarray], is_free: bool) -> bool:
+    low, high = np.abs(scales).min(axis=0), np.abs(scales).max(axis=0)
+    if is_free:
+        return bool(np.all(low > 0) and np.all(high <= low * _MAX_SCALE**2))
+    return bool(np.all(low >= 1 / _MAX_SCALE) and np.all(high <= _MAX_SCALE))
+
+
+def _centred(scales: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Divides scales by the middle of the range of each feature."""
+    middle = np.sqrt(np.abs(scales).min(axis=0) * np.abs(scales).max(axis=0))
+    return [scale / middle for scale in scales]
+
+
+def _fold_embeddings(tensors: Tensors, scale: np.ndarray) -> None:
+    gamma, beta = tensors["encoder.embeddings.norm.gamma"], tensors["encoder.embeddings.norm.beta"]
+    for name in ("position.table", "token_type.table"):
+        tensors[f"encoder.embeddings.{name}"] *= gamma * scale
+    _after(tensors, "encoder.embeddings.projection", gamma * scale, beta * scale)
+
+
+def _fold_block(
+    config: EncoderConfig, tensors: Tensors, block: str, scale_before: np.ndarray, scale_after: np.ndarray
+) -> None:
+    assert config.bottleneck is not None
+    source = config.bottleneck.query_key
+    inner, factors = _inner_stream(config, tensors, block)
+    sub_layers = ["attention", *(f"feed_forwards.{j}" for j in range(config.num_feedforward_networks))]
+    for number, factor in factors.items():
+        tensors[f"{block}{sub_layers[number]}{_FACTOR}"] = factor
+
+    def norm(name: str) -> tuple[np.ndarray, np.ndarray]:
+        return tensors[f"{block}{name}.gamma"], tensors[f"{block}{name}.beta"]
+
+    _before(tensors, f"{block}bottleneck.input", scale_before)
+    gamma, beta = norm("bottleneck.input_norm")
+    _after(tensors, f"{block}bottleneck.input", gamma * inner[0], beta * inner[0])
+    if source == "shared":
+        _before(tensors, f"{block}bottleneck.query_key", scale_before)
+        _after(tensors, f"{block}bottleneck.query_key", *norm("bottleneck.query_key_norm"))
+    if source == "raw":
+        _before(tensors, f"{block}attention.query", scale_before)
+        _before(tensors, f"{block}attention.key", scale_before)
+    if source == "bottleneck":
+        for name in ("query", "key", "value"):
+            _before(tensors, f"{block}attention.{name}", inner[0])
+    else:
+        _before(tensors, f"{block}attention.value", scale_before)
+    gamma, beta = norm("attention.norm")
+    _after(tensors, f"{block}attention.output", gamma * inner[1], beta * inner[1])
+    for j in range(config.num_feedforward_networks):
+        _before(tensors, f"{block}feed_forwards.{j}.intermediate", inner[j + 1])
+        gamma, beta = norm(f"feed_forwards.{j}.norm")
+        _after(tensors, f"{block}feed_forwards.{j}.output", gamma * inner[j + 2], beta * inner[j + 2])
+    _before(tensors, f"{block}bottleneck.output", inner[-1])
+    gamma, beta = norm("bottleneck.output_norm")
+    _after(tensors, f"{block}bottleneck.output", gamma * scale_after, beta * scale_after)
+
+
+def _before(tensors: Tensors, linear: str, scale: np.ndarray) -> None:
+    """Adapts a dense layer to an input that is multiplied by `scale`."""
+    tensors[f"{linear}.kernel"] /= scale[:, None]
+
+
+def _after(tensors: Tensors, linear: str, gain: np.ndarray, offset: np.ndarray) -> None:
+    """Makes a dense layer output gain ∘ y + offset instead of y."""
+    tensors[f"{linear}.kernel"] *= gain
+    tensors[f"{linear}.bias"] = tensors[f"{linear}.bias"] * gain + offset

@@ -1,0 +1,1 @@
+"""GLUE submissions and their scores."""

@@ -1,0 +1,1 @@
+"""Quantization: calibration, and changes of a file's weights and activations."""

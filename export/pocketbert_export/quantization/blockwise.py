@@ -1,0 +1,102 @@
+"""Prepare a float graph for int4 weights in blocks, which share a scale each.
+
+LiteRT asks for two changes. There is no int4 GATHER, but EMBEDDING_LOOKUP reads int4 rows. Blocks divide
+the width of a weight, so other widths are padded with zeros. Both changes are exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from pocketbert_export.recipes import BLOCK_SIZE
+from pocketbert_export.tflite.graph import GraphEditor, drop_unused, operator_name, read_model, write_model
+
+# Like the converter, which quantizes matrices from this number of elements on.
+FEWEST_QUANTIZED = 1024
+
+
+def prepare_for_blocks(content: bytes) -> bytes:
+    """Replaces the large GATHERs of rows by EMBEDDING_LOOKUP, and pads inputs of dense layers to whole blocks.
+
+    Args:
+      content: content of a float32 `.tflite` file.
+    Returns:
+      Content of a file that computes the same function.
+    """
+    model = read_model(content)
+    editor = GraphEditor(model)
+    for graph in model.subgraphs:
+        operators: list[Any] = []
+        padded: dict[int, int] = {}
+        for operator in graph.operators:
+            name, weight = operator_name(model, operator), _weight(editor, graph, operator, model)
+            if weight is None:
+                operators.append(operator)
+            elif name == "GATHER":
+                operators += _lookup(editor, graph, operator, weight)
+            else:
+                operators += _pad(editor, graph, operator, weight, padded)
+        graph.operators = operators
+    drop_unused(model)
+    return write_model(model)
+
+
+def _weight(editor: GraphEditor, graph: Any, operator: Any, model: Any) -> np.ndarray | None:
+    """The matrix to quantize, `[outputs, inputs]` or `[rows, width]`; None for operators without one."""
+    name = operator_name(model, operator)
+    if name not in ("GATHER", "FULLY_CONNECTED"):
+        return None
+    if name == "GATHER" and (operator.builtinOptions.axis or operator.builtinOptions.batchDims):
+        return None
+    values = editor.values(graph, operator.inputs[0 if name == "GATHER" else 1])
+    return values if values is not None and values.ndim == 2 and values.size >= FEWEST_QUANTIZED else None
+
+
+def _lookup(editor: GraphEditor, graph: Any, operator: Any, table: np.ndarray) -> list[Any]:
+    """RESHAPE, EMBEDDING_LOOKUP, an optional SLICE, and RESHAPE."""
+    ids, output = graph.tensors[operator.inputs[1]], graph.tensors[operator.outputs[0]]
+    count, width, name = int(np.prod(ids.shape)), table.shape[1], bytes(output.name)
+    flat = editor.tensor(graph, name + b"/ids", ids.type, [count])
+    table_index, stored_width = operator.inputs[0], -(-width // BLOCK_SIZE) * BLOCK_SIZE
+    if stored_width != width:
+        table_index = editor.constant(graph, graph.tensors[table_index].name, _widened(table, stored_width))
+    rows = editor.tensor(graph, name + b"/rows", output.type, [count, stored_width])
+    made = [
+        editor.reshape(graph, operator.inputs[1], flat),
+        editor.operator("EMBEDDING_LOOKUP", [flat, table_index], [rows]),
+    ]
+    if stored_width != width:
+        cut = editor.tensor(graph, name + b"/cut", output.type, [count, width])
+        begin = editor.constant(graph, name + b"/begin", np.zeros(2, np.int32))
+        size = editor.constant(graph, name + b"/size", np.array([count, width], np.int32))
+        made.append(editor.operator("SLICE", [rows, begin, size], [cut], schema.SliceOptionsT()))
+        rows = cut
+    return [*made, editor.reshape(graph, rows, operator.outputs[0])]
+
+
+def _pad(editor: GraphEditor, graph: Any, operator: Any, kernel: np.ndarray, padded: dict[int, int]) -> list[Any]:
+    """The dense layer, after a PAD of its input if that has no whole number of blocks and is not padded yet."""
+    source, width = int(operator.inputs[0]), kernel.shape[1]
+    missing = -width % BLOCK_SIZE
+    if not missing:
+        return [operator]
+    made = []
+    if source not in padded:
+        tensor = graph.tensors[source]
+        shape = [int(size) for size in tensor.shape]
+        paddings = np.zeros([len(shape), 2], np.int32)
+        paddings[-1, 1] = missing
+        name = bytes(tensor.name)
+        padded[source] = editor.tensor(graph, name + b"/padded", tensor.type, [*shape[:-1], width + missing])
+        inputs = [source, editor.constant(graph, name + b"/paddings", paddings)]
+        made.append(editor.operator("PAD", inputs, [padded[source]], schema.PadOptionsT()))
+    weight = editor.constant(graph, graph.tensors[operator.inputs[1]].name, _widened(kernel, width + missing))
+    operator.inputs = [padded[source], weight, *operator.inputs[2:]]
+    return [*made, operator]
+
+
+def _widened(matrix: np.ndarray, width: int) -> np.ndarray:
+    return np.pad(matrix, [(0, 0), (0, width - matrix.shape[1])])

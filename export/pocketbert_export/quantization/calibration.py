@@ -1,0 +1,361 @@
+"""Calibration: ranges of the activations of a float file, for static quantization.
+
+The file runs on calibration texts, each in the shortest signature that fits, and only real tokens count.
+ai-edge-quantizer's own calibration averages the ranges of successive texts and includes padding.
+
+Three methods turn the values of a tensor into a range:
+
+- `min_max`: all values.
+- `percentile`: all but one value in 20,000 on each side.
+- `mse`: the range with the smallest mean squared rounding error over a histogram.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pocketbert.data.examples import Examples, LabelledData
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.errors import UserError
+from pocketbert.notation import argument
+from pocketbert.processes import stderr_on_failure
+from pocketbert.progress import log_info
+from pocketbert.tokenizers.base import Tokenizer
+from pocketbert_export.checks.outputs import real_values
+from pocketbert_export.tflite.graph import AttentionProduct, attention_products, producer_positions, read_model
+from pocketbert_export.tflite.length_buckets import LengthBucket, bucket_by_length
+from pocketbert_export.tflite.signatures import signature_name
+
+RangeMethod = Literal["min_max", "percentile", "mse"]
+METHODS: tuple[RangeMethod, ...] = ("min_max", "percentile", "mse")
+FEWEST_TEXTS = 32
+# One in four texts chooses the method.
+_DEV_SHARE = 4
+_BINS = 2048
+_OUTSIDE = 1 / 20_000
+# Position of an operator in its graph → range of its outputs.
+Ranges = dict[int, tuple[float, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationTexts:
+    """Rows of tokens from calibration texts.
+
+    Attributes:
+      measured: texts that give the ranges, by length.
+      dev: texts that choose between the methods, by length.
+      data: all texts, with their labels if known.
+      digest: SHA-256 of the texts.
+      scored: texts or pairs for the task's metric.
+    """
+
+    measured: Sequence[LengthBucket]
+    dev: Sequence[LengthBucket]
+    data: LabelledData
+    digest: str
+    scored: LabelledData
+
+    def record(self, method: str) -> dict[str, Any]:
+        """The entry of `bundle.json`, with the method that used the texts."""
+        return {"texts": len(self.data), "sha256": self.digest, "method": method}
+
+
+def choose_texts(
+    data: LabelledData,
+    gate: LabelledData | None,
+    tokenizer: Tokenizer,
+    lengths: Sequence[int],
+    *,
+    most: int = 256,
+    seed: int = 0,
+    scored: LabelledData | None = None,
+) -> CalibrationTexts:
+    """Draws calibration texts and tokenizes them.
+
+    Args:
+      data: calibration texts; labels are not read.
+      gate: examples of the verification gate, which are left out.
+      tokenizer: tokenizer of the model.
+      lengths: sequence lengths of the file; longer texts are truncated to the longest.
+      most: number of texts to draw.
+      seed: seed of the draw.
+      scored: texts or pairs for the task's metric; None for the drawn ones.
+    Raises:
+      UserError: fewer than `FEWEST_TEXTS` texts, without those of the gate.
+    """
+    given, places = _texts(data), drawn_places(data, gate, most, seed)
+    shared = {*given} & ({*_texts(gate)} if gate is not None else set())
+    if shared:
+        log_info(f"calibration: left out {len(shared):,} texts that the gate uses")
+    chosen = [given[place] for place in places]
+    pairs = None if chosen[0][1] is None else [pair or "" for _, pair in chosen]
+    encoded = tokenizer([text for text, _ in chosen], pairs, max_length=max(lengths))
+    inputs = {name: np.asarray(encoded[name]) for name in INPUT_NAMES}
+    is_dev = np.arange(len(chosen)) % _DEV_SHARE == 0
+    measured, dev = (
+        bucket_by_length({name: rows[part] for name, rows in inputs.items()}, lengths, tokenizer.pad_token_id)
+        for part in (~is_dev, is_dev)
+    )
+    digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
+    drawn = data.select(places)
+    return CalibrationTexts(measured=measured, dev=dev, data=drawn, digest=digest, scored=scored or drawn)
+
+
+def drawn_places(data: LabelledData, gate: LabelledData | None, most: int, seed: int = 0) -> list[int]:
+    """Positions of drawn texts; for the arguments and the error see `choose_texts`."""
+    usable = usable_texts(data, gate)
+    return [usable[index] for index in np.random.default_rng(seed).permutation(len(usable))[:most]]
+
+
+def usable_texts(data: LabelledData, gate: LabelledData | None) -> list[int]:
+    """Positions of different texts that the gate does not use.
+
+    Args:
+      data: calibration texts.
+      gate: examples of the verification gate.
+    Raises:
+      UserError: there are fewer than `FEWEST_TEXTS`.
+    """
+    given, taken = _texts(data), set() if gate is None else set(_texts(gate))
+    # The same text twice tells nothing new.
+    first = {text: index for index, text in reversed(list(enumerate(given)))}
+    usable = sorted(index for text, index in first.items() if text not in taken)
+    if len(usable) < FEWEST_TEXTS:
+        shared = len(first) - len(usable)
+        raise UserError(
+            f"calibration needs at least {FEWEST_TEXTS} different texts that the gate does not use; {data.source} has "
+            f"{len(usable)}{f', and {shared} that the gate uses' if shared else ''}; pass other texts with "
+            f"{argument('calibration')}, such as your training file"
+        )
+    return usable
+
+
+def largest_per_channel(
+    content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int], *, padding: bool = False
+) -> dict[int, np.ndarray]:
+    """Largest absolute output of operators per channel.
+
+    Args:
+      content: content of a float file.
+      buckets: texts to run.
+      positions: positions of operators.
+      padding: whether padding counts too.
+    Returns:
+      Position → float32 `[channels]`, NaN if a value is NaN; `[1]` if the last axis counts tokens.
+    """
+    found: dict[int, np.ndarray] = {}
+    for position, values in _activations(content, buckets, positions, padding=padding):
+        largest, before = np.abs(values).max(axis=0), found.get(position)
+        if before is not None and before.shape != largest.shape:
+            largest, before = largest.max(keepdims=True), before.max(keepdims=True)
+        found[position] = largest if before is None else np.maximum(before, largest)
+    return found
+
+
+def root_mean_squares(
+    content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]
+) -> dict[int, np.ndarray]:
+    """Root mean square of each channel of the inputs of dense layers; for the arguments see `largest_per_channel`."""
+    graph = read_model(content).subgraphs[0]
+    producers = producer_positions(graph)
+    source_of = {position: producers[int(graph.operators[position].inputs[0])] for position in positions}
+    sums: dict[int, np.ndarray] = {}
+    counts: dict[int, int] = {}
+    for source, values in _activations(content, buckets, list(dict.fromkeys(source_of.values()))):
+        sums[source] = sums.get(source, 0.0) + np.square(values, dtype=np.float64).sum(axis=0)
+        counts[source] = counts.get(source, 0) + len(values)
+    return {position: np.sqrt(sums[source] / counts[source]) for position, source in source_of.items()}
+
+
+def second_moments(content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]) -> dict[int, np.ndarray]:
+    """Sums of products of the inputs of dense layers over all tokens.
+
+    Args:
+      content: content of a float file.
+      buckets: texts to run.
+      positions: positions of dense layers.
+    Returns:
+      Position → float64 `[inputs, inputs]`; layers with the same input share an array.
+    """
+    graph = read_model(content).subgraphs[0]
+    producers = producer_positions(graph)
+    source_of = {position: producers[int(graph.operators[position].inputs[0])] for position in positions}
+    found: dict[int, np.ndarray] = {}
+    for source, values in _activations(content, buckets, list(dict.fromkeys(source_of.values()))):
+        found[source] = found.get(source, 0.0) + (values.T @ values).astype(np.float64)
+    return {position: found[source] for position, source in source_of.items()}
+
+
+class ActivationHistograms:
+    """Histograms of operators' outputs over the real tokens of calibration texts.
+
+    Args:
+      content: content of a float file.
+      buckets: texts to run, twice: for the limits, and for the counts.
+      positions: positions of operators.
+    """
+
+    def __init__(self, content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]) -> None:
+        # 0 is in every range, because padding and relu need it exactly.
+        self._limits: Ranges = dict.fromkeys(positions, (0.0, 0.0))
+        self._squares: dict[int, np.ndarray] = {}
+        for position, values in _activations(content, buckets, positions):
+            low, high = self._limits[position]
+            self._limits[position] = min(low, float(values.min())), max(high, float(values.max()))
+            self._squares[position] = self._squares.get(position, 0.0) + np.square(values, dtype=np.float64).sum(axis=0)
+        self._counts = {position: np.zeros(_BINS, np.int64) for position in positions}
+        for position, values in _activations(content, buckets, positions):
+            self._counts[position] += np.histogram(values, bins=_BINS, range=self._limits[position])[0]
+
+    def ranges(self, method: RangeMethod, levels: int = 256) -> Ranges:
+        """Returns the range of each operator's outputs.
+
+        Args:
+          method: how to choose the range.
+          levels: number of quantized values.
+        """
+        if method == "min_max":
+            return dict(self._limits)
+        pick = percentile_range if method == "percentile" else least_error_range
+        return {position: pick(self._counts[position], *limits, levels) for position, limits in self._limits.items()}
+
+    def rounding_errors(self, ranges: Ranges) -> dict[int, float]:
+        """Root mean square int8 rounding error of operators' outputs, relative to their median channel.
+
+        A few large channels must not hide what the others lose.
+
+        Args:
+          ranges: ranges of the observed operators.
+        """
+        found = {}
+        for position, limits in self._limits.items():
+            squares, counts = self._squares[position], self._counts[position]
+            median = float(np.median(squares)) * len(squares)
+            error = _rounding_error(counts, limits, ranges[position]) * float(squares.sum())
+            found[position] = float(np.sqrt(error / median)) if median else 0.0
+        return found
+
+
+def _texts(data: LabelledData) -> list[tuple[str, str | None]]:
+    examples: Examples = data.first_texts(len(data))
+    if examples.pairs is None:
+        return [(text, None) for text in examples.texts]
+    return list(zip(examples.texts, examples.pairs, strict=True))
+
+
+def _activations(
+    content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int], *, padding: bool = False
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Runs the texts one by one; yields operators' first outputs at real tokens or everywhere, `[values, channels]`."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    model = read_model(content)
+    with warnings.catch_warnings(), stderr_on_failure():
+        # About the memory of all intermediate tensors.
+        warnings.simplefilter("ignore")
+        interpreter = Interpreter(model_content=content, experimental_preserve_all_tensors=True)
+    graphs = {signature.signatureKey.decode(): signature.subgraphIndex for signature in model.signatureDefs}
+    products = attention_products(model)
+    for bucket in buckets:
+        name = signature_name(bucket.length)
+        runner, graph = interpreter.get_signature_runner(name), graphs[name]
+        operators = model.subgraphs[graph].operators
+        for row in range(len(bucket.indices)):
+            inputs = {name: rows[row : row + 1] for name, rows in bucket.inputs.items()}
+            runner(**inputs)
+            count = bucket.length if padding else int(inputs["input_mask"].sum())
+            for position in positions:
+                values = interpreter.get_tensor(int(operators[position].outputs[0]), graph)
+                if position in products:
+                    yield position, _of_heads(values, bucket.length, count, products[position])
+                else:
+                    yield position, _at_tokens(values, bucket.length, count)
+
+
+def _at_tokens(values: np.ndarray, length: int, count: int) -> np.ndarray:
+    rows = values.reshape(-1, values.shape[-1])
+    # The last layer of a classifier has one row.
+    return rows[:count] if len(rows) == length else rows
+
+
+def _of_heads(values: np.ndarray, length: int, count: int, product: AttentionProduct) -> np.ndarray:
+    """Logits `[1, heads, queries, keys]` or contexts `[1, heads, queries, size]`, without padding."""
+    queries = values[:, :, :count] if values.shape[2] == length else values
+    # A dense layer may read a context, with channels.
+    return queries[..., :count].reshape(-1, 1) if product == "logits" else queries.reshape(-1, values.shape[-1])
+
+
+def percentile_range(counts: np.ndarray, low: float, high: float, levels: int = 256) -> tuple[float, float]:
+    """Range of a histogram without the outermost values on either side; see `least_error_range`."""
+    edges, share = np.linspace(low, high, len(counts) + 1), np.cumsum(counts) / counts.sum()
+    first, last = np.searchsorted(share, [_OUTSIDE, 1 - _OUTSIDE])
+    return min(float(edges[first]), 0.0), max(float(edges[last + 1]), 0.0)
+
+
+def least_error_range(counts: np.ndarray, low: float, high: float, levels: int = 256) -> tuple[float, float]:
+    """Searches the range of a histogram with the smallest squared error; both ends shrink independently.
+
+    Args:
+      counts: number of values in bins of equal width.
+      low: lower edge of the first bin, at most 0.
+      high: upper edge of the last bin, at least 0.
+      levels: number of quantized values.
+    """
+    shares = np.linspace(0.05, 1.0, 39)
+    best = (np.inf, low, high)
+    # One end, then the other, then both again: the error is nearly separable.
+    tried = {"low": 1.0, "high": 1.0}
+    for end in ("low", "high", "low", "high"):
+        for share in shares:
+            trial = {**tried, end: share}
+            start, stop = low * trial["low"], high * trial["high"]
+            if stop - start <= 0:
+                continue
+            error = _rounding_error(counts, (low, high), (start, stop), levels)
+            if error < best[0]:
+                best, tried = (error, start, stop), trial
+    return best[1], best[2]
+
+
+def _rounding_error(
+    counts: np.ndarray, limits: tuple[float, float], chosen: tuple[float, float], levels: int = 256
+) -> float:
+    """Sum of the squared rounding errors of a histogram's values, relative to the sum of their squares."""
+    edges = np.linspace(*limits, len(counts) + 1)
+    used = counts > 0
+    centres, weights = ((edges[1:] + edges[:-1]) / 2)[used], counts[used]
+    step = (chosen[1] - chosen[0]) / (levels - 1)
+    zero = np.round(-chosen[0] / step)
+    rounded = (np.clip(np.round(centres / step) + zero, 0, levels - 1) - zero) * step
+    return float(np.dot(weights, np.square(rounded - centres)) / np.dot(weights, np.square(centres)))
+
+
+def outputs_of(content: bytes, buckets: Sequence[LengthBucket]) -> list[dict[str, np.ndarray]]:
+    """Outputs of a file for each text, in order, without padding."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    with stderr_on_failure():
+        interpreter = Interpreter(model_content=content)
+    found = []
+    for bucket in buckets:
+        runner = interpreter.get_signature_runner(signature_name(bucket.length))
+        for row in range(len(bucket.indices)):
+            inputs = {name: rows[row : row + 1] for name, rows in bucket.inputs.items()}
+            found.append(real_values(runner(**inputs), inputs["input_mask"]))
+    return found
+
+
+def relative_error(expected: Sequence[Mapping[str, np.ndarray]], received: Sequence[Mapping[str, np.ndarray]]) -> float:
+    """Root mean square difference of all outputs, divided by the root mean square of the expected ones."""
+    joined = [
+        np.concatenate([values.ravel() for outputs in each for values in outputs.values()])
+        for each in (expected, received)
+    ]
+    return float(np.sqrt(np.mean(np.square(joined[1] - joined[0])) / np.mean(np.square(joined[0]))))

@@ -1,0 +1,125 @@
+"""Equalization: scales of single channels move out of activations, so that they share one int8 range without loss.
+
+Static int8 has one range per tensor. In BERT's feed-forward outputs, a single channel may be much larger than all
+others, which then lose their bits. Here the weights of each channel are multiplied
+by a power of two, which per-channel quantization of weights absorbs, and a multiplication behind the layer divides by
+it. Powers of two make this exact in float arithmetic.
+
+GELU's outputs have large channels, too. Here a multiplication behind GELU divides by the power of two, and the next
+layer's weights of this input are multiplied by it. These weights share a scale per output, so only the root of the
+factor moves, as in SmoothQuant (Xiao et al. 2023, eq. 4 with α = 0.5). Small channels keep room for other texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pocketbert_export.quantization.per_tensor import multiplied, multiply_output
+from pocketbert_export.quantization.quantize import layers
+from pocketbert_export.tflite.graph import GraphEditor, drop_unused, operator_name, read_model, write_model
+
+_DENSE = "FULLY_CONNECTED"
+
+# An activation is equalized if its largest channel is this many times the median one, which otherwise has 6 of 8 bits.
+_UNEQUAL = 4.0
+# The same for inputs of dense layers, which weights pay for.
+UNEQUAL_INPUTS = 8.0
+
+
+def unequal(largest: Mapping[int, np.ndarray], ratio: float = _UNEQUAL) -> dict[int, np.ndarray]:
+    """Selects the activations whose channels differ much in size.
+
+    Args:
+      largest: position of an operator → largest absolute output of each channel.
+      ratio: of the largest channel to the median one.
+    """
+    return {
+        position: sizes
+        for position, sizes in largest.items()
+        if np.any(sizes > 0) and float(sizes.max()) > ratio * float(np.median(sizes[sizes > 0]))
+    }
+
+
+def lone_inputs(content: bytes) -> list[int]:
+    """Positions of operators such as GELU: static files read their float outputs in int8 dense layers alone.
+
+    Args:
+      content: content of a float file with the same operators in every signature.
+    """
+    model = read_model(content)
+    graph = model.subgraphs[0]
+    outputs = set(map(int, graph.outputs))
+    quantized = layers(content)
+    readers: dict[int, list[int]] = {}
+    for position, operator in enumerate(graph.operators):
+        for index in operator.inputs:
+            readers.setdefault(int(index), []).append(position)
+
+    def reads_channels(position: int, index: int) -> bool:
+        if quantized.get(position) != _DENSE:
+            return False
+        # A dense layer may read several axes as one.
+        return graph.tensors[graph.operators[position].inputs[1]].shape[-1] == graph.tensors[index].shape[-1]
+
+    found = []
+    for position, operator in enumerate(graph.operators):
+        written = int(operator.outputs[0])
+        if operator_name(model, operator) in (_DENSE, "GATHER") or len(operator.outputs) > 1 or written in outputs:
+            continue
+        if written in readers and all(reads_channels(each, written) for each in readers[written]):
+            found.append(position)
+    return found
+
+
+def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
+    """Equalizes the outputs of dense layers, and activations that dense layers alone read.
+
+    Args:
+      content: content of a float file with the same operators in every signature.
+      largest: position of a FULLY_CONNECTED, or of one of `lone_inputs` → largest absolute output of each channel.
+    Returns:
+      Content of a file that computes the same outputs, bit for bit.
+    """
+    model = read_model(content)
+    editor = GraphEditor(model)
+    names = [operator_name(model, operator) for operator in model.subgraphs[0].operators]
+    factors = {
+        position: _factors(sizes, 1.0 if names[position] == _DENSE else 0.5) for position, sizes in largest.items()
+    }
+    for graph in model.subgraphs:
+        operators: list[Any] = []
+        # Activation → its equalized form, and the factors that the readers' weights absorb.
+        equalized: dict[int, tuple[int, np.ndarray]] = {}
+        for position, operator in enumerate(graph.operators):
+            operators.append(operator)
+            own = factors.get(position)
+            if names[position] != _DENSE:
+                if own is not None:
+                    source = int(operator.outputs[0])
+                    made, product = multiplied(editor, graph, source, 1 / own)
+                    operators.append(product)
+                    equalized[source] = made, own
+                continue
+            source, of_inputs = equalized.get(int(operator.inputs[0]), (operator.inputs[0], None))
+            kernel = editor.values(graph, operator.inputs[1])
+            if kernel is None or (own is None and of_inputs is None):
+                continue
+            name = graph.tensors[operator.inputs[1]].name
+            if of_inputs is not None:
+                kernel = kernel * of_inputs
+            if own is not None:
+                kernel = kernel / own[:, None]
+                operators.append(multiply_output(editor, graph, operator, own))
+            operator.inputs = [source, editor.constant(graph, name, kernel), *operator.inputs[2:]]
+        graph.operators = operators
+    drop_unused(model)
+    return write_model(model)
+
+
+def _factors(sizes: np.ndarray, exponent: float) -> np.ndarray:
+    """Power of two per channel, at most 1: the share of the largest channel, to the power of `exponent`, rounded up."""
+    share = np.where(sizes > 0, sizes / sizes.max(), 1.0)
+    return np.exp2(np.ceil(exponent * np.log2(share))).astype(np.float32)

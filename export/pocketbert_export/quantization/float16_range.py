@@ -1,0 +1,220 @@
+"""Range of every activation in a float file, for runtimes that compute in float16.
+
+A `float16` file computes in float32 on the CPU. A GPU computes in float16, whose largest number is 65,504, and gives
+infinite or undefined outputs if an activation exceeds it. The file itself runs here, so graph optimizations count.
+
+Padding counts: its softmax weight is 0, but 0 times infinity is not a number. Logits behind the mask do not count,
+where padding has -60,000 added; the gate's padding check has them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from pocketbert.activation_stats import FLOAT16_MARGIN, FLOAT16_MAX, float16_warnings
+from pocketbert.notation import argument
+from pocketbert.progress import log_info
+from pocketbert_export.checks.outputs import Check
+from pocketbert_export.quantization.blockwise import FEWEST_QUANTIZED
+from pocketbert_export.quantization.calibration import largest_per_channel
+from pocketbert_export.quantization.channel_scales import ChannelGroups, scale_channels
+from pocketbert_export.quantization.layer_norm_scales import is_square, scale_layer_norms
+from pocketbert_export.tflite.graph import (
+    GraphEditor,
+    attention_products,
+    drop_unused,
+    operator_name,
+    producer_positions,
+    read_model,
+    tensor_name,
+    write_model,
+)
+from pocketbert_export.tflite.length_buckets import LengthBucket, first_rows
+
+# The largest activations depend on the network more than on the text.
+_MOST_TEXTS = 64
+_FLOAT16_DEQUANTIZE_VERSION = 3
+# Outputs are values of their inputs or constants, or at most 1.
+_NO_ARITHMETIC = frozenset(
+    "CAST CONCATENATION DEQUANTIZE GATHER EMBEDDING_LOOKUP PAD RESHAPE SOFTMAX SPLIT SPLIT_V STRIDED_SLICE TRANSPOSE "
+    "TANH LOGISTIC".split()
+)
+_BLOCK = re.compile(r"/(block(?:_\d+)?)/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Float16Range:
+    """Largest absolute value of each activation.
+
+    Attributes:
+      maxima: description of the tensor with its name → value; infinite for NaN.
+      num_texts: number of texts.
+    """
+
+    maxima: Mapping[str, float]
+    num_texts: int
+
+    @property
+    def warnings(self) -> list[str]:
+        """Activations that overflow in float16, or nearly."""
+        return float16_warnings(self.maxima)
+
+    def check(self) -> Check:
+        """Checks that all activations fit float16."""
+        place, value = max(self.maxima.items(), key=lambda item: item[1])
+        over = [name for name, each in self.maxima.items() if not each <= FLOAT16_MAX]
+        reason = f"largest activation on {self.num_texts:,} texts: {place}; the bound is the float16 range"
+        if over:
+            others = [name for name in over if name != place]
+            more = f", and {', '.join(others[:3])}{' and others' if others[3:] else ''} exceed it too" if others else ""
+            reason += (
+                f"{more}; a GPU computes this file in float16; {argument('recipe', 'float32', of='export')} is for CPUs"
+            )
+        finite = math.isfinite(value)
+        return Check(
+            name="float16 range",
+            passed=not over,
+            measured=value if finite else None,
+            bound=FLOAT16_MAX,
+            reason=reason if finite else f"{reason}; not finite, in float32 already",
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """The largest value and its place, with the limits and warnings for float16."""
+        place, value = max(self.maxima.items(), key=lambda item: item[1])
+        return {
+            "texts": self.num_texts,
+            "largest": {"tensor": place, "value": _finite(value)},
+            "float16": {"largest": FLOAT16_MAX, "margin": FLOAT16_MARGIN, "warnings": self.warnings},
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary and all maxima, with null for values that are not finite."""
+        return {**self.summary(), "maxima": {name: _finite(value) for name, value in self.maxima.items()}}
+
+
+def float16_range(content: bytes, buckets: Sequence[LengthBucket]) -> Float16Range:
+    """Measures a file.
+
+    Args:
+      content: content of a `.tflite` file that computes in floats.
+      buckets: texts; up to 64 run, evenly from all lengths.
+    """
+    named = arithmetic_operators(read_model(content))
+    chosen = first_rows(buckets, _MOST_TEXTS)
+    found = largest_per_channel(content, chosen, list(named), padding=True)
+    maxima: dict[str, float] = {}
+    for position, name in named.items():
+        value = float(found[position].max())
+        # The converter may give two tensors one name.
+        maxima[name] = max(maxima.get(name, 0.0), math.inf if math.isnan(value) else value)
+    return Float16Range(
+        maxima=maxima,
+        num_texts=sum(len(bucket.indices) for bucket in chosen),
+    )
+
+
+def round_weights(content: bytes) -> bytes:
+    """Stores the large matrices of a float32 file in float16. Operators read them as float32, through DEQUANTIZE.
+
+    The converter would round the weights before `fit_float16` could scale them.
+    """
+    model = read_model(content)
+    editor = GraphEditor(model)
+    for graph in model.subgraphs:
+        rounded, conversions = {}, []
+        for index, tensor in enumerate(list(graph.tensors)):
+            if tensor.type == schema.TensorType.FLOAT32 and np.prod(tensor.shape) >= FEWEST_QUANTIZED:
+                values = editor.values(graph, index)
+                # The gate names a weight that does not fit, if it stays float32.
+                if values is not None and values.ndim > 1 and np.abs(values).max() <= FLOAT16_MAX:
+                    constant = editor.constant(graph, tensor.name, values.astype(np.float16))
+                    name = bytes(tensor.name) + b"/float32"
+                    rounded[index] = editor.tensor(graph, name, tensor.type, tensor.shape)
+                    inputs, outputs, options = [constant], [rounded[index]], schema.DequantizeOptionsT()
+                    conversions.append(
+                        editor.operator("DEQUANTIZE", inputs, outputs, options, _FLOAT16_DEQUANTIZE_VERSION)
+                    )
+        for operator in graph.operators:
+            operator.inputs = [rounded.get(int(index), int(index)) for index in operator.inputs]
+        graph.operators = [*conversions, *graph.operators]
+    drop_unused(model)
+    return write_model(model)
+
+
+def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:
+    """Scales channels of activations by powers of two, so that they stay below the float16 range with a margin.
+
+    Only channels that exceed the margin are scaled: small weights lose bits in float16. Attention logits, outputs and
+    the inputs of most activation functions keep their values; see `channel_scales`. Squares in layer norms are scaled,
+    too (`layer_norm_scales`).
+
+    Args:
+      content: content of a float32 `.tflite` file.
+      buckets: texts, as in `float16_range`.
+    Returns:
+      Content of a file with the same outputs.
+    """
+    model = read_model(content)
+    outputs = {int(index) for index in model.subgraphs[0].outputs}
+    inner = [
+        position
+        for position in arithmetic_operators(model)
+        if int(model.subgraphs[0].operators[position].outputs[0]) not in outputs
+    ]
+    groups, limit = ChannelGroups(model), FLOAT16_MAX / FLOAT16_MARGIN
+    sizes = np.zeros(groups.count)
+    found = largest_per_channel(content, first_rows(buckets, _MOST_TEXTS), inner, padding=True)
+    for position, largest in found.items():
+        labels = groups.of(position)
+        if len(labels) == len(largest):
+            np.maximum.at(sizes, labels, largest)
+    exceeds = groups.movable & np.isfinite(sizes) & (sizes > limit)
+    if exceeds.any():
+        log_info(f"export: scaled {int(exceeds.sum()):,} channels with activations up to {sizes[exceeds].max():,.0f}")
+        scales = np.exp2(-np.ceil(np.log2(np.where(exceeds, sizes / limit, 1.0))))
+        content = scale_channels(content, groups, scales)
+    operators = model.subgraphs[0].operators
+    squares = {
+        position: float(largest.max())
+        for position, largest in found.items()
+        if is_square(model, operators[position]) and limit < largest.max() < math.inf
+    }
+    return scale_layer_norms(content, squares, limit) if squares else content
+
+
+def arithmetic_operators(model: schema.ModelT) -> dict[int, str]:
+    """Operators with outputs that may be larger than their inputs, except the mask: position → description."""
+    graph = model.subgraphs[0]
+    producers, products = producer_positions(graph), attention_products(model)
+    outputs = {int(index) for index in graph.outputs}
+    layers: dict[str, int] = {}
+    found: dict[int, str] = {}
+    masks: set[int] = set()
+    for position, operator in enumerate(graph.operators):
+        tensor = graph.tensors[operator.outputs[0]]
+        name = tensor_name(tensor)
+        layer = _BLOCK.search(name)
+        where = f"layer {layers.setdefault(layer[1], len(layers) + 1)}'s " if layer else ""
+        sources = [producers[int(index)] for index in operator.inputs if int(index) in producers]
+        if any(products.get(source) == "logits" for source in sources):
+            masks |= {source for source in sources if source not in products}
+            continue
+        if tensor.type != schema.TensorType.FLOAT32 or operator_name(model, operator) in _NO_ARITHMETIC:
+            continue
+        what = "attention logits" if products.get(position) == "logits" else operator_name(model, operator)
+        if outputs & {int(index) for index in operator.outputs}:
+            what = "output"
+        found[position] = f"{where}{what} {name.rpartition('/encoder')[2].lstrip('_0123456789/') or name}"
+    return {position: what for position, what in found.items() if position not in masks}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,58 @@
+"""int4 weights in blocks; with calibration texts, layers compensate for their rounding errors.
+
+Dense layers pay for each block, so they are faster with blocks of 64. The first third of them keeps the more accurate
+blocks of 32, because all later layers read its errors. So do embeddings, which only look rows up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pocketbert.progress import track
+from pocketbert_export.quantization.block_rounding import pack, round_blocks, round_with_moments
+from pocketbert_export.quantization.blockwise import prepare_for_blocks
+from pocketbert_export.quantization.calibration import CalibrationTexts, second_moments
+from pocketbert_export.quantization.quantize import INT4_BLOCKS, LayerFormat, layers, quantize
+from pocketbert_export.tflite.graph import GraphEditor, read_model, write_model
+
+
+def quantize_int4(content: bytes, texts: CalibrationTexts | None = None) -> bytes:
+    """Quantizes the weights of a float file.
+
+    Args:
+      content: content of a float32 `.tflite` file with the same operators in every signature.
+      texts: calibration texts; None rounds each weight on its own.
+    Returns:
+      The quantized file.
+    """
+    prepared = prepare_for_blocks(content)
+    found = layers(prepared)
+    dense = [position for position, name in found.items() if name == "FULLY_CONNECTED"]
+    moments = {} if texts is None else second_moments(prepared, [*texts.measured, *texts.dev], dense)
+    source = read_model(prepared)
+    editor, graph = GraphEditor(source), source.subgraphs[0]
+    # ai-edge-quantizer rounds to nearest; this file has its layout and better numbers.
+    formats: dict[int, LayerFormat] = dict.fromkeys(found, "dynamic_wi4")
+    formats |= dict.fromkeys(_with_large_blocks(graph, dense), "dynamic_wi4_64")
+    quantized = read_model(quantize(prepared, formats))
+    target = quantized.subgraphs[0]
+    for position in track(list(found), "rounding to int4", "layer"):
+        matrix = editor.values(graph, graph.operators[position].inputs[1])
+        assert matrix is not None
+        known = moments.get(position)
+        size = INT4_BLOCKS[formats[position]]
+        numbers, scales = round_blocks(matrix, size) if known is None else round_with_moments(matrix, known, size)
+        tensor = target.tensors[target.operators[position].inputs[1]]
+        stored = target.tensors[tensor.quantization.details.scales]
+        quantized.buffers[tensor.buffer].data = np.frombuffer(pack(numbers), np.uint8)
+        quantized.buffers[stored.buffer].data = np.frombuffer(scales.tobytes(), np.uint8)
+    return write_model(quantized)
+
+
+def _with_large_blocks(graph: Any, dense: Sequence[int]) -> list[int]:
+    """Dense layers with blocks of 64: those behind the first third that need no more padding than with 32."""
+    late = dense[len(dense) // 3 :]
+    return [each for each in late if graph.tensors[graph.operators[each].inputs[1]].shape[1] % 64 == 0]

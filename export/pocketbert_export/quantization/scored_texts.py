@@ -1,0 +1,79 @@
+"""The task's metric of a file on calibration texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import LabelledData
+from pocketbert.tasks.registry import get_task
+from pocketbert.tasks.scores import score_interval
+from pocketbert.tokenizers.base import Tokenizer
+from pocketbert_export.checks import outputs as checks
+from pocketbert_export.checks.validation_set import ValidationSet, gate_metric
+from pocketbert_export.quantization.calibration import outputs_of
+from pocketbert_export.tflite.length_buckets import bucket_by_length
+
+
+class Loss(NamedTuple):
+    """Loss of a metric against the float file.
+
+    Attributes:
+      points: the measured loss.
+      interval: its 95 % interval over the texts, of which both files read the same; see `score_interval`.
+    """
+
+    points: float
+    interval: tuple[float, float]
+
+
+class ScoredTexts:
+    """Scores files against a float file.
+
+    Args:
+      content: content of the float file.
+      task: task of the model; None for a bare encoder.
+      data: calibration texts, with or without labels.
+      tokenizer: tokenizer of the model.
+      lengths: sequence lengths of the files.
+
+    Attributes:
+      labelled: whether there is a metric.
+      count: number of scored texts or pairs.
+    """
+
+    def __init__(
+        self,
+        content: bytes,
+        task: TaskConfig | None,
+        data: LabelledData,
+        tokenizer: Tokenizer,
+        lengths: Sequence[int],
+    ) -> None:
+        self._asked = ValidationSet(None if task is None else get_task(task), data, tokenizer, max(lengths))
+        self._metric = gate_metric(task, None, data)
+        self.labelled = self._asked.labelled and self._metric is not None
+        self.count = self._asked.count
+        self._buckets = bucket_by_length(self._asked.encoded, lengths, tokenizer.pad_token_id)
+        self._reference = self._metric_of(content) if self.labelled else None
+
+    def loss(self, content: bytes) -> Loss | None:
+        """Loss of the metric in points; None without labels."""
+        reference = self._reference
+        if reference is None:
+            return None
+        metric = self._metric_of(content)
+
+        def points_lost(indices: np.ndarray) -> float:
+            return 100 * (reference(indices) - metric(indices))
+
+        return Loss(points_lost(np.arange(self.count)), score_interval(self.count, points_lost))
+
+    def _metric_of(self, content: bytes) -> Callable[[np.ndarray], float]:
+        """Computes a file's metric of the texts at some indices."""
+        assert self._metric is not None
+        order = np.concatenate([bucket.indices for bucket in self._buckets])
+        return self._asked.resampled(self._metric, checks.join(outputs_of(content, self._buckets)), order)

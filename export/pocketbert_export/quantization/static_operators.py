@@ -1,0 +1,150 @@
+"""Choose the operators that compute in integers in a static file, and the ranges that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ai_edge_litert import schema_py_generated as schema
+
+from pocketbert_export.quantization.calibration import Ranges
+from pocketbert_export.quantization.calibration_options import PADDING_MARGIN
+from pocketbert_export.quantization.quantize import LayerFormat
+from pocketbert_export.tflite.graph import (
+    GraphEditor,
+    attention_products,
+    operator_name,
+    producer_positions,
+    read_model,
+)
+
+# Outputs have the values of the first activation, so they have its range.
+_MOVES = frozenset({"PAD", "RESHAPE", "SPLIT", "STRIDED_SLICE", "TRANSPOSE", "UNPACK"})
+_ARITHMETIC = frozenset(
+    {"BATCH_MATMUL", "CONCATENATION", "FULLY_CONNECTED", "GATHER", "GELU", "RELU", "SOFTMAX", "TANH"}
+)
+_SUMS = frozenset({"ADD", "MUL", "SUB"})
+# A probability of int8 has 256 steps.
+_PROBABILITIES = (0.0, 255 / 256)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerOperators:
+    """Operators that compute in integers.
+
+    Attributes:
+      formats: position of an operator → its format.
+      measured: positions of operators whose outputs need a range from calibration.
+      sources: position of an operator → operator with the same range.
+      fixed: ranges that no text changes.
+      masked: position of a sum of attention logits and mask → positions of both terms.
+      centred: positions of operators whose outputs have the zero point 0. Keys and values need it: XNNPACK in TFLite
+        2.21 ignores the zero point of a matrix product's second input.
+    """
+
+    formats: dict[int, LayerFormat]
+    measured: Sequence[int]
+    sources: dict[int, int] = field(default_factory=dict)
+    fixed: Ranges = field(default_factory=dict)
+    masked: dict[int, tuple[int, int]] = field(default_factory=dict)
+    centred: frozenset[int] = frozenset()
+
+    def ranges(self, measured: Ranges, padding_margin: float = PADDING_MARGIN) -> Ranges:
+        """Returns all ranges.
+
+        Args:
+          measured: those of `measured`.
+          padding_margin: how far the attention logits of padding end below all others.
+        """
+        found = measured | self.fixed
+        for position in self.centred:
+            largest = max(-found[position][0], found[position][1])
+            # 128 steps below 0, 127 above.
+            found[position] = -largest * 128 / 127, largest
+        for position, (logits, mask) in self.masked.items():
+            low, high = found[logits]
+            found[position] = low - padding_margin, high
+            # Any logit of padding ends at or below the lower limit.
+            found[mask] = low - high - padding_margin, 0.0
+        for position, source in self.sources.items():
+            found[position] = found[source]
+        return found
+
+
+def every_operator(content: bytes) -> list[int]:
+    """Positions of all operators that have an int8 form and do not lose accuracy in it.
+
+    These are the operators between the embedding tables and the outputs. If the network has a LayerNorm, norms and sums
+    stay float: the variance of int8 values has too few bits.
+
+    Args:
+      content: content of a float32 `.tflite` file with the same operators in every signature.
+    """
+    model = read_model(content)
+    graph = model.subgraphs[0]
+    producers = producer_positions(graph)
+    names = [operator_name(model, operator) for operator in graph.operators]
+    has_norms = "MEAN" in names
+    behind: set[int] = set()
+    found: list[int] = []
+    for position, operator in enumerate(graph.operators):
+        sources = [producers[int(index)] for index in operator.inputs if int(index) in producers]
+        if names[position] != "GATHER" and not any(source in behind for source in sources):
+            # The mask.
+            continue
+        behind.add(position)
+        if any(graph.tensors[index].type != schema.TensorType.FLOAT32 for index in operator.outputs):
+            continue
+        is_masked = names[position] == "ADD" and names[sources[0]] == "BATCH_MATMUL"
+        if (
+            names[position] in _ARITHMETIC
+            or (names[position] in _MOVES and (sources[0] in found or not has_norms))
+            or (names[position] in _SUMS and (is_masked or not has_norms))
+        ):
+            found.append(position)
+    return found
+
+
+def integer_operators(content: bytes, formats: dict[int, LayerFormat]) -> IntegerOperators:
+    """Determines the ranges that static operators need.
+
+    Args:
+      content: content of a float32 `.tflite` file with the same operators in every signature.
+      formats: position of an operator → its format.
+    """
+    model = read_model(content)
+    editor, graph = GraphEditor(model), model.subgraphs[0]
+    producers, products = producer_positions(graph), attention_products(model)
+    names = [operator_name(model, operator) for operator in graph.operators]
+    needed, sources, fixed, masked = set(formats), {}, {}, {}
+    for position in formats:
+        operator = graph.operators[position]
+        terms = [producers[int(index)] for index in operator.inputs if int(index) in producers]
+        if names[position] == "GATHER":
+            # An int8 row has the range of its table.
+            table = editor.values(graph, operator.inputs[0])
+            assert table is not None
+            fixed[position] = float(table.min()), float(table.max())
+            continue
+        needed.update(terms)
+        if names[position] in _MOVES:
+            sources[position] = terms[0]
+        elif names[position] == "SOFTMAX":
+            fixed[position] = _PROBABILITIES
+        elif names[position] == "ADD" and products.get(terms[0]) == "logits":
+            masked[position] = terms[0], terms[1]
+    centred = set()
+    for position in products.keys() & formats.keys():
+        source = producers[int(graph.operators[position].inputs[1])]
+        while source in sources:
+            source = sources[source]
+        centred.add(source)
+    derived = {*sources, *fixed, *masked, *(mask for _, mask in masked.values())}
+    return IntegerOperators(
+        formats=formats,
+        measured=sorted(needed - derived),
+        sources=sources,
+        fixed=fixed,
+        masked=masked,
+        centred=frozenset(centred),
+    )

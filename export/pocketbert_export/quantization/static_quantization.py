@@ -1,0 +1,222 @@
+"""Static quantization: activations have fixed ranges from calibration texts, as NPUs require.
+
+- `static_wi8_ai8`: dense layers and the lookup of embeddings compute in int8. Everything else stays float32: other int8
+  operators are slower than float32 on CPUs, and cost accuracy.
+- `static_wi8_ai8_full`: every operator computes in int8, except those of `static_operators.every_operator`.
+- `static_wi8_ai16`: like `static_wi8_ai8`, with int16 activations for dense layers that lose accuracy in int8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pocketbert.errors import UserError
+from pocketbert.notation import argument
+from pocketbert.progress import log_info
+from pocketbert_export.quantization.calibration import (
+    FEWEST_TEXTS,
+    METHODS,
+    ActivationHistograms,
+    CalibrationTexts,
+    RangeMethod,
+    Ranges,
+    largest_per_channel,
+    outputs_of,
+    relative_error,
+)
+from pocketbert_export.quantization.calibration_options import CalibrationOptions
+from pocketbert_export.quantization.equalization import UNEQUAL_INPUTS, equalize, lone_inputs, unequal
+from pocketbert_export.quantization.quantize import LayerFormat, layers, quantize
+from pocketbert_export.quantization.static_operators import every_operator, integer_operators
+from pocketbert_export.recipes import Recipe
+from pocketbert_export.tflite.graph import (
+    GraphEditor,
+    drop_unused,
+    operator_name,
+    producer_positions,
+    read_model,
+    write_model,
+)
+from pocketbert_export.tflite.length_buckets import LengthBucket
+
+StaticRecipe = Literal["static_wi8_ai8", "static_wi8_ai8_full", "static_wi8_ai16"]
+# A dense layer gets int16 activations if int8 rounds its inputs or outputs by a larger share of their median channel.
+_MOST_ROUNDING = 0.04
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedFile:
+    """A quantized file and its calibration.
+
+    Attributes:
+      content: content of the file.
+      method: method of the ranges.
+      dev_error: root mean square difference from the float file on the dev split, relative to its outputs.
+    """
+
+    content: bytes
+    method: RangeMethod
+    dev_error: float
+
+
+def check_options(options: CalibrationOptions, recipe: Recipe, *, has_texts: bool) -> None:
+    """Checks the options.
+
+    Args:
+      options: those of an export.
+      recipe: its recipe.
+      has_texts: whether there are calibration texts.
+    Raises:
+      UserError: too few calibration texts, a margin that is not positive, or an option without a use.
+    """
+    default, is_static = CalibrationOptions(), recipe.activations == "static"
+    uses = {
+        "calibration_examples": ("calibration texts", has_texts),
+        "calibration_ranges": ("a static recipe", is_static),
+        "equalize": ("a static recipe", is_static),
+        "padding_margin": (argument("recipe", "static_wi8_ai8_full"), recipe.name == "static_wi8_ai8_full"),
+    }
+    for name, (needed, is_used) in uses.items():
+        if getattr(options, name) != getattr(default, name) and not is_used:
+            option = argument(name, False) if name == "equalize" else argument(name)
+            without = " without them" if name == "calibration_examples" else ""
+            raise UserError(
+                f"{option} needs {needed}; received {argument('recipe', recipe.name)}{without}; leave it out"
+            )
+    if not 0 < options.padding_margin < math.inf:
+        raise UserError(
+            f"{argument('padding_margin')} must be positive; received {options.padding_margin}; the default is 12"
+        )
+    if options.calibration_examples < FEWEST_TEXTS:
+        raise UserError(
+            f"{argument('calibration_examples')} must be at least {FEWEST_TEXTS}; received "
+            f"{options.calibration_examples}; the default is 256"
+        )
+
+
+def quantize_static(
+    content: bytes,
+    texts: CalibrationTexts,
+    options: CalibrationOptions = CalibrationOptions(),  # noqa: B008
+    recipe: StaticRecipe = "static_wi8_ai8",
+) -> CalibratedFile:
+    """Calibrates and quantizes a float file.
+
+    Args:
+      content: content of a float32 `.tflite` file with the same operators in every signature.
+      texts: calibration texts.
+      options: method of the ranges, and equalization.
+      recipe: which operators compute in integers.
+    Returns:
+      The quantized file.
+    """
+    is_full = recipe == "static_wi8_ai8_full"
+    if options.equalize:
+        # In the full recipe, the operators that write inputs of dense layers compute in int8 themselves.
+        dense, inputs = _dense(content), [] if is_full else lone_inputs(content)
+        largest = largest_per_channel(content, texts.measured, [*dense, *inputs])
+        found = unequal({each: largest[each] for each in dense})
+        found |= unequal({each: largest[each] for each in inputs}, UNEQUAL_INPUTS)
+        content = equalize(content, found)
+        log_info(f"calibration: equalized {len(found)} of {len(largest)} activations")
+    positions = every_operator(content) if is_full else list(layers(content))
+    chosen = integer_operators(content, dict.fromkeys(positions, "static_wi8_ai8"))
+    histograms = ActivationHistograms(content, texts.measured, chosen.measured)
+    expected = outputs_of(content, texts.dev)
+    methods = METHODS if options.calibration_ranges == "auto" else (options.calibration_ranges,)
+
+    def attempt(floats: bytes, method: RangeMethod) -> CalibratedFile:
+        formats, ranges = chosen.formats, histograms.ranges(method)
+        if recipe == "static_wi8_ai16":
+            formats, ranges = _with_int16(floats, formats, histograms, ranges)
+        quantized = quantize(floats, formats, chosen.ranges(ranges, options.padding_margin))
+        error = relative_error(expected, outputs_of(quantized, texts.dev))
+        return CalibratedFile(content=quantized, method=method, dev_error=error)
+
+    attempts = [attempt(content, method) for method in methods]
+    for file in attempts:
+        log_info(f"calibration: {file.method} ranges give a relative error of {file.dev_error:.3f} on the dev split")
+    best = min(attempts, key=lambda file: file.dev_error)
+    centred = _with_output_means(content, best.content, texts.measured)
+    if centred is None:
+        return best
+    corrected = attempt(centred, best.method)
+    log_info(f"calibration: with the means of the outputs corrected, it is {corrected.dev_error:.3f}")
+    return min(best, corrected, key=lambda file: file.dev_error)
+
+
+def _with_output_means(content: bytes, quantized: bytes, buckets: Sequence[LengthBucket]) -> bytes | None:
+    """Adds the mean error of a quantized file's outputs to the biases that write them.
+
+    Rounding and clipping shift the outputs in one direction, which moves a classifier's decisions. Correcting the mean
+    is the empirical bias correction of Nagel et al. 2019 (section 4.2), here for the last layers alone: corrections of
+    earlier layers need as many calibrations as there are layers.
+
+    Args:
+      content: content of the float file.
+      quantized: content of the quantized file.
+      buckets: texts that give the means.
+    Returns:
+      Content of the float file with other biases; None if no dense layer with a bias writes an output.
+    """
+    model = read_model(content)
+    editor = GraphEditor(model)
+    expected, received = (_output_means(file, buckets) for file in (content, quantized))
+    corrected: dict[tuple[int, int], str] = {}
+    for signature in model.signatureDefs:
+        number = int(signature.subgraphIndex)
+        graph = model.subgraphs[number]
+        producers = producer_positions(graph)
+        for output in signature.outputs:
+            name, index = output.name.decode(), int(output.tensorIndex)
+            while index in producers and operator_name(model, graph.operators[producers[index]]) == "RESHAPE":
+                index = int(graph.operators[producers[index]].inputs[0])
+            operator = graph.operators[producers[index]] if index in producers else None
+            if operator is None or operator_name(model, operator) != "FULLY_CONNECTED" or len(operator.inputs) < 3:
+                continue
+            bias = editor.values(graph, int(operator.inputs[2])) if operator.inputs[2] >= 0 else None
+            shift = (expected[name] - received[name]).astype(np.float32)
+            # Two outputs of one layer, or channels that are not the layer's, have no common correction.
+            if bias is None or shift.shape != bias.shape or corrected.setdefault((number, index), name) != name:
+                continue
+            inputs = [int(source) for source in operator.inputs]
+            inputs[2] = editor.constant(graph, bytes(graph.tensors[inputs[2]].name) + b"/mean", bias + shift)
+            operator.inputs = inputs
+    drop_unused(model)
+    return write_model(model) if corrected else None
+
+
+def _output_means(content: bytes, buckets: Sequence[LengthBucket]) -> dict[str, np.ndarray]:
+    """Mean of each output over all texts and tokens: name → float64 `[channels]`."""
+    rows: dict[str, list[np.ndarray]] = {}
+    for outputs in outputs_of(content, buckets):
+        for name, values in outputs.items():
+            rows.setdefault(name, []).append(values.reshape(-1, values.shape[-1]))
+    return {name: np.concatenate(values).mean(axis=0, dtype=np.float64) for name, values in rows.items()}
+
+
+def _dense(content: bytes) -> list[int]:
+    return [position for position, name in layers(content).items() if name == "FULLY_CONNECTED"]
+
+
+def _with_int16(
+    content: bytes, formats: Mapping[int, LayerFormat], histograms: ActivationHistograms, ranges: Ranges
+) -> tuple[dict[int, LayerFormat], Ranges]:
+    """Gives dense layers that lose accuracy in int8 int16 activations, with ranges that no value exceeds."""
+    errors, limits = histograms.rounding_errors(ranges), histograms.ranges("min_max")
+    graph = read_model(content).subgraphs[0]
+    producers = producer_positions(graph)
+    dense = _dense(content)
+    formats, ranges, count = dict(formats), dict(ranges), 0
+    for position in dense:
+        both = [position, producers[int(graph.operators[position].inputs[0])]]
+        if max(errors.get(each, 0.0) for each in both) > _MOST_ROUNDING:
+            formats[position], count = "static_wi8_ai16", count + 1
+            ranges |= {each: limits[each] for each in both if each in limits}
+    log_info(f"calibration: int16 activations for {count} of {len(dense)} dense layers")
+    return formats, ranges

@@ -1,0 +1,1 @@
+"""`.tflite` files: their graph, and the runtimes that execute them."""

@@ -1,0 +1,1 @@
+"""The gate: compare a bundle with its float model."""

@@ -1,0 +1,153 @@
+"""Checks that read the file without executing it: operators, shapes, constants, embeddings and size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from pocketbert.configs import TaskConfig
+from pocketbert.tasks.registry import get_task
+from pocketbert_export.checks.outputs import Check
+from pocketbert_export.quantization.blockwise import FEWEST_QUANTIZED
+from pocketbert_export.recipes import BYTES_PER_WEIGHT, WeightType
+from pocketbert_export.tflite.op_histogram import LARGEST_FLOAT16, OpHistogram
+
+
+def check_operators(histogram: OpHistogram) -> Check:
+    """Checks that all operators are TFLite builtins: phones have no custom or TensorFlow (Flex) operators."""
+    foreign = sorted(set(histogram.custom))
+    what = f"custom or Flex operators: {', '.join(foreign)}" if foreign else "all operators are TFLite builtins"
+    return Check(name="operators", passed=not foreign, measured=float(len(foreign)), bound=0.0, reason=what)
+
+
+def check_signatures(
+    histogram: OpHistogram, names: Mapping[str, int], inputs: Sequence[str], output_type: str = "float32"
+) -> Check:
+    """Checks one signature per length with int32 `[1, length]` inputs and outputs of one type, all bound by name.
+
+    Args:
+      histogram: contents of the file.
+      names: signature → length.
+      inputs: names of the inputs.
+      output_type: type of the outputs in bundle.json.
+    """
+    problems = []
+    missing, extra = set(names) - set(histogram.signatures), set(histogram.signatures) - set(names)
+    problems += [f"{name} is missing" for name in sorted(missing)] + [
+        f"{name} is not in bundle.json" for name in sorted(extra)
+    ]
+    for name in sorted(set(names) & set(histogram.signatures)):
+        signature, wanted = histogram.signatures[name], ("int32", (1, names[name]))
+        if set(signature.inputs) != set(inputs):
+            problems.append(f"{name} takes {', '.join(sorted(signature.inputs))}, not {', '.join(sorted(inputs))}")
+        for input_name, tensor in signature.inputs.items():
+            if (tensor.dtype, tensor.shape) != wanted:
+                problems.append(f"{name}'s {input_name} is {tensor.dtype} {tensor.shape}, not int32 {wanted[1]}")
+        for output_name, tensor in signature.outputs.items():
+            if tensor.dtype != output_type:
+                problems.append(f"{name}'s {output_name} is {tensor.dtype}, not {output_type}")
+    outputs = {tuple(sorted(signature.outputs)) for signature in histogram.signatures.values()}
+    if len(outputs) > 1:
+        problems.append("the signatures' outputs have different names")
+    reason = (
+        "; ".join(problems)
+        or f"{len(names)} signatures with int32 inputs, {output_type} outputs and the names in bundle.json"
+    )
+    return Check(name="signatures", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
+
+
+def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], weights: WeightType) -> Check:
+    """Checks the size against the weights: none is stored wider than in the recipe, and none twice.
+
+    Args:
+      histogram: contents of the file.
+      shapes: shape of every weight of the float model.
+      weights: type of the elements of a matrix; vectors and small matrices are float32 in every recipe.
+    """
+    expected = 0.0
+    for shape in shapes:
+        size = math.prod(shape)
+        if len(shape) < 2 or size < FEWEST_QUANTIZED:
+            expected += 4 * size
+        else:
+            # Scale (4 bytes) and zero point (8) for each channel of an int8 matrix.
+            expected += BYTES_PER_WEIGHT[weights] * size + (12 * shape[-1] if weights == "int8" else 0)
+    # About 300 bytes per operator with its tensors; the graph has few and small constants.
+    bound = 1.05 * expected + 512 * histogram.num_operators + 16_384
+    reason = (
+        f"the file has {histogram.file_bytes:,} bytes, {histogram.weight_bytes:,} of them weights; the model's weights "
+        f"take {expected:,.0f} bytes in this recipe, and the bound adds room for {histogram.num_operators} operators"
+    )
+    return Check(
+        name="size",
+        passed=histogram.file_bytes <= bound,
+        measured=float(histogram.file_bytes),
+        bound=bound,
+        reason=reason,
+    )
+
+
+def check_shapes(histogram: OpHistogram) -> Check:
+    """Checks that every shape is static, as delegates require."""
+    shown = ", ".join(histogram.dynamic[:3])
+    reason = f"dynamic dimensions: {shown}" if histogram.dynamic else "all dimensions are static"
+    return Check(
+        name="shapes", passed=not histogram.dynamic, measured=float(len(histogram.dynamic)), bound=0.0, reason=reason
+    )
+
+
+def check_constants(histogram: OpHistogram) -> Check:
+    """Checks that no constant overflows float16, which GPUs compute in: a mask of -1e9 becomes minus infinity."""
+    largest = histogram.largest_constant
+    finite = math.isfinite(largest)
+    return Check(
+        name="constants",
+        passed=largest <= LARGEST_FLOAT16,
+        measured=largest if finite else None,
+        bound=LARGEST_FLOAT16,
+        reason=f"largest absolute floating-point constant, read by {histogram.largest_constant_reader}; the bound is "
+        f"the float16 range{'' if finite else ', and this constant is not a number'}",
+    )
+
+
+def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig | None) -> Check:
+    """Checks the output names against `bundle.json`, and their sizes against the labels.
+
+    Args:
+      histogram: contents of the file.
+      names: outputs in `bundle.json`.
+      task: task of the bundle.
+    """
+    problems = []
+    made = None if task is None else get_task(task)
+    logits = None if made is None else made.num_logits
+    for signature_name, signature in sorted(histogram.signatures.items()):
+        if set(signature.outputs) != set(names):
+            found = ", ".join(sorted(signature.outputs))
+            problems.append(f"{signature_name} gives {found}, not {', '.join(sorted(names))}")
+        for name, tensor in signature.outputs.items():
+            if made is not None and logits is not None:
+                tokens = [next(iter(signature.inputs.values())).shape[1]] if made.per_token else []
+                wanted = [1, *tokens, logits]
+                if list(tensor.shape) != wanted:
+                    count = len(made.config.labels)
+                    problems.append(
+                        f"{signature_name}'s {name} is {list(tensor.shape)}, not {wanted} for {count} labels"
+                    )
+    reason = "; ".join(problems) or "outputs have the names in bundle.json and one logit per label"
+    return Check(name="outputs", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
+
+
+def check_vocabulary(histogram: OpHistogram, vocab_size: int, ids: str) -> Check:
+    """Checks that the embedding in every graph has a row for each token of the vocabulary.
+
+    Args:
+      histogram: contents of the file.
+      vocab_size: number of tokens in the bundle's vocabulary.
+      ids: name of the input with the ids.
+    """
+    rows = [table.rows for table in histogram.tables.get(ids, ())]
+    passed = len(rows) == len(histogram.signatures) and set(rows) == {vocab_size}
+    found = ", ".join(f"{each:,}" for each in sorted(set(rows))) or "no"
+    reason = f"the vocabulary has {vocab_size:,} tokens, the embedding table {found} rows"
+    return Check(name="vocabulary", passed=passed, measured=None, bound=None, reason=reason)

@@ -1,0 +1,370 @@
+"""The verification gate: a bundle must reproduce the float model's outputs on every runtime that it claims.
+
+Verification executes the file; it trusts no metadata. It counts the operators in the file, and runs real texts, texts
+with noise in the padding, the same texts at every length, and the golden examples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import Examples, LabelledData
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.model import Model
+from pocketbert.notation import argument
+from pocketbert.tasks.registry import get_task
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.bundles.goldens import tokenization_problems
+from pocketbert_export.checks.bounds import BOUNDS, Bounds
+from pocketbert_export.checks.label_order import named
+from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check
+from pocketbert_export.checks.validation_set import ValidationSet, gate_metric
+from pocketbert_export.quantization.float16_range import Float16Range, float16_range
+from pocketbert_export.recipes import get_recipe
+from pocketbert_export.tflite.delegates import DelegateShare, documented_shares
+from pocketbert_export.tflite.op_histogram import OpHistogram, count_ops
+from pocketbert_export.tflite.runtimes import RuntimeRefused
+from pocketbert_export.tflite.runtimes import run as run_on
+from pocketbert_export.verification import file_checks, outcomes, record_checks
+from pocketbert_export.verification.comparisons import check_segments_are_read, compare, judge, reference_outputs
+from pocketbert_export.verification.default_texts import default_examples
+from pocketbert_export.verification.validation_inputs import ValidationInputs
+from pocketbert_export.verification.weight_checks import check_weights
+
+SCHEMA_VERSION = 1
+# Recipe → the next recipe with less rounding, and the checks that it helps with.
+_WIDER = {
+    "static_wi8_ai8_full": "static_wi8_ai8",
+    "static_wi8_ai16": "dynamic_wi8",
+    "static_wi8_ai8": "static_wi8_ai16",
+    "mixed": "dynamic_wi8",
+    "dynamic_wi4": "dynamic_wi8",
+    "dynamic_wi8": "float16",
+    "float16": "float32",
+}
+_ROUNDING = ("logits", "goldens", "labels", "metric", "lengths")
+_MOST_TOKENIZED = 512
+
+
+class GateFailed(Exception):
+    """A bundle failed the gate; the message lists every reason.
+
+    Attributes:
+      verification: all checks.
+    """
+
+    def __init__(self, verification: Verification) -> None:
+        self.verification = verification
+        reasons = "; ".join(_describe(check) for check in verification.failures)
+        super().__init__(f"the bundle does not pass its gate: {reasons}{_remedy(verification)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """Result of the verification gate.
+
+    Attributes:
+      recipe: recipe of the bundle.
+      checks: all checks, in order.
+      runtimes: runtime → version, for those that ran the bundle.
+      num_examples: number of real texts that were run.
+      source: source of the texts.
+      examples_sha256: digest of the texts, with their labels and windows.
+      labelled: whether the task's metric was computed.
+      metric: name of that metric; None if the task has none.
+      weights_need: operator → version required by its weights, whatever version the file records.
+      graph_optimizations: those of the bundle (`Bundle.graph_optimizations`).
+      operators: builtin operator → number of uses in all signatures.
+      delegates: operators that delegates take: XNNPACK as each runtime counts them, GPU and NPU by documented rules.
+      output_type: type of the file's outputs.
+      activation_range: largest activations of the file, for float16 recipes; None for other recipes, or if no runtime
+        ran the file.
+    """
+
+    recipe: str
+    checks: tuple[Check, ...]
+    runtimes: Mapping[str, str]
+    num_examples: int
+    source: str
+    examples_sha256: str
+    labelled: bool
+    metric: str | None
+    weights_need: Mapping[str, int]
+    graph_optimizations: Mapping[str, str]
+    operators: Mapping[str, int]
+    delegates: tuple[DelegateShare, ...]
+    output_type: str = "float32"
+    activation_range: Float16Range | None = None
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The failed checks."""
+        return tuple(check for check in self.checks if not check.passed)
+
+    @property
+    def passed(self) -> bool:
+        """Whether all checks passed."""
+        return not self.failures
+
+    def require(self) -> None:
+        """Raises `GateFailed` unless every check passed."""
+        if not self.passed:
+            raise GateFailed(self)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Activations that overflow in float16, or nearly: other texts may have larger ones."""
+        if self.activation_range is None:
+            return ()
+        where = "the CPU computes this file in float32; a GPU that computes in float16 may give wrong outputs"
+        return tuple(f"{warning}; {where}" for warning in self.activation_range.warnings)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `verification.json`."""
+        maxima = self.activation_range
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "passed": self.passed,
+            "recipe": self.recipe,
+            "runtimes": dict(self.runtimes),
+            "examples": {"count": self.num_examples, "source": self.source, "labelled": self.labelled},
+            "examples_sha256": self.examples_sha256,
+            "metric": self.metric,
+            "weights_need": dict(self.weights_need),
+            "graph_optimizations": dict(self.graph_optimizations),
+            "operators": dict(self.operators),
+            "delegates": [dataclasses.asdict(share) for share in self.delegates],
+            "checks": [check.to_json() for check in self.checks],
+            "activation_range": None if maxima is None else maxima.to_json(),
+        }
+
+
+def verify_bundle(
+    bundle_directory: str | os.PathLike[str],
+    *,
+    reference: Model | None = None,
+    examples: LabelledData | None = None,
+    bounds: Bounds | None = None,
+    runtimes: Sequence[str] | None = None,
+    metric: str | None = None,
+    data_task: str | None = None,
+    windows: Mapping[str, Any] = {},
+    model_directory: str | os.PathLike[str] | None = None,
+    records: bool = True,
+) -> Verification:
+    """Runs the gate.
+
+    Args:
+      bundle_directory: the bundle.
+      reference: the float model that was exported, in its plain form, so that the graph optimization is checked too.
+        Without it, outputs are only compared with the golden examples, which contain the float model's outputs.
+      examples: real texts or questions, preferably with labels; `MOST_EXAMPLES` evenly spaced ones are run. None uses
+        the built-in texts, or the golden examples if there is no model.
+      bounds: limits of the differences; None uses those of the bundle's recipe.
+      runtimes: names in `runtimes.RUNTIMES`; None uses those that the bundle claims.
+      metric: a name in `pocketbert.tasks.metrics`, or a metric of questions; None uses the task's
+        (`SupervisedTask.main_metric`).
+      data_task: name of the examples' task, if the bundle's task has no name or another one.
+      windows: windows of questions' paragraphs: fields of `WindowOptions` without the length, which is the bundle's.
+      model_directory: folder or name of the model; the record of its run has the baselines and the teacher's score, and
+        `source` is compared with its files.
+      records: compare `source`, `verification.json` and the card with this run, if there is a `reference`; False
+        before they are written.
+
+    Returns:
+      All checks, including failed ones; `require()` raises for them.
+
+    Raises:
+      UserError: the bundle is damaged, or its task has no such metric.
+    """
+    bundle = Bundle.open(bundle_directory)
+    bounds = bounds or BOUNDS[bundle.recipe]
+    # The model defines the meaning of the outputs, not the bundle.
+    task = bundle.task if reference is None else reference.task
+    built_in = _golden_examples(bundle) if reference is None else default_examples(task)
+    given = built_in if examples is None else examples
+    task = task and named(task, data_task)
+    metric = gate_metric(task, metric, examples)
+    made_task = get_task(task) if task else None
+    asked = ValidationSet(made_task, given, bundle.tokenizer, max(bundle.lengths), windows)
+    histogram = count_ops(bundle.model_path)
+    names = {bundle.signature(length): length for length in bundle.lengths}
+    found = [
+        file_checks.check_operators(histogram),
+        file_checks.check_signatures(histogram, names, INPUT_NAMES, bundle.output_type),
+        file_checks.check_outputs(histogram, bundle.output_names, bundle.task),
+    ]
+    # A file with foreign operators or other inputs cannot be called: more reasons would hide the first.
+    callable_by_name = all(check.passed for check in found)
+    found += [
+        file_checks.check_shapes(histogram),
+        file_checks.check_constants(histogram),
+        file_checks.check_vocabulary(histogram, bundle.vocab_size, "input_word_ids"),
+    ]
+    tokenizer = _check_tokenizer(bundle, reference, given)
+    found.append(tokenizer)
+    if reference is not None:
+        same_task = check_task(bundle.task, reference.task)
+        found.append(same_task)
+        shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
+        found.append(file_checks.check_size(histogram, shapes, get_recipe(bundle.recipe).weights))
+        found.append(check_weights(bundle.model_path.read_bytes(), reference))
+        # Outputs for other ids, or of another task, cannot be compared.
+        reference = reference if tokenizer.passed and same_task.passed else None
+    versions: dict[str, str] = {}
+    shares: list[DelegateShare] = []
+    maxima = None
+    if callable_by_name:
+        validation_inputs = _probes(bundle, asked, histogram)
+        expected = None if reference is None else reference_outputs(reference, validation_inputs)
+        for runtime in runtimes or bundle.runtimes:
+            try:
+                ran = run_on(runtime, bundle.model_path, validation_inputs.batches(bundle.signature))
+            except RuntimeRefused as refusal:
+                reason = str(refusal)
+                found.append(
+                    Check(name="runs", passed=False, measured=None, bound=None, reason=reason, runtime=runtime)
+                )
+                continue
+            versions[runtime] = ran.version
+            shares += [ran.xnnpack] if ran.xnnpack else []
+            answers = {length: ran.answers[name] for name, length in names.items()}
+            made = judge(bundle, validation_inputs, answers, bounds)
+            if expected is not None:
+                made += compare(made_task, validation_inputs, expected, answers, asked, bounds, metric)
+            elif any(table.first_two_differ for table in histogram.tables.get("input_type_ids", ())):
+                made.append(check_segments_are_read(validation_inputs, answers))
+            found += [dataclasses.replace(check, runtime=runtime) for check in made]
+        # A file that crashes a runtime would crash this process too.
+        if versions and get_recipe(bundle.recipe).weights == "float16":
+            maxima = float16_range(bundle.model_path.read_bytes(), validation_inputs.examples)
+            found.append(maxima.check())
+        # Outputs that fail the checks above may not even be finite.
+        scorable = versions and examples is not None and examples.labelled and all(check.passed for check in found)
+        if scorable and bundle.outcome is not None and examples is not None:
+            own = [check for check in found if check.name == OWN_OUTPUTS]
+            found.append(
+                outcomes.check(
+                    bundle,
+                    reference,
+                    examples,
+                    data_task=data_task,
+                    run_folder=outcomes.run_folder_of(model_directory),
+                    exact=all(check.measured == 0 for check in own),
+                )
+            )
+    verification = Verification(
+        recipe=bundle.recipe,
+        checks=tuple(found),
+        runtimes=versions,
+        num_examples=asked.count,
+        source=asked.source,
+        examples_sha256=record_checks.examples_digest(given, windows),
+        labelled=asked.labelled,
+        metric=metric,
+        weights_need=histogram.needed_versions,
+        graph_optimizations=bundle.graph_optimizations,
+        operators=histogram.operators,
+        delegates=(*shares, *documented_shares(bundle.model_path)),
+        output_type=bundle.output_type,
+        activation_range=maxima,
+    )
+    if records and reference is not None:
+        made = record_checks.check_records(bundle, verification.to_json(), reference, model_directory)
+        verification = dataclasses.replace(verification, checks=(*verification.checks, *made))
+    return verification
+
+
+def _golden_examples(bundle: Bundle) -> Examples:
+    pairs = [golden.pair for golden in bundle.goldens]
+    return Examples(
+        texts=[golden.text for golden in bundle.goldens],
+        pairs=[pair or "" for pair in pairs] if any(pairs) else None,
+        labels=None,
+        ids=[str(index) for index in range(len(pairs))],
+        source="the bundle's golden examples",
+    )
+
+
+def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledData) -> Check:
+    """Checks that golden texts, and real texts if the model is given, become the ids of the model's tokenizer."""
+    ours, theirs = bundle.tokenizer, None if reference is None else reference.tokenizer
+    problems = tokenization_problems(bundle.goldens, ours)
+    if theirs is not None:
+        problems += [f"with the model's tokenizer {each}" for each in tokenization_problems(bundle.goldens, theirs)]
+        texts = given.first_texts(_MOST_TOKENIZED)
+        both = [tokenizer(texts.texts, texts.pairs, max_length=bundle.lengths[-1]) for tokenizer in (ours, theirs)]
+        if any(not np.array_equal(both[0][name], both[1][name]) for name in INPUT_NAMES):
+            problems.append(f"{texts.source} give other ids than with the model's tokenizer")
+        mine, models = bundle.vocabulary, theirs.vocabulary
+        if mine.kind != models.kind or mine.tokens() != models.tokens() or mine.segmentation() != models.segmentation():
+            problems.append(f"{' and '.join(path.name for path in mine.files)} is not the model's")
+        if mine.options != models.options:
+            problems.append(f"the tokenizer has {mine.options}; the model's has {models.options}")
+    sound = "golden texts give the golden ids"
+    reason = "; ".join(problems) or (sound if theirs is None else f"{sound}, real texts give the model's ids")
+    return Check(name="tokenizer", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
+
+
+def check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
+    """Checks that the bundle has the model's task, with its labels in its order.
+
+    Args:
+      task: task of the bundle; None for a bare encoder.
+      wanted: task of the model.
+    """
+    # Dropout is for training only. The outputs of the graph show its pooling.
+    given, models = (
+        {} if each is None else dataclasses.asdict(dataclasses.replace(each, dropout=0.0, pooling=None))
+        for each in (task, wanted)
+    )
+    reason = "task, labels and label order match the model"
+    if given != models:
+        names = [name for name in {**given, **models} if given.get(name) != models.get(name)]
+        has, wants = (
+            ", ".join(f"{name} {each[name]!r}" for name in names) if each else "no task" for each in (given, models)
+        )
+        reason = (
+            f"the tasks differ: the bundle has {has}; the model has {wants}; pass the model that the bundle was "
+            "exported from, or export it again"
+        )
+    return Check(name="task", passed=given == models, measured=None, bound=None, reason=reason)
+
+
+def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> ValidationInputs:
+    tokenizer = bundle.tokenizer
+    types = [table.rows for table in histogram.tables.get("input_type_ids", ())]
+    return ValidationInputs(
+        examples.encoded,
+        bundle.lengths,
+        pad_token_id=tokenizer.pad_token_id,
+        vocab_size=tokenizer.vocab_size,
+        type_vocab_size=min(types, default=1),
+        goldens=[golden.inputs for golden in bundle.goldens],
+        fixed_ranges=get_recipe(bundle.recipe).activations == "static",
+    )
+
+
+def _remedy(verification: Verification) -> str:
+    """Remedy if the number format is too coarse; empty if the file cannot run."""
+    wider = _WIDER.get(verification.recipe)
+    failures = [check.name for check in verification.failures]
+    rounding = "task" not in failures and any(name.startswith(_ROUNDING) for name in failures)
+    if not wider or not rounding:
+        return ""
+    alone = f" (with {argument('output_type', 'float32', of='export')})" if verification.output_type == "int8" else ""
+    return f"; {argument('recipe', wider, of='export')}{alone} rounds less"
+
+
+def _describe(check: Check) -> str:
+    where = f" on {check.runtime}" if check.runtime else ""
+    if check.measured is None or check.bound is None:
+        return f"{check.name}{where}: {check.reason}"
+    return f"{check.name}{where}: {check.measured:.4g} against a bound of {check.bound:.4g} ({check.reason})"

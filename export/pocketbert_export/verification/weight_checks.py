@@ -1,0 +1,235 @@
+"""Compare the constants of a file with the model's weights, row by row.
+
+Texts do not reach every part of a file: rare tokens, late positions and single rows of a matrix change few answers.
+Here every embedding table and every large matrix is dequantized and compared with the weight that it was made from.
+
+The converter folds the gamma of a layer norm into the dense layers behind it, and smoothing and equalization move
+scales from activations into weights. So a matrix may differ from the model's by one factor per input, and by a power of
+two per output, or any factor per output for runtimes without per-channel quantization. These factors are fitted; what
+is left must be the rounding of the recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from pocketbert.model import Model
+from pocketbert_export.checks.outputs import Check
+from pocketbert_export.tflite.graph import Constant, constants, read_model
+
+# Largest relative difference of a row. float32: sums of the factors' fit. float16: rounding by 2^-11, once or twice.
+# int8: a row of normally distributed weights differs by 0.9 %, and one with a weight eight times its other ones by 8 %.
+# int4: by 9 % in blocks, and by more where later weights compensate for the rounding of earlier ones.
+ROW_BOUNDS = {"float32": 1e-5, "float16": 2e-3, "int8": 0.15, "int4": 0.35}
+# A row whose largest weight is far above its others has a coarser step, and may differ by as many times its rounding.
+_ROUNDINGS = 3.0
+_LARGEST_NUMBER = {"int8": 127, "int4": 7}
+# Every answer depends on smaller matrices.
+_FEWEST = 256
+_WORDS, _POSITIONS, _SEGMENTS = (f"encoder.embeddings.{name}.table" for name in ("word", "position", "token_type"))
+# Rows that tell which weight a matrix was made from.
+_SAMPLED_ROWS = 64
+# Rows that the factors per input are fitted to, and the number of fits.
+_FITTED_ROWS, _FITS = 512, 3
+_TINY = 1e-12
+# With fewer rows, factors per input would fit anything.
+_FEWEST_ROWS = 8
+# Difference of a matrix from another weight is near 1.
+_ALIKE = 0.7
+
+
+class RowDifference(NamedTuple):
+    """The row of a constant that differs most from the weight that it was made from.
+
+    Attributes:
+      weight: path of the weight; empty if no weight is alike.
+      row: index of the row.
+      size: length of the difference, relative to that of the row, or to the root mean square of all rows if that is
+        larger.
+      share: the same, relative to the bound.
+    """
+
+    weight: str
+    row: int
+    size: float
+    share: float
+
+
+def row_differences(constant: Constant, weights: Mapping[str, np.ndarray], *, free: bool) -> Iterator[RowDifference]:
+    """The largest difference for each weight in a constant; projections may be joined in one.
+
+    Args:
+      constant: a matrix of the file.
+      weights: path → `[rows, width]`, as the file stores it.
+      free: whether outputs may have any factor, as after folding NoNorm.
+    """
+    values = constant.values.reshape(-1, constant.values.shape[-1])
+    first = 0
+    while len(values) - first >= (_FEWEST_ROWS if free else 1):
+        path = _most_alike(values[first:], weights, free=free or constant.per_tensor)
+        if path is None:
+            yield RowDifference("", first, 1.0, np.inf)
+            return
+        weight = weights[path][: len(values) - first]
+        part = values[first : first + len(weight)]
+        # With per-tensor quantization, each output of a kernel is divided by its largest weight.
+        fitted = _fitted(part, weight, free=free or (constant.per_tensor and not path.endswith(".table")))
+        errors, floor = _errors(part, fitted), ROW_BOUNDS.get(constant.kind, ROW_BOUNDS["float16"])
+        bounds = np.maximum(floor, _ROUNDINGS * _rounding(fitted, constant.kind, per_tensor=constant.per_tensor))
+        row = int((errors / bounds).argmax())
+        yield RowDifference(path, row, float(errors[row]), float(errors[row] / bounds[row]))
+        first += len(weight)
+
+
+def check_weights(content: bytes, model: Model) -> Check:
+    """Checks that every embedding table and every large matrix of a file has the model's rows.
+
+    Args:
+      content: content of a `.tflite` file.
+      model: the float model in its plain form.
+    """
+    weights, free = stored_weights(model), model.config.norm == "no_norm"
+    worst, place, compared, problems = 0.0, "", set(), []
+    for constant in constants(read_model(content), 2 * model.config.embedding_size):
+        # Masks of single-query attention have zeros and ones.
+        if constant.values.ndim < 2 or np.isin(constant.values, (0, 1)).all():
+            continue
+        for difference in row_differences(constant, weights, free=free):
+            share = difference.share
+            compared.add(difference.weight)
+            # Heads for a few labels have too few rows to be told apart.
+            if not difference.weight and (constant.values.size < _FEWEST or len(constant.values) < _FEWEST_ROWS):
+                continue
+            if not difference.weight:
+                problems.append(f"rows of {constant.name} from {difference.row} on are in no weight of the model")
+            elif not share <= 1:
+                problems.append(f"row {difference.row} of {difference.weight} differs by {difference.size:.2g}")
+            if not share <= worst:
+                worst, place = share, f"row {difference.row} of {difference.weight or constant.name}"
+    problems += [f"{path} is not in the file" for path in _tables(model) if path not in compared]
+    reason = "; ".join(problems[:3]) or f"{len(compared)} weights have the model's rows; {place} differs most"
+    return Check(
+        name="weights",
+        passed=not problems,
+        measured=worst if np.isfinite(worst) else None,
+        bound=1.0,
+        reason=f"{reason}; measured: share of the bound",
+    )
+
+
+def _tables(model: Model) -> list[str]:
+    """Tables that every file needs."""
+    # The factors of NoNorm cannot be told from two rows.
+    has_segments = model.config.type_vocab_size > 1 and model.config.norm != "no_norm"
+    return [_WORDS, _POSITIONS, *([_SEGMENTS] if has_segments else [])]
+
+
+def stored_weights(model: Model) -> dict[str, np.ndarray]:
+    """Path → `[rows, width]` of every matrix of a model, as a file stores it: kernels are transposed.
+
+    `attend_to_inputs` multiplies the last layer's query by its key kernel, which the file then stores as it is.
+    """
+    config = model.config
+    matrices = {
+        path: variable.numpy() for path, variable in model.weights_by_path().items() if len(variable.shape) == 2
+    }
+    stored = {path: values if path.endswith(".table") else values.T for path, values in matrices.items()}
+    last_key = f"encoder.layers.{config.num_layers - 1}.attention.key.kernel"
+    stored[f"{last_key}, not transposed"] = matrices[last_key]
+    positions = matrices[_POSITIONS][config.position_offset :]
+    if config.type_vocab_size == 1:
+        # A single segment is added to each position.
+        positions = positions + stored.pop(_SEGMENTS)
+    return {**stored, _POSITIONS: positions}
+
+
+def _most_alike(values: np.ndarray, weights: Mapping[str, np.ndarray], *, free: bool) -> str | None:
+    best, path = _ALIKE, None
+    for name, weight in weights.items():
+        padding = values.shape[1] - weight.shape[1]
+        count = min(len(weight), len(values))
+        is_table = name.endswith(".table")
+        if not 0 <= padding < 64 or (not is_table and not _FEWEST_ROWS <= len(weight) <= len(values)):
+            continue
+        rows = _evenly(count, _SAMPLED_ROWS)
+        part = values[rows]
+        difference = float(np.median(_errors(part, _fitted(part, weight[rows], free=free))))
+        if difference < best:
+            best, path = difference, name
+    return path
+
+
+def _fitted(values: np.ndarray, weight: np.ndarray, *, free: bool) -> np.ndarray:
+    """The weight with the width of the values, and with the factors per input and output that bring it next to them."""
+    padded = np.pad(weight, [(0, 0), (0, values.shape[1] - weight.shape[1])])
+    if len(values) < _FEWEST_ROWS:
+        return padded
+    rows = _evenly(len(values), _FITTED_ROWS)
+    sample, given = padded[rows], values[rows]
+    inputs = _first_inputs(given, sample)
+    for _ in range(_FITS):
+        scaled = sample * _output_factors(given, sample * inputs, free=free)
+        # Rows of one length, so that none decides alone.
+        shares = 1 / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), _TINY)
+        scaled = scaled * shares
+        inputs = np.sum(scaled * given * shares, axis=0) / np.maximum(np.sum(np.square(scaled), axis=0), _TINY)
+    fitted = padded * inputs
+    return fitted * _output_factors(values, fitted, free=free)
+
+
+def _first_inputs(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Factor of each input from mean logarithms of ratios, `[width]`; least squares needs this start for large ones."""
+    known = (values != 0) & (weight != 0)
+    ratios = np.log(np.abs(np.where(known, values, 1))) - np.log(np.abs(np.where(known, weight, 1)))
+    inputs = np.zeros(values.shape[1], np.float32)
+    of_row, of_column = (np.maximum(known.sum(axis=axis), 1) for axis in (1, 0))
+    for _ in range(_FITS):
+        outputs = np.sum(np.where(known, ratios - inputs, 0), axis=1) / of_row
+        inputs = np.sum(np.where(known, ratios - outputs[:, None], 0), axis=0) / of_column
+    signs = np.sign(values) * np.sign(weight)
+    of_outputs = np.sign(signs @ signs[0])
+    return np.exp(inputs) * np.where(of_outputs @ signs < 0, -1, 1)
+
+
+def _output_factors(values: np.ndarray, weight: np.ndarray, *, free: bool) -> np.ndarray:
+    """Factor of each row by least squares, `[rows, 1]`: a power of two, or any number if `free`."""
+    slopes = np.sum(weight * values, axis=1) / np.maximum(np.sum(np.square(weight), axis=1), _TINY)
+    slopes = np.where(np.abs(slopes) > _TINY, slopes, 1)
+    if not free:
+        # The factors of the inputs have any scale.
+        scale = np.median(np.abs(slopes))
+        slopes = scale * np.exp2(np.round(np.log2(np.abs(slopes) / scale)))
+    return slopes.astype(np.float32)[:, None]
+
+
+def _evenly(count: int, most: int) -> np.ndarray:
+    return np.unique(np.linspace(0, count - 1, most).astype(int))
+
+
+def _rounding(weight: np.ndarray, kind: str, *, per_tensor: bool) -> np.ndarray:
+    """Expected relative difference of each row if its largest weight decides the step, `[rows]`; 0 for floats.
+
+    Args:
+      weight: `[rows, width]`.
+      kind: type of the numbers.
+      per_tensor: whether all rows share a step.
+    """
+    if kind not in _LARGEST_NUMBER:
+        return np.zeros(len(weight))
+    largest = np.abs(weight).max(axis=1)
+    steps = (np.full_like(largest, largest.max()) if per_tensor else largest) / _LARGEST_NUMBER[kind]
+    return steps / np.sqrt(12) * np.sqrt(weight.shape[1]) / _sizes(weight)
+
+
+def _errors(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Relative difference of each row, `[rows]`."""
+    return np.linalg.norm(values - weight, axis=1) / _sizes(values)
+
+
+def _sizes(weight: np.ndarray) -> np.ndarray:
+    """Length of each row, or the root mean square of all if that is larger, `[rows]`."""
+    sizes = np.linalg.norm(weight, axis=1)
+    return np.maximum(sizes, float(np.sqrt(np.mean(np.square(sizes)))) or 1.0)

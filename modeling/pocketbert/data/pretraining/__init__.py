@@ -1,0 +1,1 @@
+"""Pretraining data: making it, and reading it."""

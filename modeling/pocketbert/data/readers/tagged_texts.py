@@ -1,0 +1,377 @@
+"""Texts with labelled spans: CoNLL files, and JSONL files with offsets in code points.
+
+A CoNLL file has a word per line, its columns separated by tabs or spaces: the word first, its tag last, as in
+CoNLL-2003's four columns. An empty line ends a sentence; `-DOCSTART-` lines are skipped. The text of a sentence is its
+words, joined by spaces.
+
+A line of a JSONL file is `{"text": "…", "spans": [{"start": 0, "end": 5, "label": "LOC"}]}`, or has triples
+`[0, 5, "LOC"]`, as annotation tools write them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert.data.examples import Examples
+from pocketbert.data.readers.iob import OUTSIDE, SchemeCheck, WordSpan, iob2, is_tag, spans_of, type_of
+from pocketbert.data.readers.rows import RowProblems, json_object, read_utf8, shown
+from pocketbert.errors import UserError
+from pocketbert.notation import argument
+from pocketbert.progress import log_info
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, IDEOGRAPHS, ISOLATED, SPACE, WORD, normalization
+
+_EXTENSIONS = (".conll", ".iob", ".iob2", ".bio", ".bioes")
+_SPANS = "spans"
+_DOCUMENT = "-DOCSTART-"
+# Letters and marks of scripts without spaces between words, beside ideographs: Thai, Lao, Myanmar, Khmer, Tai, kana.
+UNSPACED = (
+    (0xE00, 0xEFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19FF), (0x1A20, 0x1AAF), (0x3005, 0x3007),
+    (0x3041, 0x30FF), (0x31F0, 0x31FF), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F),
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class TaggedTexts:
+    """Texts, their words, and a tag per word.
+
+    Attributes:
+      texts: the texts.
+      words: int64 `[words, 2]` for each text, offsets of the words in code points.
+      tags: IOB2 tags of the words of each text, or None for unlabelled texts.
+      source: path of the file, for messages and records.
+      skipped_rows: number of unreadable sentences or lines skipped in the file.
+    """
+
+    texts: list[str]
+    words: list[np.ndarray]
+    tags: list[list[str]] | None
+    source: str
+    skipped_rows: int = 0
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __repr__(self) -> str:
+        spans = f"spans of {', '.join(self.types) or 'no type'}" if self.labelled else "no tags"
+        return f"<TaggedTexts {len(self)} texts with {spans} of {self.source}>"
+
+    @property
+    def types(self) -> list[str]:
+        """Types of the spans, in alphabetical order."""
+        return sorted({type_of(tag) for tags in self.tags or () for tag in tags} - {""})
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """SHA-256 of texts, words and tags."""
+        words = [each.tolist() for each in self.words]
+        return hashlib.sha256(json.dumps([self.texts, words, self.tags]).encode()).hexdigest()
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the texts have tags."""
+        return self.tags is not None
+
+    @property
+    def missing_labels(self) -> str:
+        """Names the missing labels for a message."""
+        return f"spans; {self.source} has none"
+
+    @property
+    def has_pairs(self) -> bool:
+        """False: an example is one text."""
+        return False
+
+    @property
+    def classes(self) -> None:
+        """None: texts have no classes."""
+
+    @property
+    def split_keys(self) -> Iterable[str]:
+        """The texts; examples with the same text stay in the same split."""
+        return self.texts
+
+    def first_texts(self, count: int) -> Examples:
+        """Up to `count` texts from the beginning."""
+        texts = self.texts[:count]
+        return Examples(texts, None, None, [str(index) for index in range(len(texts))], self.source)
+
+    def select(self, indices: Sequence[int] | np.ndarray) -> TaggedTexts:
+        """The texts at `indices`, in this order."""
+        chosen = [int(index) for index in indices]
+        return TaggedTexts(
+            texts=[self.texts[index] for index in chosen],
+            words=[self.words[index] for index in chosen],
+            tags=None if self.tags is None else [self.tags[index] for index in chosen],
+            source=self.source,
+        )
+
+
+def is_tagged_file(path: str | os.PathLike[str] | None) -> bool:
+    """Whether the extension is that of a CoNLL file."""
+    return path is not None and Path(path).suffix.lower() in _EXTENSIONS
+
+
+def plain_texts(texts: Sequence[str], source: str) -> TaggedTexts:
+    """Texts without labels; `split_words` finds the words."""
+    return TaggedTexts(list(texts), [split_words(text) for text in texts], None, source)
+
+
+def split_words(text: str) -> np.ndarray:
+    """Splits a text as BERT does: at white space; punctuation marks and ideographs are words of their own.
+
+    A departure from BERT: so are characters of other scripts without spaces, see `UNSPACED`. A span can then begin and
+    end at each token.
+
+    Args:
+      text: any text.
+
+    Returns:
+      int64 `[words, 2]`, the offsets of each word in code points.
+    """
+    # Lone surrogates, which tokenizers drop, have code points too.
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
+    kinds = _kinds()[codes]
+    is_space = kinds == SPACE
+    alone = kinds == ISOLATED
+    # A word starts at a character that is no space, behind a space or beside a character that stands alone.
+    before = np.concatenate([[True], (is_space | alone)[:-1]])[: len(kinds)]
+    behind = np.concatenate([(is_space | alone)[1:], [True]])[: len(kinds)]
+    starts = np.flatnonzero(~is_space & (alone | before))
+    ends = np.flatnonzero(~is_space & (alone | behind)) + 1
+    return np.stack([starts, ends], axis=1)
+
+
+@functools.cache
+def _kinds() -> np.ndarray:
+    """The kind of each code point; those that a tokenizer drops do not end a word."""
+    tables = normalization(lowercase=False)
+    kept = tables.count > 0
+    kinds = np.full(len(kept), DROPPED)
+    kinds[kept] = tables.kind[tables.start[kept]]
+    unspaced = _is_unspaced()
+    kinds[unspaced & (kinds == WORD)] = ISOLATED
+    return kinds
+
+
+@functools.cache
+def _is_unspaced() -> np.ndarray:
+    found = np.zeros(CODE_POINTS, bool)
+    for first, last in (*UNSPACED, *IDEOGRAPHS):
+        found[first : last + 1] = True
+    return found
+
+
+def continues(text: str, words: np.ndarray) -> np.ndarray:
+    """Whether each word follows another one without space and is a character of a script without spaces.
+
+    A token may have several such words. Those without a token of their own belong to the word before.
+
+    Args:
+      text: the text.
+      words: int64 `[words, 2]`, offsets.
+
+    Returns:
+      bool `[words]`.
+    """
+    codes = np.array([ord(text[start]) for start in words[:, 0]], np.int64)
+    follows = np.concatenate([[False], words[1:, 0] == words[:-1, 1]])[: len(words)]
+    return follows & _is_unspaced()[codes]
+
+
+def read_tagged(
+    path: str | os.PathLike[str],
+    *,
+    types: Sequence[str] | None = None,
+    text: str = "text",
+    label: str | None = None,
+    skip_bad_rows: bool = False,
+) -> TaggedTexts:
+    """Reads a CoNLL file, or a .jsonl file with spans.
+
+    Args:
+      path: the file, in UTF-8.
+      types: types that spans may have; None for any.
+      text: member of the text in a .jsonl file.
+      label: member of the spans in a .jsonl file (None: `spans`), or number of the tags' column in a CoNLL file,
+        from 1 (None: the last).
+      skip_bad_rows: skip sentences or lines that cannot be read, and log their number.
+
+    Raises:
+      UserError: a missing or empty file, a line with another number of columns, a tag without a prefix or of an unknown
+        type, tags that no scheme allows, spans that overlap or lie outside their text. One error lists the first
+        problems with their lines.
+    """
+    path = Path(path)
+    problems = RowProblems(path)
+    content = read_utf8(path)
+    known = None if types is None else set(types)
+    if path.suffix.lower() == ".jsonl":
+        texts, words, tags = _read_jsonl(content, text, label or _SPANS, known, problems, str(path))
+    else:
+        check = SchemeCheck(path)
+        texts, words, tags = _read_conll(content, label, known, problems, check)
+        # A mistake in a tag would else be reported as a violation of all schemes.
+        if skip_bad_rows or not len(problems):
+            check.raise_if_none()
+    if not skip_bad_rows or not texts:
+        problems.raise_if_any()
+    if not texts:
+        raise UserError(f"{path}: the file must have at least one sentence; received none")
+    if len(problems):
+        problems.log_skipped(len(problems) + len(texts))
+    return TaggedTexts(texts, words, tags, str(path), len(problems))
+
+
+_Read = tuple[list[str], list[np.ndarray], list[list[str]] | None]
+
+
+def _read_conll(
+    content: str, label_column: str | None, known: set[str] | None, problems: RowProblems, check: SchemeCheck
+) -> _Read:
+    column = _column_number(label_column)
+    texts, words, tags = [], [], []
+    columns = None
+    for lines in _sentences(content):
+        columns = columns or len(lines[0][1])
+        problem = None
+        for number, cells in lines:
+            problem = _line_problem(cells, columns, column, known)
+            if problem:
+                problems.add(number, problem)
+                break
+        if problem:
+            continue
+        given = [cells[column - 1 if column else -1] for _, cells in lines]
+        check.add(given, [number for number, _ in lines])
+        lengths = np.array([len(cells[0]) for _, cells in lines], np.int64)
+        starts = np.cumsum(lengths + 1) - lengths - 1
+        texts.append(" ".join(cells[0] for _, cells in lines))
+        words.append(np.stack([starts, starts + lengths], axis=1))
+        tags.append(iob2(spans_of(given), len(given)))
+    return texts, words, tags
+
+
+def _column_number(label_column: str | None) -> int | None:
+    if label_column is None:
+        return None
+    if not re.fullmatch("[1-9][0-9]?", label_column) or label_column == "1":
+        raise UserError(
+            f"{argument('label')} of a CoNLL file must be a column's number from 2, such as 4; received "
+            f"{label_column!r}"
+        )
+    return int(label_column)
+
+
+def _sentences(content: str) -> Iterable[list[tuple[int, list[str]]]]:
+    """The sentences of a CoNLL file: line numbers and cells of their words."""
+    found: list[tuple[int, list[str]]] = []
+    for number, line in enumerate([*content.split("\n"), ""], start=1):
+        line = line.removesuffix("\r")
+        cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
+        if line.strip() and cells[0] != _DOCUMENT:
+            found.append((number, cells))
+        elif found:
+            yield found
+            found = []
+
+
+def _line_problem(cells: Sequence[str], columns: int, column: int | None, known: set[str] | None) -> str | None:
+    least = max(2, column or 2)
+    if len(cells) != columns or len(cells) < least:
+        wanted = f"{columns} columns, as the first line" if columns >= least else f"at least {least} columns"
+        return f"a line must have {wanted}: a word first, its tag last; received {shown(' '.join(cells))}"
+    if not cells[0].strip():
+        return "a line must start with a word; received an empty one"
+    tag = cells[column - 1 if column else -1]
+    if not is_tag(tag):
+        return f"a tag must be O, or B-, I-, E- or S- and a type, such as B-LOC; received {shown(tag)}"
+    if known is not None and tag != OUTSIDE and type_of(tag) not in known:
+        return f"the type must be one of {', '.join(sorted(known))[:200]}; received {shown(type_of(tag))}"
+    return None
+
+
+def _read_jsonl(
+    content: str, text_column: str, spans_column: str, known: set[str] | None, problems: RowProblems, source: str
+) -> _Read:
+    texts, words, tags = [], [], []
+    cut = count = 0
+    rows = [(number, line) for number, line in enumerate(content.split("\n"), start=1) if line.strip()]
+    labelled: bool | None = None
+    for number, line in rows:
+        try:
+            row = json_object(line)
+            text = row.get(text_column)
+            if not isinstance(text, str) or not text.strip():
+                raise ValueError(f"the line must have a text {text_column!r}; received {shown(text)}")
+            labelled = spans_column in row if labelled is None else labelled
+            if labelled != (spans_column in row):
+                raise ValueError(
+                    f"either all lines or none must have {spans_column!r}, [] for a text without spans; received "
+                    f"{shown(row)}"
+                )
+            spans = _spans(row[spans_column], text, known) if labelled else []
+        except (ValueError, UserError) as error:
+            problems.add(number, str(error))
+            continue
+        of_text = split_words(text)
+        aligned = [_words_of(span, of_text) for span in spans]
+        count += len(spans)
+        cut += sum(
+            (of_text[first, 0], of_text[last, 1]) != (start, end)
+            for (first, last, _), (start, end, _) in zip(aligned, spans, strict=True)
+        )
+        if any(one.last >= other.first for one, other in zip(aligned, aligned[1:], strict=False)):
+            problems.add(number, f"a word must belong to one span; received spans that share one: {shown(spans)}")
+            continue
+        texts.append(text)
+        words.append(of_text)
+        tags.append(iob2(aligned, len(of_text)))
+    if cut:
+        log_info(f"{source}: {cut} of {count} spans start or end inside a word; they are extended to whole words")
+    return texts, words, tags if labelled else None
+
+
+def _spans(given: Any, text: str, known: set[str] | None) -> list[tuple[int, int, str]]:
+    """The spans of a text, sorted.
+
+    Raises:
+      ValueError: a span is not one, has an unknown label, lies outside the text or overlaps another one.
+    """
+    spans = []
+    for each in given if isinstance(given, list) else [given]:
+        parts = [each.get(name) for name in ("start", "end", "label")] if isinstance(each, dict) else each
+        if not isinstance(parts, list) or [type(part) for part in parts] != [int, int, str]:
+            raise ValueError(f'a span must have "start", "end" and "label"; received {shown(each)}')
+        start, end, label = parts
+        if not 0 <= start < end <= len(text) or not text[start:end].strip():
+            raise ValueError(
+                f"a span must lie inside its text, of {len(text)} code points, and have a word; received {shown(each)}"
+            )
+        if label.strip() != label or not label:
+            raise ValueError(f"the label of a span must be a name without space around it; received {shown(each)}")
+        if known is not None and label not in known:
+            raise ValueError(f"the label must be one of {', '.join(sorted(known))[:200]}; received {shown(label)}")
+        spans.append((start, end, label))
+    spans.sort()
+    for one, other in zip(spans, spans[1:], strict=False):
+        if one[1] > other[0]:
+            raise ValueError(f"spans must not overlap; received {shown([*one])} and {shown([*other])}")
+    return spans
+
+
+def _words_of(span: tuple[int, int, str], words: np.ndarray) -> WordSpan:
+    """The words that a span touches."""
+    start, end, label = span
+    return WordSpan(
+        int(np.searchsorted(words[:, 1], start, "right")), int(np.searchsorted(words[:, 0], end, "left")) - 1, label
+    )

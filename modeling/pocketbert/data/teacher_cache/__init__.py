@@ -1,0 +1,1 @@
+"""The teacher cache: stored outputs of a teacher."""

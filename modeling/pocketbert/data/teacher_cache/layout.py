@@ -1,0 +1,289 @@
+"""File layout of a teacher cache. This module does not import TensorFlow.
+
+A cache has one folder per stage: `manifest.json`, `lengths.npy` (int32 `[N]`, number of tokens in each example), the
+teacher's `vocab.txt` or the other files of its tokenizer, and shards. A shard contains the records of consecutive
+examples. A record contains the targets of one example in row-major order, without padding or alignment, so that an
+example is one contiguous read and the lengths determine all offsets. Targets with a row for each kept token store only
+the rows of tokens that the example has. Only then, `candidates.npy` (int32 `[N]`) has the number of tokens that each
+example may keep. The manifest has the targets, the provenance, and the size and SHA-256 of each file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.readers.rows import shown
+from pocketbert.data.teacher_cache.targets import TargetSpec, record_bytes
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.files import write_text
+from pocketbert.json_reading import from_json, read_json
+from pocketbert.tokenizers.vocabulary import Vocabulary, vocabulary_kind
+
+FORMAT = "pocketbert teacher cache"
+VERSION = 1
+MANIFEST_NAME = "manifest.json"
+LENGTHS_NAME = "lengths.npy"
+CANDIDATES_NAME = "candidates.npy"
+VOCABULARY_NAME = "vocab.txt"
+_DIGEST = re.compile("[0-9a-f]{64}")
+_ABSENT = (
+    f"a teacher cache must be a folder with a {MANIFEST_NAME}; received {{folder}} without one; make it with "
+    "pocketbert cache-teacher"
+)
+_REMEDY = "copy the cache again, or make it again with pocketbert cache-teacher"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherCacheIdentity:
+    """Provenance of a cache. SHA-256 digests are hexadecimal.
+
+    Attributes:
+      teacher: digest of the teacher's weights and configuration; None for a reader without the teacher.
+      tokenizer: digest of vocabulary and lower-casing; None for a reader without the teacher.
+      dataset: `dataset_digest` of the encoded examples.
+      method: name of the method.
+      stage: name of the stage.
+      features: requested features of the teacher, name → layers.
+      options: other options that affect the targets, such as the method's. A cache has the options that its targets
+        depend on; further requested options are not compared.
+    """
+
+    teacher: str | None
+    tokenizer: str | None
+    dataset: str
+    method: str
+    stage: str
+    features: Mapping[str, tuple[int, ...]]
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def differences(self, received: TeacherCacheIdentity) -> list[str]:
+        """Lists differences between a cache with this identity and the requested one, `received`."""
+        mine, asked = _plain(self), _plain(received)
+        found = []
+        for name in ("teacher", "tokenizer", "dataset"):
+            if asked[name] is not None and mine[name] != asked[name]:
+                found.append(f"another {name} (SHA-256 {str(mine[name])[:12]}… in the cache, {asked[name][:12]}… here)")
+        for name in ("method", "stage"):
+            if mine[name] != asked[name]:
+                found.append(f"another {name} ({mine[name]} in the cache, {asked[name]} here)")
+        if mine["features"] != asked["features"]:
+            found.append(f"other features of the teacher ({mine['features']} in the cache, {asked['features']} here)")
+        for name in sorted(mine["options"]):
+            values = mine["options"][name], asked["options"].get(name)
+            if values[0] != values[1]:
+                found.append(f"another value of {name} ({values[0]!r} in the cache, {values[1]!r} here)")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """Name, size and SHA-256 of a file; the SHA-256 is None until the file is written."""
+
+    name: str
+    size_bytes: int
+    sha256: str | None
+
+    def __post_init__(self) -> None:
+        problems = []
+        if Path(self.name).name != self.name or "\0" in self.name:
+            problems.append(f"the name must be a file name without a folder; received {shown(self.name)}")
+        if self.size_bytes < 0:
+            problems.append(f"the size must not be negative; received {self.size_bytes}")
+        if self.sha256 is not None and not _DIGEST.fullmatch(self.sha256):
+            problems.append(f"the SHA-256 must be 64 hexadecimal digits; received {shown(self.sha256)}")
+        raise_if_any(problems, "file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard(StoredFile):
+    """A file with the records of examples `first` to `first + examples`, exclusive."""
+
+    first: int
+    examples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherCacheManifest:
+    """The `manifest.json` of a cache.
+
+    Attributes:
+      identity: provenance of the cache.
+      teacher_config: architecture of the teacher.
+      teacher_task: task of the teacher's head; None for an encoder without a head.
+      lowercase: whether the teacher's tokenizer lower-cases.
+      targets: targets in the order of the record.
+      lengths: file with the lengths of the examples.
+      vocabulary: file with the teacher's vocabulary, named as in a model directory.
+      shards: all shards; those not written yet have no digest.
+      merges: merges.txt of a teacher with byte-level BPE, else None.
+      candidates: file with the number of tokens that each example may keep, for targets with kept tokens; else None.
+    """
+
+    identity: TeacherCacheIdentity
+    teacher_config: EncoderConfig
+    teacher_task: TaskConfig | None
+    lowercase: bool
+    targets: tuple[TargetSpec, ...]
+    lengths: StoredFile
+    vocabulary: StoredFile
+    shards: tuple[Shard, ...]
+    merges: StoredFile | None = None
+    candidates: StoredFile | None = None
+
+    def __post_init__(self) -> None:
+        firsts = np.cumsum([0, *(min(shard.examples, 1 << 40) for shard in self.shards)]).tolist()
+        consecutive = [shard.first for shard in self.shards] == firsts[:-1]
+        if not self.shards or not consecutive or min(shard.examples for shard in self.shards) < 1:
+            raise UserError("the shards must have consecutive examples, at least one each; received others")
+        if (self.merges is not None) != (vocabulary_kind(self.vocabulary.name) == "byte_bpe"):
+            raise UserError(
+                "a tokenizer with vocab.json, and no other, must have merges; received "
+                f"{shown(self.vocabulary.name)} {'with' if self.merges else 'without'} merges"
+            )
+        names = [target.name for target in self.targets]
+        if not names or len(set(names)) < len(names):
+            raise UserError(f"the targets must have unique names; received {shown(', '.join(names))}")
+        if (self.candidates is not None) != any(target.kept for target in self.targets):
+            raise UserError(
+                "a cache must have candidates for targets with kept tokens, and for no others; received them "
+                f"{'with' if self.candidates else 'without'} candidates"
+            )
+
+    @property
+    def files(self) -> tuple[StoredFile, ...]:
+        """All files except the manifest."""
+        optional = [file for file in (self.candidates, self.merges) if file]
+        return (self.lengths, self.vocabulary, *optional, *self.shards)
+
+    def tokenizer_files(self, folder: Path) -> Vocabulary:
+        """The teacher's vocabulary in the folder of the cache."""
+        kind = vocabulary_kind(self.vocabulary.name) or "wordpiece"
+        return Vocabulary(
+            path=folder / self.vocabulary.name,
+            merges=folder / self.merges.name if self.merges else None,
+            kind=kind,
+            config=TokenizerConfig(lowercase=self.lowercase) if kind == "wordpiece" else None,
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether all shards are written."""
+        return all(shard.sha256 for shard in self.shards)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the finished cache in bytes, including the manifest; all digests have the same length."""
+        done = tuple(dataclasses.replace(shard, sha256="0" * 64) for shard in self.shards)
+        manifest = len(_text(dataclasses.replace(self, shards=done)).encode())
+        return manifest + sum(file.size_bytes for file in self.files)
+
+    def write(self, folder: Path) -> None:
+        """Writes `manifest.json` atomically."""
+        write_text(folder / MANIFEST_NAME, _text(self))
+
+
+def dataset_digest(encoded: EncodedExamples) -> str:
+    """SHA-256 of ids, segments and offsets, without labels and padding."""
+    digest = hashlib.sha256()
+    for part, dtype in ((encoded.word_ids, "<i4"), (encoded.type_ids, "<i4"), (encoded.offsets, "<i8")):
+        digest.update(f"{len(part)} ".encode())
+        digest.update(np.ascontiguousarray(part, dtype=dtype).data)
+    return digest.hexdigest()
+
+
+def plan_shards(
+    targets: Sequence[TargetSpec], lengths: np.ndarray, shard_bytes: int, candidates: np.ndarray | None = None
+) -> tuple[Shard, ...]:
+    """Divides the examples, in order, into shards of about `shard_bytes`; records stay whole."""
+    sizes = record_bytes(targets, lengths, candidates)
+    ends = np.cumsum(sizes)
+    firsts = np.flatnonzero(np.diff((ends - sizes) // shard_bytes, prepend=-1))
+    stops = [*firsts[1:], len(lengths)]
+    return tuple(
+        Shard(
+            name=f"shard-{number:05d}.bin",
+            size_bytes=int(ends[stop - 1] - ends[first] + sizes[first]),
+            sha256=None,
+            first=int(first),
+            examples=int(stop - first),
+        )
+        for number, (first, stop) in enumerate(zip(firsts, stops, strict=True))
+    )
+
+
+def read_manifest(folder: Path) -> TeacherCacheManifest:
+    """Reads and checks a manifest, without its files.
+
+    Raises:
+      UserError: the manifest is missing, damaged, or has another format.
+    """
+    content = read_signed(folder / MANIFEST_NAME, FORMAT, VERSION, absent=_ABSENT, remedy=_REMEDY)
+    claimed = content.pop("manifest_sha256", None)
+    if claimed != _digest(content):
+        raise UserError(f"{folder / MANIFEST_NAME}: the manifest is damaged (its SHA-256 differs); {_REMEDY}")
+    del content["format"], content["version"]
+    if "candidates" not in content and isinstance(content.get("targets"), list):
+        plain = [{"kept": False, **each} if isinstance(each, dict) else each for each in content["targets"]]
+        content |= {"candidates": None, "targets": plain}
+    return from_json(TeacherCacheManifest, content, f"{folder / MANIFEST_NAME}: the manifest is damaged")
+
+
+def read_signed(path: Path, form: str, version: int, *, absent: str, remedy: str) -> dict[str, Any]:
+    """Reads a manifest, and checks its format and version.
+
+    Args:
+      path: the file.
+      form: required "format".
+      version: required "version".
+      absent: message for a missing file.
+      remedy: remedy for a damaged file.
+
+    Raises:
+      UserError: the file is missing, or is not such a manifest.
+    """
+    if not path.exists():
+        raise UserError(absent.format(folder=path.parent))
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: the manifest must be a JSON object; received {type(content).__name__}; {remedy}")
+    received = content.get("format"), content.get("version")
+    if received != (form, version) or isinstance(received[1], bool):
+        raise UserError(
+            f"{path}: the manifest must be {form}, version {version}; received {shown(received[0])}, version "
+            f"{shown(received[1])}; make the folder again"
+        )
+    return content
+
+
+def _document(manifest: TeacherCacheManifest) -> dict[str, Any]:
+    content: dict[str, Any] = {"format": FORMAT, "version": VERSION, **_plain(manifest)}
+    # Without kept tokens, the fields for them are absent.
+    if manifest.candidates is None:
+        del content["candidates"]
+        for target in content["targets"]:
+            del target["kept"]
+    return {**content, "manifest_sha256": _digest(content)}
+
+
+def _text(manifest: TeacherCacheManifest) -> str:
+    return json.dumps(_document(manifest), indent=2, ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Converts a dataclass to JSON values; a round trip turns tuples into lists."""
+    return json.loads(json.dumps(dataclasses.asdict(value)))
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Grids of options: several runs and the best of them."""

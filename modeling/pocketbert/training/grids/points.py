@@ -1,0 +1,159 @@
+"""Hyper-parameter grids: options with their values, the order of points, and the syntax on the command line.
+
+The module imports no TensorFlow and does not depend on the kind of run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import types
+import typing
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from pocketbert.errors import raise_if_any
+from pocketbert.training.grids.published import PUBLISHED, Value
+
+Point = Mapping[str, Value]
+Choose = typing.Literal["mean", "median", "max"]
+# Statistic over seeds that selects a point → its name in `run_folder.spread`.
+STATISTICS: Mapping[str, str] = {"mean": "mean", "median": "median", "max": "maximum"}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A hyper-parameter grid; every combination of values is a point.
+
+    Attributes:
+      values: option → values, in the order of the search.
+
+    Raises:
+      UserError: there is no option, or an option has no values or a duplicate value.
+    """
+
+    values: Mapping[str, tuple[Value, ...]]
+
+    def __post_init__(self) -> None:
+        problems = [] if self.values else ["a grid needs an option with values; received none"]
+        for name, values in self.values.items():
+            if not values or len(set(values)) != len(values):
+                shown = ",".join(map(_text, values)) or "none"
+                problems.append(f"{name} needs different values; received {shown}")
+        raise_if_any(problems, "grid")
+
+    def points(self) -> list[Point]:
+        """Returns all combinations of values; the last option changes fastest."""
+        return [dict(zip(self.values, values, strict=True)) for values in itertools.product(*self.values.values())]
+
+
+def point_name(point: Point) -> str:
+    """Formats a point as a folder name: `learning_rate=2e-05,epochs=3`."""
+    return ",".join(f"{name}={_text(value)}" for name, value in point.items())
+
+
+def options_at(options: tuple[typing.Any, ...], grid: Grid, *, fixed: Collection[str] = ()) -> list[typing.Any]:
+    """Returns the options of every point.
+
+    Args:
+      options: instances of dataclasses with different field names; the grid replaces field values.
+      grid: the grid.
+      fixed: fields that the grid must not vary.
+
+    Raises:
+      UserError: the grid varies a fixed or unknown field, or a dataclass rejects a point; lists all problems.
+    """
+    made, problems = [], _unknown(grid.values, _varied(tuple(map(type, options)), fixed))
+    for point in grid.points() if not problems else ():
+        try:
+            made.append(tuple(at_point(each, point) for each in options))
+        except ValueError as error:
+            problems.append(str(error))
+    raise_if_any(dict.fromkeys(problems), "grid")
+    return made
+
+
+def at_point(options: typing.Any, point: Point) -> typing.Any:
+    """Returns a copy of a dataclass instance with the values of a point; other options of the point are ignored."""
+    names = {field.name for field in dataclasses.fields(options)}
+    return dataclasses.replace(options, **{name: value for name, value in point.items() if name in names})
+
+
+def parse_grid(texts: Sequence[str], options: tuple[type, ...], *, fixed: Collection[str] = ()) -> Grid:
+    """Parses the `--grid` arguments of a command line.
+
+    Args:
+      texts: names of published grids, or `option=value,value`. Your values override those of a published grid. `none`
+        stands for None in options that accept it.
+      options: dataclasses; the grid may vary their numeric and string fields.
+      fixed: fields that the grid must not vary.
+
+    Raises:
+      UserError: an argument cannot be parsed; lists all problems.
+    """
+    kinds = _varied(options, fixed)
+    values: dict[str, tuple[Value, ...]] = {}
+    problems: list[str] = []
+    own: set[str] = set()
+    for text in texts:
+        name, found, listed = text.partition("=")
+        option = name.strip().replace("-", "_")
+        if not found and text in PUBLISHED:
+            values |= {key: each for key, each in PUBLISHED[text].values.items() if key not in own}
+        elif not found:
+            problems.append(f"a grid is option=value,value or one of {', '.join(PUBLISHED)}; received {text!r}")
+        elif option not in kinds:
+            problems += _unknown([option], kinds)
+        elif option in own:
+            problems.append(f"{option}= must be given once; received a second; list all its values after the first")
+        else:
+            own.add(option)
+            try:
+                values[option] = tuple(_value(each.strip(), kinds[option]) for each in listed.split(","))
+            except ValueError as error:
+                problems.append(f"{option} {error}")
+    raise_if_any(problems, "grid")
+    return Grid(values)
+
+
+def _text(value: Value) -> str:
+    return "none" if value is None else str(value)
+
+
+def _unknown(names: Collection[str], varied: Collection[str]) -> list[str]:
+    received = [name for name in names if name not in varied]
+    return [f"a grid may vary {', '.join(varied)}; received {', '.join(received)}"] if received else []
+
+
+def _varied(options: tuple[type, ...], fixed: Collection[str]) -> dict[str, tuple[type, ...]]:
+    """Returns the fields that a grid may vary, with the types of their values."""
+    kinds = {
+        field.name: _kinds(typing.get_type_hints(each)[field.name])
+        for each in options
+        for field in dataclasses.fields(each)
+        if field.name not in fixed
+    }
+    return {name: accepted for name, accepted in kinds.items() if accepted}
+
+
+def _kinds(hint: typing.Any) -> tuple[type, ...]:
+    """Returns the types of the values of an option; empty if a grid cannot vary it."""
+    parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    kinds = tuple(str if typing.get_origin(part) is typing.Literal else part for part in parts)
+    return kinds if set(kinds) <= {int, float, str, types.NoneType} else ()
+
+
+def _value(text: str, kinds: tuple[type, ...]) -> Value:
+    if text == "none" and types.NoneType in kinds:
+        return None
+    if str in kinds and text:
+        return text
+    try:
+        number = int(text) if int in kinds else float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        wanted = "whole numbers" if int in kinds else "words" if str in kinds else "numbers"
+        raise ValueError(f"takes {wanted}{' or none' if types.NoneType in kinds else ''}; received {text!r}")
+    return number

@@ -1,0 +1,209 @@
+"""Grid search: runs every point with every seed, resumes after a kill, and selects the best point."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tqdm import tqdm
+
+from pocketbert.errors import TrainingFailed, UserError, raise_if_any
+from pocketbert.files import write_json, write_text
+from pocketbert.progress import log_info
+from pocketbert.tasks.scores import Scores
+from pocketbert.training.grids.points import STATISTICS, Choose, Grid, Point, point_name
+from pocketbert.training.grids.report import page
+from pocketbert.training.grids.workers import InTurn, Job, MakeRun, Workers
+from pocketbert.training.run_folder import (
+    GRID_FOLDER,
+    MODEL_FOLDER,
+    OPTIONS_FILE,
+    REPORT_FILE,
+    RESULT_FILE,
+    begin_run,
+    clear_run,
+    open_run,
+    read_result,
+    spread,
+)
+
+
+def run_grid(
+    grid: Grid,
+    seeds: Sequence[int],
+    output: str | os.PathLike[str],
+    recorded: Mapping[str, Any],
+    make_run: MakeRun,
+    *,
+    choose: Choose = "median",
+    workers: Workers | None = None,
+    work: Callable[[Point], float] = lambda point: 1.0,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Runs all unfinished runs of a grid and selects the best point.
+
+    Call it again with the same arguments to resume after a kill. Finished runs are kept, and `make_run` resumes the
+    others. A point with a failed run cannot be selected; the next call retries the failed run.
+
+    Args:
+      grid: the grid.
+      seeds: different seeds; each point has one run per seed.
+      output: folder of the search: `runs/POINT/seed-N/`, `result.json`, `report.html`.
+      recorded: everything that determines the results, except grid and seeds; JSON values.
+      make_run: starts or resumes a run in its folder. It writes a model directory and a `result.json` with
+        `main_metric` and `metrics`; higher metrics are better. See `Workers.outcomes`.
+      choose: statistic over seeds; the best point has the highest mean, median or maximum of the main metric. The
+        first point wins a tie.
+      workers: where runs are executed; None for one after another in this process.
+      work: relative duration of a run of a point, for the estimate of the remaining time.
+      overwrite: replace a search in `output` that is finished or has other options.
+
+    Returns:
+      The result of `summarize`, with `best_model`, the model directory of the best run of the best point.
+
+    Raises:
+      UserError: bad input, or `output` contains another search.
+      TrainingFailed: every point has a failed run.
+    """
+    _check(seeds, choose)
+    workers = workers or InTurn()
+    recorded = {"grid": {name: list(values) for name, values in grid.values.items()}, "seeds": list(seeds), **recorded}
+    with open_run(output, recorded, overwrite=overwrite) as folder:
+        root = folder.absolute() / GRID_FOLDER
+        jobs = [
+            Job(point, seed, root / point_name(point) / f"seed-{seed}") for point in grid.points() for seed in seeds
+        ]
+        new = not (folder / OPTIONS_FILE).exists()
+        begin_run(folder, recorded)
+        try:
+            failures = _make_missing(jobs, make_run, workers, work)
+        except UserError:
+            if new and not any(map(_finished, jobs)):
+                # Leave no folder behind after bad input.
+                clear_run(folder)
+            raise
+        results = {_key(job): _read(job) for job in jobs if _key(job) not in failures}
+        summary = summarize(grid, seeds, results, failures, choose)
+        write_json(folder / RESULT_FILE, summary)
+        write_text(folder / REPORT_FILE, page(summary))
+        return summary | {"best_model": str(folder / summary["best"]["run"] / MODEL_FOLDER)}
+
+
+def summarize(
+    grid: Grid,
+    seeds: Sequence[int],
+    results: Mapping[tuple[str, int], Mapping[str, Any]],
+    failures: Mapping[tuple[str, int], str],
+    choose: Choose,
+) -> dict[str, Any]:
+    """Summarizes all runs of a grid and selects the best point.
+
+    Args:
+      grid: the grid.
+      seeds: seeds of each point.
+      results: (name of the point, seed) → result of the run.
+      failures: (name of the point, seed) → error message of the training.
+      choose: see `run_grid`.
+
+    Returns:
+      `choose`, `main_metric`, `grid`, `seeds`, `baseline` and `warnings`; `best` with the `options` of a point, its
+      `value` (the selected statistic of the main metric), and `seed` and `run` (folder) of its best run; and `points`
+      in grid order with `options`, `value` (None if a run failed), `metrics` (`spread` of each metric over the seeds),
+      `runs`, and `failures`, seed → message. Folders are relative to the folder of the search.
+
+    Raises:
+      TrainingFailed: every point has a failed run.
+    """
+    main = next((result["main_metric"] for result in results.values()), "")
+    points: list[dict[str, Any]] = []
+    for point in grid.points():
+        name = point_name(point)
+        runs = [
+            {"run": f"{GRID_FOLDER}/{name}/seed-{seed}", **results[name, seed], "seed": seed}
+            for seed in seeds
+            if (name, seed) in results
+        ]
+        whole = len(runs) == len(seeds)
+        metrics = (
+            {metric: spread([run["metrics"][metric] for run in runs]) for metric in runs[0]["metrics"]} if whole else {}
+        )
+        points.append(
+            {
+                "options": dict(point),
+                "value": metrics[main][STATISTICS[choose]] if whole else None,
+                "metrics": metrics,
+                "runs": runs,
+                "failures": {str(seed): failures[name, seed] for seed in seeds if (name, seed) in failures},
+            }
+        )
+    chosen = [point for point in points if point["value"] is not None]
+    if not chosen:
+        (name, seed), why = next(iter(failures.items()))
+        raise TrainingFailed(f"every point of the grid has a failed run; {name}, seed {seed}: {why}")
+    # `max` returns the first of equal points.
+    best = max(chosen, key=lambda point: point["value"])
+    run = max(best["runs"], key=lambda run: run["metrics"][main])
+    # All runs have the same baseline, because they are scored on the same examples.
+    baseline = next(iter(results.values())).get("baseline")
+    chosen_scores = Scores(main_metric=main, metrics={main: best["value"]}, baseline=baseline)
+    return {
+        "choose": choose,
+        "main_metric": main,
+        "grid": {name: list(values) for name, values in grid.values.items()},
+        "seeds": list(seeds),
+        "best": {key: best[key] for key in ("options", "value")} | {"seed": run["seed"], "run": run["run"]},
+        "points": points,
+        "baseline": baseline,
+        "warnings": chosen_scores.warnings if baseline else [],
+    }
+
+
+def _make_missing(
+    jobs: Sequence[Job], make_run: MakeRun, workers: Workers, work: Callable[[Point], float]
+) -> dict[tuple[str, int], str]:
+    """Runs the unfinished jobs; returns the error messages of failed ones."""
+    waiting = [job for job in jobs if not _finished(job)]
+    done = len(jobs) - len(waiting)
+    log_info(f"{len(jobs)} runs, {done} finished" + (f"; {workers.parallel} at a time" if workers.parallel > 1 else ""))
+    failures: dict[tuple[str, int], str] = {}
+    spent = worked = 0.0
+    left = sum(work(job.point) for job in waiting)
+    for job, seconds, failure in workers.outcomes(make_run, waiting):
+        done += 1
+        left -= work(job.point)
+        if failure is not None:
+            failures[_key(job)] = failure
+            outcome = f"failed: {failure}"
+        else:
+            spent, worked = spent + seconds, worked + work(job.point)
+            result = _read(job)
+            outcome = f"{result['main_metric']} {result['metrics'][result['main_metric']]:.4f}"
+        line = f"{job.name}: {outcome} ({tqdm.format_interval(seconds)}); {done} of {len(jobs)} runs finished"
+        if left and worked:
+            line += f", about {tqdm.format_interval(spent / worked * left / workers.parallel)} left"
+        log_info(line)
+    return failures
+
+
+def _key(job: Job) -> tuple[str, int]:
+    return point_name(job.point), job.seed
+
+
+def _finished(job: Job) -> bool:
+    return (job.folder / RESULT_FILE).exists()
+
+
+def _read(job: Job) -> dict[str, Any]:
+    if not _finished(job):
+        raise UserError(f"the output must be on storage shared by all machines; {job.folder} has no {RESULT_FILE}")
+    return read_result(job.folder / RESULT_FILE)
+
+
+def _check(seeds: Sequence[int], choose: str) -> None:
+    problems = []
+    if not seeds or len(set(seeds)) != len(seeds):
+        problems.append(f"seeds must be one or more different numbers; received {list(seeds)}")
+    if choose not in STATISTICS:
+        problems.append(f"choose must be one of {', '.join(STATISTICS)}; received {choose!r}")
+    raise_if_any(problems, "grid")

@@ -1,0 +1,338 @@
+"""Workers that execute the runs of a grid: in this process, in several local processes, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.notation import Notation, argument, current_notation, use_notation
+from pocketbert.processes import Parent, begin_worker, stderr_in
+from pocketbert.progress import log_info
+from pocketbert.training.grids.points import Point
+
+MakeRun = Callable[[Point, int, Path], object]
+_SPAWN = multiprocessing.get_context("spawn")
+_SECONDS_TO_CONNECT = 10
+
+
+class Job(NamedTuple):
+    """One run of a grid.
+
+    Attributes:
+      point: values of the options.
+      seed: random seed.
+      folder: absolute path of the run folder.
+    """
+
+    point: Point
+    seed: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """Name for messages."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
+    def log(self) -> Path:
+        """Log file of a run in another process."""
+        return self.folder.with_suffix(".log")
+
+
+class Outcome(NamedTuple):
+    """The outcome of a job.
+
+    Attributes:
+      job: the job.
+      seconds: duration.
+      failure: error message of a failed training; None after success.
+    """
+
+    job: Job
+    seconds: float
+    failure: str | None
+
+
+class Workers(Protocol):
+    """Executes jobs.
+
+    Attributes:
+      parallel: number of simultaneous runs.
+    """
+
+    parallel: int
+
+    def close(self) -> None:
+        """Ends idle processes."""
+
+    def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Executes all jobs and yields each outcome as the job ends.
+
+        Args:
+          make_run: runs one point with one seed in one folder. It must be a function at module level, or a partial of
+            one, because other processes receive it pickled.
+          jobs: jobs in starting order.
+
+        Raises:
+          UserError: `make_run` rejected its input. The other runs are stopped.
+          TrainingFailed: a process died, for example because memory ran out.
+        """
+
+
+class InTurn:
+    """Executes one run after another in this process."""
+
+    parallel = 1
+
+    def close(self) -> None:
+        """Does nothing; see `Workers`."""
+
+    def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Executes all jobs; see `Workers`."""
+        for job in jobs:
+            log_info(f"{job.name}: starts")
+            yield _make(make_run, job)
+
+
+class Processes:
+    """Executes several runs at a time in processes on this machine.
+
+    Each process uses an equal share of the CPU cores and writes a log next to its run folder. The processes end with
+    this one, even if it is killed.
+
+    Args:
+      parallel: number of simultaneous runs.
+      jobs_a_process: number of jobs after which a process ends, which returns the memory of its graphs.
+    """
+
+    def __init__(self, parallel: int, jobs_a_process: int = 1) -> None:
+        self.parallel, self._jobs_a_process = parallel, jobs_a_process
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.threads = max(1, cores // parallel)
+        self._idle: list[_WorkerProcess] = []
+
+    def close(self) -> None:
+        """Ends idle processes; see `Workers`."""
+        while self._idle:
+            self._idle.pop().end()
+
+    def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Executes all jobs; see `Workers`."""
+        waiting = list(jobs)
+        running: dict[Any, tuple[_WorkerProcess, Job]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.parallel:
+                    job = waiting.pop(0)
+                    worker = self._idle.pop() if self._idle else _WorkerProcess(self.threads)
+                    running[worker.connection] = worker, job
+                    worker.start(make_run, job)
+                    log_info(f"{job.name}: starts; log: {job.log}")
+                for ready in multiprocessing.connection.wait(list(running)):
+                    worker, job = running[ready]
+                    outcome = worker.outcome(job)
+                    del running[ready]
+                    if worker.jobs < self._jobs_a_process:
+                        self._idle.append(worker)
+                    else:
+                        worker.end()
+                    yield outcome
+        finally:
+            for worker, _ in running.values():
+                worker.stop()
+
+
+class _WorkerProcess:
+    """A process that executes one job after another."""
+
+    def __init__(self, threads: int) -> None:
+        self.connection, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_work, args=(theirs, threads, Parent.here()), daemon=True)
+        self._process.start()
+        # Without this close, `recv` would block after the process died.
+        theirs.close()
+        self.jobs = 0
+
+    def start(self, make_run: MakeRun, job: Job) -> None:
+        self.jobs += 1
+        # A dead process is reported by `outcome`.
+        with contextlib.suppress(BrokenPipeError):
+            self.connection.send((make_run, job))
+
+    def outcome(self, job: Job) -> Outcome:
+        """Waits for the outcome of the started job."""
+        try:
+            answer = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            self._process.join()
+            code = self._process.exitcode
+            assert code is not None
+            ended = f"exit code {code}" if code >= 0 else f"signal {-code}"
+            raise TrainingFailed(
+                f"{job.name}: the process ended with {ended}; see {job.log}; the same command resumes"
+            ) from None
+        return _checked(answer)
+
+    def end(self) -> None:
+        """Lets the idle process end."""
+        self.connection.close()
+        self._process.join()
+
+    def stop(self) -> None:
+        """Ends the process at once."""
+        self._process.terminate()
+        self._process.join()
+        self.connection.close()
+
+
+class Ray:
+    """Executes runs on a Ray cluster.
+
+    All machines need PocketBERT and the same storage for runs and inputs. Each run gets an equal share of the CPU
+    cores, and of the GPUs at most one. Tests use a fake Ray; Ray 2.60 was tried on a single machine.
+
+    Args:
+      parallel: number of simultaneous runs.
+      address: address of the cluster for `ray.init`; `auto` selects the cluster of this machine.
+
+    Raises:
+      UserError: Ray is not installed, or the address does not answer.
+    """
+
+    def __init__(self, parallel: int, address: str) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise UserError(
+                f"several machines need Ray; received: {error}; install it with pip install 'pocketbert[ray]', or "
+                f"leave out {argument('ray', python='workers=')} to use this machine alone"
+            ) from error
+        _check_address(address)
+        self.parallel, self._address, self._ray = parallel, address, ray
+        # Before anything is trained.
+        self._connect()
+        ray.shutdown()
+
+    def close(self) -> None:
+        """Does nothing; see `Workers`."""
+
+    def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Executes all jobs; see `Workers`."""
+        ray = self._ray
+        self._connect()
+        try:
+            total = ray.cluster_resources()
+            # Ray would never schedule a run that requests more cores than the largest machine has.
+            largest = max(node["Resources"].get("CPU", 1) for node in ray.nodes() if node["Alive"])
+            threads = int(max(1, min(largest, total.get("CPU", 1) // self.parallel)))
+            gpus = min(1.0, total.get("GPU", 0) / self.parallel)
+            # One call per process, because the memory of its graphs is released only when the process ends.
+            work = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0, max_calls=1)(_work_logged)
+            waiting = list(jobs)
+            running: dict[Any, Job] = {}
+            while waiting or running:
+                while waiting and len(running) < self.parallel:
+                    job = waiting.pop(0)
+                    running[work.remote(make_run, job, threads, current_notation())] = job
+                    log_info(f"{job.name}: submitted to Ray; log: {job.log}")
+                done, _ = ray.wait(list(running), num_returns=1)
+                for reference in done:
+                    job = running.pop(reference)
+                    yield _checked(self._answer(reference, job))
+        finally:
+            # This stops unfinished runs.
+            ray.shutdown()
+
+    def _answer(self, reference: Any, job: Job) -> Outcome | UserError:
+        """The answer of an ended run.
+
+        Raises:
+          TrainingFailed: Ray lost it: a machine or a process died, for example because memory ran out.
+        """
+        try:
+            answer: Outcome | UserError = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            raise TrainingFailed(
+                f"{job.name}: Ray lost the run ({type(error).__name__}); see {job.log} and ray status; the same "
+                "command resumes"
+            ) from None
+        return answer
+
+    def _connect(self) -> None:
+        try:
+            # Each run writes its own log.
+            self._ray.init(address=self._address, log_to_driver=False)
+        except ConnectionError as error:
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"a Ray cluster must run at the address; received {self._address} ({reason}); start it with ray start "
+                f"--head, or leave out {argument('ray', python='workers=')} to use this machine alone"
+            ) from None
+
+
+def _check_address(address: str) -> None:
+    """Connects to the address of a cluster, because `ray.init` waits for minutes."""
+    host, separator, port = address.removeprefix("ray://").rpartition(":")
+    if not separator:
+        # Such as `auto`: Ray finds the cluster of this machine, or reports in `_connect` that there is none.
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_SECONDS_TO_CONNECT).close()
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"a Ray cluster must answer within {_SECONDS_TO_CONNECT} s; received {address} ({error}); check the "
+            "address and the network, or use auto on a machine of the cluster"
+        ) from None
+
+
+def _make(make_run: MakeRun, job: Job) -> Outcome:
+    begun = time.monotonic()
+    failure = None
+    try:
+        make_run(job.point, job.seed, job.folder)
+    except TrainingFailed as error:
+        failure = str(error)
+    return Outcome(job, time.monotonic() - begun, failure)
+
+
+def _work_logged(make_run: MakeRun, job: Job, threads: int, notation: Notation) -> Outcome | UserError:
+    """Executes a job in a separate process with stderr in the job's log; returns bad input as a UserError."""
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(name, str(threads))
+    # By default, the first process reserves all memory of a GPU.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    with stderr_in(job.log), use_notation(notation):
+        try:
+            return _make(make_run, job)
+        except UserError as error:
+            return error
+        except Exception:
+            traceback.print_exc()
+            raise
+
+
+def _work(connection: Any, threads: int, parent: Parent) -> None:
+    """The main function of a process started by `Processes`."""
+    # A terminal sends Ctrl-C to every process; only the parent handles it and stops the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    begin_worker(parent)
+    with contextlib.suppress(EOFError):
+        while True:
+            make_run, job = connection.recv()
+            connection.send(_work_logged(make_run, job, threads, parent.notation))
+
+
+def _checked(answer: Outcome | UserError) -> Outcome:
+    if isinstance(answer, UserError):
+        raise answer
+    return answer
