@@ -157,6 +157,9 @@ def text() -> str:
     for record in results.read(RESULTS / "quickstart_accuracy.json").accuracies:
         models.setdefault(record.model, []).append(record.value)
     quickstart = [(model, f"{cell(values, 3, digits='.2f')} %") for model, values in models.items()]
+    # It has no table: docs/how-to/export.md names its file.
+    optimizations = "ablations/graph_optimizations"
+    contents[optimizations] = results.read(RESULTS / f"{optimizations}.json")
     studies = [
         (f"`{name}`", measured_at(content), "closed" if name in CLOSED else "") for name, content in contents.items()
     ]

@@ -25,7 +25,6 @@ from studies.tables.render import (
     table,
     task_titles,
 )
-from studies.tasks import accuracy as tasks
 from studies.tinybert import accuracy as tinybert
 
 # Model and label of the rows without seeds.
@@ -73,6 +72,21 @@ _RECOVERED = (
     ("dynamic_wi4", "nearest"),
     ("dynamic_wi4", "GPTQ"),
 )
+# Task → title and metric.
+_TASKS = {
+    "wnli": ("WNLI", "accuracy"),
+    "rte": ("RTE", "accuracy"),
+    "mrpc": ("MRPC", "f1"),
+    "cola": ("CoLA", "matthews"),
+    "xnli": ("XNLI, English", "accuracy"),
+    "stsb": ("STS-B", "spearman"),
+    "qnli": ("QNLI", "accuracy"),
+    "squad": ("SQuAD 1.1", "f1"),
+    "squad2": ("SQuAD 2.0", "f1"),
+    "tydiqa": ("TyDi QA, English", "f1"),
+}
+# Limits for int8: points, or correct predictions if that allows more.
+_MOST_POINTS, _MOST_ANSWERS = 0.5, 3
 # Metrics that are a fraction of the examples.
 _COUNTED = ("accuracy", "exact_match")
 
@@ -171,35 +185,29 @@ def tasks_text(content: results.ResultFile) -> str:
     """Tasks: float model against int8 bundle."""
     scores = {(each.task, each.metric, each.recipe): each for each in content.accuracies if each.model != NOBODY}
     constants = {each.task: each.value for each in content.accuracies if each.model == NOBODY}
-    heads = ["Task", ">Training examples", ">Dev examples", "Metric", ">Baseline", ">Float", f">`{QUANTIZED}`"]
-    heads += [">Points lost", ">Correct predictions lost", "Verdict"]
-    rows: list[Sequence[str]] = []
-    for task, setting in tasks.SETTINGS.items():
-        first, second = (scores.get((task, setting.metric, recipe)) for recipe in (TRAINED, QUANTIZED))
-        if first is None or second is None:
-            rows.append((setting.title, NOTHING, NOTHING, setting.metric, *[NOTHING] * 5, ""))
-            continue
-        points, answers = 100 * (first.value - second.value), answers_lost(scores, task)
-        within = points <= tasks.MOST_POINTS + 1e-9 or (answers is not None and answers <= tasks.MOST_ANSWERS)
-        constant, verdict = constants.get(task), "within" if within else "**beyond**"
+    rows = []
+    for task, (title, metric) in _TASKS.items():
+        model, bundle = (scores[task, metric, recipe] for recipe in (TRAINED, QUANTIZED))
+        points, answers = 100 * (model.value - bundle.value), answers_lost(scores, task)
+        within = points <= _MOST_POINTS + 1e-9 or (answers is not None and answers <= _MOST_ANSWERS)
         # A model without skill has nothing to lose.
-        if constant is not None and first.value <= constant:
-            verdict = "**nothing learned**"
+        learned = model.value > constants.get(task, -1)
         rows.append(
             (
-                setting.title,
-                f"{int(first.label.split()[0]):,}",
-                f"{first.examples:,}",
-                setting.metric,
-                NOTHING if constant is None else f"{100 * constant:.2f}",
-                f"{100 * first.value:.2f}",
-                f"{100 * second.value:.2f}",
+                title,
+                f"{int(model.label.split()[0]):,}",
+                f"{model.examples:,}",
+                metric,
+                f"{100 * constants[task]:.2f}" if task in constants else NOTHING,
+                f"{100 * model.value:.2f}",
+                f"{100 * bundle.value:.2f}",
                 f"{round(points, 2) + 0.0:+.2f}",
                 NOTHING if answers is None else f"{answers:+d}",
-                verdict,
+                ("within" if within else "**beyond**") if learned else "**nothing learned**",
             )
         )
-    return page(table(heads, rows))
+    heads = ["Task", ">Training examples", ">Dev examples", "Metric", ">Baseline", ">Float", f">`{QUANTIZED}`"]
+    return page(table([*heads, ">Points lost", ">Correct predictions lost", "Verdict"], rows))
 
 
 def answers_lost(scores: Mapping[tuple[str, str, str], results.Accuracy], task: str) -> int | None:
