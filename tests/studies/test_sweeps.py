@@ -7,13 +7,14 @@ import inspect
 import json
 import pickle
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pocketbert_bench import results
-from studies.jobs import StudyJob
+from studies.jobs import Found, StudyJob
 from studies.runner import RESULTS
 from studies.sweep import Subject, Sweep, folder_name, job_name
 
@@ -129,11 +130,25 @@ def test_other_settings_repeat_all() -> None:
     assert sweep(settings=lambda: {"rate": 0.25}).finished(content) == {}
 
 
+def run_here(jobs: Sequence[StudyJob], folder: Path, **_options: Any) -> Found:
+    """`run_jobs` without processes."""
+    done: dict[str, Any] = {}
+    failed: dict[str, str] = {}
+    for job in jobs:
+        if all(name in done for name in job.needs):
+            try:
+                done[job.name] = job.call(*job.arguments)
+            except ValueError as error:
+                failed[job.name] = f"ValueError: {error}"
+    return Found(done, failed)
+
+
 def test_failed_jobs_are_noted_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("studies.sweep.run_jobs", run_here)
     monkeypatch.setattr("studies.sweep.RESULTS", tmp_path / "results")
     (tmp_path / "results").mkdir()
-    made = sweep(tasks=("b",), seeds=(0,))
-    assert made.main(["sweep", f"--output={tmp_path / 'sweep'}", "--processes=1"]) == 1
+    made = sweep()
+    assert made.main(["sweep", f"--output={tmp_path / 'sweep'}"]) == 1
     content = results.read(tmp_path / "results" / "made_up.json")
     (note,) = (note.removeprefix("failed: ") for note in content.notes if note.startswith("failed: "))
     assert json.loads(note) == {"small/taught/b-0": "ValueError: no score"}

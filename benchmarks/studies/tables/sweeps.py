@@ -94,15 +94,7 @@ _COUNTED = ("accuracy", "exact_match")
 def main_table(
     heads: Sequence[str], rows: Sequence[tuple[str, str]], tasks_scored: Sequence[str], seeds: int, scores: Scores
 ) -> list[str]:
-    """A row for each model and label, with mean and standard deviation on each GLUE task.
-
-    Args:
-      heads: headers of both.
-      rows: model and label.
-      tasks_scored: the tasks.
-      seeds: number of seeds of all rows but `ONCE`.
-      scores: the scores.
-    """
+    """A row for each model and label, with mean and standard deviation on each GLUE task; `ONCE` has no seeds."""
     return table(
         [*heads, *scored_heads(tasks_scored)],
         [
@@ -115,15 +107,7 @@ def main_table(
 def findings_table(
     heads: Sequence[str], findings: Mapping[str, tuple[str, str]], model: str, titles: Mapping[str, str], scores: Scores
 ) -> list[str]:
-    """A row for each finding, with the difference of two labels of a model on each task.
-
-    Args:
-      heads: headers of finding and difference.
-      findings: finding → label that must be better, and the other one.
-      model: the model.
-      titles: task → its name.
-      scores: the scores.
-    """
+    """A row for each finding, with the differences of two labels of a model: the better one, and the other one."""
     rows = []
     for name, (first, second) in findings.items():
         change = finding(lambda task: (scores.values(model, first, task), scores.values(model, second, task)), titles)  # noqa: B023
@@ -211,12 +195,7 @@ def tasks_text(content: results.ResultFile) -> str:
 
 
 def answers_lost(scores: Mapping[tuple[str, str, str], results.Accuracy], task: str) -> int | None:
-    """Number of correct predictions that the bundle loses; None if no score counts them.
-
-    Args:
-      scores: scores by task, metric and recipe.
-      task: the task.
-    """
+    """Number of correct predictions that the bundle loses; None if no score counts them."""
     for metric in _COUNTED:
         model, bundle = (scores.get((task, metric, recipe)) for recipe in (TRAINED, QUANTIZED))
         if model is not None and bundle is not None:
