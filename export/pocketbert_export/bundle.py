@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import jsonschema
 import numpy as np
@@ -42,12 +42,19 @@ VERIFICATION_FILE = "verification.json"
 # Of mixed files: the measured files that the limit chose from.
 PRECISION_FILE = "precision.json"
 # Enough for goldens with long paragraphs. Larger files are refused before they are parsed.
-_MOST_DESCRIPTION_BYTES = 1 << 24
+_MOST_DESCRIPTION_BYTES = _MOST_VERIFICATION_BYTES = 1 << 24
 
-# What a card shows of `verification.json`.
+# Members of `verification.json`, of its examples, and of its checks.
+_VERIFICATION = {
+    "schema_version": Literal[1], "passed": bool, "recipe": str, "runtimes": dict[str, str], "examples": dict[str, Any],
+    "examples_sha256": str | None, "metric": str | None, "weights_need": dict[str, int],
+    "graph_optimizations": dict[str, str], "operators": dict[str, int], "delegates": list[dict[str, Any]],
+    "checks": list[dict[str, Any]], "activation_range": dict[str, Any] | None,
+}  # fmt: skip
 _EXAMPLES = {"count": int, "source": str, "labelled": bool}
 _CHECK = {
     "name": str, "passed": bool, "measured": float | None, "bound": float | None, "reason": str, "runtime": str | None,
+    "scores": list[float] | None,
 }  # fmt: skip
 
 
@@ -264,15 +271,14 @@ def read_description(directory: Path) -> dict[str, Any]:
 
 
 def read_verification(directory: Path) -> dict[str, Any]:
-    """Reads what cards and pages show of `verification.json`: `runtimes`, `examples` and `checks`.
+    """Reads `verification.json`; a member that is absent is None.
 
     Raises:
       UserError: the file is missing or damaged.
     """
     path = directory / VERIFICATION_FILE
     try:
-        parts = {"runtimes": dict[str, str], "examples": dict[str, Any], "checks": list[dict[str, Any]]}
-        content = read_members(read_json(path), parts, str(path))
+        content = read_members(read_json(path, most_bytes=_MOST_VERIFICATION_BYTES), _VERIFICATION, str(path))
         content["examples"] = read_members(content["examples"], _EXAMPLES, f"{path}: examples")
         content["checks"] = [
             read_members(check, _CHECK, f"{path}: checks[{number}]") for number, check in enumerate(content["checks"])

@@ -15,6 +15,8 @@ from pathlib import Path
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 
+_INSTALL = "-m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LockedEnvironment:
@@ -63,21 +65,16 @@ class LockedEnvironment:
             base = self.base()
             log_info(f"creating an environment for {self.package} in {folder} (once; fetches about {self.download})")
             shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run([base, "-m", "venv", str(folder)], stdin=subprocess.DEVNULL, capture_output=True, check=True)
-            finished = subprocess.run(
-                [
-                    str(python),
-                    *"-m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:".split(),
-                    "-r",
-                    str(self.lock),
-                ],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-            )
-            if finished.returncode != 0:
-                reason = " ".join(finished.stderr.split()[-40:])
-                raise UserError(f"{self.name} needs {self.package} in {folder}; pip said: {reason}")
+            for step, command in (
+                ("venv", [base, "-m", "venv", str(folder)]),
+                ("pip", [str(python), *_INSTALL.split(), "-r", str(self.lock)]),
+            ):
+                finished = subprocess.run(
+                    command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+                )
+                if finished.returncode != 0:
+                    # venv writes what its own pip says to stdout.
+                    reason = " ".join(f"{finished.stdout} {finished.stderr}".split()[-40:])
+                    raise UserError(f"{self.name} needs {self.package} in {folder}; {step} said: {reason}")
             (folder / "complete").touch()
         return python

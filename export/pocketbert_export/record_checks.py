@@ -15,16 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-
 from pocketbert.data.assets import model_directory
 from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
-from pocketbert.json_reading import read_json
 from pocketbert.model import Model
 from pocketbert_export import model_card
 from pocketbert_export.bounds import BOUNDS
-from pocketbert_export.bundle import BUNDLE_FILE, VERIFICATION_FILE, Bundle, read_description
+from pocketbert_export.bundle import BUNDLE_FILE, VERIFICATION_FILE, Bundle, read_description, read_verification
 from pocketbert_export.bundle_description import saved_weight_digests, weight_digests
 from pocketbert_export.checks import OWN_OUTPUTS, Check
 
@@ -54,51 +51,6 @@ _AUTHORS_ROWS = ("| Licence |", "| Base model |", "| Data |")
 _INDEX_VALUE = re.compile(
     r"""(?:type["']?: *["']?([\w-]+)["']?\s*,?\s*)?["']?\bvalue["']?: *["']?([^\s"',}\]]+)""",
 )
-_MOST_BYTES = 1 << 24
-
-_TEXT = {"type": "string"}
-_COUNT = {"type": "integer", "minimum": 0}
-_NUMBER = {"type": ["number", "null"]}
-_COUNTS = {"type": "object", "additionalProperties": _COUNT}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "schema_version": {"const": 1},
-        "passed": {"type": "boolean"},
-        "recipe": _TEXT,
-        "runtimes": {"type": "object", "additionalProperties": _TEXT},
-        "examples": {
-            "type": "object",
-            "properties": {"count": _COUNT, "source": _TEXT, "labelled": {"type": "boolean"}},
-            "required": ["count", "source", "labelled"],
-        },
-        "examples_sha256": _TEXT,
-        "metric": {"type": ["string", "null"]},
-        "weights_need": _COUNTS,
-        "graph_optimizations": {"type": "object", "additionalProperties": _TEXT},
-        "operators": _COUNTS,
-        "delegates": {"type": "array", "items": {"type": "object"}},
-        "checks": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "name": _TEXT,
-                    "passed": {"type": "boolean"},
-                    "measured": _NUMBER,
-                    "bound": _NUMBER,
-                    "reason": _TEXT,
-                    "runtime": {"type": ["string", "null"]},
-                    "scores": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
-                },
-                "required": ["name", "passed", "measured", "bound", "reason", "runtime"],
-            },
-        },
-        "activation_range": {"type": ["object", "null"]},
-    },
-}
-# Earlier versions recorded no digest; their examples count as others.
-SCHEMA["required"] = [name for name in SCHEMA["properties"] if name != "examples_sha256"]
 
 
 def examples_digest(examples: LabelledData, windows: Mapping[str, Any]) -> str:
@@ -122,8 +74,12 @@ def check_records(
       directory: its folder or name; None for a model in memory.
     """
     made = json.loads(json.dumps(made))
-    problems, recorded = read_verification(bundle)
-    problems = problems or verification_problems(bundle, recorded, made)
+    recorded: dict[str, Any] = {}
+    try:
+        recorded = read_verification(bundle.directory)
+        problems = verification_problems(bundle, recorded, made)
+    except UserError as error:
+        problems = [str(error)]
     same = recorded.get("examples_sha256") == made["examples_sha256"]
     compared = "checks, values and counts are those of this run" if same else _other_examples(recorded)
     return [
@@ -156,20 +112,6 @@ def check_source(bundle: Bundle, reference: Model, directory: str | os.PathLike[
         if found.get(name) != bundle.source.get(name)
     ]
     return _check("source", f"{BUNDLE_FILE} has the SHA-256 of the weights that it was exported from", problems)
-
-
-def read_verification(bundle: Bundle) -> tuple[list[str], dict[str, Any]]:
-    """Reads `verification.json`; returns its problems, and its content, which is empty if there are any."""
-    path = bundle.directory / VERIFICATION_FILE
-    if not path.is_file():
-        return ["it is missing; export the bundle again"], {}
-    try:
-        recorded = read_json(path, most_bytes=_MOST_BYTES)
-    except UserError as error:
-        return [str(error)], {}
-    errors = sorted(jsonschema.Draft202012Validator(SCHEMA).iter_errors(recorded), key=lambda error: error.json_path)
-    problems = [f"{error.json_path}: {error.message[:200]}; export the bundle again" for error in errors]
-    return problems, {} if problems else recorded
 
 
 def verification_problems(bundle: Bundle, recorded: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:

@@ -186,8 +186,8 @@ FORGED: dict[str, tuple[Any, str]] = {
     ),
     "one check twice": (recorded(lambda all_: all_["checks"].append(all_["checks"][-1])), "one stands twice"),
     "one check less": (recorded(lambda all_: all_["checks"].pop()), "the check metric on litert must be there"),
-    "a text as value": (gate_check("labels", measured="1.0"), "'1.0' is not of type 'number', 'null'"),
-    "a list": (lambda folder: write_verification(folder, "[]"), "[] is not of type 'object'"),
+    "a text as value": (gate_check("labels", measured="1.0"), "checks[21]: measured must be a number; received '1.0'"),
+    "a list": (lambda folder: write_verification(folder, "[]"), "it must be an object; received []"),
     "garbage": (lambda folder: write_verification(folder, "\x00garbage"), "verification.json"),
 }
 
@@ -209,8 +209,10 @@ def test_missing_verification_fails(copy: Path, compare: Compare) -> None:
     (copy / "verification.json").unlink()
     bundle_folders.describe_again(copy)
     found = compare(copy)
-    assert reasons(found) == ["verification: verification.json: the record of the gate at export, but it is missing; "
-                              "export the bundle again"]  # fmt: skip
+    assert reasons(found) == [
+        f"verification: verification.json: the record of the gate at export, but {copy / 'verification.json'}: the "
+        "file cannot be read (No such file or directory); check the path; export the bundle again"
+    ]
     assert "not compared" in found["card"].reason
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from pocketbert.errors import UserError
 from pocketbert_export import interpreter_process, runtimes
+from pocketbert_export.environments import LockedEnvironment
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16, RuntimeRefused, run
 
 # 9 tokens of WIDTH=360 products: about sqrt(9·360)·2^-24·60, 60 being a usual logit here.
@@ -124,3 +125,16 @@ def test_failed_pip_leaves_no_environment(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(UserError, match="tflite-2.16 needs tensorflow-cpu 2.16.1.*pip said"):
         runtimes.tflite_2_16().python()
     assert not runtimes.tflite_2_16().exists
+
+
+def test_failed_venv_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path))
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho No space left on device\nexit 1\n", encoding="utf-8")
+    python.chmod(0o755)
+    environment = LockedEnvironment(
+        name="old", lock=runtimes.LOCK_FILE, package="numpy 1", download="1 MB", base=lambda: str(python)
+    )
+    with pytest.raises(UserError, match=r"old needs numpy 1 in \S+; venv said: No space left on device$"):
+        environment.python()
+    assert not environment.exists

@@ -17,7 +17,7 @@ from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert_export import calibration
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.calibration import CalibrationTexts, choose_texts
+from pocketbert_export.calibration import CalibrationTexts, RangeMethod, choose_texts
 from pocketbert_export.calibration_options import CalibrationOptions
 from pocketbert_export.convert import to_tflite
 from pocketbert_export.equalization import equalize, lone_inputs, unequal
@@ -300,3 +300,16 @@ def test_bad_calibration_is_refused_in_one_line(
         assert error.count("\n") == 1, error
         assert message in error
         assert not output.exists()
+
+
+@pytest.mark.parametrize("ranges", ["min_max", "percentile", "mse"])
+def test_outputs_keep_their_mean(float_file: bytes, texts: CalibrationTexts, ranges: RangeMethod) -> None:
+    # Without equalization, a large channel shifts what the others round to.
+    options = CalibrationOptions(calibration_ranges=ranges, equalize=False)
+    quantized = quantize_static(float_file, texts, options).content
+    answers = [
+        np.concatenate([outputs["logits"] for outputs in calibration.outputs_of(content, texts.measured)])
+        for content in (float_file, quantized)
+    ]
+    difference = answers[1] - answers[0]
+    assert np.all(np.abs(difference.mean(axis=0)) <= difference.std(axis=0) / np.sqrt(len(difference)))

@@ -136,7 +136,18 @@ def transformers_classifier(config: EncoderConfig, labels: int) -> Any:
         TFMobileBertForSequenceClassification,
     )
 
-    sizes = {
+    sizes = transformers_config(config)
+    if config.bottleneck:
+        model = TFMobileBertForSequenceClassification(MobileBertConfig(**sizes, num_labels=labels))
+    else:
+        model = TFBertForSequenceClassification(BertConfig(**sizes, num_labels=labels))
+    model({name: tf.ones([1, 5], tf.int32) for name in _PEER_INPUTS.values()})
+    return model
+
+
+def transformers_config(config: EncoderConfig) -> dict[str, Any]:
+    """Arguments of transformers' `BertConfig` or `MobileBertConfig` for the same architecture."""
+    sizes: dict[str, Any] = {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_layers,
@@ -144,24 +155,17 @@ def transformers_classifier(config: EncoderConfig, labels: int) -> Any:
         "intermediate_size": config.intermediate_size,
         "max_position_embeddings": config.max_position_embeddings,
         "type_vocab_size": config.type_vocab_size,
-        "num_labels": labels,
     }
     if config.bottleneck:
-        model = TFMobileBertForSequenceClassification(
-            MobileBertConfig(
-                **sizes,
-                embedding_size=config.embedding_size,
-                intra_bottleneck_size=config.bottleneck.size,
-                num_feedforward_networks=config.num_feedforward_networks,
-                key_query_shared_bottleneck=config.bottleneck.query_key == "shared",
-                # transformers' MobileBERT classifier uses the raw first token as pooled output.
-                classifier_activation=False,
-            )
-        )
-    else:
-        model = TFBertForSequenceClassification(BertConfig(**sizes))
-    model({name: tf.ones([1, 5], tf.int32) for name in _PEER_INPUTS.values()})
-    return model
+        sizes |= {
+            "embedding_size": config.embedding_size,
+            "intra_bottleneck_size": config.bottleneck.size,
+            "num_feedforward_networks": config.num_feedforward_networks,
+            "key_query_shared_bottleneck": config.bottleneck.query_key == "shared",
+            # transformers' MobileBERT classifier uses the raw first token as pooled output.
+            "classifier_activation": False,
+        }
+    return sizes
 
 
 def _answers(answer: Callable[..., Mapping[str, Any]], inputs: Mapping[str, list[int]]) -> dict[str, Any]:

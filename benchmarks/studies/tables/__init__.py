@@ -5,13 +5,24 @@
 
 from __future__ import annotations
 
-from studies.tables import charts, comparisons, efficientbert, hsk, measurements, mobilebert, small_data, sweeps
+from studies.tables import (
+    charts,
+    comparisons,
+    efficientbert,
+    hsk,
+    measurements,
+    mobilebert,
+    runtimes,
+    small_data,
+    sweeps,
+)
 from studies.tables.render import Block
 
 BLOCKS = tuple(
     Block(page=page, name=name, result=result, text=text)
     for page, name, result, text in (
         ("docs/results/comparisons.md", "TABLE", "", comparisons.text),
+        ("docs/results/comparisons.md", "RUNTIMES", "against_transformers/runtimes", runtimes.text),
         ("README.md", "RESULTS", "quickstart", measurements.readme),
         ("docs/results/tinybert.md", "TABLE", "tinybert/accuracy", sweeps.tinybert_text),
         ("docs/results/minilmv2.md", "TABLE", "minilmv2/accuracy", sweeps.minilmv2_text),
