@@ -132,7 +132,7 @@ class Sweep:
 
     def content(self, done: Mapping[str, Any]) -> results.ResultFile:
         """Collects the scores and notes of finished jobs (name → result)."""
-        order = {id(subject): place for place, subject in enumerate(self.subjects)}
+        order = {id(subject): number for number, subject in enumerate(self.subjects)}
         accuracies: list[results.Accuracy] = []
         for name, run in sorted(self.runs().items(), key=lambda item: order[id(item[1].subject)]):
             if name in done:

@@ -109,7 +109,7 @@ def test_finished_jobs_come_back() -> None:
     assert {"noise", "t", "cache/a"} <= set(done) and done["noise"] == {"x": 1}
     (entry,) = done["small/taught/a-1"]["scores"]
     assert entry["metrics"] == {"f1": 0.5} and entry["recipe"] == "trained" and entry["examples"] == 3
-    assert [each["recipe"] for each in done["small/alone-x/b-1"]["scores"]] == ["float", "int8"]
+    assert [entry["recipe"] for entry in done["small/alone-x/b-1"]["scores"]] == ["float", "int8"]
 
 
 def test_missing_score_repeats_what_it_needs() -> None:

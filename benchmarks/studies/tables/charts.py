@@ -88,7 +88,7 @@ def draw_panels(path: Path, axis: str, panels: Sequence[Panel], *, columns: int 
         charts = figure.subplots(rows, columns, squeeze=False).flat
         for chart, panel in zip(charts, panels, strict=False):
             for (name, line), colour in zip(panel.lines.items(), OURS, strict=False):
-                points = {place: point for place, point in enumerate(line) if point}
+                points = {position: point for position, point in enumerate(line) if point}
                 values = [point.value for point in points.values()]
                 spreads = [point.spread for point in points.values()]
                 chart.errorbar(list(points), values, spreads, color=colour, marker="o", markersize=3, label=name)
@@ -113,7 +113,7 @@ def recipe_points(content: results.ResultFile) -> list[RecipePoint]:
     """Recipes of the 6x384 network with a latency and a score on SST-2."""
     network = NETWORKS[0]
     ratios = {ratio.name: ratio.value for ratio in content.ratios} | {f"{network} {BASELINE}": 1.0}
-    sizes = {each.recipe: each.size_bytes for each in content.measurements if each.model == network}
+    sizes = {run.recipe: run.size_bytes for run in content.measurements if run.model == network}
     scores = [score for score in content.accuracies if score.task == "sst2"]
     trained = {score.examples: score.value for score in scores if score.label == MODEL}
     points = []

@@ -152,7 +152,9 @@ def text() -> str:
     ratios = {(study, ratio.name): ratio for study, content in contents.items() for ratio in content.ratios}
     rows = [(*cells, interval(ratios[key]), *target_cells(ratios[key])) for key, cells in RATIOS.items()]
     sst2 = results.read(RESULTS / "tasks" / "sst2.json").accuracies
-    formats = [("float model" if each.label == "model" else each.label, f"{100 * each.value:.2f} %") for each in sst2]
+    formats = [
+        ("float model" if record.label == "model" else record.label, f"{100 * record.value:.2f} %") for record in sst2
+    ]
     models: dict[str, list[float]] = {}
     for record in results.read(RESULTS / "quickstart_accuracy.json").accuracies:
         models.setdefault(record.model, []).append(record.value)

@@ -73,13 +73,15 @@ def _networks(scores: Scores, measured: Searched) -> list[list[str]]:
         rows.append(cells)
     parts = [
         table(
-            ["Network", ">Weights", ">ms", *(f">{_TITLES[each]} ({_METRICS[each]})" for each in networks.TASKS)], rows
+            ["Network", ">Weights", ">ms", *(f">{_TITLES[task]} ({_METRICS[task]})" for task in networks.TASKS)], rows
         )
     ]
     if size := measured.get(networks.LATENCY, {}).get("inner size"):
         parts.append([f"The base that is as slow as stage 3 has an inner width of {size}."])
     expressions = {network.label: _text(network, measured).get("genotype") for network in networks.NETWORKS}
-    layers = [(label, "<br>".join(f"`{layer}`" for layer in each)) for label, each in expressions.items() if each]
+    layers = [
+        (label, "<br>".join(f"`{layer}`" for layer in genotype)) for label, genotype in expressions.items() if genotype
+    ]
     return [*parts, table(["Network", "Expression per layer"], layers)]
 
 
@@ -113,7 +115,7 @@ def _ranking(measured: Searched) -> list[list[str]]:
     if search is None:
         return []
     again = search["retrained"]
-    pairs = ", ".join(f"{100 * each['score']:.1f} → {100 * each['retrained']:.1f}" for each in again)
+    pairs = ", ".join(f"{100 * candidate['score']:.1f} → {100 * candidate['retrained']:.1f}" for candidate in again)
     tau = "not defined" if search["kendall_tau"] is None else f"{search['kendall_tau']:.2f}"
     return [
         [f"Stage 3, score in the search → after {len(again)} second trainings: {pairs}."],
@@ -146,7 +148,7 @@ def _questions(scores: Scores) -> list[str]:
     rows = []
     for model, label in (ONCE[1], *((SHAPE, network.label) for network in networks.ENDS)):
         values = [scores.values(model, label, networks.QUESTIONS, metric).values() for metric in ("exact_match", "f1")]
-        rows.append((label, *(cell(each, 1) for each in values)))
+        rows.append((label, *(cell(seeds, 1) for seeds in values)))
     return table([f"{_TITLES[networks.QUESTIONS]} (table 4)", ">exact_match", ">f1"], rows)
 
 

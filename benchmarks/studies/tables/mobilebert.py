@@ -138,9 +138,9 @@ def text(content: results.ResultFile) -> str:
     measured = _Results(Scores(content.accuracies), noted(content, FAILED))
     questions = []
     for question, (first, second) in _QUESTIONS.items():
-        changes = [difference(measured.values(first, each), measured.values(second, each)) for each in _COMPARED]
+        changes = [difference(measured.values(first, column), measured.values(second, column)) for column in _COMPARED]
         questions.append((question, *(change or NOTHING for change in changes)))
-    examples = {(each.task, each.split): each.examples for each in content.accuracies}
+    examples = {(record.task, record.split): record.examples for record in content.accuracies}
     counts = ", ".join(
         f"{column.head} {examples[column.task, column.split]:,}"
         for column in (_MLM_ACCURACY, _ATTENTION_NATS, *_ON_TASKS)
@@ -151,7 +151,7 @@ def text(content: results.ResultFile) -> str:
         _variants(_STRATEGIES, measured),
         ["Losses, table 9:"],
         _variants(_LOSSES, measured),
-        table(["Question (difference)", *(f">{each.head}" for each in _COMPARED)], questions),
+        table(["Question (difference)", *(f">{column.head}" for column in _COMPARED)], questions),
         [f"Float against int8 (`{QUANTIZED}`), table 6:"],
         _quantized(measured),
         [f"Examples: {counts or 'none yet'}."],

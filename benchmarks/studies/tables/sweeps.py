@@ -118,7 +118,7 @@ def findings_table(
 def tinybert_text(content: results.ResultFile) -> str:
     """TinyBERT: students, and findings."""
     scores, titles = Scores.of_main_metrics(content), task_titles(tinybert.TASKS)
-    rows = [*ONCE, *((shape, each.label) for shape, variants in tinybert.VARIANTS.items() for each in variants)]
+    rows = [*ONCE, *((shape, variant.label) for shape, variants in tinybert.VARIANTS.items() for variant in variants)]
     head = results.read(RESULTS / "tinybert" / "masked_lm.json")
     again = reproduction("tinybert/masked_lm", head)
     heads = ["Finding of the paper", "Difference with 4x312"]
@@ -133,7 +133,7 @@ def minilmv2_text(content: results.ResultFile) -> str:
     """MiniLMv2: students, ablations with one seed, and findings."""
     scores, titles = Scores.of_main_metrics(content), task_titles(minilmv2.TASKS)
     shape, first_seed = minilmv2.ABLATED, str(minilmv2.SEEDS[0])
-    rows = [*ONCE, *((model, each.label) for model, variants in minilmv2.MAIN.items() for each in variants)]
+    rows = [*ONCE, *((model, variant.label) for model, variants in minilmv2.MAIN.items() for variant in variants)]
     ablations = []
     for title, variants in _ABLATIONS.items():
         for label, variant in variants.items():
@@ -167,8 +167,10 @@ def trimming_text(content: results.ResultFile) -> str:
 
 def tasks_text(content: results.ResultFile) -> str:
     """Tasks: float model against int8 bundle."""
-    scores = {(each.task, each.metric, each.recipe): each for each in content.accuracies if each.model != NOBODY}
-    constants = {each.task: each.value for each in content.accuracies if each.model == NOBODY}
+    scores = {
+        (record.task, record.metric, record.recipe): record for record in content.accuracies if record.model != NOBODY
+    }
+    constants = {record.task: record.value for record in content.accuracies if record.model == NOBODY}
     rows = []
     for task, (title, metric) in _TASKS.items():
         model, bundle = (scores[task, metric, recipe] for recipe in (TRAINED, QUANTIZED))
