@@ -10,14 +10,16 @@ from pocketbert_bench import results
 # The last commit that has the code of all of them.
 LAST_COMMIT = "2d1075a6"
 CLOSED = (
-    "ablations/activations", "ablations/bucketed_training", "ablations/lengths", "ablations/shared_lengths",
-    "ablations/weight_cache", "against_tf_models/pretraining_data", "efficientbert/operations",
-    "efficientbert/supernet_step", "hsk/speed", "hsk/store", "minilmv2/relations", "mobilebert/memory",
-    "mobilebert/recipes", "mobilebert/text", "mobilebert/training", "mobilebert/variants", "tasks/qat",
-    "tinybert/augmentation", "tinybert/masked_lm", "trimming/accuracy", "trimming/multilingual", "trimming/vocabulary",
+    "ablations/activations", "ablations/bucketed_training", "ablations/graph_optimizations", "ablations/lengths",
+    "ablations/shared_lengths", "ablations/weight_cache", "against_tf_models/pretraining_data",
+    "efficientbert/operations", "efficientbert/supernet_step", "hsk/speed", "hsk/store", "minilmv2/relations",
+    "mobilebert/memory", "mobilebert/recipes", "mobilebert/text", "mobilebert/training", "mobilebert/variants",
+    "tasks/accuracy", "tasks/qat", "tinybert/augmentation", "tinybert/masked_lm", "trimming/accuracy",
+    "trimming/multilingual", "trimming/vocabulary",
 )  # fmt: skip
 _MODULES = {
     "hsk/speed": "studies.hsk.speed --pairs=12",
+    "tasks/accuracy": "studies.tasks.accuracy",
     "tasks/qat": "studies.tasks.qat",
     "trimming/accuracy": "studies.trimming.accuracy",
 }

@@ -35,10 +35,10 @@ class Subject:
 
     Attributes:
       model: name of the network.
-      label: how it was made; empty if its scores have their own labels.
+      label: how it was made.
       call: function of a module, so that other processes can import it. It receives `arguments`, task, seed (None for a
         single run) and folder of the sweep, and returns `metrics` and `examples`, or `scores`: a list of both with
-        `label`, `split` or `recipe` where they differ from the subject's, the sweep's and `TRAINED`.
+        `split` or `recipe` where they differ from `DEVELOPMENT_SET` and `TRAINED`.
       arguments: first arguments of `call`.
       runs: tasks of each seed; None for all tasks of the sweep with all seeds.
       needs: names of the jobs that must finish before a task and seed.
@@ -88,7 +88,6 @@ class Sweep:
       settings: all settings that determine the tables, as JSON values; scores with other settings are ignored.
       preparations: jobs without scores, given the folder; those that nothing needs are left out.
       recorded: prefix of a note → key → name of the preparation whose result it records.
-      split: the scored examples.
       whole_seeds: whether scores of a seed are reused only if the seed has all of them.
     """
 
@@ -100,7 +99,6 @@ class Sweep:
     settings: Callable[[], dict[str, Any]]
     preparations: Callable[[Path], Sequence[StudyJob]] = lambda output: ()
     recorded: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    split: str = DEVELOPMENT_SET
     whole_seeds: bool = False
 
     def runs(self) -> dict[str, Run]:
@@ -134,7 +132,7 @@ class Sweep:
 
     def content(self, done: Mapping[str, Any]) -> results.ResultFile:
         """Collects the scores and notes of finished jobs (name → result)."""
-        order = {id(subject): place for place, subject in enumerate(self.subjects)}
+        order = {id(subject): number for number, subject in enumerate(self.subjects)}
         accuracies: list[results.Accuracy] = []
         for name, run in sorted(self.runs().items(), key=lambda item: order[id(item[1].subject)]):
             if name in done:
@@ -209,14 +207,14 @@ class Sweep:
 
     def _records(self, run: Run, result: Mapping[str, Any]) -> Iterator[results.Accuracy]:
         for scores in result.get("scores", [result]):
-            label = scores.get("label", run.subject.label)
+            label = run.subject.label if run.seed is None else f"{run.subject.label}, seed {run.seed}"
             for metric, value in scores["metrics"].items():
                 yield accuracy.record(
-                    label=label if run.seed is None else f"{label}, seed {run.seed}",
+                    label=label,
                     model=run.subject.model,
                     recipe=scores.get("recipe", TRAINED),
                     task=run.task,
-                    split=scores.get("split", self.split),
+                    split=scores.get("split", DEVELOPMENT_SET),
                     metric=metric,
                     value=value,
                     examples=scores["examples"],
@@ -228,9 +226,8 @@ class Sweep:
         scores: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {}
         for record in content.accuracies:
             label, seed = split_label(record.label)
-            keys = [(record.model, each, record.task, int(seed) if seed else None) for each in (label, "")]
-            if job := next((names[key] for key in keys if key in names), None):
-                fields = {"label": label, "split": record.split, "recipe": record.recipe}
+            if job := names.get((record.model, label, record.task, int(seed) if seed else None)):
+                fields = {"split": record.split, "recipe": record.recipe}
                 first = {**fields, "metrics": {}, "examples": record.examples}
                 entry = scores.setdefault(job, {}).setdefault(tuple(fields.values()), first)
                 entry["metrics"][record.metric] = record.value
@@ -245,7 +242,7 @@ def split_label(label: str) -> tuple[str, str]:
 
 def job_name(model: str, label: str, task: str, seed: int | None = None) -> str:
     """Name of the job that scores a subject, which is also its folder."""
-    return f"{folder_name(model)}/{folder_name(label or 'all')}/{task}{'' if seed is None else f'-{seed}'}"
+    return f"{folder_name(model)}/{folder_name(label)}/{task}{'' if seed is None else f'-{seed}'}"
 
 
 def folder_name(label: str) -> str:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import json
+import pickle
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pocketbert_bench import results
-from studies.jobs import StudyJob
+from studies.jobs import Found, StudyJob
 from studies.runner import RESULTS
 from studies.sweep import Subject, Sweep, folder_name, job_name
 
 SWEEPS = (
-    "efficientbert/accuracy", "hsk/accuracy", "minilmv2/accuracy", "mobilebert/accuracy", "tasks/accuracy",
-    "tinybert/accuracy",
+    "efficientbert/accuracy", "hsk/accuracy", "minilmv2/accuracy", "mobilebert/accuracy", "tinybert/accuracy",
 )  # fmt: skip
 
 
@@ -44,8 +47,18 @@ def test_jobs_follow_what_they_need(name: str) -> None:
         made.add(job.name)
 
 
-def score(*_arguments: Any) -> dict[str, Any]:
-    return {}
+@pytest.mark.parametrize("name", SWEEPS)
+def test_jobs_run_in_other_processes(name: str) -> None:
+    for job in load(name).jobs(Path("out")):
+        call, arguments = pickle.loads(pickle.dumps((job.call, job.arguments)))
+        inspect.signature(call).bind(*arguments)
+
+
+def score(*arguments: Any) -> dict[str, Any]:
+    """A score for a run, which ends with task, seed and folder."""
+    if arguments and arguments[-3] == "b" and arguments[-2] == 0:
+        raise ValueError("no score")
+    return {"metrics": {"f1": 0.5}, "examples": 3}
 
 
 def sweep(**changes: Any) -> Sweep:
@@ -56,7 +69,7 @@ def sweep(**changes: Any) -> Sweep:
         "subjects": (
             Subject(model="big", label="teacher", call=score, runs={None: ("a", "b")}, needs=lambda task, seed: ("t",)),
             Subject(model="small", label="taught", call=score, needs=lambda task, seed: (f"cache/{task}",)),
-            Subject(model="small", label="", call=score, runs={1: ("b",)}),
+            Subject(model="small", label="alone, x", call=score, runs={1: ("b",)}),
         ),
         "tasks": ("a", "b"),
         "seeds": (0, 1),
@@ -70,14 +83,14 @@ def sweep(**changes: Any) -> Sweep:
     return Sweep(**fields | changes)
 
 
-def scores(value: float, *labels: str) -> dict[str, Any]:
-    entries = [{"label": label, "metrics": {"f1": value}, "examples": 3} for label in labels]
+def scores(value: float, *recipes: str) -> dict[str, Any]:
+    entries = [{"recipe": recipe, "metrics": {"f1": value}, "examples": 3} for recipe in recipes]
     return {"scores": entries} if entries else {"metrics": {"f1": value}, "examples": 3}
 
 
 def finished(made: Sweep, *, without: str = "") -> dict[str, Any]:
     done = {
-        name: scores(0.5, *[] if run.subject.label else ["one", "two"])
+        name: scores(0.5, *["float", "int8"] if run.subject.label == "alone, x" else [])
         for name, run in made.runs().items()
         if name != without
     }
@@ -87,7 +100,7 @@ def finished(made: Sweep, *, without: str = "") -> dict[str, Any]:
 def test_jobs_start_seed_by_seed() -> None:
     assert [job.name for job in sweep().jobs(Path())] == [
         "t", "big/teacher/a", "big/teacher/b", "cache/a", "small/taught/a-0", "cache/b", "small/taught/b-0",
-        "small/taught/a-1", "small/taught/b-1", "small/all/b-1", "noise",
+        "small/taught/a-1", "small/taught/b-1", "small/alone-x/b-1", "noise",
     ]  # fmt: skip
 
 
@@ -95,8 +108,8 @@ def test_finished_jobs_come_back() -> None:
     done = finished(sweep())
     assert {"noise", "t", "cache/a"} <= set(done) and done["noise"] == {"x": 1}
     (entry,) = done["small/taught/a-1"]["scores"]
-    assert entry["metrics"] == {"f1": 0.5} and entry["label"] == "taught" and entry["examples"] == 3
-    assert [each["label"] for each in done["small/all/b-1"]["scores"]] == ["one", "two"]
+    assert entry["metrics"] == {"f1": 0.5} and entry["recipe"] == "trained" and entry["examples"] == 3
+    assert [entry["recipe"] for entry in done["small/alone-x/b-1"]["scores"]] == ["float", "int8"]
 
 
 def test_missing_score_repeats_what_it_needs() -> None:
@@ -115,6 +128,31 @@ def test_whole_seeds_are_repeated() -> None:
 def test_other_settings_repeat_all() -> None:
     content = sweep().content({"big/teacher/a": scores(0.5)})
     assert sweep(settings=lambda: {"rate": 0.25}).finished(content) == {}
+
+
+def run_here(jobs: Sequence[StudyJob], folder: Path, **_options: Any) -> Found:
+    """`run_jobs` without processes."""
+    done: dict[str, Any] = {}
+    failed: dict[str, str] = {}
+    for job in jobs:
+        if all(name in done for name in job.needs):
+            try:
+                done[job.name] = job.call(*job.arguments)
+            except ValueError as error:
+                failed[job.name] = f"ValueError: {error}"
+    return Found(done, failed)
+
+
+def test_failed_jobs_are_noted_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("studies.sweep.run_jobs", run_here)
+    monkeypatch.setattr("studies.sweep.RESULTS", tmp_path / "results")
+    (tmp_path / "results").mkdir()
+    made = sweep()
+    assert made.main(["sweep", f"--output={tmp_path / 'sweep'}"]) == 1
+    content = results.read(tmp_path / "results" / "made_up.json")
+    (note,) = (note.removeprefix("failed: ") for note in content.notes if note.startswith("failed: "))
+    assert json.loads(note) == {"small/taught/b-0": "ValueError: no score"}
+    assert {job.name for job in made.jobs(Path())} - set(made.finished(content)) >= {"small/taught/b-0", "t"}
 
 
 def test_bad_flags_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,17 +71,7 @@ class _Subject:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Times the steps and measures the cache.
-
-    Args:
-      quick: three rounds instead of eleven, and fewer sentences.
-
-    Returns:
-      Content of a result file. The notes state if PyTorch is not installed.
-
-    Raises:
-      UserError: the data are missing.
-    """
+    """Times the steps and measures the cache, if `quick` in three rounds; a note tells if PyTorch is missing."""
     os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)
     rounds = 3 if quick else 11
     with tempfile.TemporaryDirectory() as name:

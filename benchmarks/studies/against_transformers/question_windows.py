@@ -43,13 +43,7 @@ _EXAMPLES_A_CALL = 1000
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Times all four sides.
-
-    Args:
-      quick: an eighth of the questions and three rounds instead of seven.
-
-    Returns:
-      Content of a result file: questions per second of our code and of each baseline.
+    """Times all four sides in questions per second, if `quick` with an eighth of the questions in three rounds.
 
     Raises:
       UserError: the data or transformers are missing.
@@ -219,11 +213,7 @@ def _fast_recipe(tokenizer: Any, rows: list[tuple[str, str, dict[str, Any]]]) ->
 
 
 def _compare(ours: Callable[[], list[Any]], peers: dict[str, Callable[[], list[Any]]]) -> tuple[int, int]:
-    """Checks that all sides make the same windows; this is also the warm-up.
-
-    Returns:
-      Number of windows, and number of those with positions narrower than tf-models-official's.
-    """
+    """Checks and counts windows, and those with narrower positions than tf-models-official's; also the warm-up."""
     windows = list(_rows(ours()))
     narrower = 0
     for (_, ids, segments, (first, last)), theirs in zip(windows, peers["tf-models-official"](), strict=True):

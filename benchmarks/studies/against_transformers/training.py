@@ -40,15 +40,7 @@ FinetuningStep = Callable[[], float]
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Times the training steps.
-
-    Args:
-      quick: three rounds instead of fifteen.
-
-    Returns:
-      A result file's content: examples a second, ours and each baseline's. One that is not installed is named in the
-      notes.
-    """
+    """Times the steps in examples per second, if `quick` in three rounds; a note names a missing baseline."""
     os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)
     random = np.random.default_rng(0)
     ids = random.integers(1000, 30000, [BATCH_SIZE, LENGTH]).astype(np.int32)

@@ -26,22 +26,7 @@ from typing import Any
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.efficientbert import networks
-from studies.efficientbert.networks import (
-    EQUAL_LATENCY,
-    LATENCY,
-    NETWORKS,
-    QUESTIONS,
-    SEARCHES,
-    SEEDS,
-    SHAPE,
-    SURFACES,
-    TASKS,
-    THREE_STAGES,
-    Network,
-    search_name,
-    tasks_of,
-    text_name,
-)
+from studies.efficientbert.networks import NETWORKS, SEARCHES, Network, search_name, text_name
 from studies.efficientbert.training import (
     distil_network_on_text,
     draw_surfaces,
@@ -56,25 +41,25 @@ from studies.sweep import TEACHER, Subject, Sweep, job_name, noted
 
 # Prefix of the note with the results of searches, text, latency and surfaces.
 SEARCHES_NOTE = "searches"
-STUDENT_TASKS = (*TASKS, QUESTIONS)
+STUDENT_TASKS = (*networks.TASKS, networks.QUESTIONS)
 
 
 def preparations(output: Path) -> list[StudyJob]:
     """Searches, latencies, surfaces, and distillation on text."""
-    first = (search_name(THREE_STAGES),)
+    first = (search_name(networks.THREE_STAGES),)
     jobs = []
     for variant in SEARCHES:
-        teachers = tuple(job_name(NETWORK, TEACHER, task) for task in TASKS)
-        needs = teachers if variant == THREE_STAGES else first
+        teachers = tuple(job_name(NETWORK, TEACHER, task) for task in networks.TASKS)
+        needs = teachers if variant == networks.THREE_STAGES else first
         jobs.append(StudyJob(name=search_name(variant), call=run_search, arguments=(variant, output), needs=needs))
     every_search = tuple(map(search_name, SEARCHES))
-    jobs.append(StudyJob(name=LATENCY, call=measure_latency, arguments=(output,), needs=every_search))
-    jobs.append(StudyJob(name=SURFACES, call=draw_surfaces, arguments=(output,), needs=first))
+    jobs.append(StudyJob(name=networks.LATENCY, call=measure_latency, arguments=(output,), needs=every_search))
+    jobs.append(StudyJob(name=networks.SURFACES, call=draw_surfaces, arguments=(output,), needs=first))
     for network in NETWORKS:
         if network.start != "tasks":
             # Its architecture and first weights.
-            needs = tuple(dict.fromkeys([*first, search_name(network.search or THREE_STAGES)]))
-            needs = (LATENCY,) if network == EQUAL_LATENCY else needs
+            needs = tuple(dict.fromkeys([*first, search_name(network.search or networks.THREE_STAGES)]))
+            needs = (networks.LATENCY,) if network == networks.EQUAL_LATENCY else needs
             arguments = (network, output)
             jobs.append(
                 StudyJob(name=text_name(network), call=distil_network_on_text, arguments=arguments, needs=needs)
@@ -83,14 +68,14 @@ def preparations(output: Path) -> list[StudyJob]:
 
 
 def _subject(network: Network) -> Subject:
-    start = search_name(THREE_STAGES) if network.start == "tasks" else text_name(network)
+    start = search_name(networks.THREE_STAGES) if network.start == "tasks" else text_name(network)
     return Subject(
-        model=SHAPE,
+        model=networks.SHAPE,
         label=network.label,
         call=train_network,
         arguments=(network,),
         needs=lambda task, seed: (job_name(NETWORK, TEACHER, task), start),
-        runs={seed: tasks_of(network, seed) for seed in SEEDS},
+        runs={seed: networks.tasks_of(network, seed) for seed in networks.SEEDS},
     )
 
 
@@ -121,17 +106,18 @@ SWEEP = Sweep(
     result="efficientbert/accuracy",
     title="EfficientBERT on GLUE tasks",
     subjects=(
-        majority_subject(TASKS, networks.EXAMPLES),
+        majority_subject(networks.TASKS, networks.EXAMPLES),
         Subject(model=NETWORK, label=TEACHER, call=train_teacher, runs={None: STUDENT_TASKS}),
         *map(_subject, NETWORKS),
     ),
     tasks=STUDENT_TASKS,
-    seeds=SEEDS,
+    seeds=networks.SEEDS,
     settings=settings,
     preparations=preparations,
     recorded={
         SEARCHES_NOTE: {
-            name: name for name in (*map(search_name, SEARCHES), LATENCY, SURFACES, *map(text_name, NETWORKS))
+            name: name
+            for name in (*map(search_name, SEARCHES), networks.LATENCY, networks.SURFACES, *map(text_name, NETWORKS))
         }
     },
 )

@@ -104,7 +104,7 @@ PLUS = Network(label="stage 3, weights of all tasks", search=THREE_STAGES, stage
 EQUAL_LATENCY = Network(label="base as slow as stage 3, random weights", base="equal latency", start="random")
 BERT_PLAIN = Network(label="BERT's layers", expression=None, base="bert", start="random")
 BERT_SEARCHED = Network(label="BERT's layers, stage 3", search=THREE_STAGES, stage=3, base="bert", start="random")
-FOUND = {each.label: Network(label=each.label, search=each) for each in (ONE_STAGE, EVOLUTION, RANDOM)}
+FOUND = {search.label: Network(label=search.label, search=search) for search in (ONE_STAGE, EVOLUTION, RANDOM)}
 OTHERS = (STACKED, COLD, PLUS, EQUAL_LATENCY, BERT_PLAIN, BERT_SEARCHED, *FOUND.values())
 NETWORKS = (*MAIN, *OTHERS)
 

@@ -85,7 +85,7 @@ def run_search(variant: SearchVariant, output: Path) -> dict[str, Any]:
     weights = parameters(networks.searched_config((networks.BASE_NETWORK,) * networks.BASE.num_layers))
     limit = ParameterConstraint(minimum=(1 - networks.TOLERANCE) * weights, limit=(1 + networks.TOLERANCE) * weights)
     others = [task for task in networks.TASKS if task != networks.SEARCHED] if first else []
-    found = search(
+    outcome = search(
         networks.BASE,
         examples(networks.SEARCHED, networks.SEARCH_EXAMPLES),
         folder,
@@ -109,10 +109,10 @@ def run_search(variant: SearchVariant, output: Path) -> dict[str, Any]:
     journal = Journal(folder / JOURNAL_FILE)
     return {
         "winners": {str(stage): list(best(journal.of_stage(stage)).genotype) for stage in variant.stages},
-        "scores": {str(stage): [each.score for each in journal.of_stage(stage)] for stage in variant.stages},
-        "retrained": found.retrained,
-        "kendall_tau": found.kendall_tau,
-        "seconds": found.seconds,
+        "scores": {str(stage): [candidate.score for candidate in journal.of_stage(stage)] for stage in variant.stages},
+        "retrained": outcome.retrained,
+        "kendall_tau": outcome.kendall_tau,
+        "seconds": outcome.seconds,
     }
 
 
@@ -172,14 +172,14 @@ def measure_latency(output: Path) -> dict[str, Any]:
     for _ in range(2):
         configs = [_base(size) for size in sizes]
         target, *others = _milliseconds([winner, *configs])
-        nearest = min(zip(others, sizes, strict=True), key=lambda each: abs(each[0] - target))[1]
+        nearest = min(zip(others, sizes, strict=True), key=lambda pair: abs(pair[0] - target))[1]
         low = max(nearest - INNER_REACH, INNER_STEP)
         sizes = list(range(low, nearest + INNER_REACH + 1, INNER_STEP))
-    named = [each for each in networks.NETWORKS if each is not networks.EQUAL_LATENCY]
-    configs = [networks.network_config(each, output) for each in named]
-    found = _milliseconds([*configs, _base(nearest)])
-    labels = [each.label for each in (*named, networks.EQUAL_LATENCY)]
-    return {"inner size": nearest, "ms": dict(zip(labels, found, strict=True))}
+    named = [network for network in networks.NETWORKS if network is not networks.EQUAL_LATENCY]
+    configs = [networks.network_config(network, output) for network in named]
+    milliseconds = _milliseconds([*configs, _base(nearest)])
+    labels = [network.label for network in (*named, networks.EQUAL_LATENCY)]
+    return {"inner size": nearest, "ms": dict(zip(labels, milliseconds, strict=True))}
 
 
 def draw_surfaces(output: Path) -> dict[str, Any]:
@@ -196,18 +196,20 @@ def draw_surfaces(output: Path) -> dict[str, Any]:
     for network in networks.ENDS:
         configs[network.label] = networks.network_config(network, output)
     axis = np.linspace(-1, 1, SURFACE_POINTS)
-    plane = np.stack([np.ones(SURFACE_POINTS**2), *(each.ravel() for each in np.meshgrid(axis, axis))], axis=1)
-    found = {}
+    plane = np.stack(
+        [np.ones(SURFACE_POINTS**2), *(axis_values.ravel() for axis_values in np.meshgrid(axis, axis))], axis=1
+    )
+    surfaces = {}
     for label, config in configs.items():
         surface = ffn_surface(config, SURFACE_POINTS)
         values = surface.ravel() / np.abs(surface).max()
         rest = values - plane @ np.linalg.lstsq(plane, values, rcond=None)[0]
         share = float(rest.var() / values.var()) if values.var() else 0.0
-        found[label] = {
-            "diagonal": [round(float(each), 4) for each in np.diag(values.reshape(surface.shape))],
+        surfaces[label] = {
+            "diagonal": [round(float(value), 4) for value in np.diag(values.reshape(surface.shape))],
             "curved share": round(share, 4),
         }
-    return found
+    return surfaces
 
 
 def parameters(config: EncoderConfig) -> float:

@@ -90,7 +90,7 @@ def _relations(*names: str) -> MiniLMv2Variant:
     return MiniLMv2Variant(label=" + ".join("-".join(name.upper()) for name in names), options={"relations": names})
 
 
-WITHOUT = {name: _relations(*(each for each in ("qq", "kk", "vv") if each != name)) for name in ("qq", "kk", "vv")}
+WITHOUT = {name: _relations(*(other for other in ("qq", "kk", "vv") if other != name)) for name in ("qq", "kk", "vv")}
 QK_VV = _relations("qk", "vv")
 FEWER_HEADS = {n: MiniLMv2Variant(label=f"{n} relation heads", options={"relation_heads": n}) for n in (6, 12, 24)}
 ALL_PAIRS = MiniLMv2Variant(

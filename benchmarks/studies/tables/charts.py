@@ -68,13 +68,7 @@ class Panel:
 
 @contextmanager
 def svg(path: Path, width: float, height: float) -> Iterator[Figure]:
-    """A figure that is written to a path at the end.
-
-    Args:
-      path: path of the SVG file.
-      width: in inches.
-      height: in inches.
-    """
+    """A figure of `width` x `height` inches that is written to an SVG file at the end."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -87,28 +81,17 @@ def svg(path: Path, width: float, height: float) -> Iterator[Figure]:
 
 
 def draw_panels(path: Path, axis: str, panels: Sequence[Panel], *, columns: int = 3, width: float = 2.8) -> None:
-    """Draws charts in rows; all have the same lines, and each its own vertical range.
-
-    Args:
-      path: path of the SVG file.
-      axis: name of the horizontal axis.
-      panels: the charts.
-      columns: charts per row.
-      width: of a chart, in inches.
-    """
+    """Draws charts of `width` inches in rows; all have the same lines and horizontal axis."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     with svg(path, columns * width, rows * _HEIGHT + 0.6) as figure:
         charts = figure.subplots(rows, columns, squeeze=False).flat
         for chart, panel in zip(charts, panels, strict=False):
             for (name, line), colour in zip(panel.lines.items(), OURS, strict=False):
-                points = [(place, point) for place, point in enumerate(line) if point]
-                places, values, spreads = ([], [], [])
-                if points:
-                    places = [place for place, _ in points]
-                    values = [point.value for _, point in points]
-                    spreads = [point.spread for _, point in points]
-                chart.errorbar(places, values, spreads, color=colour, marker="o", markersize=3, label=name)
+                points = {position: point for position, point in enumerate(line) if point}
+                values = [point.value for point in points.values()]
+                spreads = [point.spread for point in points.values()]
+                chart.errorbar(list(points), values, spreads, color=colour, marker="o", markersize=3, label=name)
             chart.set_title(panel.title, fontsize=9)
             chart.set_xticks(range(len(panel.places)), panel.places, fontsize=8)
             chart.tick_params(axis="y", labelsize=8)
@@ -130,7 +113,7 @@ def recipe_points(content: results.ResultFile) -> list[RecipePoint]:
     """Recipes of the 6x384 network with a latency and a score on SST-2."""
     network = NETWORKS[0]
     ratios = {ratio.name: ratio.value for ratio in content.ratios} | {f"{network} {BASELINE}": 1.0}
-    sizes = {each.recipe: each.size_bytes for each in content.measurements if each.model == network}
+    sizes = {run.recipe: run.size_bytes for run in content.measurements if run.model == network}
     scores = [score for score in content.accuracies if score.task == "sst2"]
     trained = {score.examples: score.value for score in scores if score.label == MODEL}
     points = []

@@ -152,11 +152,16 @@ def text() -> str:
     ratios = {(study, ratio.name): ratio for study, content in contents.items() for ratio in content.ratios}
     rows = [(*cells, interval(ratios[key]), *target_cells(ratios[key])) for key, cells in RATIOS.items()]
     sst2 = results.read(RESULTS / "tasks" / "sst2.json").accuracies
-    formats = [("float model" if each.label == "model" else each.label, f"{100 * each.value:.2f} %") for each in sst2]
+    formats = [
+        ("float model" if record.label == "model" else record.label, f"{100 * record.value:.2f} %") for record in sst2
+    ]
     models: dict[str, list[float]] = {}
     for record in results.read(RESULTS / "quickstart_accuracy.json").accuracies:
         models.setdefault(record.model, []).append(record.value)
     quickstart = [(model, f"{cell(values, 3, digits='.2f')} %") for model, values in models.items()]
+    # It has no table: docs/how-to/export.md names its file.
+    optimizations = "ablations/graph_optimizations"
+    contents[optimizations] = results.read(RESULTS / f"{optimizations}.json")
     studies = [
         (f"`{name}`", measured_at(content), "closed" if name in CLOSED else "") for name, content in contents.items()
     ]

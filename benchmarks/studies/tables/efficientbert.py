@@ -11,54 +11,31 @@ from pocketbert.data.readers.glue import GLUE
 from pocketbert_bench import results
 from studies.efficientbert import networks
 from studies.efficientbert.accuracy import STUDENT_TASKS, searched
-from studies.efficientbert.networks import (
-    BERT_PLAIN,
-    BERT_SEARCHED,
-    COLD,
-    EQUAL_LATENCY,
-    FOUND,
-    HAND_DESIGNED,
-    LATENCY,
-    NETWORKS,
-    OTHER_TASKS,
-    PLUS,
-    QUESTIONS,
-    SEARCHED,
-    SEEDS,
-    SHAPE,
-    STACKED,
-    SURFACES,
-    TASKS,
-    THREE_STAGES,
-    WINNERS,
-    Network,
-    search_name,
-    text_name,
-)
+from studies.efficientbert.networks import SEEDS, SHAPE, WINNERS, Network, search_name, text_name
 from studies.tables.charts import Panel, Picture, Point, draw_panels
 from studies.tables.render import NOTHING, Scores, cell, counted_examples, page, table
 from studies.tables.sweeps import ONCE, findings_table
 
 RESULT = "efficientbert/accuracy"
 _TITLES = {task: GLUE[task].folder if task in GLUE else "SQuAD 1.1" for task in STUDENT_TASKS}
-_METRICS = {task: GLUE[task].main_metric for task in TASKS} | {QUESTIONS: "f1"}
+_METRICS = {task: GLUE[task].main_metric for task in networks.TASKS} | {networks.QUESTIONS: "f1"}
 # The paper's findings and ours; the first network must be better to confirm.
 _FINDINGS: dict[str, tuple[Network, Network]] = {
-    "stage 1 beats the base (table 5)": (WINNERS[1], HAND_DESIGNED),
+    "stage 1 beats the base (table 5)": (WINNERS[1], networks.HAND_DESIGNED),
     "stage 2 beats stage 1 (table 5)": (WINNERS[2], WINNERS[1]),
     "stage 3 beats stage 2 (table 5)": (WINNERS[3], WINNERS[2]),
-    "stage 3 beats the base, as many weights": (WINNERS[3], HAND_DESIGNED),
-    "three stages beat one (table 6)": (WINNERS[3], FOUND["one stage"]),
-    "LaNAS beats random candidates": (FOUND["one stage"], FOUND["one stage, random"]),
-    "LaNAS beats evolution": (FOUND["one stage"], FOUND["one stage, evolution"]),
-    "the supernet's weights help (table 2)": (WINNERS[3], COLD),
-    "weights of all tasks help (table 2, +)": (PLUS, WINNERS[3]),
-    "the search beats stacks designed by hand": (WINNERS[3], STACKED),
-    "the search beats a base that is as slow": (COLD, EQUAL_LATENCY),
-    "stage 3's networks improve BERT's layers (table 7)": (BERT_SEARCHED, BERT_PLAIN),
+    "stage 3 beats the base, as many weights": (WINNERS[3], networks.HAND_DESIGNED),
+    "three stages beat one (table 6)": (WINNERS[3], networks.FOUND["one stage"]),
+    "LaNAS beats random candidates": (networks.FOUND["one stage"], networks.FOUND["one stage, random"]),
+    "LaNAS beats evolution": (networks.FOUND["one stage"], networks.FOUND["one stage, evolution"]),
+    "the supernet's weights help (table 2)": (WINNERS[3], networks.COLD),
+    "weights of all tasks help (table 2, +)": (networks.PLUS, WINNERS[3]),
+    "the search beats stacks designed by hand": (WINNERS[3], networks.STACKED),
+    "the search beats a base that is as slow": (networks.COLD, networks.EQUAL_LATENCY),
+    "stage 3's networks improve BERT's layers (table 7)": (networks.BERT_SEARCHED, networks.BERT_PLAIN),
 }
 # Figure 4: name of a line → network.
-_STARTS = {"supernet's weights": WINNERS[3], "random weights": COLD}
+_STARTS = {"supernet's weights": WINNERS[3], "random weights": networks.COLD}
 # Jobs of the sweep other than scores → their results.
 Searched = Mapping[str, Any]
 
@@ -82,35 +59,43 @@ def text(content: results.ResultFile) -> str:
 
 
 def _networks(scores: Scores, measured: Searched) -> list[list[str]]:
-    labels = {network.label: network for network in NETWORKS}
+    labels = {network.label: network for network in networks.NETWORKS}
     rows = []
     for model, label in (*ONCE, *((SHAPE, label) for label in labels)):
         network = labels.get(label)
         weights = _text(network, measured).get("parameters") if network else None
-        milliseconds = measured.get(LATENCY, {}).get("ms", {}).get(label)
+        milliseconds = measured.get(networks.LATENCY, {}).get("ms", {}).get(label)
         cells = [label, NOTHING if weights is None else f"{weights:,.0f}"]
         cells.append(NOTHING if milliseconds is None else f"{milliseconds:.2f}")
-        for task in TASKS:
+        for task in networks.TASKS:
             seeds = sum(task in networks.tasks_of(network, seed) for seed in SEEDS) if network else 1
             cells.append(cell(scores.values(model, label, task).values(), seeds))
         rows.append(cells)
-    parts = [table(["Network", ">Weights", ">ms", *(f">{_TITLES[each]} ({_METRICS[each]})" for each in TASKS)], rows)]
-    if size := measured.get(LATENCY, {}).get("inner size"):
+    parts = [
+        table(
+            ["Network", ">Weights", ">ms", *(f">{_TITLES[task]} ({_METRICS[task]})" for task in networks.TASKS)], rows
+        )
+    ]
+    if size := measured.get(networks.LATENCY, {}).get("inner size"):
         parts.append([f"The base that is as slow as stage 3 has an inner width of {size}."])
-    expressions = {network.label: _text(network, measured).get("genotype") for network in NETWORKS}
-    layers = [(label, "<br>".join(f"`{layer}`" for layer in each)) for label, each in expressions.items() if each]
+    expressions = {network.label: _text(network, measured).get("genotype") for network in networks.NETWORKS}
+    layers = [
+        (label, "<br>".join(f"`{layer}`" for layer in genotype)) for label, genotype in expressions.items() if genotype
+    ]
     return [*parts, table(["Network", "Expression per layer"], layers)]
 
 
 def _by_latency(scores: Scores, measured: Searched) -> list[str]:
     """Figure 1: the networks from fast to slow."""
     rows = []
-    for label, milliseconds in sorted(measured.get(LATENCY, {}).get("ms", {}).items(), key=lambda pair: pair[1]):
-        values = [scores.values(SHAPE, label, task).get(str(SEEDS[0])) for task in OTHER_TASKS]
+    for label, milliseconds in sorted(
+        measured.get(networks.LATENCY, {}).get("ms", {}).items(), key=lambda pair: pair[1]
+    ):
+        values = [scores.values(SHAPE, label, task).get(str(SEEDS[0])) for task in networks.OTHER_TASKS]
         known = [value for value in values if value is not None]
-        if len(known) == len(OTHER_TASKS):
+        if len(known) == len(networks.OTHER_TASKS):
             rows.append((label, f"{milliseconds:.2f}", f"{100 * statistics.fmean(known):.1f}"))
-    names = " and ".join(_TITLES[task] for task in OTHER_TASKS)
+    names = " and ".join(_TITLES[task] for task in networks.OTHER_TASKS)
     return table(["Network (figure 1)", ">ms", f">Mean of {names}, seed {SEEDS[0]}"], rows) if rows else []
 
 
@@ -121,16 +106,16 @@ def _searches(measured: Searched) -> list[str]:
             known = [100 * value for value in values if value is not None]
             cells = (variant.label, stage, str(len(known)), f"{max(known):.1f}", f"{statistics.median(known):.1f}")
             rows.append(cells)
-    first = f"Search on {_TITLES[SEARCHED]} (table 6)"
+    first = f"Search on {_TITLES[networks.SEARCHED]} (table 6)"
     return table([first, ">Stage", ">Candidates", ">Best score", ">Median score"], rows)
 
 
 def _ranking(measured: Searched) -> list[list[str]]:
-    search = measured.get(search_name(THREE_STAGES))
+    search = measured.get(search_name(networks.THREE_STAGES))
     if search is None:
         return []
     again = search["retrained"]
-    pairs = ", ".join(f"{100 * each['score']:.1f} → {100 * each['retrained']:.1f}" for each in again)
+    pairs = ", ".join(f"{100 * candidate['score']:.1f} → {100 * candidate['retrained']:.1f}" for candidate in again)
     tau = "not defined" if search["kendall_tau"] is None else f"{search['kendall_tau']:.2f}"
     return [
         [f"Stage 3, score in the search → after {len(again)} second trainings: {pairs}."],
@@ -162,14 +147,14 @@ def _draw_losses(content: results.ResultFile, path: Path) -> None:
 def _questions(scores: Scores) -> list[str]:
     rows = []
     for model, label in (ONCE[1], *((SHAPE, network.label) for network in networks.ENDS)):
-        values = [scores.values(model, label, QUESTIONS, metric).values() for metric in ("exact_match", "f1")]
-        rows.append((label, *(cell(each, 1) for each in values)))
-    return table([f"{_TITLES[QUESTIONS]} (table 4)", ">exact_match", ">f1"], rows)
+        values = [scores.values(model, label, networks.QUESTIONS, metric).values() for metric in ("exact_match", "f1")]
+        rows.append((label, *(cell(seeds, 1) for seeds in values)))
+    return table([f"{_TITLES[networks.QUESTIONS]} (table 4)", ">exact_match", ">f1"], rows)
 
 
 def _surfaces(measured: Searched) -> list[list[str]]:
     """Figure 5 along the diagonal."""
-    if not (curves := measured.get(SURFACES)):
+    if not (curves := measured.get(networks.SURFACES)):
         return []
     shares = ", ".join(f"{label} {100 * curve['curved share']:.1f} %" for label, curve in curves.items())
     return [
@@ -179,7 +164,7 @@ def _surfaces(measured: Searched) -> list[list[str]]:
 
 
 def _draw_surfaces(content: results.ResultFile, path: Path) -> None:
-    curves = searched(content)[SURFACES]
+    curves = searched(content)[networks.SURFACES]
     count = len(next(iter(curves.values()))["diagonal"])
     # The ends and the middle of -15 to 5.
     places = {0: "-15", (count - 1) // 2: "-5", count - 1: "5"}

@@ -76,13 +76,13 @@ def recipes(content: results.ResultFile) -> str:
 
     ratios = {ratio.name: ratio for ratio in content.ratios}
     latencies = []
-    for each in content.measurements:
-        assert each.summary is not None and each.size_bytes is not None
-        ratio, memory = ratios.get(f"{each.model} {each.recipe}"), NOTHING
-        if each.peak_memory_bytes is not None and each.base_memory_bytes is not None:
-            memory = f"{(each.peak_memory_bytes - each.base_memory_bytes) / 1e6:.0f}"
-        cells = [f"`{each.model}`", name(each.recipe), f"{each.size_bytes / 1e6:.1f}"]
-        cells += [f"{each.summary.median_us / 1000:.2f}", interval(ratio, to=" to ") if ratio else "1", memory]
+    for run in content.measurements:
+        assert run.summary is not None and run.size_bytes is not None
+        ratio, memory = ratios.get(f"{run.model} {run.recipe}"), NOTHING
+        if run.peak_memory_bytes is not None and run.base_memory_bytes is not None:
+            memory = f"{(run.peak_memory_bytes - run.base_memory_bytes) / 1e6:.0f}"
+        cells = [f"`{run.model}`", name(run.recipe), f"{run.size_bytes / 1e6:.1f}"]
+        cells += [f"{run.summary.median_us / 1000:.2f}", interval(ratio, to=" to ") if ratio else "1", memory]
         latencies.append(cells)
     naive = [
         (f"`{name.split()[0]}`", interval(ratio, to=" to "), *target_cells(ratio))
@@ -271,7 +271,7 @@ def mobilebert_recipes(content: results.ResultFile) -> str:
 
 def mobilebert_variants(content: results.ResultFile) -> str:
     """MobileBERT's normalizations and activations."""
-    measured = {(each.model, each.recipe): each for each in content.measurements}
+    measured = {(run.model, run.recipe): run for run in content.measurements}
     ratios, names = {ratio.name: ratio for ratio in content.ratios}, ("float32", "dynamic_wi8")
     slowest, rows = max(_VARIANTS_PRINTED.values()), []
     for variant, printed in _VARIANTS_PRINTED.items():
@@ -317,7 +317,7 @@ def _same_by(content: results.ResultFile, field: str) -> dict[str, list[str]]:
 def embeddings(content: results.ResultFile) -> str:
     """Sentence embeddings: scores, sizes and latencies."""
     scores = {(score.model, score.recipe, score.metric): score.value for score in content.accuracies}
-    measured = {(each.model, each.recipe): each for each in content.measurements}
+    measured = {(run.model, run.recipe): run for run in content.measurements}
     slowest, narrow = min(measured[TEACHER, FLOAT].latency_us), DIMENSIONS[::-1]
     models = [*((model, WIDTH) for model in (TEACHER, STUDENT, NESTED))]
     models += [(model, width) for model in (NESTED, TEACHER, STUDENT) for width in narrow]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pocketbert.data.readers.glue import GLUE
@@ -32,18 +31,8 @@ _AUXILIARY_COPIED, _PROGRESSIVE = "auxiliary, copied embedding and heads", "prog
 Paper = tuple[float, float]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """A column: its scores and their format.
-
-    Attributes:
-      head: header of the column.
-      task: task of the scores, or name of another measurement.
-      metric: metric of the scores.
-      split: split of the scores.
-      nats: whether the scores are exp(−nats), to be shown in nats; otherwise they are shown in percent.
-      digits: format of a number.
-    """
+class Score(NamedTuple):
+    """A column: header, its scores and their format; with `nats`, scores are exp(−nats), otherwise shares."""
 
     head: str
     task: str
@@ -54,9 +43,7 @@ class Score:
 
 
 _MLM_ACCURACY = Score(head="MLM accuracy", task=TEXT, metric=WORDS, split=DEV_TEXT)
-_ATTENTION_NATS = Score(
-    head="Attention KL (nats)", task=ATTENTION, metric=NEARNESS, split=DEV_TEXT, nats=True, digits=".3f"
-)
+_ATTENTION_NATS = Score("Attention KL (nats)", ATTENTION, NEARNESS, DEV_TEXT, nats=True, digits=".3f")
 _ON_TASKS = (
     Score(head="SST-2", task="sst2", metric="accuracy", split=DEVELOPMENT_SPLIT),
     Score(head=f"SST-2, {APART:,} others", task="sst2", metric="accuracy", split=APART_SPLIT),
@@ -151,9 +138,9 @@ def text(content: results.ResultFile) -> str:
     measured = _Results(Scores(content.accuracies), noted(content, FAILED))
     questions = []
     for question, (first, second) in _QUESTIONS.items():
-        changes = [difference(measured.values(first, each), measured.values(second, each)) for each in _COMPARED]
+        changes = [difference(measured.values(first, column), measured.values(second, column)) for column in _COMPARED]
         questions.append((question, *(change or NOTHING for change in changes)))
-    examples = {(each.task, each.split): each.examples for each in content.accuracies}
+    examples = {(record.task, record.split): record.examples for record in content.accuracies}
     counts = ", ".join(
         f"{column.head} {examples[column.task, column.split]:,}"
         for column in (_MLM_ACCURACY, _ATTENTION_NATS, *_ON_TASKS)
@@ -164,7 +151,7 @@ def text(content: results.ResultFile) -> str:
         _variants(_STRATEGIES, measured),
         ["Losses, table 9:"],
         _variants(_LOSSES, measured),
-        table(["Question (difference)", *(f">{each.head}" for each in _COMPARED)], questions),
+        table(["Question (difference)", *(f">{column.head}" for column in _COMPARED)], questions),
         [f"Float against int8 (`{QUANTIZED}`), table 6:"],
         _quantized(measured),
         [f"Examples: {counts or 'none yet'}."],

@@ -84,12 +84,7 @@ def page(*parts: Sequence[str]) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Writes a table.
-
-    Args:
-      heads: header of each column; `>` in front aligns the column to the right.
-      rows: cells of each row.
-    """
+    """Writes a table; `>` in front of a header aligns its column to the right."""
     lines = [_row([head.removeprefix(">") for head in heads])]
     lines.append("|" + "|".join("---:" if head.startswith(">") else "---" for head in heads) + "|")
     return lines + [_row(row) for row in rows]
@@ -117,27 +112,12 @@ class Scores:
         return cls(record for record in content.accuracies if record.metric == GLUE[record.task].main_metric)
 
     def values(self, model: str, label: str, task: str, *fields: str) -> Values:
-        """Seed → value.
-
-        Args:
-          model: the model.
-          label: label without seed.
-          task: the task.
-          fields: metric, or metric, split and recipe, where the file has several.
-        """
+        """Seed → value; `fields` are the metric, or metric, split and recipe, where the file has several."""
         return self._values.get((model, label, task, *fields), {})
 
 
 def cell(values: Iterable[float], seeds: int, *, unit: float = 100.0, digits: str = ".1f", failed: int = 0) -> str:
-    """Formats mean and standard deviation in percent, and the number of seeds if some are missing or failed.
-
-    Args:
-      values: one value per finished seed.
-      seeds: intended number of seeds.
-      unit: factor for the values.
-      digits: format of a number.
-      failed: number of failed runs, for example diverged ones.
-    """
+    """Formats mean and standard deviation of `unit` times the values, and the number of seeds if some are missing."""
     scaled = [unit * value for value in values]
     if not scaled:
         return f"{failed} failed" if failed else NOTHING
@@ -150,11 +130,7 @@ def cell(values: Iterable[float], seeds: int, *, unit: float = 100.0, digits: st
 
 
 def difference(first: Values, second: Values) -> str:
-    """Formats the mean difference over the common seeds in percent, and its standard deviation for several seeds.
-
-    Returns:
-      The mean with its sign and, for more than one seed, the standard deviation; empty without common seeds.
-    """
+    """Formats mean and standard deviation of the differences over the common seeds in percent; empty without any."""
     differences = [100 * (first[seed] - second[seed]) for seed in first if seed in second]
     if not differences:
         return ""
@@ -163,12 +139,7 @@ def difference(first: Values, second: Values) -> str:
 
 
 def finding(values: Callable[[str], tuple[Values, Values]], titles: Mapping[str, str]) -> str:
-    """Formats the differences of two variants on all tasks where both were measured.
-
-    Args:
-      values: task → values of the variant that must be better, and of the other one.
-      titles: task → its name.
-    """
+    """Formats the differences of two variants on all tasks (with their titles) where both were measured."""
     changes = {title: difference(*values(task)) for task, title in titles.items()}
     return ", ".join(f"{title} {change}" for title, change in changes.items() if change) or "not measured"
 

@@ -1,4 +1,4 @@
-"""Table of other tools' exports on their own runtimes."""
+"""The table of other runtimes in docs/results/comparisons.md."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import json
 from typing import Any
 
 from pocketbert_bench import results
-from studies.tables.render import NOTHING, bullets, interval, page, table
+from studies.tables.render import NOTHING, interval, page, table
 
 
 def text(content: results.ResultFile) -> str:
-    """One row for every network and export."""
+    """Writes a row for every network and export, and the problems of those that do not run."""
     ratios = {ratio.name: ratio for ratio in content.ratios}
     exports = [json.loads(note) for note in content.notes if note.startswith("{")]
     rows = []
     for export in exports:
         ratio = ratios.get(f"{export['network']}, {export['export']}")
         rows.append(
-            [
+            (
                 f"`{export['network']}`",
                 _name(export),
-                NOTHING if ratio is None else interval(ratio),
+                interval(ratio) if ratio else NOTHING,
                 _value(export, "size_bytes", 1e6, " MB"),
                 _value(export, "first_call_us", 1e3, " ms"),
-            ]
+            )
         )
-    heads = ["Network", "Export", ">Our latency ÷ its latency (95 % CI)", ">Size", ">Opening and first call"]
     problems = [
         f"`{export['network']}` does not run as {export['export']}: {export['problem']}"
         for export in exports
         if "problem" in export
     ]
-    return page(table(heads, rows), bullets(problems))
+    heads = ["Network", "Export", ">Our latency ÷ its latency (95 % CI)", ">Size", ">Opening and first call"]
+    return page(table(heads, rows), problems)
 
 
 def _name(export: dict[str, Any]) -> str:

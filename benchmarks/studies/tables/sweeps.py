@@ -25,7 +25,6 @@ from studies.tables.render import (
     table,
     task_titles,
 )
-from studies.tasks import accuracy as tasks
 from studies.tinybert import accuracy as tinybert
 
 # Model and label of the rows without seeds.
@@ -73,6 +72,21 @@ _RECOVERED = (
     ("dynamic_wi4", "nearest"),
     ("dynamic_wi4", "GPTQ"),
 )
+# Task → title and metric.
+_TASKS = {
+    "wnli": ("WNLI", "accuracy"),
+    "rte": ("RTE", "accuracy"),
+    "mrpc": ("MRPC", "f1"),
+    "cola": ("CoLA", "matthews"),
+    "xnli": ("XNLI, English", "accuracy"),
+    "stsb": ("STS-B", "spearman"),
+    "qnli": ("QNLI", "accuracy"),
+    "squad": ("SQuAD 1.1", "f1"),
+    "squad2": ("SQuAD 2.0", "f1"),
+    "tydiqa": ("TyDi QA, English", "f1"),
+}
+# Limits for int8: points, or correct predictions if that allows more.
+_MOST_POINTS, _MOST_ANSWERS = 0.5, 3
 # Metrics that are a fraction of the examples.
 _COUNTED = ("accuracy", "exact_match")
 
@@ -80,15 +94,7 @@ _COUNTED = ("accuracy", "exact_match")
 def main_table(
     heads: Sequence[str], rows: Sequence[tuple[str, str]], tasks_scored: Sequence[str], seeds: int, scores: Scores
 ) -> list[str]:
-    """A row for each model and label, with mean and standard deviation on each GLUE task.
-
-    Args:
-      heads: headers of both.
-      rows: model and label.
-      tasks_scored: the tasks.
-      seeds: number of seeds of all rows but `ONCE`.
-      scores: the scores.
-    """
+    """A row for each model and label, with mean and standard deviation on each GLUE task; `ONCE` has no seeds."""
     return table(
         [*heads, *scored_heads(tasks_scored)],
         [
@@ -101,15 +107,7 @@ def main_table(
 def findings_table(
     heads: Sequence[str], findings: Mapping[str, tuple[str, str]], model: str, titles: Mapping[str, str], scores: Scores
 ) -> list[str]:
-    """A row for each finding, with the difference of two labels of a model on each task.
-
-    Args:
-      heads: headers of finding and difference.
-      findings: finding → label that must be better, and the other one.
-      model: the model.
-      titles: task → its name.
-      scores: the scores.
-    """
+    """A row for each finding, with the differences of two labels of a model: the better one, and the other one."""
     rows = []
     for name, (first, second) in findings.items():
         change = finding(lambda task: (scores.values(model, first, task), scores.values(model, second, task)), titles)  # noqa: B023
@@ -120,7 +118,7 @@ def findings_table(
 def tinybert_text(content: results.ResultFile) -> str:
     """TinyBERT: students, and findings."""
     scores, titles = Scores.of_main_metrics(content), task_titles(tinybert.TASKS)
-    rows = [*ONCE, *((shape, each.label) for shape, variants in tinybert.VARIANTS.items() for each in variants)]
+    rows = [*ONCE, *((shape, variant.label) for shape, variants in tinybert.VARIANTS.items() for variant in variants)]
     head = results.read(RESULTS / "tinybert" / "masked_lm.json")
     again = reproduction("tinybert/masked_lm", head)
     heads = ["Finding of the paper", "Difference with 4x312"]
@@ -135,7 +133,7 @@ def minilmv2_text(content: results.ResultFile) -> str:
     """MiniLMv2: students, ablations with one seed, and findings."""
     scores, titles = Scores.of_main_metrics(content), task_titles(minilmv2.TASKS)
     shape, first_seed = minilmv2.ABLATED, str(minilmv2.SEEDS[0])
-    rows = [*ONCE, *((model, each.label) for model, variants in minilmv2.MAIN.items() for each in variants)]
+    rows = [*ONCE, *((model, variant.label) for model, variants in minilmv2.MAIN.items() for variant in variants)]
     ablations = []
     for title, variants in _ABLATIONS.items():
         for label, variant in variants.items():
@@ -169,46 +167,37 @@ def trimming_text(content: results.ResultFile) -> str:
 
 def tasks_text(content: results.ResultFile) -> str:
     """Tasks: float model against int8 bundle."""
-    scores = {(each.task, each.metric, each.recipe): each for each in content.accuracies if each.model != NOBODY}
-    constants = {each.task: each.value for each in content.accuracies if each.model == NOBODY}
-    heads = ["Task", ">Training examples", ">Dev examples", "Metric", ">Baseline", ">Float", f">`{QUANTIZED}`"]
-    heads += [">Points lost", ">Correct predictions lost", "Verdict"]
-    rows: list[Sequence[str]] = []
-    for task, setting in tasks.SETTINGS.items():
-        first, second = (scores.get((task, setting.metric, recipe)) for recipe in (TRAINED, QUANTIZED))
-        if first is None or second is None:
-            rows.append((setting.title, NOTHING, NOTHING, setting.metric, *[NOTHING] * 5, ""))
-            continue
-        points, answers = 100 * (first.value - second.value), answers_lost(scores, task)
-        within = points <= tasks.MOST_POINTS + 1e-9 or (answers is not None and answers <= tasks.MOST_ANSWERS)
-        constant, verdict = constants.get(task), "within" if within else "**beyond**"
+    scores = {
+        (record.task, record.metric, record.recipe): record for record in content.accuracies if record.model != NOBODY
+    }
+    constants = {record.task: record.value for record in content.accuracies if record.model == NOBODY}
+    rows = []
+    for task, (title, metric) in _TASKS.items():
+        model, bundle = (scores[task, metric, recipe] for recipe in (TRAINED, QUANTIZED))
+        points, answers = 100 * (model.value - bundle.value), answers_lost(scores, task)
+        within = points <= _MOST_POINTS + 1e-9 or (answers is not None and answers <= _MOST_ANSWERS)
         # A model without skill has nothing to lose.
-        if constant is not None and first.value <= constant:
-            verdict = "**nothing learned**"
+        learned = model.value > constants.get(task, -1)
         rows.append(
             (
-                setting.title,
-                f"{int(first.label.split()[0]):,}",
-                f"{first.examples:,}",
-                setting.metric,
-                NOTHING if constant is None else f"{100 * constant:.2f}",
-                f"{100 * first.value:.2f}",
-                f"{100 * second.value:.2f}",
+                title,
+                f"{int(model.label.split()[0]):,}",
+                f"{model.examples:,}",
+                metric,
+                f"{100 * constants[task]:.2f}" if task in constants else NOTHING,
+                f"{100 * model.value:.2f}",
+                f"{100 * bundle.value:.2f}",
                 f"{round(points, 2) + 0.0:+.2f}",
                 NOTHING if answers is None else f"{answers:+d}",
-                verdict,
+                ("within" if within else "**beyond**") if learned else "**nothing learned**",
             )
         )
-    return page(table(heads, rows))
+    heads = ["Task", ">Training examples", ">Dev examples", "Metric", ">Baseline", ">Float", f">`{QUANTIZED}`"]
+    return page(table([*heads, ">Points lost", ">Correct predictions lost", "Verdict"], rows))
 
 
 def answers_lost(scores: Mapping[tuple[str, str, str], results.Accuracy], task: str) -> int | None:
-    """Number of correct predictions that the bundle loses; None if no score counts them.
-
-    Args:
-      scores: scores by task, metric and recipe.
-      task: the task.
-    """
+    """Number of correct predictions that the bundle loses; None if no score counts them."""
     for metric in _COUNTED:
         model, bundle = (scores.get((task, metric, recipe)) for recipe in (TRAINED, QUANTIZED))
         if model is not None and bundle is not None:

@@ -121,9 +121,9 @@ def mixed_options(recipe: str, max_mb: float, *, equalize: bool = True) -> Calib
 
 
 def _score_task(task: RecipeTask, folder: Path) -> tuple[list[results.Accuracy], list[str]]:
-    data = _data(task)
+    data = task_data_of(task)
     model = Path(finetune(minilm(), data, folder / "finetune", config=task.options).model_directory)
-    accuracies, notes = [_scored(task, MODEL, model, data)], []
+    accuracies, notes = [score_file(task, MODEL, model, data)], []
     for recipe in task.recipes:
         path = folder / recipe
         if not path.exists():
@@ -140,14 +140,15 @@ def _score_task(task: RecipeTask, folder: Path) -> tuple[list[results.Accuracy],
         part = data
         if recipe == INT16:
             part = dataclasses.replace(data, dev=data.dev.select(range(INT16_EXAMPLES)))
-            accuracies.append(_scored(task, MODEL, model, part))
-        accuracies.append(_scored(task, recipe, path, part))
+            accuracies.append(score_file(task, MODEL, model, part))
+        accuracies.append(score_file(task, recipe, path, part))
         if task.name != QUESTIONS:
             notes.append(f"{task.name}, {recipe}: {_difference(task, model, path, part)}")
     return accuracies, notes
 
 
-def _data(task: RecipeTask) -> TaskData:
+def task_data_of(task: RecipeTask) -> TaskData:
+    """Training examples, at most as many as the task has, and the development set."""
     if task.name != QUESTIONS:
         found = task_data(task.name, task.examples)
         train: Any = found.train
@@ -159,8 +160,8 @@ def _data(task: RecipeTask) -> TaskData:
     return TaskData(task=TaskConfig(kind="span", name=QUESTIONS), train=train, dev=dev)
 
 
-def _scored(task: RecipeTask, label: str, path: Path, data: TaskData) -> results.Accuracy:
-    """Scores the model or a bundle in `path` by the task's main metric."""
+def score_file(task: RecipeTask, label: str, path: Path, data: TaskData, recipe: str = "") -> results.Accuracy:
+    """Scores the model or a bundle in `path` by the task's main metric; the recipe is the label without another."""
     found = score(open_predictor(path), data.dev, data.metrics or None, data.main_metric or None)
     metric = data.main_metric or "f1"
     value = found.metrics[metric]
@@ -169,7 +170,7 @@ def _scored(task: RecipeTask, label: str, path: Path, data: TaskData) -> results
     return accuracy.record(
         label=label,
         model=NETWORK,
-        recipe=TRAINED if label == MODEL else label,
+        recipe=TRAINED if label == MODEL else recipe or label,
         task=task.name,
         split="dev",
         metric=metric,

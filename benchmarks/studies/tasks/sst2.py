@@ -9,25 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pocketbert.data.assets import minilm
-from pocketbert.data.examples import Examples
-from pocketbert.data.readers.glue import GLUE, read_glue
-from pocketbert.data.task_data import TaskData
-from pocketbert.progress import log_info
-from pocketbert.tasks.metrics import compute
-from pocketbert.tasks.registry import text_task
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
 from pocketbert.training.grids.published import PUBLISHED_HEAD
-from pocketbert_bench import accuracy, results
-from pocketbert_bench.quickstart_training import NETWORK
-from pocketbert_export.bundles.bundle import MODEL_FILE
-from pocketbert_export.bundles.predictors import open_predictor
+from pocketbert_bench import results
 from pocketbert_export.exporter import export
-from studies.shared_data import shared_data
-from studies.sweep import TRAINED
+from studies.tasks.recipe_scores import MODEL, RecipeTask, score_file, task_data_of
 
 # Label → recipe and runtime of a bundle; all are scored on LiteRT.
 BUNDLES = {
@@ -38,63 +26,26 @@ BUNDLES = {
 }
 LENGTHS = (32, 64)
 OPTIONS = FinetuneConfig(**PUBLISHED_HEAD, learning_rate=6e-5, epochs=1, batch_size=32, max_length=64)
-QUICK_EXAMPLES = 3200
+EXAMPLES, QUICK_EXAMPLES = 67_349, 3200
 # Percentage points of accuracy, dynamic_wi8 against float.
 MOST_POINTS_LOST = 0.5
 
 
-def train(quick: bool) -> Path:
-    """Fine-tunes the network on SST-2, unless an earlier call did; returns its model directory."""
-    folder = shared_data("glue")
-    examples, dev = (read_glue("sst2", folder, split) for split in ("train", "dev"))
-    if quick:
-        examples = examples.select(range(QUICK_EXAMPLES))
-    data = TaskData(task=GLUE["sst2"].task, train=examples, dev=dev, metrics=("accuracy",), main_metric="accuracy")
-    return Path(finetune(minilm(), data, _output(quick) / "finetune", config=OPTIONS).model_directory)
-
-
-def score(label: str, recipe: str, path: Path, answers: np.ndarray, dev: Examples) -> results.Accuracy:
-    """Scores the predictions of the model or of a bundle in `path`, and logs the accuracy."""
-    assert dev.labels is not None
-    value = compute(("accuracy",), dev.labels, answers)["accuracy"]
-    log_info(f"{label}: {100 * value:.2f} %")
-    model_file = path / MODEL_FILE
-    return accuracy.record(
-        label=label,
-        model=NETWORK,
-        recipe=recipe,
-        task=GLUE["sst2"].task.name,
-        split="dev",
-        metric="accuracy",
-        value=value,
-        examples=len(dev),
-        model_file=model_file if model_file.exists() else None,
-    )
-
-
-def _output(quick: bool) -> Path:
-    return Path("runs/studies/tasks", "sst2_quick" if quick else "sst2")
-
-
 def run(quick: bool) -> dict[str, Any]:
-    """Trains, exports and scores; returns the accuracies."""
-    task = GLUE["sst2"].task
-    dev = read_glue("sst2", shared_data("glue"), "dev")
-    assert dev.labels is not None
-    output = _output(quick)
-    variants = {"model": train(quick)}
+    """Trains, exports and scores, unless an earlier call did the first two; returns the accuracies."""
+    task = RecipeTask(name="sst2", options=OPTIONS, lengths=LENGTHS, examples=QUICK_EXAMPLES if quick else EXAMPLES)
+    data, output = task_data_of(task), Path("runs/studies/tasks", "sst2_quick" if quick else "sst2")
+    model = Path(finetune(minilm(), data, output / "finetune", config=OPTIONS).model_directory)
+    accuracies = [score_file(task, MODEL, model, data)]
     for label, (recipe, runtime) in BUNDLES.items():
-        variants[label] = output / label.replace(" ", "-")
-        if not variants[label].exists():
-            export(variants["model"], variants[label], recipe=recipe, lengths=LENGTHS, examples=dev, runtime=runtime)
-    accuracies, right = [], {}
-    for label, path in variants.items():
-        answers = text_task(task).decide(open_predictor(path).logits(dev.texts))
-        right[label] = int(np.sum(answers == dev.labels))
-        accuracies.append(score(label, BUNDLES[label][0] if label in BUNDLES else TRAINED, path, answers, dev))
-    lost = 100 * (right["model"] - right["dynamic_wi8"]) / len(dev)
+        bundle = output / label.replace(" ", "-")
+        if not bundle.exists():
+            export(model, bundle, recipe=recipe, lengths=LENGTHS, examples=data.dev, runtime=runtime)
+        accuracies.append(score_file(task, label, bundle, data, recipe))
+    right = {record.label: round(record.value * record.examples) for record in accuracies}
+    lost = 100 * (right[MODEL] - right["dynamic_wi8"]) / len(data.dev)
     notes = [
-        f"{right['model']} of {len(dev)} correct with the float model, {right['dynamic_wi8']} with dynamic_wi8: "
+        f"{right[MODEL]} of {len(data.dev)} correct with the float model, {right['dynamic_wi8']} with dynamic_wi8: "
         f"{lost:.2f} points lost, {'at most' if lost <= MOST_POINTS_LOST else 'MORE THAN'} {MOST_POINTS_LOST}"
     ]
     return results.to_json(

@@ -17,10 +17,11 @@ reused if they were made with the same settings.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.assets import minilm
@@ -35,6 +36,9 @@ from studies.jobs import StudyJob
 from studies.runs import distil_on_text, last_metrics, majority_subject
 from studies.shared_data import shared_data
 from studies.sweep import TEACHER, Runs, Subject, Sweep, job_name
+
+if TYPE_CHECKING:
+    from pocketbert.data.task_data import TaskData
 
 # Masked-LM head for augmentation, from the closed measurement tinybert/masked_lm.
 MASKED_LM = Path("runs/suite-masked-lm/model")
@@ -225,31 +229,23 @@ def _options(variant: TinyBERTVariant, task: TaskConfig) -> Any:
     )
 
 
-def _task_data(task: str, augmented_file: Path | None = None) -> Any:
+def _task_data(task: str, augmented_file: Path | None = None) -> TaskData:
     from pocketbert.data.readers.tables import read_table
-    from pocketbert.data.task_data import TaskData
     from pocketbert.tasks.registry import text_task
 
-    glue = GLUE[task]
-    train, dev = task_examples(task)
-    augmented = None
-    if augmented_file is not None:
-        augmented, _ = read_table(
-            augmented_file,
-            text_column="text",
-            pair_column=None if train.pairs is None else "pair",
-            label_column="label",
-            labels=glue.task.labels or None,
-            kind=text_task(glue.task).label_form,
-        )
-    return TaskData(
-        task=glue.task,
-        train=train,
-        dev=dev,
-        metrics=glue.metrics,
-        main_metric=glue.main_metric,
-        augmented=augmented,
+    data = task_data(task)
+    if augmented_file is None:
+        return data
+    pair_column = None if getattr(data.train, "pairs", None) is None else "pair"
+    augmented, _ = read_table(
+        augmented_file,
+        text_column="text",
+        pair_column=pair_column,
+        label_column="label",
+        labels=data.task.labels or None,
+        kind=text_task(data.task).label_form,
     )
+    return dataclasses.replace(data, augmented=augmented)
 
 
 def _teacher(task: str, output: Path) -> Path:

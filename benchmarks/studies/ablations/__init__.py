@@ -1,1 +1,0 @@
-"""PocketBERT with and without one of its features."""
