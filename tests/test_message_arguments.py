@@ -137,7 +137,7 @@ def python_names() -> frozenset[str]:
     for path in library_files(".py"):
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-                names |= {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
+                names |= {parameter.arg for parameter in (*node.args.args, *node.args.kwonlyargs)}
             elif isinstance(node, ast.ClassDef):
                 names |= {field.target.id for field in node.body if isinstance(field, ast.AnnAssign)}  # type: ignore[union-attr]
     return frozenset(names)
@@ -153,36 +153,36 @@ def calls(function: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 and node.func.id == function
                 and isinstance(node.args[0], ast.Constant)
             ):
-                keywords = {str(each.arg): getattr(each.value, "value", ...) for each in node.keywords}
+                keywords = {str(word.arg): getattr(word.value, "value", ...) for word in node.keywords}
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", str(node.args[0].value), keywords
 
 
 def test_arguments_exist_in_python_and_in_a_command() -> None:
     everywhere = frozenset().union(*map(options_of, COMMANDS))
-    found = list(calls("argument"))
-    assert len(found) > 100
-    for place, name, keywords in found:
+    uses = list(calls("argument"))
+    assert len(uses) > 100
+    for place, name, keywords in uses:
         options = options_of(keywords["of"]) if "of" in keywords else everywhere
         assert {name, OPTION_OF_ARGUMENT.get(name, name)} & options, f"{place}: no command has {name}"
         assert "python" in keywords or name in python_names(), f"{place}: nothing in Python takes {name}"
 
 
 def test_named_commands_have_the_options() -> None:
-    found = list(calls("command"))
-    assert len(found) >= 5
-    for place, name, keywords in found:
+    uses = list(calls("command"))
+    assert len(uses) >= 5
+    for place, name, keywords in uses:
         assert name in COMMANDS and keywords.keys() - {"python"} <= options_of(name), place
 
 
 def test_expressions_name_public_functions() -> None:
-    found = [
+    expressions = [
         (path, match[1])
         for path in library_files(".py")
         for node in strings(parsed(path))
         for match in re.finditer(r"\bpb\.((?:data\.)?\w+)", node.value)
     ]
-    assert len(found) > 5
-    for path, name in found:
+    assert len(expressions) > 5
+    for path, name in expressions:
         module, _, function = name.rpartition(".")
         assert function in dir(pb.data if module else pb), f"{path}: pb.{name}"
 
@@ -204,9 +204,9 @@ def test_python_remedies_work(table: Path, capsys: pytest.CaptureFixture[str]) -
     arguments: dict[str, Any] = {}
     with pytest.raises(UserError) as separators:
         pb.data.table(table)
-    found = re.search(r"pass separator=(\S+)$", str(separators.value))
-    assert found is not None and not FLAG.search(str(separators.value))
-    arguments["separator"] = ast.literal_eval(found[1])
+    remedy = re.search(r"pass separator=(\S+)$", str(separators.value))
+    assert remedy is not None and not FLAG.search(str(separators.value))
+    arguments["separator"] = ast.literal_eval(remedy[1])
     with pytest.raises(UserError) as texts:
         pb.data.table(table, **arguments)
     assert str(texts.value).endswith("; pass dev=") and not FLAG.search(str(texts.value))
@@ -224,13 +224,13 @@ def test_commands_remedies_work(table: Path, tmp_path: Path, capsys: pytest.Capt
     (model / "config.json").write_text("{}")
     line = ["finetune", f"--model={model}", f"--train-file={table}", f"--output={tmp_path / 'run'}"]
     assert cli.main(line) == 2
-    found = re.search(r"pass (--separator=\S+) ", capsys.readouterr().err)
-    assert found is not None
-    line += shlex.split(found[1])
+    remedy = re.search(r"pass (--separator=\S+) ", capsys.readouterr().err)
+    assert remedy is not None
+    line += shlex.split(remedy[1])
     assert cli.main(line) == 2
-    found = re.search(r"received 1 in \S+; pass (--dev-file) ", capsys.readouterr().err)
-    assert found is not None
-    assert cli.main([*line, f"{found[1]}={table}"]) == 2
+    remedy = re.search(r"received 1 in \S+; pass (--dev-file) ", capsys.readouterr().err)
+    assert remedy is not None
+    assert cli.main([*line, f"{remedy[1]}={table}"]) == 2
     assert f"{model}: " in capsys.readouterr().err
 
 
@@ -249,5 +249,5 @@ def test_overwrite_is_named_as_the_caller_has_it(tmp_path: Path, capsys: pytest.
     line = ["pretrain-data", f"--text={text}", f"--vocab={vocabulary}", f"--output={tmp_path / 'data'}"]
     line += ["--max-length=21", "--shards=1", "--workers=1"]
     assert cli.main(line) == 2
-    found = re.search(r"the output must not exist yet; .* or pass (--\S+) ", capsys.readouterr().err)
-    assert found is not None and cli.main([*line, found[1]]) == 0
+    remedy = re.search(r"the output must not exist yet; .* or pass (--\S+) ", capsys.readouterr().err)
+    assert remedy is not None and cli.main([*line, remedy[1]]) == 0
