@@ -173,7 +173,7 @@ def test_other_lengths_skip_the_file(model: Path, tmp_path: Path, capsys: pytest
     flags = ["--recipe=float32", "--lengths=19", f"--output={tmp_path / 'bundle'}", "--mediapipe"]
     assert cli.main(["export", f"--model={model}", *flags]) == 2
     message = capsys.readouterr().err
-    assert "BertQuestionAnswerer reads 384 tokens; received lengths 19; add 384 to lengths=" in message
+    assert "BertQuestionAnswerer reads 384 tokens; received lengths 19; add 384 to --lengths" in message
     assert Bundle.open(tmp_path / "bundle").lengths == (19,)
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
