@@ -11,18 +11,18 @@ from pocketbert.data.assets import minilm
 from pocketbert.data.readers.glue import GLUE
 from studies.glue_examples import SST2_EXAMPLES, majority_label_metrics, task_data, task_examples
 from studies.shared_data import shared_data
-from studies.sweep import MAJORITY, NOBODY, Subject
+from studies.sweep import MAJORITY, NOBODY, SweepSubject
 
 if TYPE_CHECKING:
     from pocketbert.model import Model
     from pocketbert.training.config import FinetuneConfig, RunConfig
 
 
-def majority_subject(tasks: Sequence[str], sst2_examples: int = SST2_EXAMPLES) -> Subject:
+def majority_subject(tasks: Sequence[str], sst2_examples: int = SST2_EXAMPLES) -> SweepSubject:
     """The baseline that always predicts the training examples' most frequent label."""
     # Scores have no most frequent label.
     classified = tuple(task for task in tasks if GLUE[task].task.labels)
-    return Subject(
+    return SweepSubject(
         model=NOBODY, label=MAJORITY, call=score_majority, arguments=(sst2_examples,), runs={None: classified}
     )
 

@@ -30,7 +30,7 @@ Runs = Mapping[int | None, Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class SweepSubject:
     """One model, made in one way.
 
     Attributes:
@@ -58,7 +58,7 @@ class Subject:
 class Run:
     """One job with scores: a subject on a task with a seed."""
 
-    subject: Subject
+    subject: SweepSubject
     task: str
     seed: int | None
 
@@ -93,7 +93,7 @@ class Sweep:
 
     result: str
     title: str
-    subjects: Sequence[Subject]
+    subjects: Sequence[SweepSubject]
     tasks: Sequence[str]
     seeds: Sequence[int]
     settings: Callable[[], dict[str, Any]]

@@ -15,7 +15,7 @@ from pocketbert.errors import UserError
 from pocketbert_bench import results
 from studies import __main__ as program
 from studies import closed, runner, tables
-from studies.tables.render import Block
+from studies.tables.render import MarkedBlock
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_every_committed_result_has_its_study() -> None:
 
 
 @pytest.mark.parametrize("block", tables.BLOCKS, ids=lambda block: f"{Path(block.page).stem}-{block.name}")
-def test_committed_tables_match_their_results(block: Block) -> None:
+def test_committed_tables_match_their_results(block: MarkedBlock) -> None:
     assert block.read() == block.render(), "run: python -m studies.tables"
 
 

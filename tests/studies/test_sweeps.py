@@ -16,7 +16,7 @@ import pytest
 from pocketbert_bench import results
 from studies.jobs import Found, StudyJob
 from studies.runner import RESULTS
-from studies.sweep import Subject, Sweep, folder_name, job_name
+from studies.sweep import Sweep, SweepSubject, folder_name, job_name
 
 SWEEPS = (
     "efficientbert/accuracy", "hsk/accuracy", "minilmv2/accuracy", "mobilebert/accuracy", "tinybert/accuracy",
@@ -67,9 +67,11 @@ def sweep(**changes: Any) -> Sweep:
         "result": "made_up",
         "title": "made up",
         "subjects": (
-            Subject(model="big", label="teacher", call=score, runs={None: ("a", "b")}, needs=lambda task, seed: ("t",)),
-            Subject(model="small", label="taught", call=score, needs=lambda task, seed: (f"cache/{task}",)),
-            Subject(model="small", label="alone, x", call=score, runs={1: ("b",)}),
+            SweepSubject(
+                model="big", label="teacher", call=score, runs={None: ("a", "b")}, needs=lambda task, seed: ("t",)
+            ),
+            SweepSubject(model="small", label="taught", call=score, needs=lambda task, seed: (f"cache/{task}",)),
+            SweepSubject(model="small", label="alone, x", call=score, runs={1: ("b",)}),
         ),
         "tasks": ("a", "b"),
         "seeds": (0, 1),

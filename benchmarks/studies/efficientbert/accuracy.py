@@ -37,7 +37,7 @@ from studies.efficientbert.training import (
 )
 from studies.jobs import StudyJob
 from studies.runs import majority_subject
-from studies.sweep import TEACHER, Subject, Sweep, job_name, noted
+from studies.sweep import TEACHER, Sweep, SweepSubject, job_name, noted
 
 # Prefix of the note with the results of searches, text, latency and surfaces.
 SEARCHES_NOTE = "searches"
@@ -67,9 +67,9 @@ def preparations(output: Path) -> list[StudyJob]:
     return jobs
 
 
-def _subject(network: Network) -> Subject:
+def _subject(network: Network) -> SweepSubject:
     start = search_name(networks.THREE_STAGES) if network.start == "tasks" else text_name(network)
-    return Subject(
+    return SweepSubject(
         model=networks.SHAPE,
         label=network.label,
         call=train_network,
@@ -107,7 +107,7 @@ SWEEP = Sweep(
     title="EfficientBERT on GLUE tasks",
     subjects=(
         majority_subject(networks.TASKS, networks.EXAMPLES),
-        Subject(model=NETWORK, label=TEACHER, call=train_teacher, runs={None: STUDENT_TASKS}),
+        SweepSubject(model=NETWORK, label=TEACHER, call=train_teacher, runs={None: STUDENT_TASKS}),
         *map(_subject, NETWORKS),
     ),
     tasks=STUDENT_TASKS,

@@ -35,7 +35,7 @@ from studies.glue_examples import task_data, task_examples
 from studies.hsk.variants import GENERAL, MAIN, PRUNED, SEEDS, STUDENTS, SWEEPS, TABLE_2, TASKS, HSKVariant, tasks_of
 from studies.jobs import StudyJob
 from studies.runs import distil_on_text, finetune_to_the_end, last_metrics, majority_subject
-from studies.sweep import TEACHER, Subject, Sweep, folder_name, job_name, noted
+from studies.sweep import TEACHER, Sweep, SweepSubject, folder_name, job_name, noted
 
 # Prefix of the note with the counts of separators.
 SEPARATORS = "separators"
@@ -226,13 +226,13 @@ def preparations(output: Path) -> list[StudyJob]:
     return jobs
 
 
-def _subject(student: str, variant: HSKVariant) -> Subject:
+def _subject(student: str, variant: HSKVariant) -> SweepSubject:
     def needs(task: str, _seed: int | None) -> tuple[str, ...]:
         predictions = () if variant.knowledge is None else (_predictions_name(task),)
         return (job_name(NETWORK, TEACHER, task), _start_name(student, task), *predictions)
 
     seeds = SEEDS if variant in TABLE_2 else SEEDS[:1]
-    return Subject(
+    return SweepSubject(
         model=student,
         label=variant.label,
         call=train_student,
@@ -247,7 +247,7 @@ SWEEP = Sweep(
     title="HSK on GLUE tasks",
     subjects=(
         majority_subject(TASKS),
-        Subject(model=NETWORK, label=TEACHER, call=train_teacher, runs={None: TASKS}),
+        SweepSubject(model=NETWORK, label=TEACHER, call=train_teacher, runs={None: TASKS}),
         *(_subject(student, variant) for student in STUDENTS for variant in (*MAIN, *SWEEPS)),
     ),
     tasks=TASKS,

@@ -32,7 +32,7 @@ from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.jobs import StudyJob
 from studies.runs import distil_on_text, finetune_to_the_end, majority_subject
-from studies.sweep import TEACHER, Subject, Sweep, folder_name, job_name
+from studies.sweep import TEACHER, Sweep, SweepSubject, folder_name, job_name
 
 SEEDS = (0, 1, 2)
 TASKS = ("sst2", "cola", "stsb", "mrpc")
@@ -192,9 +192,9 @@ def settings() -> dict[str, Any]:
     }
 
 
-def _student(shape: str, variant: MiniLMv2Variant) -> Subject:
+def _student(shape: str, variant: MiniLMv2Variant) -> SweepSubject:
     needs = (_text_name(shape, variant),) if variant.distilled else ()
-    return Subject(
+    return SweepSubject(
         model=shape,
         label=variant.label,
         call=finetune_student,
@@ -213,7 +213,7 @@ SWEEP = Sweep(
     title="MiniLMv2 on GLUE tasks",
     subjects=(
         majority_subject(TASKS, SST2_EXAMPLES),
-        Subject(model=NETWORK, label=TEACHER, call=train_teacher, runs={None: TASKS}),
+        SweepSubject(model=NETWORK, label=TEACHER, call=train_teacher, runs={None: TASKS}),
         *(_student(*student) for student in _STUDENTS),
     ),
     tasks=TASKS,

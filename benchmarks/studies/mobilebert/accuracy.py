@@ -41,7 +41,7 @@ from studies.mobilebert.accuracy_jobs import (
     start_name,
 )
 from studies.mobilebert.recipe import SEEDS, TASKS, VARIANTS, MobileBERTVariant, settings
-from studies.sweep import NOBODY, TEACHER, Subject, Sweep, job_name
+from studies.sweep import NOBODY, TEACHER, Sweep, SweepSubject, job_name
 
 TEACHER_MODEL = "IB-BERT 6x256/384"
 
@@ -61,7 +61,7 @@ def preparations(output: Path) -> list[StudyJob]:
     ]
 
 
-def _student(variant: MobileBERTVariant) -> Subject:
+def _student(variant: MobileBERTVariant) -> SweepSubject:
     def needs(task: str, seed: int | None) -> tuple[str, ...]:
         if task == TEXT and not variant.taught:
             return (DATA_JOB,)
@@ -70,21 +70,23 @@ def _student(variant: MobileBERTVariant) -> Subject:
         student = job_name(STUDENT_MODEL, variant.label, TEXT, seed)
         return (TEACHER_JOB, student) if task == ATTENTION else (student,)
 
-    return Subject(model=STUDENT_MODEL, label=variant.label, call=work.score_student, arguments=(variant,), needs=needs)
+    return SweepSubject(
+        model=STUDENT_MODEL, label=variant.label, call=work.score_student, arguments=(variant,), needs=needs
+    )
 
 
 SWEEP = Sweep(
     result="mobilebert/accuracy",
     title="MobileBERT scaled down",
     subjects=(
-        Subject(
+        SweepSubject(
             model=NOBODY,
             label=MAJORITY,
             call=work.score_majority,
             needs=lambda task, seed: (DATA_JOB,) if task == TEXT else (),
             runs={None: (TEXT, *TASKS)},
         ),
-        Subject(
+        SweepSubject(
             model=TEACHER_MODEL,
             label=TEACHER,
             call=work.score_teacher,

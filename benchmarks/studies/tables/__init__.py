@@ -16,10 +16,10 @@ from studies.tables import (
     small_data,
     sweeps,
 )
-from studies.tables.render import Block
+from studies.tables.render import MarkedBlock
 
 BLOCKS = tuple(
-    Block(page=page, name=name, result=result, text=text)
+    MarkedBlock(page=page, name=name, result=result, text=text)
     for page, name, result, text in (
         ("docs/results/comparisons.md", "TABLE", "", comparisons.text),
         ("docs/results/comparisons.md", "RUNTIMES", "against_transformers/runtimes", runtimes.text),

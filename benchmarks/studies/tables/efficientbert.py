@@ -13,7 +13,7 @@ from studies.efficientbert import networks
 from studies.efficientbert.accuracy import STUDENT_TASKS, searched
 from studies.efficientbert.networks import SEEDS, SHAPE, WINNERS, Network, search_name, text_name
 from studies.tables.charts import Panel, Picture, Point, draw_panels
-from studies.tables.render import NOTHING, Scores, cell, counted_examples, page, table
+from studies.tables.render import NOTHING, ScoreTable, cell, counted_examples, page, table
 from studies.tables.sweeps import ONCE, findings_table
 
 RESULT = "efficientbert/accuracy"
@@ -42,7 +42,7 @@ Searched = Mapping[str, Any]
 
 def text(content: results.ResultFile) -> str:
     """Networks, searches, curves, questions and findings."""
-    scores = Scores(record for record in content.accuracies if record.metric == _METRICS[record.task])
+    scores = ScoreTable(record for record in content.accuracies if record.metric == _METRICS[record.task])
     measured = searched(content)
     findings = {name: (first.label, second.label) for name, (first, second) in _FINDINGS.items()}
     return page(
@@ -51,14 +51,14 @@ def text(content: results.ResultFile) -> str:
         _searches(measured),
         *_ranking(measured),
         *_warm_up(measured),
-        _questions(Scores(content.accuracies)),
+        _questions(ScoreTable(content.accuracies)),
         *_surfaces(measured),
         findings_table(["Finding", "Difference"], findings, SHAPE, _TITLES, scores),
         [counted_examples(content, _TITLES)],
     )
 
 
-def _networks(scores: Scores, measured: Searched) -> list[list[str]]:
+def _networks(scores: ScoreTable, measured: Searched) -> list[list[str]]:
     labels = {network.label: network for network in networks.NETWORKS}
     rows = []
     for model, label in (*ONCE, *((SHAPE, label) for label in labels)):
@@ -85,7 +85,7 @@ def _networks(scores: Scores, measured: Searched) -> list[list[str]]:
     return [*parts, table(["Network", "Expression per layer"], layers)]
 
 
-def _by_latency(scores: Scores, measured: Searched) -> list[str]:
+def _by_latency(scores: ScoreTable, measured: Searched) -> list[str]:
     """Figure 1: the networks from fast to slow."""
     rows = []
     for label, milliseconds in sorted(
@@ -144,7 +144,7 @@ def _draw_losses(content: results.ResultFile, path: Path) -> None:
     draw_panels(path, "step", [Panel(title=title, places=steps, lines=lines)], width=4.2)
 
 
-def _questions(scores: Scores) -> list[str]:
+def _questions(scores: ScoreTable) -> list[str]:
     rows = []
     for model, label in (ONCE[1], *((SHAPE, network.label) for network in networks.ENDS)):
         values = [scores.values(model, label, networks.QUESTIONS, metric).values() for metric in ("exact_match", "f1")]

@@ -33,7 +33,7 @@ from studies.hsk.variants import (
 from studies.tables.charts import Panel, Picture, Point, draw_panels
 from studies.tables.render import (
     NOTHING,
-    Scores,
+    ScoreTable,
     Values,
     cell,
     counted_examples,
@@ -67,7 +67,7 @@ _SWEEPS = (
 
 def text(content: results.ResultFile) -> str:
     """Table 2, findings, joint compression, sweeps and separators."""
-    scores = Scores.of_main_metrics(content)
+    scores = ScoreTable.of_main_metrics(content)
     parts = [_table_2(scores), _findings(scores), _joint(scores)]
     parts.append(["![Scores by the amount of knowledge, joint compression](hsk-joint.svg)"])
     for sweep in _SWEEPS:
@@ -75,7 +75,7 @@ def text(content: results.ResultFile) -> str:
     return page(*parts, _separators(separators(content)), [counted_examples(content, task_titles(TASKS))])
 
 
-def _table_2(scores: Scores) -> list[str]:
+def _table_2(scores: ScoreTable) -> list[str]:
     rows = [(*row, *(cell(scores.values(*row, task).values(), 1) for task in TASKS)) for row in ONCE]
     for student in STUDENTS:
         lines = {"predictions only": (PREDICTION,), f"all, L_top = {TEACHER_LAYERS}": (FULL,)}
@@ -86,7 +86,7 @@ def _table_2(scores: Scores) -> list[str]:
     return table(["Table 2, student", "Knowledge", *scored_heads(TASKS)], rows)
 
 
-def _best_cell(scores: Scores, student: str, task: str) -> str:
+def _best_cell(scores: ScoreTable, student: str, task: str) -> str:
     """The variant with the best mean over its seeds, and its score."""
     seeds = {variant: scores.values(student, variant.label, task) for variant in _FEW}
     means = {variant: statistics.fmean(values.values()) for variant, values in seeds.items() if values}
@@ -96,14 +96,14 @@ def _best_cell(scores: Scores, student: str, task: str) -> str:
     return f"{cell(seeds[best].values(), len(SEEDS))} at {Knowledge.parse(best.knowledge)}"
 
 
-def _mean(scores: Scores, student: str, variants: Sequence[HSKVariant], task: str) -> Values:
+def _mean(scores: ScoreTable, student: str, variants: Sequence[HSKVariant], task: str) -> Values:
     """Seed → mean over the variants; only seeds of all variants."""
     values = [scores.values(student, variant.label, task) for variant in variants]
     common = [seed for seed in values[0] if all(seed in by_seed for by_seed in values)]
     return {seed: statistics.fmean(by_seed[seed] for by_seed in values) for seed in common}
 
 
-def _findings(scores: Scores) -> list[str]:
+def _findings(scores: ScoreTable) -> list[str]:
     names = {
         "hidden states help (figures 8 and 9)": PREDICTION,
         f"A^HSK = {COMPRESSED} is as good as all (table 2)": FULL,
@@ -120,7 +120,7 @@ def _findings(scores: Scores) -> list[str]:
     return table(["Finding of the paper", "Student", "Difference"], rows)
 
 
-def _joint(scores: Scores) -> list[str]:
+def _joint(scores: ScoreTable) -> list[str]:
     """One seed: mean and standard deviation over the configurations, and the best one."""
     rows = []
     for amount, variants in JOINT.items():
@@ -132,7 +132,7 @@ def _joint(scores: Scores) -> list[str]:
     return table(["Joint compression (figures 8 and 9), student", "A^HSK", *scored_heads(SWEPT)], rows)
 
 
-def _sweep(scores: Scores, sweep: _Sweep) -> list[str]:
+def _sweep(scores: ScoreTable, sweep: _Sweep) -> list[str]:
     """One seed, also where there are more."""
     rows = []
     for strategy, points in sweep.curves.items():
@@ -153,14 +153,14 @@ def _separators(counts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return table(["[SEP] among (figures 6 and 14)", "Task", *layers], rows)
 
 
-def _first(scores: Scores, student: str, variants: Sequence[HSKVariant], task: str) -> list[float]:
+def _first(scores: ScoreTable, student: str, variants: Sequence[HSKVariant], task: str) -> list[float]:
     """Scores of the variants with the first seed."""
     values = (scores.values(student, variant.label, task).get(str(SEEDS[0])) for variant in variants)
     return [value for value in values if value is not None]
 
 
 def _draw_joint(content: results.ResultFile, path: Path) -> None:
-    scores, panels = Scores.of_main_metrics(content), []
+    scores, panels = ScoreTable.of_main_metrics(content), []
     places = {"0": (PREDICTION,), **{str(amount): variants for amount, variants in JOINT.items()}, ALL: (FULL,)}
     for student, task in _panels(variant for variants in places.values() for variant in variants):
         values = [_first(scores, student, variants, task) for variants in places.values()]
@@ -173,7 +173,7 @@ def _draw_joint(content: results.ResultFile, path: Path) -> None:
 
 
 def _draw_sweep(sweep: _Sweep, content: results.ResultFile, path: Path) -> None:
-    scores, panels = Scores.of_main_metrics(content), []
+    scores, panels = ScoreTable.of_main_metrics(content), []
     places = list(next(iter(sweep.curves.values())))
     for student, task in _panels(variant for points in sweep.curves.values() for variant in points.values()):
         lines = {

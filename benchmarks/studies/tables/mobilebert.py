@@ -24,7 +24,7 @@ from studies.mobilebert.accuracy_jobs import (
 from studies.mobilebert.recipe import SEEDS, TASKS, VARIANTS
 from studies.quantized import QUANTIZED
 from studies.sweep import FAILED, NOBODY, TEACHER, TRAINED, job_name, noted
-from studies.tables.render import NOTHING, Scores, Values, bullets, cell, difference, page, table
+from studies.tables.render import NOTHING, ScoreTable, Values, bullets, cell, difference, page, table
 
 _COPIED, _AUXILIARY = "PD, copied embedding and heads", "auxiliary"
 _AUXILIARY_COPIED, _PROGRESSIVE = "auxiliary, copied embedding and heads", "progressive (PD, FMT, AT)"
@@ -106,7 +106,7 @@ _PAPER_QUANTIZED = {"MobileBERT": ((92.1, 87.5), (91.9, 87.0)), "MobileBERT-TINY
 class _Results(NamedTuple):
     """Scores, and job name → reason of its failure."""
 
-    scores: Scores
+    scores: ScoreTable
     failed: Mapping[str, str]
 
     def values(self, label: str, column: Score, recipe: str = TRAINED) -> Values:
@@ -135,7 +135,7 @@ class _Results(NamedTuple):
 
 def text(content: results.ResultFile) -> str:
     """Strategies, losses, questions, and float against int8."""
-    measured = _Results(Scores(content.accuracies), noted(content, FAILED))
+    measured = _Results(ScoreTable(content.accuracies), noted(content, FAILED))
     questions = []
     for question, (first, second) in _QUESTIONS.items():
         changes = [difference(measured.values(first, column), measured.values(second, column)) for column in _COMPARED]

@@ -24,7 +24,7 @@ Values = Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class MarkedBlock:
     """Generated part of a page, between two marks; the first mark names its source.
 
     Attributes:
@@ -95,7 +95,7 @@ def bullets(notes: Iterable[str], end: str = "") -> list[str]:
     return [f"- {note}{end}" for note in notes]
 
 
-class Scores:
+class ScoreTable:
     """Scores of a result file by model, label without seed, task and further fields."""
 
     def __init__(self, accuracies: Iterable[Accuracy]) -> None:
@@ -107,7 +107,7 @@ class Scores:
                 self._values.setdefault((*key, *fields), {})[seed] = record.value
 
     @classmethod
-    def of_main_metrics(cls, content: results.ResultFile) -> Scores:
+    def of_main_metrics(cls, content: results.ResultFile) -> ScoreTable:
         """The scores in each GLUE task's main metric."""
         return cls(record for record in content.accuracies if record.metric == GLUE[record.task].main_metric)
 

@@ -13,7 +13,7 @@ from studies.runner import RESULTS
 from studies.sweep import MAJORITY, NOBODY, TEACHER, TRAINED, split_label
 from studies.tables.render import (
     NOTHING,
-    Scores,
+    ScoreTable,
     Values,
     bullets,
     cell,
@@ -92,7 +92,7 @@ _COUNTED = ("accuracy", "exact_match")
 
 
 def main_table(
-    heads: Sequence[str], rows: Sequence[tuple[str, str]], tasks_scored: Sequence[str], seeds: int, scores: Scores
+    heads: Sequence[str], rows: Sequence[tuple[str, str]], tasks_scored: Sequence[str], seeds: int, scores: ScoreTable
 ) -> list[str]:
     """A row for each model and label, with mean and standard deviation on each GLUE task; `ONCE` has no seeds."""
     return table(
@@ -105,7 +105,11 @@ def main_table(
 
 
 def findings_table(
-    heads: Sequence[str], findings: Mapping[str, tuple[str, str]], model: str, titles: Mapping[str, str], scores: Scores
+    heads: Sequence[str],
+    findings: Mapping[str, tuple[str, str]],
+    model: str,
+    titles: Mapping[str, str],
+    scores: ScoreTable,
 ) -> list[str]:
     """A row for each finding, with the differences of two labels of a model: the better one, and the other one."""
     rows = []
@@ -117,7 +121,7 @@ def findings_table(
 
 def tinybert_text(content: results.ResultFile) -> str:
     """TinyBERT: students, and findings."""
-    scores, titles = Scores.of_main_metrics(content), task_titles(tinybert.TASKS)
+    scores, titles = ScoreTable.of_main_metrics(content), task_titles(tinybert.TASKS)
     rows = [*ONCE, *((shape, variant.label) for shape, variants in tinybert.VARIANTS.items() for variant in variants)]
     head = results.read(RESULTS / "tinybert" / "masked_lm.json")
     again = reproduction("tinybert/masked_lm", head)
@@ -131,7 +135,7 @@ def tinybert_text(content: results.ResultFile) -> str:
 
 def minilmv2_text(content: results.ResultFile) -> str:
     """MiniLMv2: students, ablations with one seed, and findings."""
-    scores, titles = Scores.of_main_metrics(content), task_titles(minilmv2.TASKS)
+    scores, titles = ScoreTable.of_main_metrics(content), task_titles(minilmv2.TASKS)
     shape, first_seed = minilmv2.ABLATED, str(minilmv2.SEEDS[0])
     rows = [*ONCE, *((model, variant.label) for model, variants in minilmv2.MAIN.items() for variant in variants)]
     ablations = []
@@ -156,7 +160,7 @@ def percent(value: float | None) -> str:
 
 def trimming_text(content: results.ResultFile) -> str:
     """Vocabulary trimming: SST-2's accuracy, and the difference to the whole vocabulary."""
-    scores = Scores(record for record in content.accuracies if record.metric == "accuracy")
+    scores = ScoreTable(record for record in content.accuracies if record.metric == "accuracy")
     whole, *halves = dict.fromkeys(split_label(record.label)[0] for record in content.accuracies)
     values = {label: scores.values(NETWORK, label, "sst2") for label in (whole, *halves)}
     rows = [(whole, cell(values[whole].values(), 3), "")]
@@ -210,7 +214,7 @@ def qat_text(content: results.ResultFile) -> str:
 
     Labels are the recipe of the training, the file's recipe and how it was made.
     """
-    scores = Scores(content.accuracies)
+    scores = ScoreTable(content.accuracies)
 
     def values(metric: str, *label: str) -> Values:
         return scores.values(NETWORK, " / ".join(label), "sst2", metric)

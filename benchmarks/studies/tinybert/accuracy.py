@@ -35,7 +35,7 @@ from studies.glue_examples import SST2_EXAMPLES, task_data, task_examples
 from studies.jobs import StudyJob
 from studies.runs import distil_on_text, last_metrics, majority_subject
 from studies.shared_data import shared_data
-from studies.sweep import TEACHER, Runs, Subject, Sweep, job_name
+from studies.sweep import TEACHER, Runs, Sweep, SweepSubject, job_name
 
 if TYPE_CHECKING:
     from pocketbert.data.task_data import TaskData
@@ -295,7 +295,7 @@ def preparations(output: Path) -> list[StudyJob]:
     return jobs
 
 
-def _student(shape: str, variant: TinyBERTVariant) -> Subject:
+def _student(shape: str, variant: TinyBERTVariant) -> SweepSubject:
     def needs(task: str, _seed: int | None) -> tuple[str, ...]:
         names = []
         if variant.learns != "labels" or variant.start == "teacher layers":
@@ -309,7 +309,7 @@ def _student(shape: str, variant: TinyBERTVariant) -> Subject:
         return tuple(names)
 
     runs: Runs | None = None if shape == "4x312" else dict.fromkeys(SEEDS, FEWER_TASKS)
-    return Subject(
+    return SweepSubject(
         model=shape, label=variant.label, call=train_student, arguments=(shape, variant), needs=needs, runs=runs
     )
 
@@ -319,7 +319,7 @@ SWEEP = Sweep(
     title="TinyBERT on GLUE tasks",
     subjects=(
         majority_subject(TASKS),
-        Subject(model=NETWORK, label=TEACHER, call=train_teacher, runs={None: TASKS}),
+        SweepSubject(model=NETWORK, label=TEACHER, call=train_teacher, runs={None: TASKS}),
         *(_student(shape, variant) for shape, variants in VARIANTS.items() for variant in variants),
     ),
     tasks=TASKS,
