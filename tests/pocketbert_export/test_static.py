@@ -13,6 +13,7 @@ from ai_edge_litert.interpreter import Interpreter
 from static_texts import LENGTHS, examples, sentences, table, with_unequal_channels
 
 from pocketbert import cli
+from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert_export.bundles.bundle import Bundle
@@ -313,3 +314,19 @@ def test_outputs_keep_their_mean(float_file: bytes, texts: CalibrationTexts, ran
     ]
     difference = answers[1] - answers[0]
     assert np.all(np.abs(difference.mean(axis=0)) <= difference.std(axis=0) / np.sqrt(len(difference)))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        TaskConfig(kind="regression"),
+        TaskConfig(kind="span"),
+        TaskConfig(kind="token_classification", labels=("O", "B-X", "I-X")),
+        TaskConfig(kind="embedding"),
+    ],
+    ids=lambda task: task.kind,
+)
+def test_files_of_all_output_shapes_are_calibrated(task: TaskConfig, texts: CalibrationTexts) -> None:
+    model = optimize_graph(networks.network(networks.bert_config(), [task]), GraphOptimizations())
+    content = to_tflite(model, LENGTHS, get_recipe("float32"))
+    assert quantize_static(content, texts).dev_error < 0.2

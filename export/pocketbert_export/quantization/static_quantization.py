@@ -180,10 +180,12 @@ def _with_output_means(content: bytes, quantized: bytes, buckets: Sequence[Lengt
             if operator is None or operator_name(model, operator) != "FULLY_CONNECTED" or len(operator.inputs) < 3:
                 continue
             bias = editor.values(graph, int(operator.inputs[2])) if operator.inputs[2] >= 0 else None
-            shift = (expected[name] - received[name]).astype(np.float32)
-            # Two outputs of one layer, or channels that are not the layer's, have no common correction.
-            if bias is None or shift.shape != bias.shape or corrected.setdefault((number, index), name) != name:
+            if bias is None or name not in expected or expected[name].shape != bias.shape:
                 continue
+            # Two outputs of one layer have no common correction.
+            if corrected.setdefault((number, index), name) != name:
+                continue
+            shift = (expected[name] - received[name]).astype(np.float32)
             inputs = [int(source) for source in operator.inputs]
             inputs[2] = editor.constant(graph, bytes(graph.tensors[inputs[2]].name) + b"/mean", bias + shift)
             operator.inputs = inputs
@@ -192,11 +194,13 @@ def _with_output_means(content: bytes, quantized: bytes, buckets: Sequence[Lengt
 
 
 def _output_means(content: bytes, buckets: Sequence[LengthBucket]) -> dict[str, np.ndarray]:
-    """Mean of each output over all texts and tokens: name → float64 `[channels]`."""
+    """Mean of each output with channels over all texts and tokens: name → float64 `[channels]`."""
     rows: dict[str, list[np.ndarray]] = {}
     for outputs in outputs_of(content, buckets):
         for name, values in outputs.items():
-            rows.setdefault(name, []).append(values.reshape(-1, values.shape[-1]))
+            # The logits of a span have one value for each token.
+            if values.ndim > 1:
+                rows.setdefault(name, []).append(values.reshape(-1, values.shape[-1]))
     return {name: np.concatenate(values).mean(axis=0, dtype=np.float64) for name, values in rows.items()}
 
 
