@@ -25,7 +25,7 @@ MODULES = {
     "distill": "distillation.run",
     "pretrain": "training.pretrain",
     "augment": "augmentation.run",
-    "pretrain-data": "data.pretraining_run",
+    "pretrain-data": "data.pretraining.run",
 }
 
 
