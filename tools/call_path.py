@@ -62,7 +62,7 @@ class CallPath:
 PATHS = {
     "loss": CallPath(
         title="TSV row to the first TinyBERT loss",
-        first=("data/tables.py", "read_table"),
+        first=("readers/tables.py", "read_table"),
         last=("methods/tinybert.py", "TinyBERT.loss"),
         commands=lambda folder: [
             [

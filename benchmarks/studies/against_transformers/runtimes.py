@@ -70,7 +70,12 @@ class Peer:
                 for row in baseline_calls.legal_inputs(config, LENGTH)
             ],
         }
-        environment = os.environ | {"USE_TF": "0", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+        environment = os.environ | {
+            "USE_TF": "0",
+            "USE_TORCH": "1",
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
         environment.pop("PYTHONPATH", None)
         self._log = folder / "stderr"
         with self._log.open("w") as log:

@@ -20,7 +20,7 @@ final class ModelCheck {
   // Largest and root mean square difference; pocketbert_export.checks.bounds derives them.
   private static final Map<String, double[]> BOUNDS = bounds();
 
-  // As in checks.py: the scale of centred scores and vectors is at least a quarter of their size.
+  // As in checks/outputs.py: the scale of centred scores and vectors is at least a quarter of their size.
   private static final double LEAST_SCALE = 0.25;
 
   private final List<Golden> goldens;
