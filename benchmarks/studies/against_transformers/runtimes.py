@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import random
+import select
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ PEERS = {
     "executorch": "EXECUTORCH_PYTHON",
 }
 _ROUNDS, _CALLS_A_ROUND, _WARM_UP_CALLS = 40, 8, 20
+# Seconds for a conversion.
+_LONGEST_ANSWER = 300.0
 _PROCESS = Path(__file__).with_name("runtime_peer.py")
 
 
@@ -103,6 +106,9 @@ class Peer:
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError):
             print(line, file=self._process.stdin, flush=True)
+        if not select.select([self._process.stdout], [], [], _LONGEST_ANSWER)[0]:
+            self.close()
+            raise UserError(f"the conversion was stopped after {_LONGEST_ANSWER / 60:.0f} minutes")
         if answer := self._process.stdout.readline():
             return json.loads(answer)
         self.close()
