@@ -61,7 +61,9 @@ def test_outputs_equal_transformers(case: str, graph: bool) -> None:
     for ours, expected in zip(features["attention_probs"], golden["attention_probs"], strict=True):
         # [B, N, S, S] → queries at tokens only.
         received, wanted = (each.transpose(0, 2, 1, 3)[tokens] for each in (ours.numpy(), expected))
-        assert np.all(np.abs(received - wanted) <= probability_tolerance(wanted))
+        # With a LayerNorm, logits are of order 1.
+        atol = probability_tolerance(wanted) if model.config.bottleneck else 2e-5
+        assert np.all(np.abs(received - wanted) <= atol)
 
 
 @pytest.mark.parametrize("case", CASES)

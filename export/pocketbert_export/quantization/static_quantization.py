@@ -167,10 +167,9 @@ def _with_output_means(content: bytes, quantized: bytes, buckets: Sequence[Lengt
     model = read_model(content)
     editor = GraphEditor(model)
     expected, received = (_output_means(file, buckets) for file in (content, quantized))
-    corrected: dict[tuple[int, int], str] = {}
+    is_corrected = False
     for signature in model.signatureDefs:
-        number = int(signature.subgraphIndex)
-        graph = model.subgraphs[number]
+        graph = model.subgraphs[int(signature.subgraphIndex)]
         producers = producer_positions(graph)
         for output in signature.outputs:
             name, index = output.name.decode(), int(output.tensorIndex)
@@ -182,15 +181,13 @@ def _with_output_means(content: bytes, quantized: bytes, buckets: Sequence[Lengt
             bias = editor.values(graph, int(operator.inputs[2])) if operator.inputs[2] >= 0 else None
             if bias is None or name not in expected or expected[name].shape != bias.shape:
                 continue
-            # Two outputs of one layer have no common correction.
-            if corrected.setdefault((number, index), name) != name:
-                continue
             shift = (expected[name] - received[name]).astype(np.float32)
             inputs = [int(source) for source in operator.inputs]
             inputs[2] = editor.constant(graph, bytes(graph.tensors[inputs[2]].name) + b"/mean", bias + shift)
             operator.inputs = inputs
+            is_corrected = True
     drop_unused(model)
-    return write_model(model) if corrected else None
+    return write_model(model) if is_corrected else None
 
 
 def _output_means(content: bytes, buckets: Sequence[LengthBucket]) -> dict[str, np.ndarray]:
