@@ -170,7 +170,7 @@ def test_bundle_without_facts_or_labels_says_so(small_bundle: Path) -> None:
     card = render("mood", description, verification, [Latency(19, 2, 1.25, "litert 2.3.0", "a phone")])
     assert front_matter(card)["license"] == "unknown"
     assert "model-index" not in front_matter(card)
-    assert "the score of this file is unknown" in card and "No score. Export with `examples=…`" in card
+    assert "the score of this file is unknown" in card and "No score: export with `examples=…`" in card
     assert "| 19 | 2 | 1.25 ms | litert 2.3.0 | a phone |" in card
 
 

@@ -103,7 +103,7 @@ def test_bundle_records_its_own_score(bundle: Path, labelled: Examples) -> None:
 def test_unlabelled_export_has_no_outcome(small_bundle: Path) -> None:
     assert Bundle.open(small_bundle).outcome is None
     card = (small_bundle / "README.md").read_text(encoding="utf-8")
-    assert card.index("No score. Export with `examples=…`") < card.index("## Latency") < card.index("checks.")
+    assert card.index("No score: export with `examples=…`") < card.index("## Latency") < card.index("checks.")
 
 
 @pytest.mark.parametrize("change", [{"dev_sha256": "1" * 64}, {"metric": "f1"}, {"outcome": None}])

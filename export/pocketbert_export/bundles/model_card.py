@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pocketbert.errors import printable
-from pocketbert.notation import argument
+from pocketbert.report.outcome import no_outcome
 
 if TYPE_CHECKING:
     from pocketbert.data.assets import Asset
@@ -154,7 +154,7 @@ def render(
     parts = [
         _front_matter(name, description, facts, verification),
         f"# {escape(name)}\n\n{_purpose(description)} Exported by PocketBERT {escape(version)}.",
-        "## Score\n\n" + (_outcome(outcome, verification) if outcome else _no_outcome()),
+        "## Score\n\n" + (_outcome(outcome, verification) if outcome else no_outcome("`")),
         _facts_table(description, facts),
         "## Latency\n\n"
         + (_latency_table(latencies) or "Not measured. Run `pocketbert bench`, then `pocketbert card`."),
@@ -249,11 +249,6 @@ def _digest(digest: str | None, what: str) -> str:
 def _source(verification: Mapping[str, Any]) -> str:
     # A path of the machine that exported tells readers nothing.
     return Path(str(verification["examples"]["source"])).name
-
-
-def _no_outcome() -> str:
-    option = argument("examples", ..., of="export")
-    return f"No score. Export with `{option}`, your labelled examples, to see it."
 
 
 def _outcome(outcome: Mapping[str, Any], verification: Mapping[str, Any]) -> str:

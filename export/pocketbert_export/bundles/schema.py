@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from pocketbert.configs import ScoreActivation
-from pocketbert.tasks.scores import VERDICT_WORDS
+from pocketbert.report.outcome import VERDICT_WORDS
 from pocketbert.tokenizers.added_tokens import FLAGS
 
 # Of bundles with a WordPiece tokenizer, which older versions of this project also read.

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from pocketbert.notation import argument
 
+Verdict = Literal["good", "no better than the baseline", "below the baseline", "not learned"]
+# Verdicts as readers see them.
+VERDICT_WORDS: Mapping[Verdict, str] = {
+    **{verdict: verdict for verdict in get_args(Verdict)},
+    "not learned": "not learned from this many examples",
+}
 # Names of files that say nothing about their content.
 _GENERIC = ("train", "training", "dev", "valid", "validation", "test", "data", "examples", "questions")
 
@@ -28,9 +34,10 @@ class Compared(NamedTuple):
     better: bool
 
 
-def no_outcome() -> str:
-    """What takes the place of a score that is unknown."""
-    return f"No score: export with {argument('examples', ..., of='export')}, your labelled examples, to see it."
+def no_outcome(quote: str = "") -> str:
+    """What takes the place of a score that is unknown; `quote` stands around the option."""
+    option = f"{quote}{argument('examples', ..., of='export')}{quote}"
+    return f"No score: export with {option}, your labelled examples, to see it."
 
 
 def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -53,6 +60,7 @@ def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
         "examples": outcome["examples"],
         "interval": outcome["interval"],
         "verdict": outcome["verdict"],
+        "verdict_words": VERDICT_WORDS[outcome["verdict"]],
         "compared": [
             Compared(other[:1].upper() + other[1:], value, points(score - value), value > score)
             for other, value in others

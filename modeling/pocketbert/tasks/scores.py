@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from pocketbert.progress import log_info
+from pocketbert.report.outcome import VERDICT_WORDS, Verdict
 
 # The normal distribution has 95 % of its mass within so many standard deviations.
 _NORMAL_95 = 1.959964
 _RESAMPLES = 200
-
-Verdict = Literal["good", "no better than the baseline", "below the baseline", "not learned"]
-# Verdicts as readers see them.
-VERDICT_WORDS: Mapping[Verdict, str] = {
-    **{verdict: verdict for verdict in get_args(Verdict)},
-    "not learned": "not learned from this many examples",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
