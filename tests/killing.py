@@ -55,7 +55,7 @@ def kill_at(moment: str, first: Callable[[], object] = lambda: None) -> None:
       first: called just before the end.
     """
     from pocketbert import files
-    from pocketbert.training.stage_run import StageRun
+    from pocketbert.training.trainer import Trainer
 
     event, number = moment.split(":")
     left = int(number)
@@ -81,7 +81,7 @@ def kill_at(moment: str, first: Callable[[], object] = lambda: None) -> None:
     if event != "step":
         os.replace, files._rename = counted(os.replace), counted(files._rename)
         return
-    steps = StageRun.steps
+    steps = Trainer.steps
 
     def counted_steps(self: Any, epoch: int, plan: Any, start: int) -> Iterator[Any]:
         count()
@@ -89,7 +89,7 @@ def kill_at(moment: str, first: Callable[[], object] = lambda: None) -> None:
             yield losses
             count()
 
-    StageRun.steps = counted_steps  # type: ignore[method-assign]
+    Trainer.steps = counted_steps  # type: ignore[method-assign]
 
 
 def attempt(action: Callable[[], int | None], before: Callable[[], object] = lambda: None) -> int:

@@ -337,8 +337,8 @@ def _make_log(folder: Path) -> Path:
 
 
 def _log(path: Path) -> object:
-    from pocketbert.training.callbacks import MetricsLog
     from pocketbert.training.outcome_notes import falling_notes
+    from pocketbert.training.stage_log import MetricsLog
 
     falling_notes(path, "")
     with MetricsLog(path, (path / "metrics.jsonl").stat().st_size):

@@ -21,7 +21,7 @@ from pocketbert.notation import argument
 from pocketbert_bench import adb, phone_app, phone_plan, results
 from pocketbert_bench.adb import Disconnected, Phone, PhoneError
 from pocketbert_bench.bundle_outcomes import outcomes_of
-from pocketbert_bench.phone_plan import Kept, Plan
+from pocketbert_bench.phone_plan import Kept, PhonePlan
 from pocketbert_bench.results import ResultFile
 
 # A crash may be due to one configuration; this number of failures in sequence means that the phone has a problem.
@@ -71,7 +71,7 @@ class Subject:
 
 
 def bench_phones(
-    serials: Sequence[str], plan: Plan, output: Path, *, apk: Path | None = None, overwrite: bool = False
+    serials: Sequence[str], plan: PhonePlan, output: Path, *, apk: Path | None = None, overwrite: bool = False
 ) -> list[DeviceOutcome]:
     """Measures a plan on several phones at the same time.
 
@@ -143,7 +143,9 @@ def find_phones(tool: str, serials: Sequence[str]) -> list[Subject]:
 class _Session:
     """Runs the plan on one phone."""
 
-    def __init__(self, subject: Subject, plan: Plan, output: Path, apk: Path | None, stop: threading.Event) -> None:
+    def __init__(
+        self, subject: Subject, plan: PhonePlan, output: Path, apk: Path | None, stop: threading.Event
+    ) -> None:
         self._phone = subject.phone
         self._subject = subject
         self._plan = plan

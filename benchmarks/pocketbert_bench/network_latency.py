@@ -140,7 +140,7 @@ class PhoneDevice:
           UserError: the phone does not finish; the same call resumes.
         """
         from pocketbert_bench import configurations, device
-        from pocketbert_bench.phone_plan import Plan
+        from pocketbert_bench.phone_plan import PhonePlan
 
         bundles = [folder / "networks" / f"network-{number}" for number in range(len(configs))]
         with bar(len(configs), "exporting networks", "network") as progress:
@@ -148,7 +148,7 @@ class PhoneDevice:
                 if not path.exists():
                     self._export(path, config, setting)
                 progress.update()
-        plan = Plan(
+        plan = PhonePlan(
             configurations=tuple(
                 each for path in bundles for each in configurations.from_bundle(path, None, [1], weights="random")
             ),

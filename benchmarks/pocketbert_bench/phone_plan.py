@@ -32,7 +32,7 @@ PHONE_FILE = "phone.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class PhonePlan:
     """Plan of measurements, equal for every phone.
 
     Attributes:
@@ -82,7 +82,7 @@ class Plan:
         }
 
 
-def check_delegate(plan: Plan) -> None:
+def check_delegate(plan: PhonePlan) -> None:
     """Raises `UserError` if the plan is for a GPU and has what the app rejects: several lengths, a weight cache."""
     if plan.delegate != "gpu":
         return
@@ -105,7 +105,7 @@ def _lengths(bundle: Path) -> int:
     return len(read_description(bundle)["signatures"])
 
 
-def open_folder(folder: Path, plan: Plan, *, overwrite: bool) -> None:
+def open_folder(folder: Path, plan: PhonePlan, *, overwrite: bool) -> None:
     """Creates a plan's folder, or checks that an existing one belongs to this plan.
 
     Args:
@@ -138,7 +138,7 @@ class Kept:
       plan: the plan to complete.
     """
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: PhonePlan) -> None:
         self.folder = folder
         self.plan = plan
         self._problems: dict[tuple[int, int], str] = {}

@@ -44,13 +44,12 @@ from pocketbert.distillation.method import DistillationSpec, Method
 from pocketbert.distillation.methods import names
 from pocketbert.distillation.run import distill
 from pocketbert.layers import loss_normalization
-from pocketbert.training import stage_run
+from pocketbert.training import trainer
 from pocketbert.training.config import RunConfig
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.stage import LABEL_TERMS, Stage
 from pocketbert.training.stage_data import EncodedSource, PretrainingSource, Source, StageData
-from pocketbert.training.stage_run import StageRun
-from pocketbert.training.state import TrainState, write_checkpoint
+from pocketbert.training.state import TrainState, restore_stage, write_checkpoint
 from pocketbert.training.step import adapter_variables
 
 
@@ -217,20 +216,25 @@ def sources(kind: str, stages: Sequence[Stage], tokenizer: Any, folder: Path) ->
     return [EncodedSource(encoded, 0, masks=tokenizer if stage.masked_text else None) for stage in stages]
 
 
+def losses_of_step(distiller: Distiller, batch: Any) -> tf.Tensor:
+    return tf.stack(list(distiller.update(batch).values()))
+
+
 @each_kind_of_data
 def test_one_trace_serves_all_shapes(name: str, kind: str, teachers: Any, tmp_path: Path) -> None:
     case, tokenizer = make_case(name, kind, shallow=True), pb.from_pretrained(teachers(name, kind)).tokenizer
-    traced = Traced(case.method)
+    traced, distribution = Traced(case.method), open_distribution()
     for stage, source in zip(case.stages, sources(kind, case.stages, tokenizer, tmp_path), strict=True):
         distiller = Distiller(case.student, traced, stage, teacher=case.teacher, adapters=case.adapters)
         data = StageData(stage, source)
-        run = StageRun(stage, case.student, distiller, data, RunConfig(), open_distribution())
-        run.restore(tmp_path, TrainState())
+        restore_stage(tmp_path / "none", TrainState(), stage, distiller, data.total_steps, 0)
         plan = np.split(np.arange(12), (1, 3, 6))
         widths = {batch["input_word_ids"].shape[1] for batch in data.batches(plan, 0)}
         assert len(widths) > 1
-        for epoch in (0, 1):
-            losses = tf.stack(list(run.steps(epoch, plan, 0)))
+        elements = [distribution.batches(plan, functools.partial(data.batches, epoch=epoch)) for epoch in (0, 1)]
+        step = distribution.step(functools.partial(losses_of_step, distiller), elements[0])
+        for batches in elements:
+            losses = tf.stack([step(batch) for batch in batches])
             assert losses.dtype == tf.float32 and np.isfinite(losses).all() and len(losses) == len(plan)
         assert traced.traces[stage.name] == 1
     assert set(traced.traces) == {stage.name for stage in case.stages}
@@ -316,7 +320,7 @@ def test_interrupted_run_resumes_exactly(
                 raise Interrupted
 
         with monkeypatch.context() as patch:
-            patch.setattr(stage_run, "write_checkpoint", interrupting)
+            patch.setattr(trainer, "write_checkpoint", interrupting)
             try:
                 resumed = distill(output=tmp_path / "resumed", **arguments)
                 break

@@ -192,7 +192,7 @@ def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]
     serials, apk = phone.device, Path(phone.apk) if phone.apk else None
     from pocketbert_bench import configurations, device, report
     from pocketbert_bench.benchmark import labels_of
-    from pocketbert_bench.phone_plan import Plan
+    from pocketbert_bench.phone_plan import PhonePlan
 
     found = configurations.from_bundles(
         paths,
@@ -202,7 +202,7 @@ def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]
         models=dict.fromkeys(paths, own.name) if own.name else {},
         labels=labels_of(paths),
     )
-    plan = Plan(
+    plan = PhonePlan(
         configurations=tuple(found),
         delegate=phone.delegate,
         affinity=phone.affinity,

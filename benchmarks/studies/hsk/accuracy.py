@@ -157,7 +157,7 @@ def method(variant: HSKVariant) -> Any:
 def _cache(student: str, variant: HSKVariant, task: str, stage_name: str, folder: Path, output: Path) -> int:
     """Caches the targets of one stage in a subfolder of `folder`, or completes it; returns the size in bytes."""
     from pocketbert.distillation.cache_teacher import cache_targets
-    from pocketbert.distillation.plan import plan_distillation
+    from pocketbert.distillation.planning import plan_distillation
     from pocketbert.model import from_pretrained
     from pocketbert.training.config import RunConfig
 

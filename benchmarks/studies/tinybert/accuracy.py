@@ -146,7 +146,7 @@ def distil_generally(shape: str, output: Path) -> dict[str, Any]:
 def cache_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
     """Caches a teacher for students with this number of layers, for all seeds and variants with original examples."""
     from pocketbert.distillation.cache_teacher import cache_stages
-    from pocketbert.distillation.plan import plan_distillation
+    from pocketbert.distillation.planning import plan_distillation
     from pocketbert.training.config import RunConfig
 
     variant = TinyBERTVariant(label="", start="fresh", learns="both steps")

@@ -64,7 +64,7 @@ def run(options: Options) -> None:
     own = options[CacheTeacherOptions]
     data = distill.read_data(options)
     from pocketbert.distillation.cache_teacher import cache_stages
-    from pocketbert.distillation.plan import plan_distillation, warn_of_few_examples
+    from pocketbert.distillation.planning import plan_distillation, warn_of_few_examples
 
     plan = plan_distillation(
         distill.chosen_student(options),

@@ -16,7 +16,6 @@ from pocketbert.data.teacher_cache.targets import TargetSpec
 from pocketbert.data.teacher_cache.writer import SHARD_BYTES, TeacherCachePlan, TeacherCacheWriter, open_writers
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan
-from pocketbert.distillation.teacher import cache_teacher_metrics, load_teacher
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, watched
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.embeddings import padding_after_texts
@@ -65,7 +64,7 @@ def cache_stages(
     if not stages:
         problems.append("no stage reads the teacher, so there are no targets to cache; change the method's options")
     raise_if_any(problems, plan.objective.name)
-    teacher = load_teacher(plan)
+    teacher = plan.load_teacher()
     encoded = [_examples(plan, stage) for stage in stages]
     plans = [
         plan_teacher_cache(
@@ -76,7 +75,7 @@ def cache_stages(
     with open_writers(plans, overwrite=overwrite) as writers:
         for stage, each, writer in zip(stages, encoded, writers, strict=True):
             _write(teacher, plan.objective, stage, each, writer)
-    cache_teacher_metrics(teacher, plan, Path(output))
+    plan.cache_teacher_metrics(teacher, Path(output))
     return [plan.path for plan in plans]
 
 

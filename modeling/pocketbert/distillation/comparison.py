@@ -7,7 +7,6 @@ the difference is due to the teacher and the augmented examples.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.distillation import comparison_report
-from pocketbert.distillation.distiller import copy_teacher_layers
-from pocketbert.distillation.plan import DistillationPlan, plan_distillation, warn_of_few_examples
+from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.distillation.planning import plan_distillation, warn_of_few_examples
 from pocketbert.distillation.run import check_outputs, distill_planned
 from pocketbert.errors import raise_if_any
 from pocketbert.files import write_json, write_text
@@ -25,11 +24,11 @@ from pocketbert.model import Model, from_pretrained
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.training.config import DistillResult, RunConfig, TrainResult
-from pocketbert.training.distribution import Distribution, open_distribution
+from pocketbert.training.distribution import open_distribution
 from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import saved_models
 from pocketbert.training.objectives.finetuning import Finetuning, label_stage
-from pocketbert.training.plan import TrainingPlan, open_data
+from pocketbert.training.plan import Plan, PlannedRun, open_data
 from pocketbert.training.run_data import Data
 from pocketbert.training.run_folder import (
     COMPARISON_FILE,
@@ -44,38 +43,30 @@ from pocketbert.training.run_folder import (
     spread,
 )
 from pocketbert.training.stage import Steps
-from pocketbert.training.trainer import Trainer, run_plan
+from pocketbert.training.trainer import run_plan
 
 
-class _StudentFinetuner(Trainer):
-    """Trainer of the baseline, from the student's initial weights.
+@dataclass(frozen=True, kw_only=True)
+class _BaselinePlan(Plan):
+    """The baseline, from the student's initial weights.
 
-    Args:
-      plan: plan of the fine-tuning.
-      folder: folder of the run.
-      distribution: replicas of the run.
+    Attributes:
       distillation: plan of the distillation.
     """
 
-    def __init__(
-        self, plan: TrainingPlan, folder: Path, distribution: Distribution, distillation: DistillationPlan
-    ) -> None:
-        self._distillation = distillation
-        super().__init__(plan, folder, distribution)
+    distillation: DistillationPlan
 
-    def make_model(self) -> Model:
+    def make_model(self, run: PlannedRun) -> Model:
         """Makes the student with its initial weights."""
-        return copy_teacher_layers(super().make_model(), self._distillation)
+        return self.distillation.with_teacher_layers(super().make_model(run))
 
-    def begin(self) -> None:
+    def prepare(self, run: PlannedRun, *, resumes: bool) -> dict[str, Any]:
         """Copies the same weights as the method, so that both students start equal."""
-        distillation = self._distillation
-        if distillation.start.directory is not None:
-            return
-        teacher = None
-        if distillation.teacher_cache is None and distillation.teacher_directory is not None:
-            teacher = from_pretrained(distillation.teacher_directory)
-        distillation.objective.initialize(teacher, self.model)
+        distillation = self.distillation
+        if not resumes and distillation.start.directory is None:
+            directory = None if distillation.teacher_cache else distillation.teacher_directory
+            distillation.objective.initialize(None if directory is None else from_pretrained(directory), run.model)
+        return {}
 
 
 def distill_and_compare(
@@ -295,7 +286,7 @@ def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None
         optimizer=optimizer,
         evaluations=sum(line["split"] == "dev" for line in distilled_log),
     )
-    alone = TrainingPlan(
+    alone = _BaselinePlan(
         objective=Finetuning(),
         options={"stage": stage.describe(), "distillation": plan.recorded()},
         stages=(stage,),
@@ -305,10 +296,10 @@ def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None
         vocabulary=plan.vocabulary,
         data=open_data(dataclasses.replace(data, augmented=None)),
         frozen=plan.frozen,
+        distillation=plan,
     )
     log_info("baseline: fine-tuning the same student on the labels")
-    trainer = functools.partial(_StudentFinetuner, distillation=plan)
-    fine_tuned = TrainResult.of(*run_plan(alone, folder / FINE_TUNED_FOLDER, trainer))
+    fine_tuned = TrainResult.of(*run_plan(alone, folder / FINE_TUNED_FOLDER))
     return _Pair(
         distilled=distilled,
         fine_tuned=fine_tuned,

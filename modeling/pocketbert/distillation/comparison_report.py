@@ -7,8 +7,8 @@ from typing import Any
 
 from pocketbert.notation import argument
 from pocketbert.report import render
-from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.grids.report import axis_range
+from pocketbert.training.stage_log import LINE_NAMES
 
 Comparison = Mapping[str, Any]
 # Logs of one seed: `distilled` and `fine_tuned` → the lines of metrics.jsonl.

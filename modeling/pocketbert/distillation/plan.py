@@ -1,52 +1,47 @@
-"""The plan of a distillation, made and validated before a run writes files."""
+"""The plan of a distillation: a teacher, live or cached, adds targets, adapters and scores to a run."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Callable
+import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-from pocketbert.checkpoints.directory import read_with_heads
-from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.data.task_data import TaskData
-from pocketbert.data.teacher_cache.layout import MANIFEST_NAME
-from pocketbert.distillation import layer_maps
-from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers, plan_student
-from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
-from pocketbert.distillation.teacher import (
-    CachedTeacher,
-    TeacherDescription,
-    describe_teacher,
-    same_labels,
+from pocketbert.configs import PRETRAINING_HEADS
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.teacher_cache.reader import TeacherCache
+from pocketbert.distillation.distiller import Distiller
+from pocketbert.distillation.initialization import inherit_adapters, initialize_adapters, teacher_arrays
+from pocketbert.distillation.method import DistillationSpec, Method
+from pocketbert.distillation.teacher_cache_identity import (
+    cached_manifests,
+    teacher_cache_identity,
+    teacher_caches_digest,
+    teacher_digest,
+    tokenizer_digest,
 )
-from pocketbert.distillation.teacher_cache_identity import cached_manifests, one_origin_problems, teacher_caches_digest
-from pocketbert.errors import UserError, raise_if_any
-from pocketbert.files import sha256
-from pocketbert.label_names import are_placeholders
-from pocketbert.notation import argument
+from pocketbert.files import sha256, write_json, write_text
+from pocketbert.json_reading import parse_json
+from pocketbert.label_names import label_positions
+from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
-from pocketbert.tasks.registry import TASKS
-from pocketbert.training.callbacks import LINE_NAMES
-from pocketbert.training.config import RunConfig
-from pocketbert.training.frozen_weights import FrozenWeights
-from pocketbert.training.initialization import ModelInit, with_own_embedding
-from pocketbert.training.plan import TrainingPlan, open_data, unused_options
-from pocketbert.training.run_data import Data, RunData
-from pocketbert.training.run_folder import ADAPTERS_FILE
+from pocketbert.tasks.scores import Scores
+from pocketbert.training.distribution import precision_policy
+from pocketbert.training.initialization import assign_weights
+from pocketbert.training.kept_heads import reorder_head
+from pocketbert.training.objective import Adapters
+from pocketbert.training.outcome_notes import falling_notes, flat_notes, simple_methods, teacher_notes, with_notes
+from pocketbert.training.plan import Plan, PlannedRun
+from pocketbert.training.run_data import TaskRunData
+from pocketbert.training.run_folder import ADAPTERS_FILE, REPORT_FILE, START_FILE, TEACHER_FILE, read_record
+from pocketbert.training.score_report import page
 from pocketbert.training.stage import Stage
 from pocketbert.training.state import digest_directory
 
-_T = TypeVar("_T")
-# A student with random weights also has to learn the language. On 20,000 sentences of SST-2 it stays 7 points below its
-# teacher (docs/results/tinybert.md).
-_MANY_EXAMPLES = 20_000
-
 
 @dataclass(frozen=True, kw_only=True)
-class DistillationPlan(TrainingPlan):
+class DistillationPlan(Plan):
     """A distillation before its first step.
 
     Attributes:
@@ -54,6 +49,7 @@ class DistillationPlan(TrainingPlan):
       spec: teacher, student and task.
       teacher_directory: model directory of the teacher, or None.
       teacher_cache: folder of cached targets; None for a live teacher.
+      scores_teacher: whether the run measures a live teacher on the dev split.
     """
 
     ROLE: ClassVar = "student"
@@ -62,6 +58,7 @@ class DistillationPlan(TrainingPlan):
     spec: DistillationSpec
     teacher_directory: Path | None = None
     teacher_cache: Path | None = None
+    scores_teacher: bool = True
 
     @property
     def needs_teacher(self) -> bool:
@@ -83,7 +80,7 @@ class DistillationPlan(TrainingPlan):
         return path if path.exists() else None
 
     def recorded(self) -> dict[str, Any]:
-        """See `TrainingPlan`; adds digests of the teacher and of the adapters."""
+        """See `Plan`; adds digests of the teacher and of the adapters."""
         recorded = super().recorded()
         if self.kept_adapters is not None:
             recorded["adapters_sha256"] = sha256(self.kept_adapters)
@@ -93,195 +90,211 @@ class DistillationPlan(TrainingPlan):
             recorded["teacher_cache_sha256"] = teacher_caches_digest(self.teacher_cache, self.teacher_stages)
         return recorded
 
+    def cached_targets(self, stage: Stage, encoded: EncodedExamples) -> TeacherCache | None:
+        """See `Plan`."""
+        if self.teacher_cache is None or not stage.teacher_features:
+            return None
+        identity = teacher_cache_identity(
+            self.objective, stage, encoded, teacher_directory=self.teacher_directory, tokenizer=self.tokenizer
+        )
+        return TeacherCache.open(self.teacher_cache / stage.name, identity)
 
-def plan_distillation(
-    student: str | os.PathLike[str] | EncoderConfig | TeacherLayers | SupernetSlices,
-    data: Data,
-    *,
-    teacher: str | os.PathLike[str] | CachedTeacher | None,
-    method: Method,
-    run: RunConfig,
-    frozen: FrozenWeights = FrozenWeights(),  # noqa: B008
-) -> DistillationPlan:
-    """Reads configurations, makes the stages and validates them without making weights.
+    def make_model(self, run: PlannedRun) -> Model:
+        """See `Plan`; copies the teacher's layers that the student starts from."""
+        return self.with_teacher_layers(super().make_model(run))
 
-    Args:
-      student: as for `distill`, except models in memory.
-      data: as for `distill`.
-      teacher: as for `distill`, except models in memory.
-      method: the method.
-      run: options of the run.
-      frozen: weights of the student in memory that no stage trains.
+    def with_teacher_layers(self, student: Model) -> Model:
+        """Copies the teacher's layers that the student starts from, if any; returns the student."""
+        if self.start.layers:
+            layers, task = self.start.layers, self.spec.teacher_task
+            assign_weights(student, teacher_arrays(student, self.teacher_directory, task, layers))
+        return student
 
-    Raises:
-      UserError: lists all incompatibilities, each with its remedy.
-    """
-    if not isinstance(teacher, CachedTeacher):
-        teacher_directory, cache = None if teacher is None else Path(teacher), None
-    else:
-        teacher_directory, cache = teacher.teacher, teacher.folder
-    if teacher_directory is not None and isinstance(data, TaskData):
-        data = with_own_embedding(data, teacher_directory)
-    opened = open_data(data)
+    def make_adapters(self, model: Model) -> Adapters:
+        """The method's adapters, new or from the run that trained the student's weights."""
+        adapters = dict(self.objective.adapters(self.spec))
+        initialize_adapters(adapters, model.config.initializer_range, self.run.seed)
+        if self.kept_adapters is not None:
+            log_info(f"continuing the adapters in {self.kept_adapters}")
+            inherit_adapters(adapters, self.kept_adapters)
+        return adapters
 
-    def reads(name: str, found: TeacherDescription) -> bool:
-        try:
-            planned = plan_student(student, found.config)
-            stages = method.stages(_spec(found, planned, opened))
-        except UserError:
-            return False
-        return any(stage.name == name and stage.teacher_features for stage in stages)
+    def live_teacher(self, stage: Stage) -> Model | None:
+        """The teacher that computes the targets of a stage; None for cached targets or a stage without a teacher."""
+        return self.teacher if stage.teacher_features and self.teacher_cache is None else None
 
-    # Check data, teacher and student by themselves first, because only readable ones can be compared.
-    problems = opened.problems([kind for kind, task in TASKS.items() if task.distillable])
-    described = _attempt(problems, describe_teacher, teacher_directory, cache, reads)
-    planned = None
-    if described is not None:
-        planned = _attempt(problems, plan_student, student, described.config)
-    raise_if_any(problems, method.name)
-    assert described is not None and planned is not None
-    if isinstance(data, TaskData):
-        data = dataclasses.replace(data, task=_with_pooling(data.task, planned, described))
-        opened = open_data(data)
-    spec = _spec(described, planned, opened)
-    stages, unfit = validated_stages(method, spec)
-    if unfit:
-        problems.append(f"teacher and student do not match: {'; '.join(unfit)}")
-    if stages:
-        problems += opened.stage_problems(stages)
-        problems += [
-            problem for stage in stages for problem in _stage_problems(method, stage, opened, described, cache)
+    def make_step(self, stage: Stage, model: Model, adapters: Adapters) -> Distiller:
+        """See `Plan`; adds the teacher."""
+        return Distiller(model, self.objective, stage, teacher=self.live_teacher(stage), adapters=adapters)
+
+    @functools.cached_property
+    def teacher(self) -> Model:
+        """The live teacher in its precision, loaded on first use."""
+        with precision_policy(self.run.teacher_precision or self.run.precision):
+            return self.load_teacher()
+
+    def load_teacher(self) -> Model:
+        """Loads the teacher; its logits have the order of the student's labels."""
+        assert self.teacher_directory is not None
+        log_info(f"loading the teacher, {self.teacher_directory}")
+        teacher, task = from_pretrained(self.teacher_directory), self.spec.task
+        if task is not None and teacher.task is not None and teacher.task.kind == task.kind:
+            if teacher.task.labels != task.labels and label_positions(task.labels, teacher.task.labels) is not None:
+                reorder_head(teacher, task.labels)
+        return teacher
+
+    def prepare(self, run: PlannedRun, *, resumes: bool) -> dict[str, Any]:
+        """See `Plan`; scores the teacher, and in a new run simple methods, and copies weights as the method requires.
+
+        Weights from a directory or a supernet stay as they are.
+
+        Returns:
+          Metrics of the teacher and the size of its cache.
+        """
+        notes: list[str] = []
+        result: dict[str, Any] = {"teacher_metrics": self.teacher_metrics(run, notes), "teacher_cache_bytes": None}
+        if self.teacher_cache is not None:
+            manifests = cached_manifests(self.teacher_cache, self.teacher_stages)
+            result["teacher_cache_bytes"] = sum(manifest.size_bytes for manifest in manifests.values())
+        if resumes:
+            return result
+        data, methods = self.data.given, []
+        if self._is_scored and data.train.labelled:
+            methods = [dataclasses.asdict(method) for method in simple_methods(data, self.main_metric)]
+        run.start = {"methods": methods, "teacher_notes": notes}
+        if run.distribution.is_chief:
+            write_json(run.folder / START_FILE, run.start)
+        if self.start.directory is None:
+            self.objective.initialize(self.teacher if self.needs_teacher else None, run.model)
+        return result
+
+    def scores(self, run: PlannedRun) -> dict[str, Any]:
+        """See `Plan`; adds the outcome beside the teacher and simple methods, and writes `report.html`."""
+        if not self._is_scored or not run.state.best_metrics:
+            return super().scores(run)
+        evaluator: Any = run.evaluator(self.stages[-1])
+        run.load_kept()
+        scores: Scores = evaluator.scores(self.main_metric, run.state.best_metrics)
+        teacher = (run.extra_result["teacher_metrics"] or {}).get(self.main_metric)
+        scores = dataclasses.replace(scores, teacher=teacher)
+        # A weak teacher explains the student's weakness, and a weak student its flat probabilities.
+        causes = [*run.start.get("teacher_notes", ()), *teacher_notes(scores, teacher), None]
+        notes = [
+            *flat_notes(evaluator, self.tasks[0].labels),
+            *falling_notes(run.folder, self.stages[-1].name),
         ]
-        if all(stage.data in opened.served for stage in stages):
-            vocabularies = {"the teacher": spec.teacher_vocabulary, "the student": spec.student_vocabulary}
-            problems += opened.model_problems(stages, "student", spec.student, vocabularies)
-    if run.qat != "none" and len(stages) == 1 and spec.start == "random":
-        problems.append(
-            f"qat needs a trained student, because {method.name} has only one stage; received random weights; distil "
-            "without qat first, and give that student"
+        scores = with_notes(
+            scores, run.start.get("methods", ()), notes[:1], self.data_notes, self.data.sources, causes[0]
         )
-    vocabulary = described.vocabulary or planned.vocabulary or opened.vocabulary
-    if vocabulary is None:
-        problems.append(
-            "tokenization needs a vocab.txt or another tokenizer's files; teacher and student have none; put them into "
-            "one of their model directories"
-        )
-    if cache is not None and vocabulary is not None:
-        _attempt(problems, vocabulary.options.require_default, "a teacher cache", "distil with the teacher itself")
-    if cache is not None:
-        reading = [stage.name for stage in stages if stage.teacher_features]
-        manifests = _attempt(problems, cached_manifests, cache, reading)
-        problems += one_origin_problems(manifests or {})
-    raise_if_any([*problems, *unused_options(run, stages, opened)], method.name)
-    assert vocabulary is not None
-    for line in method.summary(spec):
-        log_info(line)
-    theirs, ours = described.task, spec.teacher_task
-    if theirs is not None and ours is not None and theirs != ours and are_placeholders(theirs.labels):
-        log_info(
-            f"the teacher's labels {', '.join(theirs.labels)} are placeholders; its logits are read as "
-            f"{', '.join(ours.labels)}, in this order; pass {argument('label_names')} for another order"
-        )
-    if any(opened.part(stage) != stage.data for stage in stages):
-        log_info(
-            f"{method.name} trains on augmented examples; none are given, so it uses the {len(opened.given.train)} "
-            "original ones (pocketbert augment makes more)"
-        )
-    return DistillationPlan(
-        objective=method,
-        options={f"option_{name}": value for name, value in dataclasses.asdict(method).items()},
-        stages=stages,
-        run=run,
-        start=planned,
-        tasks=opened.tasks,
-        vocabulary=vocabulary,
-        data=opened,
-        frozen=frozen,
-        spec=spec,
-        teacher_directory=teacher_directory,
-        teacher_cache=cache,
-    )
+        scores.log(f"student, after step {run.state.best_step}")
+        if run.distribution.is_chief and isinstance(self.data, TaskRunData):
+            train, dev = self.data.given.train, self.data.given.dev
+            text = page({"student": scores}, len(dev), dev.source, data=train.source)
+            write_text(run.folder / REPORT_FILE, text)
+        fields = scores.to_json()
+        fields.pop("classes", None)
+        return fields
 
+    @property
+    def _is_scored(self) -> bool:
+        return self.data.task is not None and "logits" in self.stages[-1].student_features
 
-def warn_of_few_examples(plan: DistillationPlan) -> None:
-    """Says what to expect of a student with random weights and few examples, and names the alternative."""
-    data, spec = plan.data.given, plan.spec
-    if spec.start != "random" or not isinstance(data, TaskData):
-        return
-    count = len(data.train if data.augmented is None else data.augmented)
-    if count >= _MANY_EXAMPLES:
-        return
-    remedy = f"start from a pretrained model directory instead ({argument('student', 'DIR')})"
-    if plan.teacher_directory is not None:
-        layers = layer_maps.uniform(min(spec.student.num_layers, spec.teacher.num_layers), spec.teacher.num_layers)
-        remedy = (
-            f"pass {argument('teacher_layers', layers, python=f'pb.TeacherLayers({layers})')} instead of "
-            f"{argument('student', python='new weights')}"
-        )
-    log_info(
-        f"{plan.objective.name}: the student starts from random weights, and {count:,} examples are too few to learn a "
-        f"language: expect a score far below the teacher's; {remedy}"
-    )
+    @property
+    def can_score_teacher(self) -> bool:
+        """Whether the dev split can score the teacher: its head must match the student's task."""
+        spec = self.spec
+        if self.data.task is None:
+            return bool(self.main_metric) and spec.teacher_heads == PRETRAINING_HEADS
+        task, teacher_task = spec.task, spec.teacher_task
+        if task is None or teacher_task is None:
+            return False
+        return (task.kind, task.labels) == (teacher_task.kind, teacher_task.labels)
 
+    def teacher_metrics(self, run: PlannedRun, notes: list[str]) -> dict[str, float] | None:
+        """Measures a live teacher once per run, or reads the metrics in the teacher cache; adds warnings to `notes`."""
+        if not self.scores_teacher:
+            return None
+        if self.teacher_cache is not None:
+            return self.cached_teacher_metrics()
+        if not self.needs_teacher or not self.can_score_teacher:
+            return None
+        path = run.folder / TEACHER_FILE
+        # All processes load the teacher together, so either all measure it or none does.
+        if run.distribution.as_chief_says(path.exists()):
+            return read_record(path)
+        metrics = self.measure_teacher(self.teacher, notes)
+        if run.distribution.is_chief:
+            write_json(path, metrics)
+        return metrics
 
-def _spec(teacher: TeacherDescription, planned: ModelInit, data: RunData) -> DistillationSpec:
-    task = data.task
-    return DistillationSpec(
-        teacher=teacher.config or planned.config,
-        student=planned.config,
-        task=task,
-        pairs=data.has_pairs,
-        # Cached logits keep their order; a cache has no heads.
-        teacher_task=same_labels(teacher.task, task, reorder=teacher.heads is not None),
-        teacher_heads=teacher.heads,
-        teacher_vocabulary=teacher.vocabulary,
-        student_vocabulary=planned.vocabulary,
-        start="random" if planned.untrained else planned.start,
-    )
+    def measure_teacher(self, teacher: Model, notes: list[str] | None = None) -> dict[str, float]:
+        """Metrics of the teacher on the dev split, with the sequence length of the last stage.
 
+        Args:
+          teacher: the teacher.
+          notes: receives the warnings, which are logged too.
+        """
+        length = self._teacher_length
+        evaluator = self.data.evaluator(teacher, length, self.run, self.windows, self.evaluation_batch_size)
+        metrics = evaluator.metrics("of the teacher")
+        log_info("teacher: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+        for note in flat_notes(evaluator, self.tasks[0].labels if self.data.task else (), "the teacher's"):
+            log_info(f"warning: {note}")
+            if notes is not None:
+                notes.append(note)
+        return metrics
 
-def _with_pooling(task: TaskConfig, student: ModelInit, teacher: TeacherDescription) -> TaskConfig:
-    """The student's task: its head reads the text where the head does that it copies or continues."""
-    held: tuple[TaskConfig, ...]
-    if student.layers:
-        held = (teacher.task,) if teacher.task else ()
-    else:
-        held = read_with_heads(student.directory).tasks if student.directory else ()
-    pooling = next((head.pooling for head in held if head.pooling), None)
-    return dataclasses.replace(task, pooling=pooling) if task.rules.head == "sentence" else task
+    def cache_teacher_metrics(self, teacher: Model, cache: Path) -> None:
+        """Measures the teacher, for runs that use a cache instead, unless the cache has its metrics already.
 
+        Args:
+          teacher: the teacher, loaded from the plan's directory.
+          cache: folder of the teacher cache; receives a `teacher.json`.
+        """
+        if not self.can_score_teacher:
+            return
+        assert self.teacher_directory is not None and teacher.tokenizer is not None
+        origin = self._origin(teacher_digest(self.teacher_directory), tokenizer_digest(teacher.tokenizer))
+        if _read_metrics(cache / TEACHER_FILE, origin) is None:
+            write_json(cache / TEACHER_FILE, {"origin": origin, "metrics": self.measure_teacher(teacher)})
 
-def _attempt(problems: list[str], call: Callable[..., _T], *arguments: Any, **options: Any) -> _T | None:
-    """Result of a call; if it raises a `UserError`, adds it to the problems and returns None."""
-    try:
-        return call(*arguments, **options)
-    except UserError as error:
-        problems.append(str(error))
-        return None
-
-
-def _stage_problems(
-    method: Method, stage: Stage, data: RunData, teacher: TeacherDescription, cache: Path | None
-) -> list[str]:
-    problems = []
-    where = f"stage {stage.name}"
-    if stage.teacher_features and teacher.config is None:
-        problems.append(
-            f"{where} reads {', '.join(stage.teacher_features)} from a teacher; received neither a model directory nor "
-            "a teacher cache"
-        )
-    if cache is not None and stage.teacher_features:
-        reason = data.uncacheable(stage) or method.uncacheable(stage)
-        if reason:
-            problems.append(reason)
-        elif not (cache / stage.name / MANIFEST_NAME).exists():
-            problems.append(
-                f"{where} needs targets in {cache / stage.name}; found none; create them with pocketbert "
-                "cache-teacher, or give a live teacher"
+    def cached_teacher_metrics(self) -> dict[str, float] | None:
+        """The metrics that `cache_teacher_metrics` wrote; None if they belong to another teacher or dev split."""
+        assert self.teacher_cache is not None
+        manifests = cached_manifests(self.teacher_cache, self.teacher_stages)
+        identities = [manifest.identity for manifest in manifests.values()]
+        if not identities or not self.can_score_teacher:
+            return None
+        # The plan has checked that all stages were cached from one teacher.
+        origin = self._origin(identities[0].teacher, identities[0].tokenizer)
+        metrics = _read_metrics(self.teacher_cache / TEACHER_FILE, origin)
+        if metrics is None:
+            log_info(
+                f"{self.teacher_cache} has no metrics of the teacher on this dev split; run the same cache-teacher "
+                "command to add them"
             )
-    if stage.keep == "best" and "logits" not in stage.student_features:
-        problems.append(f"{where} keeps its best weights by a metric, so it must read the student's logits")
-    taken = {"loss", "learning_rate", *LINE_NAMES} & set(stage.weights)
-    if taken:
-        problems.append(f"{where}: loss terms must not have the names {', '.join(sorted(taken))}")
-    return problems
+        return metrics
+
+    def _origin(self, teacher: str | None, tokenizer: str | None) -> dict[str, Any]:
+        """Teacher, tokenizer, dev split and metrics that a measurement belongs to, as JSON values."""
+        data = self.data.given
+        return {
+            "teacher": teacher,
+            "tokenizer": tokenizer,
+            "examples": data.dev.identity,
+            "max_length": self._teacher_length,
+            "metrics": list(data.metrics),
+        }
+
+    @property
+    def _teacher_length(self) -> int:
+        return min(self.stages[-1].max_length, self.spec.teacher.max_position_embeddings)
+
+
+def _read_metrics(path: Path, origin: dict[str, Any]) -> dict[str, float] | None:
+    """Metrics in a file, if they have this origin; None also for a damaged file, which is written again."""
+    try:
+        content = parse_json(path.read_bytes(), path)
+        return content["metrics"] if content["origin"] == origin else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None

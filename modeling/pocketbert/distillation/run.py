@@ -10,11 +10,11 @@ from typing import Any
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData
-from pocketbert.distillation.distiller import DistillationTrainer
 from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.plan import DistillationPlan, plan_distillation, warn_of_few_examples
+from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.distillation.planning import plan_distillation, warn_of_few_examples
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.model import Model
 from pocketbert.output_folders import check_inputs
@@ -94,7 +94,7 @@ def distill_planned(plan: DistillationPlan, output: str | os.PathLike[str]) -> D
         for warning in warnings:
             log_info(f"warning: {warning}")
         plan = dataclasses.replace(plan, data_notes=tuple(warnings))
-    return DistillResult.of(*run_plan(plan, output, DistillationTrainer))
+    return DistillResult.of(*run_plan(plan, output))
 
 
 def distill_seeds(

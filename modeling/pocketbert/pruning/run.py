@@ -23,9 +23,8 @@ from pocketbert.tasks.registry import supervised_kinds, supervised_task
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import saved_models
 from pocketbert.training.run_data import TaskRunData
-from pocketbert.training.run_folder import IMPORTANCE_FILE, MODEL_FOLDER, REPORT_FILE, begin_run
+from pocketbert.training.run_folder import IMPORTANCE_FILE, MODEL_FOLDER, REPORT_FILE, begin_run, run_once
 from pocketbert.training.state import digest_directory
-from pocketbert.training.trainer import run_once
 
 
 def prune(

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData, TextData
-from pocketbert.distillation.distiller import DistillationTrainer
 from pocketbert.distillation.initialization import SupernetSlices
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
-from pocketbert.distillation.plan import plan_distillation
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.files import write_json
 from pocketbert.search.space import SearchSpace
 from pocketbert.tokenizers.opening import open_tokenizer
@@ -90,13 +89,6 @@ def _score(training: CandidateTraining, encoder: EncoderConfig, folder: Path) ->
     write_json(folder / RESULT_FILE, {"main_metric": data.main_metric, "metrics": evaluator.metrics("of a candidate")})
 
 
-class _Trainer(DistillationTrainer):
-    """Does not score the teacher again for every candidate."""
-
-    def score_teacher(self) -> None:
-        """Scores nothing."""
-
-
 def _train(
     student: SupernetSlices | str,
     data: TaskData | TextData,
@@ -106,4 +98,5 @@ def _train(
     seed: int,
 ) -> None:
     plan = plan_distillation(student, data, teacher=teacher, method=method, run=RunConfig(seed=seed))
-    run_plan(plan, folder, _Trainer)
+    # Every candidate has the same teacher.
+    run_plan(dataclasses.replace(plan, scores_teacher=False), folder)

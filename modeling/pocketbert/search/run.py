@@ -17,7 +17,7 @@ from pocketbert.checkpoints.supernet import supernet_config
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
-from pocketbert.distillation.plan import plan_distillation
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.errors import UserError
 from pocketbert.files import write_json, write_text
 from pocketbert.model import Model
@@ -47,9 +47,9 @@ from pocketbert.training.run_folder import (
     SUPERNET_FOLDER,
     begin_run,
     clear_run,
+    run_once,
 )
 from pocketbert.training.state import digest_directory
-from pocketbert.training.trainer import run_once
 
 # The cost of every search.
 _SIZE = ParameterConstraint(limit=math.inf)

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -16,14 +16,21 @@ from pocketbert.configs import EncoderConfig, head_names
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.method import Method
-from pocketbert.distillation.plan import DistillationPlan, plan_distillation
+from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.errors import raise_if_any
+from pocketbert.files import write_json
 from pocketbert.model import Model
 from pocketbert.progress import log_info
+from pocketbert.search.supernet_plan import SupernetDistiller, SupernetPlan
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import tokenizer_problems
+from pocketbert.training.objective import Adapters
+from pocketbert.training.plan import PlannedRun
 from pocketbert.training.run_data import RunData, StageEvaluator
+from pocketbert.training.run_folder import TEACHER_FILE, read_record
 from pocketbert.training.stage import Stage
+from pocketbert.training.stage_data import Source
 
 # Mean of the tasks' main metrics, as in GLUE's score.
 MEAN = "mean"
@@ -43,17 +50,18 @@ class SupernetTask:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TasksPlan(DistillationPlan):
+class TasksPlan(SupernetPlan):
     """A distillation of several tasks before its first step.
 
     Attributes:
       parts: the plan of each task alone; they have the same stages except for the tasks.
     """
 
+    data: TasksData
     parts: tuple[DistillationPlan, ...]
 
     def recorded(self) -> dict[str, Any]:
-        """See `TrainingPlan`; adds the record of every task."""
+        """See `Plan`; adds the record of every task."""
         shared = super().recorded()
         return shared | {
             f"{name}_{field}": value
@@ -61,6 +69,28 @@ class TasksPlan(DistillationPlan):
             for field, value in part.recorded().items()
             if shared.get(field) != value
         }
+
+    def make_source(self, index: int, stage: Stage) -> Source:
+        """See `Plan`; mixes the batches of the tasks."""
+        parts = [cast(EncodedExamples, part.encoded(part.stages[index])) for part in self.parts]
+        return TasksSource(parts, self.run.seed)
+
+    def make_step(self, stage: Stage, model: Model, adapters: Adapters) -> SupernetDistiller:
+        """See `Plan`; every task learns from its teacher."""
+        step, index = super().make_step(stage, model, adapters), self.stages.index(stage)
+        distillers = [part.make_step(part.stages[index], model, adapters) for part in self.parts]
+        step.tasks = lambda: distillers
+        return step
+
+    def teacher_metrics(self, run: PlannedRun, notes: list[str]) -> dict[str, float] | None:
+        """See `DistillationPlan`; measures the teacher of every task."""
+        path = run.folder / TEACHER_FILE
+        if not self.needs_teacher or not all(part.can_score_teacher for part in self.parts):
+            return None
+        if not path.exists():
+            metrics = [part.measure_teacher(part.teacher) for part in self.parts]
+            write_json(path, self.data.mean(dict(zip(head_names(self.tasks), metrics, strict=True))))
+        return read_record(path)
 
 
 def plan_tasks(
@@ -108,9 +138,8 @@ def plan_tasks(
         if len(part.stages) != len(first.stages):
             problems.append(f"all tasks need the same stages; {name} has {len(part.stages)}")
     raise_if_any(list(dict.fromkeys(problems)), "tasks of a supernet")
-    fields = {item.name: getattr(first, item.name) for item in dataclasses.fields(first) if item.init}
     together = TasksData([part.data for part in parts])
-    return TasksPlan(**{**fields, "tasks": together.tasks, "data": together, "parts": tuple(parts)})
+    return first.as_kind(TasksPlan, tasks=together.tasks, data=together, parts=tuple(parts))
 
 
 class TasksData(RunData):

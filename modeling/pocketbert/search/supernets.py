@@ -12,7 +12,7 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.initialization import SupernetSlices
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
-from pocketbert.distillation.plan import plan_distillation
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.distillation.run import distill_planned
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info

@@ -29,8 +29,7 @@ from pocketbert.training.grids.run import run_grid
 from pocketbert.training.grids.workers import Workers
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models, with_own_embedding
 from pocketbert.training.kept_heads import continued_task
-from pocketbert.training.objectives.finetuning import Finetuner, Finetuning, finetuning_stage
-from pocketbert.training.plan import TrainingPlan
+from pocketbert.training.objectives.finetuning import Finetuning, FinetuningPlan, finetuning_stage
 from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.run_folder import REPORT_FILE, run_seeds
 from pocketbert.training.score_report import show_or_hide_texts
@@ -88,7 +87,7 @@ def _finetune(
     if config.learning_rate is None:
         rate, width = plan.options["learning_rate"], plan.start.config.hidden_size
         log_info(f"learning_rate={rate:g}: the default for {data.task.kind} with a network {width} wide")
-    folder, result = run_plan(plan, output, Finetuner)
+    folder, result = run_plan(plan, output)
     show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
     return FinetuneResult.of(folder, result)
 
@@ -128,7 +127,7 @@ def plan_finetuning(
     config: FinetuneConfig,
     run: RunConfig,
     frozen: FrozenWeights = FrozenWeights(),  # noqa: B008
-) -> TrainingPlan:
+) -> FinetuningPlan:
     """Checks the input of a fine-tuning, without writing files or making weights."""
     checked = _checked(with_own_embedding(data, directory))
     data = checked.given
@@ -144,7 +143,7 @@ def plan_finetuning(
             f"fine-tuning needs a model directory with a vocab.txt or another tokenizer's files; {directory} has none; "
             "put them there"
         )
-    return TrainingPlan(
+    return FinetuningPlan(
         objective=Finetuning(
             class_weights=_class_weights(config, data),
             head_pooling=config.head_pooling,

@@ -2,30 +2,68 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.task_data import TaskData, TextData
+from pocketbert.data.teacher_cache.reader import TeacherCache
 from pocketbert.errors import UserError
+from pocketbert.model import Model
+from pocketbert.progress import log_info
 from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.config import RunConfig
+from pocketbert.training.distribution import Distribution
 from pocketbert.training.frozen_weights import FrozenWeights, freeze, outline
-from pocketbert.training.initialization import ModelInit
-from pocketbert.training.objective import Objective
-from pocketbert.training.run_data import Data, RunData, TaskRunData, TextRunData
+from pocketbert.training.initialization import ModelInit, make_model
+from pocketbert.training.objective import Adapters, Objective
+from pocketbert.training.run_data import Data, RunData, StageEvaluator, TaskRunData, TextRunData
 from pocketbert.training.stage import Stage
+from pocketbert.training.stage_data import EncodedSource, PretrainingSource, Source, StageData
+from pocketbert.training.state import TrainState
+from pocketbert.training.step import TrainingModel
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
 
 
+_PlanT = TypeVar("_PlanT", bound="Plan")
+
+
+class PlannedRun(Protocol):
+    """What a plan reads and writes of its run; the trainer has it.
+
+    Attributes:
+      folder: folder of the run.
+      distribution: replicas of the run; only the chief writes.
+      state: current position of the run.
+      model: the trained model.
+      start: record of the start of the run; a resumed run has it from the beginning.
+      extra_result: see `Plan.prepare`.
+    """
+
+    folder: Path
+    distribution: Distribution
+    state: TrainState
+    model: Model
+    start: dict[str, Any]
+    extra_result: dict[str, Any]
+
+    def evaluator(self, stage: Stage) -> StageEvaluator | None:
+        """The evaluator of a stage, or None."""
+
+    def load_kept(self) -> None:
+        """Loads the weights that the run keeps."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class TrainingPlan:
-    """A run before its first step.
+class Plan:
+    """A run before its first step: its models, data, stages and losses. Every other kind of run extends it.
 
     Attributes:
       objective: the losses.
@@ -106,6 +144,66 @@ class TrainingPlan:
             **self.data.recorded(),
             **({"frozen": self.frozen_parts} if self.frozen_parts else {}),
         }
+
+    def as_kind(self, kind: type[_PlanT], **changes: Any) -> _PlanT:
+        """The same run as a plan of another kind, with changed fields."""
+        fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.init}
+        return kind(**{**fields, **changes})
+
+    def stage_data(self, index: int, replicas: int) -> StageData:
+        """Opens the examples of a stage.
+
+        Args:
+          index: number of the stage, from 0.
+          replicas: number of replicas.
+        """
+        stage = self.stages[index]
+        return StageData(stage, self.make_source(index, stage), replicas)
+
+    def make_source(self, index: int, stage: Stage) -> Source:
+        """Opens the examples of a stage; `index` is its number, from 0."""
+        encoded = self.encoded(stage)
+        if encoded is None:
+            return PretrainingSource(self.data.given, self.run.seed, index, whole_words=self.run.whole_words)
+        masks = self.tokenizer if stage.masked_text else None
+        return EncodedSource(encoded, self.run.seed, masks=masks, cache=self.cached_targets(stage, encoded))
+
+    def cached_targets(self, stage: Stage, encoded: EncodedExamples) -> TeacherCache | None:
+        """Cached teacher targets for the examples of a stage, or None."""
+        del stage, encoded
+        return None
+
+    def make_model(self, run: PlannedRun) -> Model:
+        """Makes the model with its initial weights; may add to `run.start`, and reads it in a resumed run."""
+        del run
+        if self.frozen_parts:
+            log_info(
+                f"keeping {len(self.frozen_paths)} weights as they are, because their layers have trainable=False: "
+                f"{', '.join(self.frozen_parts)}"
+            )
+        return make_model(self.start, self.tasks, self.tokenizer, self.run.seed, new_head=self.new_head)
+
+    def make_adapters(self, model: Model) -> Adapters:
+        """Makes trained layers between the model and the loss."""
+        del model
+        return {}
+
+    def make_step(self, stage: Stage, model: Model, adapters: Adapters) -> TrainingModel:
+        """Makes the model with its loss for a stage."""
+        return TrainingModel(model, self.objective, stage, adapters=adapters)
+
+    def prepare(self, run: PlannedRun, *, resumes: bool) -> dict[str, Any]:
+        """Does what comes before the first step of a run, or before its next step if it `resumes`.
+
+        Returns:
+          Fields of the result that are known before training.
+        """
+        del run, resumes
+        return {}
+
+    def scores(self, run: PlannedRun) -> dict[str, Any]:
+        """Fields of `TrainResult` that describe the metrics, after the last stage."""
+        return self.data.result(run.state.best_metrics, f"{self.ROLE}, after step {run.state.best_step}")
 
 
 def open_data(data: Data) -> RunData:

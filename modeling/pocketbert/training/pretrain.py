@@ -18,7 +18,7 @@ from pocketbert.training.distribution import open_distribution
 from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models
 from pocketbert.training.objectives.pretraining import Pretraining, pretraining_stage
-from pocketbert.training.plan import TrainingPlan, unused_options
+from pocketbert.training.plan import Plan, unused_options
 from pocketbert.training.pretraining_run_data import PretrainingRunData
 from pocketbert.training.run_folder import run_seeds
 from pocketbert.training.stage import position_problems
@@ -83,7 +83,7 @@ def _plan(
     config: PretrainConfig,
     run: RunConfig,
     frozen: FrozenWeights,
-) -> TrainingPlan:
+) -> Plan:
     start: ModelInit = plan_model(model if isinstance(model, EncoderConfig) else str(model))
     checked = PretrainingRunData(data)
     stages = (pretraining_stage(config, data.max_length),)
@@ -94,7 +94,7 @@ def _plan(
         *unused_options(run, stages, checked),
     ]
     raise_if_any(problems, Pretraining.name)
-    return TrainingPlan(
+    return Plan(
         objective=Pretraining(),
         options={f"option_{name}": value for name, value in dataclasses.asdict(config).items()},
         stages=stages,

@@ -13,7 +13,7 @@ import shutil
 import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pocketbert.errors import UserError, describe_differences
 from pocketbert.files import PARTIAL, write_json
@@ -21,6 +21,9 @@ from pocketbert.json_reading import parse_json, read_bytes, read_members
 from pocketbert.notation import argument
 from pocketbert.output_folders import RUN_KIND, check_no_foreign, held_directory, remove
 from pocketbert.progress import log_info
+
+if TYPE_CHECKING:
+    from pocketbert.training.distribution import Distribution
 
 OPTIONS_FILE = "run.json"
 # The command line with all options, for `--config`.
@@ -122,6 +125,73 @@ def open_run(output: str | os.PathLike[str], options: Mapping[str, Any], *, over
             yield folder
         finally:
             _end_replacing(folder)
+
+
+def run_once(
+    output: str | os.PathLike[str],
+    recorded: Mapping[str, Any],
+    train: Callable[[Path], dict[str, Any]],
+    *,
+    overwrite: bool,
+    distribution: Distribution | None = None,
+) -> tuple[Path, dict[str, Any]]:
+    """Returns the result of a finished run; starts or resumes any other run.
+
+    Args:
+      output: folder of the run.
+      recorded: everything that determines the result, as JSON values.
+      train: resumes from the state in the folder and returns the result. It calls `begin_run` after it has checked its
+        input, so that bad input leaves no run behind.
+      overwrite: discard a finished run, or a run with other options.
+      distribution: replicas of the run. Only the chief writes; the other processes read its files.
+
+    Returns:
+      The folder and the result.
+    """
+    from pocketbert._keras import tf_keras
+    from pocketbert.training.distribution import open_distribution
+
+    distribution = distribution or open_distribution()
+    with _opened(output, recorded, distribution, overwrite=overwrite) as folder:
+        path = folder / RESULT_FILE
+        if distribution.as_chief_says(path.exists()):
+            log_info(f"{folder}: this run is finished; reading its result")
+            result = read_result(path)
+        else:
+            # Keras numbers layers across the process, and graphs contain the numbers in names that affect the order of
+            # sums. Without a reset, the last bits of a run would depend on models made before it.
+            tf_keras.backend.reset_uids()
+            result = train(folder)
+            if distribution.is_chief:
+                if result.get("outcome") is not None:
+                    record_outcome(folder, result["outcome"])
+                write_json(path, result)
+        if distribution.is_chief:
+            (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
+        # Other processes would treat a worker that leaves early as failed.
+        distribution.leave()
+        # The same types as in the file, with lists for tuples, whether or not this process sees the file yet.
+        return folder, json.loads(json.dumps(result))
+
+
+@contextlib.contextmanager
+def _opened(
+    output: str | os.PathLike[str], recorded: Mapping[str, Any], distribution: Distribution, *, overwrite: bool
+) -> Iterator[Path]:
+    """Opens the run folder; the chief opens it before other processes read it."""
+    if not distribution.is_chief:
+        if not distribution.as_chief_says(True):
+            raise UserError(f"the chief could not use {output}; read the chief's error message")
+        yield Path(output)
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(open_run(output, recorded, overwrite=overwrite))
+        except UserError:
+            distribution.as_chief_says(False)
+            raise
+        distribution.wait()
+        yield folder
 
 
 def begin_run(folder: Path, options: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -139,13 +140,21 @@ class StageData:
             )
         by_steps = isinstance(stage.duration, Steps)
         count = stage.duration.count
-        self.total_steps: int = count if by_steps else sum(len(self.plan(epoch)) for epoch in range(count))
+        self.total_steps: int = count if by_steps else sum(len(self._pass(epoch)) for epoch in range(count))
 
     def __len__(self) -> int:
         return len(self._source)
 
     def plan(self, epoch: int) -> list[np.ndarray]:
-        """Indices of the examples of each step in an epoch."""
+        """Examples of each step of an epoch, or up to the next evaluation if the stage sets `evaluations`."""
+        if self._stage.evaluations is None:
+            return self._pass(epoch)
+        count = min(self._stage.evaluations, self.total_steps)
+        first, behind = (number * self.total_steps // count for number in (epoch, epoch + 1))
+        passes = (self._pass(number) for number in itertools.count())
+        return list(itertools.islice(itertools.chain.from_iterable(passes), first, behind))
+
+    def _pass(self, epoch: int) -> list[np.ndarray]:
         rows = self._source.plan(self._stage.batch_size, epoch)
         shared = (row[: len(row) - len(row) % self._replicas] for row in rows)
         return [row for row in shared if len(row)]

@@ -15,15 +15,13 @@ import numpy as np
 import tensorflow as tf
 from safetensors import SafetensorError, safe_open
 
-from pocketbert.checkpoints.directory import WEIGHTS_NAME, read_directory
 from pocketbert.checkpoints.module_layout import model_files
 from pocketbert.errors import UserError
 from pocketbert.files import digest_files, sha256, write_tensors
 from pocketbert.json_reading import from_json, parse_json
-from pocketbert.model import Model
-from pocketbert.notation import argument
 from pocketbert.training.optimizers import NamedOptimizer
-from pocketbert.training.run_folder import ADAPTERS_FILE, MODEL_FOLDER
+from pocketbert.training.stage import Stage
+from pocketbert.training.step import TrainingModel
 
 _POSITION_KEY, _DIGEST_KEY = "position", "sha256"
 
@@ -71,6 +69,15 @@ class TrainState:
     def summary(self) -> dict[str, Any]:
         """Summary of the current stage for the result."""
         return {"steps": self.step - self.first_step, "metrics": self.best_metrics, "best_step": self.best_step}
+
+    def is_best(self, metrics: Mapping[str, float], loss: float | None, main_metric: str) -> bool:
+        """Whether an evaluation beats the best one so far; a tie goes to the lower loss, then to the earlier one."""
+        if not self.best_metrics:
+            return True
+        value, best = metrics[main_metric], self.best_metrics[main_metric]
+        if value != best or loss is None or self.best_loss is None:
+            return value > best
+        return loss < self.best_loss
 
     def next_stage(self) -> TrainState:
         """Position at the beginning of the next stage."""
@@ -211,26 +218,41 @@ def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> TrainSt
     return position
 
 
-def digest_kept(folder: Path) -> str:
-    """Returns the SHA-256 of the weights in a folder: model directory and adapters, if any."""
-    files = [folder / MODEL_FOLDER / WEIGHTS_NAME, folder / ADAPTERS_FILE]
-    return hashlib.sha256(" ".join(sha256(file) for file in files if file.exists()).encode()).hexdigest()
+def restore_stage(
+    path: Path, state: TrainState, stage: Stage, training_model: TrainingModel, total_steps: int, seed: int
+) -> tuple[TrainState, dict[str, tf.Variable]]:
+    """Makes the optimizer of a stage and restores all variables that a step reads.
 
+    Args:
+      path: checkpoint of this stage or of the end of the previous one, or no file.
+      state: position in the checkpoint, or at the beginning of the stage.
+      stage: the stage.
+      training_model: the model with the stage's loss.
+      total_steps: number of steps of the stage.
+      seed: seed of the run, for dropout.
 
-def check_kept(folder: Path, expected: str) -> None:
-    """Raises a `UserError` if the weights in a folder differ from those that the run saved."""
-    if expected and digest_kept(folder) != expected:
-        raise UserError(
-            f"{folder / MODEL_FOLDER} is damaged: its weights differ from those that the run saved; pass "
-            f"{argument('overwrite', True)} to repeat the run, or choose another output"
-        )
+    Returns:
+      The position, and the variables of `training_variables`.
 
-
-def load_weights(model: Model, model_directory: Path) -> None:
-    """Loads weights from a model directory of the same architecture and heads."""
-    tensors = read_directory(model_directory).tensors
-    for path, variable in model.weights_by_path().items():
-        variable.assign(tensors[path])
+    Raises:
+      UserError: the file is damaged, or contains other variables.
+    """
+    begins = state.step == state.first_step
+    carries = stage.optimizer_state == "carry" and (state.stage > 0 or state.step > 0)
+    moments = read_arrays(path, "optimizer/") if carries else {}
+    # Schedule and multipliers count steps of the stage; the optimizer's counter may have started earlier.
+    first = int(moments["iterations"]) - (state.step - state.first_step) if moments else 0
+    optimizer = training_model.make_optimizer(total_steps, first)
+    training_model.compile(optimizer=optimizer)
+    variables = training_variables(training_model, optimizer)
+    if not begins:
+        return read_checkpoint(path, variables) or state, variables
+    for name, variable in optimizer.named_state().items():
+        if name in moments:
+            variable.assign(moments[name])
+    for index, generator in enumerate(training_model.dropout_generators()):
+        generator.reset_from_key_counter(key=seed, counter=[index, state.stage])
+    return state, variables
 
 
 def digest_directory(model_directory: str | os.PathLike[str]) -> str:

@@ -1,54 +1,49 @@
-"""The trainer: it runs the stages of any objective in order, with a log, evaluations and checkpoints."""
+"""The trainer: it runs the stages of any plan in order, with a log, evaluations and checkpoints."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pocketbert._keras import tf_keras
+import numpy as np
+import tensorflow as tf
+
 from pocketbert.activation_stats import ActivationWatch
-from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.teacher_cache.reader import TeacherCache
-from pocketbert.errors import UserError
-from pocketbert.files import write_json
 from pocketbert.model import Model
 from pocketbert.notation import argument
-from pocketbert.progress import log_info
-from pocketbert.training.callbacks import MetricsLog, NoLog
+from pocketbert.progress import bar, log_info
 from pocketbert.training.distribution import Distribution, open_distribution, precision_policy
-from pocketbert.training.initialization import make_model
+from pocketbert.training.kept_weights import load_kept, save_kept
 from pocketbert.training.objective import Adapters
-from pocketbert.training.plan import TrainingPlan
+from pocketbert.training.plan import Plan
 from pocketbert.training.rounding import round_model
 from pocketbert.training.run_data import StageEvaluator
 from pocketbert.training.run_folder import (
     CHECKPOINT_FILE,
-    RESULT_FILE,
     STAGES_FOLDER,
+    START_FILE,
     begin_run,
-    open_run,
-    read_result,
-    record_outcome,
+    read_record,
+    run_once,
 )
 from pocketbert.training.stage import Stage
-from pocketbert.training.stage_data import EncodedSource, PretrainingSource, Source, StageData
-from pocketbert.training.stage_run import Clock, StageLoop, StageRun, load_kept
-from pocketbert.training.state import TrainState, check_kept, read_state
+from pocketbert.training.stage_data import StageData
+from pocketbert.training.stage_log import Clock, MetricsLog, NoLog, StageLog, as_text
+from pocketbert.training.state import TrainState, read_state, restore_stage, write_checkpoint
 from pocketbert.training.step import TrainingModel
 
 # Examples that measure activations: few enough to cost less than a step, in batches that fit wherever training fits.
 _WATCHED_BATCHES, _WATCHED_BATCH_SIZE = 4, 8
+STEPS_PER_LOG_LINE = 50
+# Shorter epochs are evaluated at fixed steps: after each of them, the choice of the best would mostly be chance.
+SHORT_EPOCH = 50
 
 
 class Trainer:
-    """Trains a model from the last checkpoint of a run to the end of its last stage.
-
-    Subclasses add what an objective needs: a distillation adds its teacher, a fine-tuning its report.
+    """Trains the model of a plan from the last checkpoint of a run to the end of its last stage.
 
     Args:
       plan: model, objective, data and stages.
@@ -59,101 +54,75 @@ class Trainer:
       model: the trained model.
       adapters: trained layers between the model and the loss; they are not part of the model.
       state: current position of the run.
+      start: record of the start of the run, which `plan` fills; a resumed run reads it from its file.
+      extra_result: fields of the result that are known before the first step.
     """
 
-    def __init__(self, plan: TrainingPlan, folder: Path, distribution: Distribution) -> None:
+    # Of the run.
+    _log: MetricsLog
+    _clock: Clock
+    # Of the current stage.
+    _training_model: TrainingModel
+    _variables: dict[str, tf.Variable]
+    _lines: StageLog
+    _step: Callable[[Any], tf.Tensor] | None
+
+    def __init__(self, plan: Plan, folder: Path, distribution: Distribution) -> None:
         self.plan, self.folder, self.distribution = plan, folder, distribution
         self._evaluators: dict[int, StageEvaluator] = {}
         self.state = read_state(folder / CHECKPOINT_FILE) or TrainState()
         # Open the data of all stages first: bad data must be reported before anything is written.
-        self.data = [
-            StageData(stage, self.make_source(index, stage), distribution.replicas)
-            for index, stage in enumerate(plan.stages)
-        ]
-        self.model = self.make_model()
-        self.adapters: Adapters = {}
-
-    def make_source(self, index: int, stage: Stage) -> Source:
-        """Opens the examples of a stage; `index` is its number, from 0."""
-        plan = self.plan
-        encoded = plan.encoded(stage)
-        if encoded is None:
-            return PretrainingSource(plan.data.given, plan.run.seed, index, whole_words=plan.run.whole_words)
-        masks = plan.tokenizer if stage.masked_text else None
-        return EncodedSource(encoded, plan.run.seed, masks=masks, cache=self.teacher_cache(stage, encoded))
-
-    def teacher_cache(self, stage: Stage, encoded: EncodedExamples) -> TeacherCache | None:
-        """Cached teacher targets for the examples of a stage, or None."""
-        return None
-
-    def make_model(self) -> Model:
-        """Makes the model with its initial weights."""
-        plan = self.plan
-        if plan.frozen_parts:
-            log_info(
-                f"keeping {len(plan.frozen_paths)} weights as they are, because their layers have trainable=False: "
-                f"{', '.join(plan.frozen_parts)}"
-            )
-        return make_model(plan.start, plan.tasks, plan.tokenizer, plan.run.seed, new_head=plan.new_head)
-
-    def make_step(self, stage: Stage) -> TrainingModel:
-        """Makes the model with its loss for a stage."""
-        return TrainingModel(self.model, self.plan.objective, stage, adapters=self.adapters)
-
-    def begin(self) -> None:
-        """Hook before the first step of a new run; resumed runs do not call it."""
+        self.data = [plan.stage_data(index, distribution.replicas) for index in range(len(plan.stages))]
+        path = folder / START_FILE
+        self.start: dict[str, Any] = read_record(path) if self.state.step and path.exists() else {}
+        self.extra_result: dict[str, Any] = {}
+        self.model: Model = plan.make_model(self)
+        self.adapters: Adapters = plan.make_adapters(self.model)
 
     def run(self) -> dict[str, Any]:
         """Runs the remaining stages; returns the fields of `TrainResult` except the model's folder."""
         state, stages = self.state, self.plan.stages
+        self.extra_result = self.plan.prepare(self, resumes=state.step > 0)
         if state.step:
             name = stages[state.stage].name
             where = f", in stage {name}" if name else f" of {self.data[0].total_steps}"
             log_info(f"{self.folder}: resuming after step {state.step}{where}")
-        elif not state.stage:
-            self.begin()
-        with MetricsLog(self.folder, state.log_bytes) if self.distribution.is_chief else NoLog() as log:
-            clock = Clock(state.seconds)
+        with MetricsLog(self.folder, state.log_bytes) if self.distribution.is_chief else NoLog() as self._log:
+            self._clock = Clock(state.seconds)
             while True:
                 is_last = self.state.stage + 1 == len(stages)
                 if is_last:
                     self._round()
                 if not self.state.finished:
-                    self._train_stage(log, clock)
+                    self._train_stage()
                 if is_last:
                     break
                 self.state = self.state.next_stage()
-        return self.result()
+        return self._result()
 
-    def result(self) -> dict[str, Any]:
-        """Fields of `TrainResult` except the model's folder, after the last stage."""
+    def _result(self) -> dict[str, Any]:
         state, watch = self.state, self.activation_watch
         summaries = zip(self.plan.stages, [*state.past, state.summary()], strict=True)
         if watch is not None:
             self.load_kept()
         return {
             "main_metric": self.plan.main_metric,
-            **self.scores(),
+            **self.plan.scores(self),
             "seed": self.plan.run.seed,
             "best_step": state.best_step,
             "steps": state.step,
             "seconds": round(state.seconds, 3),
             "stages": [{"name": stage.name, **summary} for stage, summary in summaries],
             "activation_range": None if watch is None else watch.report(),
+            **self.extra_result,
         }
-
-    def scores(self) -> dict[str, Any]:
-        """Fields of `TrainResult` that describe the metrics."""
-        title = f"{self.plan.ROLE}, after step {self.state.best_step}"
-        return self.plan.data.result(self.state.best_metrics, title)
 
     def load_kept(self) -> None:
         """Loads the weights that the run keeps.
 
         The last step is not always the best one, and a resumed run that had finished training has initial weights.
         """
-        check_kept(self.folder, self.state.kept)
-        load_kept(self.folder, self.model, self.adapters)
+        load_kept(self.folder, self.model, self.adapters, self.state.kept)
 
     def evaluator(self, stage: Stage) -> StageEvaluator | None:
         """Returns the evaluator of a stage, or None; one per sequence length, because each traces the model."""
@@ -178,7 +147,7 @@ class Trainer:
             return None
         return ActivationWatch(self.model, self.data[-1].some(_WATCHED_BATCHES, _WATCHED_BATCH_SIZE))
 
-    def kept_folder(self, index: int) -> Path:
+    def _kept_folder(self, index: int) -> Path:
         """Folder of the weights that a stage keeps; the last stage keeps the run's."""
         if index + 1 == len(self.plan.stages):
             return self.folder
@@ -195,30 +164,134 @@ class Trainer:
         self._evaluators.clear()
         self.__dict__.pop("activation_watch", None)
 
-    def _train_stage(self, log: MetricsLog, clock: Clock) -> None:
+    def _train_stage(self) -> None:
+        """Trains the current stage from the run's position to its end; the last checkpoint records that."""
         plan, index = self.plan, self.state.stage
         stage, data = plan.stages[index], self.data[index]
         if index and self.state.step == self.state.first_step:
-            check_kept(self.kept_folder(index - 1), self.state.kept)
-            load_kept(self.kept_folder(index - 1), self.model, self.adapters)
-        stage_run = StageRun(stage, self.model, self.make_step(stage), data, plan.run, self.distribution)
-        self.state = stage_run.restore(self.folder, self.state)
-        named = f"stage {stage.name} ({index + 1} of {len(self.data)}): " if stage.name else ""
-        log_info(f"{named}{data.total_steps} steps of {stage.batch_size}, {len(data)} examples")
-        StageLoop(self, stage_run, log, clock).run()
+            load_kept(self._kept_folder(index - 1), self.model, self.adapters, self.state.kept)
+        self._training_model, self._step = plan.make_step(stage, self.model, self.adapters), None
+        self.state, self._variables = restore_stage(
+            self.folder / CHECKPOINT_FILE, self.state, stage, self._training_model, data.total_steps, plan.run.seed
+        )
+        # A run without named stages has one term, which equals the loss.
+        names = self._training_model.loss_names[: None if stage.name else 1]
+        self._lines = StageLog(self._log, stage.name, names, self.state.losses, self.state.step)
+        title = f"stage {stage.name} ({index + 1} of {len(self.data)}): " if stage.name else ""
+        log_info(f"{title}{data.total_steps} steps of {stage.batch_size}, {len(data)} examples")
+        self._run_steps(stage, data)
         # The next stage reads the weights that the chief has written.
         self.distribution.wait()
 
+    def _run_steps(self, stage: Stage, data: StageData) -> None:
+        state, total, evaluator = self.state, data.total_steps, self.evaluator(stage)
+        with bar(total, stage.name or "training", "step", initial=state.step - state.first_step) as progress:
+            while not state.finished:
+                before = state.step - state.first_step - state.step_in_epoch
+                rows = data.plan(state.epoch)[: total - before]
+                for losses in self.steps(state.epoch, rows, state.step_in_epoch):
+                    self._lines.watch.add(losses)
+                    state.step += 1
+                    state.step_in_epoch += 1
+                    progress.update()
+                    if state.step_in_epoch == len(rows):
+                        state.epoch += 1
+                        state.step_in_epoch = 0
+                        state.finished = state.step - state.first_step == total
+                    is_evaluated = self._is_evaluated(stage, len(rows))
+                    if is_evaluated or state.step % STEPS_PER_LOG_LINE == 0:
+                        means = self._lines.write_losses(state.step, self._learning_rate())
+                        if means:
+                            progress.set_postfix_str(as_text(means), refresh=False)
+                    if is_evaluated and self.activation_watch is not None:
+                        self._lines.write_activations(state.step, self.activation_watch.maxima())
+                    if is_evaluated and evaluator is not None:
+                        self._evaluate(stage, evaluator)
+                    if state.finished and not self._selects_best(stage):
+                        self._keep(stage, evaluator)
+                    if state.finished or state.step_in_epoch == 0 or self._clock.due(self.plan.run.checkpoint_seconds):
+                        self._write_checkpoint()
+                    if state.finished:
+                        break
 
-def run_plan(
-    plan: TrainingPlan, output: str | os.PathLike[str], trainer: Callable[..., Trainer] = Trainer
-) -> tuple[Path, dict[str, Any]]:
+    def steps(self, epoch: int, rows: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
+        """Runs the steps of an epoch from `start` on, lazily; yields the losses of each, float32 `[terms]`."""
+        data = self.data[self.state.stage]
+        batches = self.distribution.batches(rows[start:], lambda indices: data.batches(indices, epoch))
+        if self._step is None:
+            traced = self._training_model.TRACED
+            self._step = self.distribution.step(self._losses, batches) if traced else self._losses
+        for batch in batches:
+            yield self._step(batch)
+
+    def _losses(self, batch: Any) -> tf.Tensor:
+        return tf.stack(list(self._training_model.update(batch).values())[: len(self._lines.names)])
+
+    def _learning_rate(self) -> float:
+        """Learning rate of the last step, without multipliers."""
+        # `float` does not accept a mirrored variable.
+        return float(tf.convert_to_tensor(self._training_model.optimizer.learning_rate))
+
+    def _is_evaluated(self, stage: Stage, steps_per_epoch: int) -> bool:
+        """Whether an evaluation follows the current step.
+
+        After each epoch and every `evaluation_steps`; if epochs are short, at fixed steps and at the end.
+        """
+        state, run, fixed = self.state, self.plan.run, stage.short_epoch_steps
+        if run.evaluation_steps and state.step % run.evaluation_steps == 0:
+            return True
+        if fixed is None or run.evaluation_steps or run.patience or steps_per_epoch >= SHORT_EPOCH:
+            return state.step_in_epoch == 0
+        return state.finished or (state.step - state.first_step) % fixed == 0
+
+    def _selects_best(self, stage: Stage) -> bool:
+        return stage.keep == "best" and bool(self.plan.main_metric)
+
+    def _evaluate(self, stage: Stage, evaluator: StageEvaluator) -> None:
+        """Logs the metrics, keeps the best weights, and ends the stage when patience runs out."""
+        state, patience = self.state, self.plan.run.patience
+        metrics = evaluator.metrics(self._lines.when(state.step))
+        text = f"step {state.step}: {self._lines.write_metrics(state.step, metrics, evaluator.loss)}"
+        selects = self._selects_best(stage)
+        if selects and not state.is_best(metrics, evaluator.loss, self.plan.main_metric):
+            state.evaluations_since_best += 1
+            log_info(text)
+            if patience is not None and state.evaluations_since_best >= patience:
+                log_info(f"stopping: no new best in {state.evaluations_since_best} evaluations")
+                state.finished = True
+            return
+        if selects:
+            self._keep(stage, evaluator)
+            state.evaluations_since_best = 0
+        state.best_metrics, state.best_loss, state.best_step = metrics, evaluator.loss, state.step
+        log_info(f"{text} (best so far, saved)" if selects else text)
+
+    def _keep(self, stage: Stage, evaluator: StageEvaluator | None) -> None:
+        """Saves the current weights, with the decision thresholds and the temperature of the last evaluation."""
+        state, state.kept = self.state, ""
+        if not self.distribution.is_chief:
+            return
+        task, fitted = (getattr(evaluator, name, None) for name in ("task", "temperature"))
+        if task is not None:
+            self.model.tasks = (task,)
+        state.temperature = fitted() if fitted and stage.calibrate else 1.0
+        state.kept = save_kept(self._kept_folder(state.stage), self.model, self.adapters, state.temperature)
+
+    def _write_checkpoint(self) -> None:
+        state = self.state
+        state.losses, state.log_bytes = self._lines.watch.look(), self._log.sync()
+        state.seconds = self._clock.seconds()
+        if self.distribution.is_chief:
+            write_checkpoint(self.folder / CHECKPOINT_FILE, self._variables, state)
+        self._clock.restart()
+
+
+def run_plan(plan: Plan, output: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     """Starts or resumes a planned run.
 
     Args:
       plan: the run.
       output: folder of the run.
-      trainer: makes the trainer from plan, folder and distribution.
 
     Returns:
       The folder and the result.
@@ -228,74 +301,10 @@ def run_plan(
 
     def train_in(folder: Path) -> dict[str, Any]:
         with precision_policy(run.precision), distribution.scope():
-            started = trainer(plan, folder, distribution)
+            trainer = Trainer(plan, folder, distribution)
             # Not earlier, so that bad input leaves no run behind.
             if distribution.is_chief:
                 begin_run(folder, recorded)
-            return started.run()
+            return trainer.run()
 
     return run_once(output, recorded, train_in, overwrite=run.overwrite, distribution=distribution)
-
-
-def run_once(
-    output: str | os.PathLike[str],
-    recorded: Mapping[str, Any],
-    train: Callable[[Path], dict[str, Any]],
-    *,
-    overwrite: bool,
-    distribution: Distribution | None = None,
-) -> tuple[Path, dict[str, Any]]:
-    """Returns the result of a finished run; starts or resumes any other run.
-
-    Args:
-      output: folder of the run.
-      recorded: everything that determines the result, as JSON values.
-      train: resumes from the state in the folder and returns the result. It calls `begin_run` after it has checked its
-        input, so that bad input leaves no run behind.
-      overwrite: discard a finished run, or a run with other options.
-      distribution: replicas of the run. Only the chief writes; the other processes read its files.
-
-    Returns:
-      The folder and the result.
-    """
-    distribution = distribution or open_distribution()
-    with _opened(output, recorded, distribution, overwrite=overwrite) as folder:
-        path = folder / RESULT_FILE
-        if distribution.as_chief_says(path.exists()):
-            log_info(f"{folder}: this run is finished; reading its result")
-            result = read_result(path)
-        else:
-            # Keras numbers layers across the process, and graphs contain the numbers in names that affect the order of
-            # sums. Without a reset, the last bits of a run would depend on models made before it.
-            tf_keras.backend.reset_uids()
-            result = train(folder)
-            if distribution.is_chief:
-                if result.get("outcome") is not None:
-                    record_outcome(folder, result["outcome"])
-                write_json(path, result)
-        if distribution.is_chief:
-            (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-        # Other processes would treat a worker that leaves early as failed.
-        distribution.leave()
-        # The same types as in the file, with lists for tuples, whether or not this process sees the file yet.
-        return folder, json.loads(json.dumps(result))
-
-
-@contextlib.contextmanager
-def _opened(
-    output: str | os.PathLike[str], recorded: Mapping[str, Any], distribution: Distribution, *, overwrite: bool
-) -> Iterator[Path]:
-    """Opens the run folder; the chief opens it before other processes read it."""
-    if not distribution.is_chief:
-        if not distribution.as_chief_says(True):
-            raise UserError(f"the chief could not use {output}; read the chief's error message")
-        yield Path(output)
-        return
-    with contextlib.ExitStack() as stack:
-        try:
-            folder = stack.enter_context(open_run(output, recorded, overwrite=overwrite))
-        except UserError:
-            distribution.as_chief_says(False)
-            raise
-        distribution.wait()
-        yield folder

@@ -22,12 +22,11 @@ from pocketbert.data.task_data import TextData
 from pocketbert.distillation import comparison, comparison_report
 from pocketbert.distillation import run as distillation
 from pocketbert.distillation.comparison import compared, distill_and_compare
-from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import TeacherLayers
-from pocketbert.distillation.plan import plan_distillation
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
-from pocketbert.training import stage_run, trainer
+from pocketbert.training import trainer
 from pocketbert.training.config import DistillResult, FinetuneConfig, RunConfig, TrainResult
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.finetune import finetune
@@ -35,8 +34,8 @@ from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert.training.run_folder import read_record
 from pocketbert.training.stage import Epochs, OptimizerConfig, Steps
 from pocketbert.training.stage_data import EncodedSource, StageData
-from pocketbert.training.stage_run import StageRun
 from pocketbert.training.state import write_checkpoint
+from pocketbert.training.trainer import Trainer
 
 RUN = RunConfig(seed=5)
 RATE = 4e-3
@@ -132,7 +131,7 @@ def test_interrupted_fine_tuning_resumes_bit_exactly(
 
     for _ in range(2):
         with monkeypatch.context() as patch, pytest.raises(Ended):
-            patch.setattr(stage_run, "write_checkpoint", interrupting)
+            patch.setattr(trainer, "write_checkpoint", interrupting)
             distill_and_compare((5,), output=folder, run=run, **arguments)
     answer = distill_and_compare((5,), output=folder, run=run, **arguments)
     assert "resuming after step 15, in stage fine_tuning" in capsys.readouterr().err
@@ -197,12 +196,13 @@ def test_both_start_from_the_same_weights(
 ) -> None:
     starts: list[dict[str, np.ndarray]] = []
 
-    class Watched(trainer.StageRun):
-        def __init__(self, stage: Any, model: Any, *others: Any) -> None:
-            super().__init__(stage, model, *others)
-            starts.append({name: value.numpy() for name, value in model.weights_by_path().items()})
-            if len(starts) == 2:
-                raise Ended
+    train_stage = Trainer._train_stage
+
+    def watched(self: Trainer) -> None:
+        starts.append({name: value.numpy() for name, value in self.model.weights_by_path().items()})
+        if len(starts) == 2:
+            raise Ended
+        train_stage(self)
 
     def copy_pooler(self: Any, teacher: Any, student: Any) -> None:
         # Widths differ: a part of it.
@@ -210,7 +210,7 @@ def test_both_start_from_the_same_weights(
 
     method = toy_method.toy(only="hidden", duration=Steps(1), student_features={"hidden_states": (1,), "logits": ()})
     monkeypatch.setattr(toy_method.ToyMethod, "initialize", copy_pooler)
-    monkeypatch.setattr(trainer, "StageRun", Watched)
+    monkeypatch.setattr(Trainer, "_train_stage", watched)
     # Fresh weights, on which a method may copy.
     with pytest.raises(Ended):
         fresh = {**arguments, "student": STUDENT, "method": method}
@@ -222,15 +222,12 @@ def test_both_start_from_the_same_weights(
 
 
 def test_evaluations_divide_the_steps_evenly(tmp_path: Path) -> None:
-    student = pb.from_preset(STUDENT, task=(TASK,), seed=1)
     encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
 
     def plans(count: int, evaluations: int | None, numbers: int) -> list[list[np.ndarray]]:
         stage = toy_method.label_stage(duration=Steps(count), evaluations=evaluations)
         data = StageData(stage, EncodedSource(encoded, seed=0))
-        distiller = Distiller(student, toy_method.toy(), stage)
-        run = StageRun(stage, student, distiller, data, RUN, open_distribution())
-        return [run.plan(number) for number in range(numbers)]
+        return [data.plan(number) for number in range(numbers)]
 
     # 40 examples in batches of 16 are 3 steps a pass.
     passes = [rows for plan in plans(8, None, 3) for rows in plan]
@@ -376,7 +373,7 @@ def test_default_labels_copy_the_head(arguments: dict[str, Any], tmp_path: Path)
     teacher.save_pretrained(tmp_path / "teacher")
     layers = {"student": TeacherLayers((2,), None), "teacher": tmp_path / "teacher"}
     plan = plan_distillation(run=RUN, **{**arguments, **layers})
-    student = distillation.DistillationTrainer(plan, tmp_path, open_distribution()).model
+    student = Trainer(plan, tmp_path, open_distribution()).model
     ours, theirs = student.weights_by_path(), teacher.weights_by_path()
     heads = [name for name in ours if name.startswith("heads.")]
     assert heads and all(np.array_equal(ours[name], theirs[name]) for name in heads)

@@ -21,20 +21,20 @@ import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data import batches
 from pocketbert.data.task_data import TaskData, TextData
-from pocketbert.distillation import distiller
 from pocketbert.distillation import run as distillation
 from pocketbert.distillation.cache_teacher import cache_targets
 from pocketbert.distillation.method import DistillationSpec
 from pocketbert.distillation.methods.tinybert import TinyBERT
+from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.tasks.texts import TextEvaluator
-from pocketbert.training import stage_run, trainer
+from pocketbert.training import trainer
 from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.rounding import round_model
 from pocketbert.training.stage import Epochs, OptimizerConfig
-from pocketbert.training.stage_run import StageRun
 from pocketbert.training.state import write_checkpoint
+from pocketbert.training.trainer import Trainer
 
 RUN = RunConfig(seed=5, checkpoint_seconds=0.0)
 METHOD = toy_method.toy()
@@ -197,7 +197,7 @@ def interrupt_after(checkpoints: int, monkeypatch: pytest.MonkeyPatch, run: Call
             raise Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(stage_run, "write_checkpoint", interrupting)
+        patch.setattr(trainer, "write_checkpoint", interrupting)
         with pytest.raises(Interrupted):
             run()
 
@@ -223,7 +223,7 @@ def test_cache_replaces_the_teacher(
     encoded = batches.encode(task_data.train, model.tokenizer, stage.max_length)
     cache_targets(model, teacher, method, stage, encoded, tmp_path / "store", dtype="float32")
     with monkeypatch.context() as patch:
-        patch.setattr(distiller, "load_teacher", lambda *_: pytest.fail("the teacher was loaded"))
+        patch.setattr(DistillationPlan, "load_teacher", lambda *_: pytest.fail("the teacher was loaded"))
         result = distill(tmp_path / "run", method=method, teacher=CachedTeacher(tmp_path / "store"))
     stored = sum(path.stat().st_size for path in (tmp_path / "store" / "hidden").iterdir() if path.name[0] != ".")
     assert result.teacher_cache_bytes == stored
@@ -238,13 +238,13 @@ def test_cache_replaces_the_teacher(
 
 
 def test_infinite_loss_names_stage_and_term(distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = StageRun.steps
+    steps = Trainer.steps
 
     def poisoned(self: Any, *where: Any) -> Any:
         for index, losses in enumerate(steps(self, *where)):
             yield losses * (float("nan") if index == 3 else 1.0)
 
-    monkeypatch.setattr(StageRun, "steps", poisoned)
+    monkeypatch.setattr(Trainer, "steps", poisoned)
     with pytest.raises(TrainingFailed, match="finite; it is labels nan at step 4 of stage labels; try a lower"):
         distill(tmp_path / "run", method=toy_method.toy(only="labels"))
 
@@ -394,7 +394,7 @@ def test_unlabelled_examples_are_refused(
     # What follows the teacher alone needs none.
     result = distill(tmp_path / "hidden", method=toy_method.toy(only="hidden"), data=unlabelled)
     assert result.steps == 12
-    monkeypatch.setattr(trainer, "make_model", None)
+    monkeypatch.setattr("pocketbert.training.plan.make_model", None)
     augmented = dataclasses.replace(unlabelled, augmented=more)
     only = toy_method.toy(only="labels", data="augmented")
     for method, data, source in (

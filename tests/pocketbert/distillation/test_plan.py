@@ -16,12 +16,13 @@ import toy_method
 
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.teacher_cache.layout import read_manifest
-from pocketbert.distillation import plan
+from pocketbert.distillation import planning
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.plan import DistillationPlan, plan_distillation
+from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.distillation.run import distill
-from pocketbert.distillation.teacher import CachedTeacher, cached_teacher_metrics
+from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.errors import UserError
 from pocketbert.training.config import RunConfig
 from pocketbert.training.stage import Epochs, OptimizerConfig
@@ -113,7 +114,7 @@ def test_foreign_teacher_metrics_are_ignored(
     kept = json.loads((store / "teacher.json").read_text("utf-8"))["metrics"]
 
     def found(**changes: Any) -> Any:
-        return cached_teacher_metrics(plan_distillation(**{**from_store, **changes}))
+        return plan_distillation(**{**from_store, **changes}).cached_teacher_metrics()
 
     assert found() == found(method=PREDICTION) == kept and set(kept) == {"accuracy"}
     assert "was not measured" not in capsys.readouterr().err
@@ -242,7 +243,7 @@ def test_few_examples_depend_on_the_limit(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(plan, "_MANY_EXAMPLES", many)
-    plan.warn_of_few_examples(plan_distillation(**(from_store if cached else given)))
+    monkeypatch.setattr(planning, "_MANY_EXAMPLES", many)
+    planning.warn_of_few_examples(plan_distillation(**(from_store if cached else given)))
     said = capsys.readouterr().err
     assert ("random weights" in said) == bool(line) and re.search(line, said)

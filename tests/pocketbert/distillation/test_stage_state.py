@@ -14,11 +14,8 @@ import toy_method
 import pocketbert as pb
 from pocketbert.data import batches
 from pocketbert.distillation.distiller import Distiller
-from pocketbert.training.config import RunConfig
-from pocketbert.training.distribution import open_distribution
 from pocketbert.training.stage_data import EncodedSource, StageData
-from pocketbert.training.stage_run import StageRun
-from pocketbert.training.state import TrainState, read_state, write_checkpoint
+from pocketbert.training.state import TrainState, read_state, restore_stage, write_checkpoint
 
 
 def test_each_stage_draws_its_own_dropout(tmp_path: Path) -> None:
@@ -29,8 +26,7 @@ def test_each_stage_draws_its_own_dropout(tmp_path: Path) -> None:
 
     def states(position: TrainState) -> list[list[int]]:
         distiller = Distiller(student, toy_method.toy(), stage)
-        run = StageRun(stage, student, distiller, data, RunConfig(seed=5), open_distribution())
-        run.restore(tmp_path, position)
+        restore_stage(tmp_path / "checkpoint.safetensors", position, stage, distiller, data.total_steps, 5)
         return [generator.state.numpy().tolist() for generator in distiller.dropout_generators()]
 
     first, second = (states(TrainState(stage=number)) for number in (0, 1))
@@ -43,34 +39,33 @@ def test_moments_are_carried_or_reset(tmp_path: Path) -> None:
     student = pb.from_preset(tiny_distillation.STUDENT, task=(tiny_distillation.TASK,), seed=1)
     encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
 
-    def started(optimizer_state: str, position: TrainState) -> tuple[Any, TrainState]:
+    def started(optimizer_state: str, position: TrainState) -> tuple[Any, dict[str, tf.Variable], TrainState]:
         stage = toy_method.label_stage(optimizer_state=optimizer_state)
         data = StageData(stage, EncodedSource(encoded, seed=0))
         distiller = Distiller(student, toy_method.toy(), stage)
-        stage_run = StageRun(stage, student, distiller, data, RunConfig(seed=5), open_distribution())
-        return stage_run, stage_run.restore(tmp_path, position)
+        position, variables = restore_stage(checkpoint, position, stage, distiller, data.total_steps, 5)
+        return distiller.optimizer, variables, position
 
-    before, _ = started("fresh", TrainState())
-    for value, (name, variable) in enumerate(before.variables.items()):
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    _, before, _ = started("fresh", TrainState())
+    for value, (name, variable) in enumerate(before.items()):
         if name.startswith("optimizer/"):
             number = 12 if name.endswith("iterations") else value
             variable.assign(tf.cast(tf.fill(variable.shape, number), variable.dtype))
     ended = TrainState(step=12, finished=True)
-    write_checkpoint(tmp_path / "checkpoint.safetensors", before.variables, ended)
-    carried, _ = started("carry", ended.next_stage())
-    fresh, _ = started("fresh", ended.next_stage())
-    for name, variable in before.variables.items():
+    write_checkpoint(checkpoint, before, ended)
+    carrying, carried, _ = started("carry", ended.next_stage())
+    resetting, fresh, _ = started("fresh", ended.next_stage())
+    for name, variable in before.items():
         if name.startswith("optimizer/"):
-            assert np.array_equal(carried.variables[name], variable), name
-            assert not fresh.variables[name].numpy().any(), name
+            assert np.array_equal(carried[name], variable), name
+            assert not fresh[name].numpy().any(), name
     # 8 steps with a warm-up of 2 from this stage's beginning on, in both.
-    assert carried.learning_rate() == fresh.learning_rate() == 0.0
-    carried.variables["optimizer/iterations"].assign_add(2)
-    write_checkpoint(
-        tmp_path / "checkpoint.safetensors", carried.variables, TrainState(stage=1, first_step=12, step=14)
-    )
-    resumed, position = started("carry", read_state(tmp_path / "checkpoint.safetensors"))
-    assert position.step == 14 and resumed.variables["optimizer/iterations"].numpy() == 14
+    assert float(carrying.learning_rate) == float(resetting.learning_rate) == 0.0
+    carried["optimizer/iterations"].assign_add(2)
+    write_checkpoint(checkpoint, carried, TrainState(stage=1, first_step=12, step=14))
+    resuming, resumed, position = started("carry", read_state(checkpoint))
+    assert position.step == 14 and resumed["optimizer/iterations"].numpy() == 14
     # Two steps into the stage the warm-up is over.
-    rates = [float(each._training_model.optimizer._learning_rate(step)) for each, step in ((resumed, 14), (fresh, 2))]
+    rates = [float(optimizer._learning_rate(step)) for optimizer, step in ((resuming, 14), (resetting, 2))]
     assert rates == pytest.approx([3e-3, 3e-3])

@@ -13,8 +13,9 @@ import tiny_distillation
 from toy_method import ToyMethod
 
 import pocketbert as pb
-from pocketbert.distillation import distiller, run
-from pocketbert.distillation.plan import plan_distillation
+from pocketbert.distillation import run
+from pocketbert.distillation.planning import plan_distillation
+from pocketbert.training import trainer
 from pocketbert.training.config import RunConfig
 
 
@@ -44,7 +45,7 @@ def test_directory_student_keeps_its_weights(tmp_path: Path, monkeypatch: pytest
     tokenizer = pb.from_pretrained(teacher).tokenizer
     pb.from_preset(tiny_distillation.STUDENT, tokenizer=tokenizer).save_pretrained(tmp_path / "student")
     data = tiny_distillation.task_data(teacher)
-    monkeypatch.setattr(distiller.DistillationTrainer, "_train_stage", begin)
+    monkeypatch.setattr(trainer.Trainer, "_train_stage", begin)
     for student, expected in ((tiny_distillation.STUDENT, Copied), (tmp_path / "student", Begun)):
         with pytest.raises(expected):
             run.distill(student, data, tmp_path / expected.__name__, teacher=teacher, method=CopyingMethod())

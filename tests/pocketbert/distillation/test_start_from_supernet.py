@@ -17,11 +17,12 @@ from pocketbert.checkpoints.supernet import supernet_config
 from pocketbert.commands.command_line import parse
 from pocketbert.commands.distill import chosen_student
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.distillation import distiller, run
+from pocketbert.distillation import run
 from pocketbert.distillation.initialization import SupernetSlices
-from pocketbert.distillation.plan import plan_distillation
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.errors import UserError
 from pocketbert.feedforward import FeedForwardConfig
+from pocketbert.training import trainer
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import make_model, plan_slices
 
@@ -63,7 +64,7 @@ def test_run_begins_with_the_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         begun.append(weights(self.model))
         raise Begun
 
-    monkeypatch.setattr(distiller.DistillationTrainer, "_train_stage", begin)
+    monkeypatch.setattr(trainer.Trainer, "_train_stage", begin)
     given = SupernetSlices(tmp_path / "supernet", STUDENT)
     data = tiny_distillation.task_data(teacher)
     with pytest.raises(Begun):

@@ -16,9 +16,9 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.label_order import in_label_order
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.initialization import TeacherLayers
-from pocketbert.distillation.plan import DistillationPlan, plan_distillation
+from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.distillation.run import distill
-from pocketbert.distillation.teacher import load_teacher, measure_teacher
 from pocketbert.errors import UserError
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import make_model
@@ -59,7 +59,7 @@ def logits(model: pb.Model) -> np.ndarray:
 def test_upper_case_names_permute_the_logits(tmp_path: Path) -> None:
     teacher = teacher_with(tmp_path, ("CONTRADICTION", "ENTAILMENT", "NEUTRAL"))
     plan = planned(teacher, three_classes())
-    raw, found = pb.from_pretrained(teacher), load_teacher(plan)
+    raw, found = pb.from_pretrained(teacher), plan.load_teacher()
     # Not its own inverse.
     np.testing.assert_array_equal(logits(found), logits(raw)[:, [1, 2, 0]])
     assert found.task is not None and found.task.labels == MNLI
@@ -67,20 +67,19 @@ def test_upper_case_names_permute_the_logits(tmp_path: Path) -> None:
     dev = plan.data.given.dev
     inputs = raw.tokenizer(dev.texts, max_length=19)
     answers = raw(inputs)["logits"].numpy()[:, [1, 2, 0]].argmax(axis=1)
-    assert measure_teacher(found, plan)["accuracy"] == pytest.approx(np.mean(answers == dev.labels))
+    assert plan.measure_teacher(found)["accuracy"] == pytest.approx(np.mean(answers == dev.labels))
     # A student of the teacher's layers starts with the permuted head.
     student = distill(TeacherLayers((2,)), three_classes(), tmp_path / "run", teacher=teacher, method=METHOD)
     assert student.teacher_metrics == {"accuracy": pytest.approx(np.mean(answers == dev.labels))}
 
 
 def test_student_copies_the_permuted_head(tmp_path: Path) -> None:
-    from pocketbert.distillation.distiller import copy_teacher_layers
 
     teacher = teacher_with(tmp_path, ("NEUTRAL", "ENTAILMENT", "CONTRADICTION"))
     plan = planned(teacher, three_classes())
-    student = copy_teacher_layers(make_model(plan.start, plan.tasks, plan.tokenizer), plan)
+    student = plan.with_teacher_layers(make_model(plan.start, plan.tasks, plan.tokenizer))
     kernels = [
-        model.heads["classification"].output_projection.kernel.numpy() for model in (student, load_teacher(plan))
+        model.heads["classification"].output_projection.kernel.numpy() for model in (student, plan.load_teacher())
     ]
     np.testing.assert_array_equal(*kernels)
 
@@ -92,7 +91,7 @@ def test_labels_order_placeholders(tmp_path: Path, capsys: pytest.CaptureFixture
         "the teacher's labels LABEL_0, LABEL_1, LABEL_2 are placeholders; its logits are read as entailment, neutral,"
     )
     assert f"{line} contradiction, in this order; pass label_names= for another order" in capsys.readouterr().err
-    before = measure_teacher(load_teacher(plan), plan)["accuracy"]
+    before = plan.measure_teacher(plan.load_teacher())["accuracy"]
     # The remedy: the same examples with other numbers.
     data = three_classes()
     moved = in_label_order(data, ("Contradiction", "entailment", "neutral"))
@@ -103,7 +102,7 @@ def test_labels_order_placeholders(tmp_path: Path, capsys: pytest.CaptureFixture
     plan = planned(teacher, moved)
     raw, dev = pb.from_pretrained(teacher), moved.dev
     answers = raw(raw.tokenizer(dev.texts, max_length=19))["logits"].numpy().argmax(axis=1)  # type: ignore[attr-defined]
-    found = measure_teacher(load_teacher(plan), plan)["accuracy"]
+    found = plan.measure_teacher(plan.load_teacher())["accuracy"]
     assert found == pytest.approx(np.mean(answers == dev.labels))  # type: ignore[attr-defined]
     assert found != before
 

@@ -19,7 +19,8 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.plan import DistillationPlan, plan_distillation
+from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.distillation.run import distill
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.tasks.question_answering import encode_questions

@@ -20,7 +20,7 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.minilmv2 import MiniLMv2
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.plan import plan_distillation
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.distillation.predictions import logits_by_name, prediction_loss
 from pocketbert.distillation.run import distill
 from pocketbert.distillation.teacher import CachedTeacher

@@ -23,8 +23,9 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.errors import UserError
+from pocketbert.search.supernet_plan import SupernetDistiller
 from pocketbert.search.supernet_tasks import SupernetTask, TasksSource
-from pocketbert.search.supernet_training import SupernetDistiller, train_supernet
+from pocketbert.search.supernet_training import train_supernet
 from pocketbert.training.config import RunConfig
 
 SUPERNET = supernet_config(tiny.EFFICIENTBERT.replace(num_layers=1, intermediate_size=29, feedforward=None))

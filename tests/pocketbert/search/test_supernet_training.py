@@ -17,10 +17,10 @@ import toy_method
 import pocketbert as pb
 from pocketbert.checkpoints.supernet import supernet_config
 from pocketbert.distillation.initialization import SupernetSlices
-from pocketbert.distillation.plan import plan_distillation
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.errors import UserError
 from pocketbert.feedforward import FeedForwardConfig
-from pocketbert.search import supernet_training
+from pocketbert.search import supernet_plan
 from pocketbert.search.supernet_step import draw_shapes
 from pocketbert.search.supernet_training import train_supernet
 from pocketbert.training.config import RunConfig
@@ -55,12 +55,12 @@ def test_interrupted_runs_resume_exactly(teacher: Path, tmp_path: Path, monkeypa
         drawn.append((seed, step, draw_shapes(config, seed, step)))
         return drawn[-1][2]
 
-    monkeypatch.setattr(supernet_training, "draw_shapes", noting)
+    monkeypatch.setattr(supernet_plan, "draw_shapes", noting)
     whole = train_supernet(SUPERNET, data, tmp_path / "whole", **arguments)
     # The second stage carries the moments and counts on.
     assert [(seed, step) for seed, step, _ in drawn] == [(5, step) for step in range(6)]
     assert whole.main_metric == "accuracy" and whole.steps == 6
-    update = supernet_training.SupernetDistiller.update
+    update = supernet_plan.SupernetDistiller.update
     left = 4
 
     def interrupted(self: Any, batch: Any) -> Any:
@@ -70,10 +70,10 @@ def test_interrupted_runs_resume_exactly(teacher: Path, tmp_path: Path, monkeypa
         left -= 1
         return update(self, batch)
 
-    monkeypatch.setattr(supernet_training.SupernetDistiller, "update", interrupted)
+    monkeypatch.setattr(supernet_plan.SupernetDistiller, "update", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train_supernet(SUPERNET, data, tmp_path / "resumed", **arguments)
-    monkeypatch.setattr(supernet_training.SupernetDistiller, "update", update)
+    monkeypatch.setattr(supernet_plan.SupernetDistiller, "update", update)
     train_supernet(SUPERNET, data, tmp_path / "resumed", **arguments)
     assert drawn[6:] == drawn[:6]
     for path in ("model/model.safetensors", "stages/hidden/model/model.safetensors", "adapters.safetensors"):
@@ -82,7 +82,7 @@ def test_interrupted_runs_resume_exactly(teacher: Path, tmp_path: Path, monkeypa
 
 
 def test_unreached_weights_keep_their_bits(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supernet_training, "draw_shapes", lambda *arguments: ((2, 3), (1, 4)))
+    monkeypatch.setattr(supernet_plan, "draw_shapes", lambda *arguments: ((2, 3), (1, 4)))
     pb.from_preset(SUPERNET, tokenizer=pb.from_pretrained(teacher).tokenizer, seed=3).save_pretrained(
         tmp_path / "supernet" / "model"
     )

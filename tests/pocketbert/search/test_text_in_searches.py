@@ -15,13 +15,12 @@ from safetensors.numpy import load_file
 
 from pocketbert.checkpoints.supernet import supernet_config
 from pocketbert.data.task_data import TextData
-from pocketbert.distillation.distiller import DistillationTrainer
 from pocketbert.distillation.initialization import SupernetSlices
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
-from pocketbert.distillation.plan import plan_distillation
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.distillation.run import distill
 from pocketbert.errors import UserError
-from pocketbert.search import supernet_training
+from pocketbert.search import supernet_plan
 from pocketbert.search.candidates import CandidateTraining, genotype_point, train_candidate
 from pocketbert.search.constraints import ParameterConstraint
 from pocketbert.search.run import search
@@ -29,6 +28,7 @@ from pocketbert.search.space import SearchSpace
 from pocketbert.search.supernet_training import train_supernet
 from pocketbert.training.config import RunConfig
 from pocketbert.training.distribution import open_distribution
+from pocketbert.training.trainer import Trainer
 
 BASE = tiny.EFFICIENTBERT.replace(num_layers=2, intermediate_size=12, feedforward=None)
 SUPERNET = supernet_config(BASE)
@@ -75,9 +75,9 @@ def test_candidate_learns_text_first_and_keeps_its_projections(
     )
     begun: dict[str, dict[str, np.ndarray]] = {}
     read: list[str] = []
-    run = DistillationTrainer.run
+    run = Trainer.run
 
-    def noting(self: DistillationTrainer) -> Any:
+    def noting(self: Trainer) -> Any:
         assert self.plan.teacher_directory is not None
         read.append(self.plan.teacher_directory.name)
         begun[self.folder.name] = {
@@ -85,7 +85,7 @@ def test_candidate_learns_text_first_and_keeps_its_projections(
         }
         return run(self)
 
-    monkeypatch.setattr(DistillationTrainer, "run", noting)
+    monkeypatch.setattr(Trainer, "run", noting)
     train_candidate(training, genotype_point(GENOTYPE), 5, tmp_path / "candidate")
     assert read == ["text", "task"]
     for folder, earlier in (("candidate-text", "supernet"), ("candidate", "candidate-text")):
@@ -102,7 +102,7 @@ def test_narrower_students_take_rows_of_the_projections(teachers: dict[str, Path
     given = SupernetSlices(tmp_path / "supernet" / "model", narrow)
     plan = plan_distillation(given, data, teacher=teachers["task"], method=method(1), run=RunConfig())
     assert "adapters_sha256" in plan.recorded()
-    trainer = DistillationTrainer(plan, tmp_path / "run", open_distribution())
+    trainer = Trainer(plan, tmp_path / "run", open_distribution())
     kept = load_file(tmp_path / "supernet" / "adapters.safetensors")
     assert trainer.adapters
     for name, layer in trainer.adapters.items():
@@ -122,13 +122,13 @@ def test_learning_supernet_reads_text_and_draws_within_limits(
     limit = ParameterConstraint(minimum=sizes[0], limit=sizes[1])
     space = SearchSpace(encoder=BASE, stage=3, winner=GENOTYPE, constraints=(limit,))
     drawn: list[Any] = []
-    step = supernet_training.SupernetStep.__call__
+    step = supernet_plan.SupernetStep.__call__
 
     def noting(self: Any, shapes: Any, *arguments: Any) -> Any:
         drawn.append(shapes)
         return step(self, shapes, *arguments)
 
-    monkeypatch.setattr(supernet_training.SupernetStep, "__call__", noting)
+    monkeypatch.setattr(supernet_plan.SupernetStep, "__call__", noting)
     text = TextData(tiny_distillation.write_text(tmp_path / "text.txt"))
     arguments: dict[str, Any] = {"teacher": teachers["text"], "method": method(6), "space": space}
     found = train_supernet(SUPERNET, text, tmp_path / "run", **arguments)
@@ -145,7 +145,7 @@ def test_limits_that_only_the_winner_meets_draw_the_winner(monkeypatch: pytest.M
         raise UserError("none in the search space has")
 
     monkeypatch.setattr(SearchSpace, "sample", unmet)
-    assert supernet_training._shapes_within_limits(space, 0, 3) == ((2, 1), (1, 2))
+    assert supernet_plan._shapes_within_limits(space, 0, 3) == ((2, 1), (1, 2))
 
 
 def test_teacher_for_text_needs_text(teachers: dict[str, Path], tmp_path: Path) -> None:

@@ -24,13 +24,11 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json
 from pocketbert.tasks.texts import TextEvaluator
-from pocketbert.training import stage_run, trainer
-from pocketbert.training.callbacks import NoLog
+from pocketbert.training import run_folder, trainer
 from pocketbert.training.config import FinetuneConfig, PretrainConfig, RunConfig
 from pocketbert.training.finetune import finetune
 from pocketbert.training.pretrain import pretrain
-from pocketbert.training.stage_run import Clock, StageLoop
-from pocketbert.training.state import TrainState
+from pocketbert.training.stage_log import NoLog, StageLog
 
 # Weights of order 1 would let NoNorm's values grow with depth.
 CONFIG = tiny.MOBILEBERT.replace(num_layers=2)
@@ -113,17 +111,10 @@ def test_float16_overflow_is_reported(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_infinite_activation_ends_the_run(tmp_path: Path) -> None:
     maxima = ActivationRange(hidden_states=(1.0, 2.0, math.inf), attention_logits=(3.0, 4.0))
-    stage = SimpleNamespace(name="transfer", keep="last")
-    owner: Any = SimpleNamespace(
-        state=TrainState(step=4),
-        activation_watch=SimpleNamespace(maxima=lambda: maxima),
-        evaluator=lambda _: None,
-    )
-    steps: Any = SimpleNamespace(stage=stage, loss_names=["loss"])
-    loop = StageLoop(owner, steps, NoLog(), Clock(0.0))
+    lines = StageLog(NoLog(), "transfer", ["loss"], [], 4)
     message = "stay finite; layer 2's hidden state is not after step 4 of stage transfer; try a lower"
     with pytest.raises(TrainingFailed, match=message):
-        loop._log_activations()
+        lines.write_activations(4, maxima)
 
 
 def test_layer_norm_models_are_not_watched() -> None:
@@ -176,7 +167,7 @@ def test_interrupted_pretraining_reports_the_same_activations(tmp_path: Path, mo
     assert tf.io.gfile.glob(str(tmp_path / "whole" / "tensorboard" / "*"))
 
     # After its third step, and after its last, when the student of the next attempt is a fresh one.
-    for module, name, times in ((stage_run, "write_checkpoint", 3), (trainer, "write_json", 1)):
+    for module, name, times in ((trainer, "write_checkpoint", 3), (run_folder, "write_json", 2)):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, interrupting(getattr(module, name), times))
             with pytest.raises(Interrupted):

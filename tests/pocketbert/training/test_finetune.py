@@ -19,13 +19,13 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.tasks.texts import TextEvaluator
-from pocketbert.training import stage_run
-from pocketbert.training.callbacks import LossWatch
+from pocketbert.training import trainer
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune, finetune_seeds
 from pocketbert.training.run_folder import open_run
-from pocketbert.training.stage_run import StageRun
+from pocketbert.training.stage_log import LossWatch
 from pocketbert.training.state import TrainState, read_checkpoint, write_checkpoint
+from pocketbert.training.trainer import Trainer
 
 CONFIG = FinetuneConfig(learning_rate=1e-2, epochs=3, batch_size=16, max_length=23, warmup_ratio=0.2)
 RUN = RunConfig(seed=5, checkpoint_seconds=0.0)
@@ -182,7 +182,7 @@ def test_resumed_run_is_bit_identical(
             if len(calls) == 13:
                 raise Interrupted
 
-        patch.setattr(stage_run, "write_checkpoint", interrupting)
+        patch.setattr(trainer, "write_checkpoint", interrupting)
         with pytest.raises(Interrupted):
             finetune(output=tmp_path / "run", **arguments(model_directory))
     # Lines after the last checkpoint, the last of them torn, as a kill may leave them.
@@ -240,13 +240,13 @@ def test_killed_runs_resume_exactly(moments: str, finished: Path, model_director
 def test_infinite_loss_stops_and_names_step(
     model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps = StageRun.steps
+    steps = Trainer.steps
 
     def poisoned(self: Any, *where: Any) -> Any:
         for index, loss in enumerate(steps(self, *where)):
             yield loss * (float("nan") if index == 6 else 1.0)
 
-    monkeypatch.setattr(StageRun, "steps", poisoned)
+    monkeypatch.setattr(Trainer, "steps", poisoned)
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(150, seed=0))
     code = cli.main(
         ["finetune", f"--model={model_directory}", f"--train-file={train}", f"--dev-file={train}", "--epochs=1",

@@ -18,7 +18,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.comparison import distill_and_compare
 from pocketbert.errors import UserError
-from pocketbert.training import stage_run
+from pocketbert.training import trainer
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune, finetune_grid
 from pocketbert.training.frozen_weights import FrozenWeights, outline
@@ -107,7 +107,7 @@ def test_interrupted_run_resumes_with_frozen_weights(
         return model
 
     whole = finetune(frozen(), data(), tmp_path / "whole", config=CONFIG, run=RUN).model
-    steps = stage_run.StageRun.steps
+    steps = trainer.Trainer.steps
 
     def interrupted(self: Any, *where: Any) -> Any:
         for index, losses in enumerate(steps(self, *where)):
@@ -115,7 +115,7 @@ def test_interrupted_run_resumes_with_frozen_weights(
                 raise KeyboardInterrupt
             yield losses
 
-    monkeypatch.setattr(stage_run.StageRun, "steps", interrupted)
+    monkeypatch.setattr(trainer.Trainer, "steps", interrupted)
     with pytest.raises(KeyboardInterrupt):
         finetune(frozen(), data(), tmp_path / "run", config=CONFIG, run=RUN)
     monkeypatch.undo()

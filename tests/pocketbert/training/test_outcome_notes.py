@@ -14,8 +14,8 @@ from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.tasks.scores import Scores
 from pocketbert.tasks.simple_methods import overlaps, pair_methods, word_method
-from pocketbert.training.callbacks import MetricsLog
 from pocketbert.training.outcome_notes import falling_notes, flat_notes, teacher_notes, with_notes
+from pocketbert.training.stage_log import MetricsLog
 
 RANDOM = np.random.default_rng(5)
 

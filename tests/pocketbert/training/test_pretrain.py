@@ -30,7 +30,7 @@ from pocketbert.distillation.method import DistillationSpec
 from pocketbert.distillation.run import distill
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.errors import UserError
-from pocketbert.training import trainer
+from pocketbert.training import plan
 from pocketbert.training.config import PretrainConfig, RunConfig
 from pocketbert.training.initialization import make_model, plan_model
 from pocketbert.training.objectives.pretraining import Pretraining, pretraining_stage
@@ -241,7 +241,7 @@ def test_whole_words_option_is_recorded(
         handed_on.append(options)
         raise UserError("seen")
 
-    monkeypatch.setattr(trainer, "PretrainingSource", source_of)
+    monkeypatch.setattr(plan, "PretrainingSource", source_of)
     with pytest.raises(UserError, match="seen"):
         pretrain(**given, output=tmp_path / "run")
     assert handed_on == [{"whole_words": True}]

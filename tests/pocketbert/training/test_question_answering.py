@@ -31,7 +31,7 @@ from pocketbert.tasks.base import Evaluator
 from pocketbert.tasks.outputs import ModelForward
 from pocketbert.tasks.question_answering import QuestionScores, encode_questions, read_answers
 from pocketbert.tasks.registry import supervised_task
-from pocketbert.training import stage_run
+from pocketbert.training import trainer
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
 
@@ -99,7 +99,7 @@ def test_resumed_run_gives_same_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     written = 0
-    write = stage_run.write_checkpoint
+    write = trainer.write_checkpoint
 
     def interrupting(*arguments: Any) -> None:
         nonlocal written
@@ -109,7 +109,7 @@ def test_resumed_run_gives_same_model(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(stage_run, "write_checkpoint", interrupting)
+        patch.setattr(trainer, "write_checkpoint", interrupting)
         with pytest.raises(KeyboardInterrupt):
             tune(bare, files, tmp_path / "run", RunConfig(checkpoint_seconds=0.0))
     again = tune(bare, files, tmp_path / "run")

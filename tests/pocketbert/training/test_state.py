@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from pocketbert.errors import UserError
+from pocketbert.training import kept_weights
 from pocketbert.training import state as checkpointing
-from pocketbert.training.run_folder import OPTIONS_FILE, RESULT_FILE, begin_run, open_run
+from pocketbert.training.run_folder import OPTIONS_FILE, RESULT_FILE, begin_run, open_run, run_once
 from pocketbert.training.state import TrainState
-from pocketbert.training.trainer import run_once
 
 OPTIONS = {"epochs": 3}
 
@@ -140,8 +140,8 @@ def test_changed_weights_are_refused(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     weights = tmp_path / "model" / "model.safetensors"
     weights.write_bytes(b"trained")
-    digest = checkpointing.digest_kept(tmp_path)
-    checkpointing.check_kept(tmp_path, digest)
+    digest = kept_weights.digest_kept(tmp_path)
+    kept_weights.check_kept(tmp_path, digest)
     weights.write_bytes(b"Trained")
     with pytest.raises(UserError, match="weights differ from those that the run saved"):
-        checkpointing.check_kept(tmp_path, digest)
+        kept_weights.check_kept(tmp_path, digest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,16 +21,15 @@ from pocketbert.tasks.classification import MEAN_LENGTH
 from pocketbert.tasks.registry import get_task, supervised_task
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.config import FinetuneConfig
-from pocketbert.training.head_start import Pooling, fit_head, frozen_vectors, start_head
+from pocketbert.training.head_start import fit_head, frozen_vectors, start_head
 from pocketbert.training.initialization import assign_weights
 from pocketbert.training.label_losses import labels_loss
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
 from pocketbert.training.outcome_notes import falling_notes, flat_notes, simple_methods, with_notes
-from pocketbert.training.plan import TrainingPlan
-from pocketbert.training.run_folder import REPORT_FILE, START_FILE, read_record
+from pocketbert.training.plan import Plan, PlannedRun
+from pocketbert.training.run_folder import REPORT_FILE, START_FILE
 from pocketbert.training.score_report import page
 from pocketbert.training.stage import Epochs, OptimizerConfig, Stage
-from pocketbert.training.trainer import Trainer
 
 # Steps between evaluations if epochs are short.
 _SHORT_EPOCH_STEPS = 20
@@ -89,98 +89,93 @@ def finetuning_stage(config: FinetuneConfig, task: TaskConfig) -> Stage:
     )
 
 
-class Finetuner(Trainer):
-    """Trainer of a fine-tuning: it starts a new head, compares with simple methods, and writes a report."""
+@dataclass(frozen=True, kw_only=True)
+class FinetuningPlan(Plan):
+    """A fine-tuning: it starts a new head, compares with simple methods, and writes a report."""
 
-    plan: TrainingPlan
+    objective: Finetuning
 
-    def make_model(self) -> Model:
+    def make_model(self, run: PlannedRun) -> Model:
         """Makes the model; a new head starts from a fit on features of its encoder.
 
         A resumed run has the weights in its checkpoint and needs only the pooling.
         """
-        plan, path = self.plan, self.folder / START_FILE
-        self._start: dict[str, Any] = {}
-        model = super().make_model()
-        objective: Any = plan.objective
-        if self.state.step and path.exists():
-            self._start = read_record(path)
-            return self._on_mean(model) if self._start["pooling"] == "mean" else model
+        model, objective = super().make_model(run), self.objective
+        if run.start:
+            return self._on_mean(model) if run.start["pooling"] == "mean" else model
         if objective.continues:
-            self._start = {"pooling": plan.tasks[0].pooling or "first", "reason": "the head continues"}
+            run.start = {"pooling": self.tasks[0].pooling or "first", "reason": "the head continues"}
             return model
         if objective.head_start == "random":
-            return self._start_random(model, objective.head_pooling)
-        poolings: tuple[Pooling, ...] = (
-            ("first", "mean") if objective.head_pooling == "auto" else (objective.head_pooling,)
-        )
-        task = supervised_task(plan.tasks[0])
-        start = fit_head(
-            model, task, plan.data.given.train, plan.stages[-1].max_length, poolings, objective.class_weights
-        )
+            return self._start_random(model, run)
+        poolings: tuple[Any, ...] = ("first", "mean")
+        if objective.head_pooling != "auto":
+            poolings = (objective.head_pooling,)
+        task, train = supervised_task(self.tasks[0]), self.data.given.train
+        start = fit_head(model, task, train, self.stages[-1].max_length, poolings, objective.class_weights)
         if start is None:
             return model
         log_info(start.reason)
         if start.pooling == "mean":
             model = self._on_mean(model)
         start_head(model, start.fit)
-        self._start = {"pooling": start.pooling, "reason": start.reason, "fitted": True}
+        run.start = {"pooling": start.pooling, "reason": start.reason, "fitted": True}
         return model
 
-    def begin(self) -> None:
-        """Scores simple methods on the dev split, and records them with the start of the head."""
-        plan = self.plan
-        data = plan.data.given
-        methods = simple_methods(data, plan.main_metric, self._vectors)
-        if self._start.get("fitted"):
-            evaluator: Any = self.evaluator(plan.stages[-1])
-            score = evaluator.metrics("before training")[plan.main_metric]
+    def prepare(self, run: PlannedRun, *, resumes: bool) -> dict[str, Any]:
+        """See `Plan`; scores simple methods on the dev split, and records them with the start of the head."""
+        if resumes:
+            return {}
+        methods = simple_methods(self.data.given, self.main_metric, functools.partial(self._vectors, run.model))
+        if run.start.get("fitted"):
+            evaluator: Any = run.evaluator(self.stages[-1])
+            score = evaluator.metrics("before training")[self.main_metric]
             methods.append(Baseline(name="a linear model on frozen features", score=score, remedy=_FROZEN_REMEDY))
-        self._start = {"pooling": "first", **self._start, "methods": [dataclasses.asdict(method) for method in methods]}
-        if self.distribution.is_chief:
-            write_json(self.folder / START_FILE, self._start)
+        run.start = {"pooling": "first", **run.start, "methods": [dataclasses.asdict(method) for method in methods]}
+        if run.distribution.is_chief:
+            write_json(run.folder / START_FILE, run.start)
+        return {}
 
-    def scores(self) -> dict[str, Any]:
-        """See `Trainer`; adds the outcome and scores per class, and writes `report.html`."""
-        state, dev = self.state, self.plan.data.given.dev
-        evaluator: Any = self.evaluator(self.plan.stages[-1])
-        self.load_kept()
-        scores: Scores = evaluator.scores(self.plan.main_metric, state.best_metrics)
-        notes = [*flat_notes(evaluator, self.plan.tasks[0].labels), *falling_notes(self.folder, "")]
-        scores = with_notes(scores, self._start.get("methods", ()), notes, self.plan.data_notes, self.plan.data.sources)
+    def scores(self, run: PlannedRun) -> dict[str, Any]:
+        """See `Plan`; adds the outcome and scores per class, and writes `report.html`."""
+        state, dev = run.state, self.data.given.dev
+        evaluator: Any = run.evaluator(self.stages[-1])
+        run.load_kept()
+        scores: Scores = evaluator.scores(self.main_metric, state.best_metrics)
+        notes = [*flat_notes(evaluator, self.tasks[0].labels), *falling_notes(run.folder, "")]
+        scores = with_notes(scores, run.start.get("methods", ()), notes, self.data_notes, self.data.sources)
         scores.log(f"best, after step {state.best_step}")
-        if self.distribution.is_chief:
-            mistakes = evaluator.mistakes() if self.plan.run.show_texts else None
-            train = self.plan.data.given.train.source
+        if run.distribution.is_chief:
+            mistakes = evaluator.mistakes() if self.run.show_texts else None
+            train = self.data.given.train.source
             text = page({"model": scores}, len(dev), dev.source, data=train, mistakes=mistakes)
-            write_text(self.folder / REPORT_FILE, text)
-        head = {name: self._start[name] for name in ("pooling", "reason") if name in self._start}
+            write_text(run.folder / REPORT_FILE, text)
+        head = {name: run.start[name] for name in ("pooling", "reason") if name in run.start}
         return {**scores.to_json(), "head": {**head, "temperature": state.temperature}}
 
-    def _start_random(self, model: Model, pooling: str) -> Model:
-        task = self.plan.tasks[0]
+    def _start_random(self, model: Model, run: PlannedRun) -> Model:
+        pooling = "mean" if self.objective.head_pooling == "mean" else "first"
         if pooling == "mean":
             model = self._on_mean(model)
-        if task.kind == "regression":
-            bias = float(np.mean(self.plan.data.given.train.labels))
+        if self.tasks[0].kind == "regression":
+            bias = float(np.mean(self.data.given.train.labels))
             next(iter(model.heads.values())).output_projection.bias.assign([bias])
-        self._start = {"pooling": "mean" if pooling == "mean" else "first"}
+        run.start = {"pooling": pooling}
         return model
 
     def _on_mean(self, model: Model) -> Model:
         """The same encoder with a new head on the mean of the tokens."""
-        plan, task = self.plan, dataclasses.replace(self.plan.tasks[0], pooling="mean")
+        task = dataclasses.replace(self.tasks[0], pooling="mean")
         if model.tasks == (task,):
             return model
-        on_mean = from_preset(get_task(task).encoder_config(model.config), (task,), plan.tokenizer, plan.run.seed)
+        on_mean = from_preset(get_task(task).encoder_config(model.config), (task,), self.tokenizer, self.run.seed)
         weights = model.weights_by_path().items()
         assign_weights(on_mean, {path: value.numpy() for path, value in weights if path.startswith("encoder.")})
         return on_mean
 
-    def _vectors(self, texts: Sequence[str]) -> np.ndarray:
+    def _vectors(self, model: Model, texts: Sequence[str]) -> np.ndarray:
         """Unit vectors of texts, float32 [N, H]: the mean of the tokens of the encoder before training."""
-        plan = self.plan
         examples = Examples(list(texts), None, None, [str(index) for index in range(len(texts))], "the texts")
-        encoded = encode(examples, plan.tokenizer, plan.stages[-1].max_length, show_progress=False)
-        vectors = frozen_vectors(self.model, supervised_task(plan.tasks[0]), encoded, ("mean",))["mean"]
+        encoded = encode(examples, self.tokenizer, self.stages[-1].max_length, show_progress=False)
+        vectors = frozen_vectors(model, supervised_task(self.tasks[0]), encoded, ("mean",))["mean"]
         return vectors / MEAN_LENGTH

@@ -1,4 +1,4 @@
-"""Metrics log and loss checks of a run."""
+"""Metrics log, loss checks and clock of a run, and the log lines of a stage."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from pocketbert.activation_stats import ActivationRange
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.training.run_folder import LOG_FILE, TENSORBOARD_FOLDER, read_log
 
@@ -166,3 +168,92 @@ class LossWatch:
             f"the loss must stay finite; it is {', '.join(terms) or bad['loss']} at step {self._step}{where}; try a "
             "lower learning rate, a longer warm-up, clipping, or float32"
         )
+
+
+class StageLog:
+    """The log lines of a stage: mean losses, activations, and metrics on the dev split.
+
+    Args:
+      log: log of the run.
+      stage: name of the stage, or empty.
+      names: names of the losses.
+      losses: losses of earlier steps that no log line covers yet, one row per step.
+      step: steps taken in the run.
+
+    Attributes:
+      names: names of the losses of a step.
+      watch: the losses that no log line covers yet.
+    """
+
+    def __init__(
+        self, log: MetricsLog, stage: str, names: Sequence[str], losses: Sequence[Sequence[float]], step: int
+    ) -> None:
+        self._log, self._stage, self.names = log, stage, names
+        self.watch = LossWatch(losses, step, names, stage)
+
+    def when(self, step: int) -> str:
+        """Step and stage for messages."""
+        return f"after step {step}{f' of stage {self._stage}' if self._stage else ''}"
+
+    def write_losses(self, step: int, learning_rate: float) -> dict[str, float]:
+        """Writes the means of the losses since the last such line; returns them, empty without new losses."""
+        rows = self.watch.look()
+        if not rows:
+            return {}
+        columns = zip(self.names, zip(*rows, strict=True), strict=True)
+        means = {name: math.fsum(values) / len(rows) for name, values in columns}
+        self._write(step, "train", {**means, "learning_rate": learning_rate})
+        self.watch.clear()
+        return means
+
+    def write_activations(self, step: int, maxima: ActivationRange) -> None:
+        """Writes the largest activations.
+
+        Raises:
+          TrainingFailed: an activation is not finite.
+        """
+        for where, value in maxima.named().items():
+            if not math.isfinite(value):
+                raise TrainingFailed(
+                    f"activations must stay finite; {where} is not {self.when(step)}; try a lower learning rate, a "
+                    "longer warm-up, or clipping"
+                )
+        self._write(step, "activations", maxima.largest())
+
+    def write_metrics(self, step: int, metrics: Mapping[str, float], loss: float | None) -> str:
+        """Writes metrics on the dev split and the mean loss of its labels, if known; returns them as text."""
+        measured = metrics if loss is None else {**metrics, "loss": loss}
+        self._write(step, "dev", measured)
+        return as_text(measured)
+
+    def _write(self, step: int, split: str, numbers: Mapping[str, float]) -> None:
+        self._log.write(step, split, numbers, self._stage)
+
+
+def as_text(numbers: Mapping[str, float]) -> str:
+    """Numbers with their names, for people."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())
+
+
+class Clock:
+    """Seconds of a run over all attempts, and since its last checkpoint.
+
+    Args:
+      before: seconds of earlier attempts.
+    """
+
+    def __init__(self, before: float) -> None:
+        self._start = time.monotonic() - before
+        self._restarted = time.monotonic()
+
+    def seconds(self) -> float:
+        """Seconds of all attempts."""
+        return time.monotonic() - self._start
+
+    def due(self, interval: float) -> bool:
+        """Whether `interval` seconds have passed since the last `restart`."""
+        return time.monotonic() - self._restarted >= interval
+
+    def restart(self) -> None:
+        """Begins an interval."""
+        self._restarted = time.monotonic()

@@ -1,0 +1,235 @@
+"""Makes and validates the plan of a distillation before a run writes files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pocketbert.checkpoints.directory import read_with_heads
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.data.task_data import TaskData
+from pocketbert.data.teacher_cache.layout import MANIFEST_NAME
+from pocketbert.distillation import layer_maps
+from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers, plan_student
+from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
+from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.distillation.teacher import (
+    CachedTeacher,
+    TeacherDescription,
+    describe_teacher,
+    same_labels,
+)
+from pocketbert.distillation.teacher_cache_identity import cached_manifests, one_origin_problems
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.label_names import are_placeholders
+from pocketbert.notation import argument
+from pocketbert.progress import log_info
+from pocketbert.tasks.registry import TASKS
+from pocketbert.training.config import RunConfig
+from pocketbert.training.frozen_weights import FrozenWeights
+from pocketbert.training.initialization import ModelInit, with_own_embedding
+from pocketbert.training.plan import open_data, unused_options
+from pocketbert.training.run_data import Data, RunData
+from pocketbert.training.stage import Stage
+from pocketbert.training.stage_log import LINE_NAMES
+
+_T = TypeVar("_T")
+# A student with random weights also has to learn the language. On 20,000 sentences of SST-2 it stays 7 points below its
+# teacher (docs/results/tinybert.md).
+_MANY_EXAMPLES = 20_000
+
+
+def plan_distillation(
+    student: str | os.PathLike[str] | EncoderConfig | TeacherLayers | SupernetSlices,
+    data: Data,
+    *,
+    teacher: str | os.PathLike[str] | CachedTeacher | None,
+    method: Method,
+    run: RunConfig,
+    frozen: FrozenWeights = FrozenWeights(),  # noqa: B008
+) -> DistillationPlan:
+    """Reads configurations, makes the stages and validates them without making weights.
+
+    Args:
+      student: as for `distill`, except models in memory.
+      data: as for `distill`.
+      teacher: as for `distill`, except models in memory.
+      method: the method.
+      run: options of the run.
+      frozen: weights of the student in memory that no stage trains.
+
+    Raises:
+      UserError: lists all incompatibilities, each with its remedy.
+    """
+    if not isinstance(teacher, CachedTeacher):
+        teacher_directory, cache = None if teacher is None else Path(teacher), None
+    else:
+        teacher_directory, cache = teacher.teacher, teacher.folder
+    if teacher_directory is not None and isinstance(data, TaskData):
+        data = with_own_embedding(data, teacher_directory)
+    opened = open_data(data)
+
+    def reads(name: str, found: TeacherDescription) -> bool:
+        try:
+            planned = plan_student(student, found.config)
+            stages = method.stages(_spec(found, planned, opened))
+        except UserError:
+            return False
+        return any(stage.name == name and stage.teacher_features for stage in stages)
+
+    # Check data, teacher and student by themselves first, because only readable ones can be compared.
+    problems = opened.problems([kind for kind, task in TASKS.items() if task.distillable])
+    described = _attempt(problems, describe_teacher, teacher_directory, cache, reads)
+    planned = None
+    if described is not None:
+        planned = _attempt(problems, plan_student, student, described.config)
+    raise_if_any(problems, method.name)
+    assert described is not None and planned is not None
+    if isinstance(data, TaskData):
+        data = dataclasses.replace(data, task=_with_pooling(data.task, planned, described))
+        opened = open_data(data)
+    spec = _spec(described, planned, opened)
+    stages, unfit = validated_stages(method, spec)
+    if unfit:
+        problems.append(f"teacher and student do not match: {'; '.join(unfit)}")
+    if stages:
+        problems += opened.stage_problems(stages)
+        problems += [
+            problem for stage in stages for problem in _stage_problems(method, stage, opened, described, cache)
+        ]
+        if all(stage.data in opened.served for stage in stages):
+            vocabularies = {"the teacher": spec.teacher_vocabulary, "the student": spec.student_vocabulary}
+            problems += opened.model_problems(stages, "student", spec.student, vocabularies)
+    if run.qat != "none" and len(stages) == 1 and spec.start == "random":
+        problems.append(
+            f"qat needs a trained student, because {method.name} has only one stage; received random weights; distil "
+            "without qat first, and give that student"
+        )
+    vocabulary = described.vocabulary or planned.vocabulary or opened.vocabulary
+    if vocabulary is None:
+        problems.append(
+            "tokenization needs a vocab.txt or another tokenizer's files; teacher and student have none; put them into "
+            "one of their model directories"
+        )
+    if cache is not None and vocabulary is not None:
+        _attempt(problems, vocabulary.options.require_default, "a teacher cache", "distil with the teacher itself")
+    if cache is not None:
+        reading = [stage.name for stage in stages if stage.teacher_features]
+        manifests = _attempt(problems, cached_manifests, cache, reading)
+        problems += one_origin_problems(manifests or {})
+    raise_if_any([*problems, *unused_options(run, stages, opened)], method.name)
+    assert vocabulary is not None
+    for line in method.summary(spec):
+        log_info(line)
+    theirs, ours = described.task, spec.teacher_task
+    if theirs is not None and ours is not None and theirs != ours and are_placeholders(theirs.labels):
+        log_info(
+            f"the teacher's labels {', '.join(theirs.labels)} are placeholders; its logits are read as "
+            f"{', '.join(ours.labels)}, in this order; pass {argument('label_names')} for another order"
+        )
+    if any(opened.part(stage) != stage.data for stage in stages):
+        log_info(
+            f"{method.name} trains on augmented examples; none are given, so it uses the {len(opened.given.train)} "
+            "original ones (pocketbert augment makes more)"
+        )
+    return DistillationPlan(
+        objective=method,
+        options={f"option_{name}": value for name, value in dataclasses.asdict(method).items()},
+        stages=stages,
+        run=run,
+        start=planned,
+        tasks=opened.tasks,
+        vocabulary=vocabulary,
+        data=opened,
+        frozen=frozen,
+        spec=spec,
+        teacher_directory=teacher_directory,
+        teacher_cache=cache,
+    )
+
+
+def warn_of_few_examples(plan: DistillationPlan) -> None:
+    """Says what to expect of a student with random weights and few examples, and names the alternative."""
+    data, spec = plan.data.given, plan.spec
+    if spec.start != "random" or not isinstance(data, TaskData):
+        return
+    count = len(data.train if data.augmented is None else data.augmented)
+    if count >= _MANY_EXAMPLES:
+        return
+    remedy = f"start from a pretrained model directory instead ({argument('student', 'DIR')})"
+    if plan.teacher_directory is not None:
+        layers = layer_maps.uniform(min(spec.student.num_layers, spec.teacher.num_layers), spec.teacher.num_layers)
+        remedy = (
+            f"pass {argument('teacher_layers', layers, python=f'pb.TeacherLayers({layers})')} instead of "
+            f"{argument('student', python='new weights')}"
+        )
+    log_info(
+        f"{plan.objective.name}: the student starts from random weights, and {count:,} examples are too few to learn a "
+        f"language: expect a score far below the teacher's; {remedy}"
+    )
+
+
+def _spec(teacher: TeacherDescription, planned: ModelInit, data: RunData) -> DistillationSpec:
+    task = data.task
+    return DistillationSpec(
+        teacher=teacher.config or planned.config,
+        student=planned.config,
+        task=task,
+        pairs=data.has_pairs,
+        # Cached logits keep their order; a cache has no heads.
+        teacher_task=same_labels(teacher.task, task, reorder=teacher.heads is not None),
+        teacher_heads=teacher.heads,
+        teacher_vocabulary=teacher.vocabulary,
+        student_vocabulary=planned.vocabulary,
+        start="random" if planned.untrained else planned.start,
+    )
+
+
+def _with_pooling(task: TaskConfig, student: ModelInit, teacher: TeacherDescription) -> TaskConfig:
+    """The student's task: its head reads the text where the head does that it copies or continues."""
+    held: tuple[TaskConfig, ...]
+    if student.layers:
+        held = (teacher.task,) if teacher.task else ()
+    else:
+        held = read_with_heads(student.directory).tasks if student.directory else ()
+    pooling = next((head.pooling for head in held if head.pooling), None)
+    return dataclasses.replace(task, pooling=pooling) if task.rules.head == "sentence" else task
+
+
+def _attempt(problems: list[str], call: Callable[..., _T], *arguments: Any, **options: Any) -> _T | None:
+    """Result of a call; if it raises a `UserError`, adds it to the problems and returns None."""
+    try:
+        return call(*arguments, **options)
+    except UserError as error:
+        problems.append(str(error))
+        return None
+
+
+def _stage_problems(
+    method: Method, stage: Stage, data: RunData, teacher: TeacherDescription, cache: Path | None
+) -> list[str]:
+    problems = []
+    where = f"stage {stage.name}"
+    if stage.teacher_features and teacher.config is None:
+        problems.append(
+            f"{where} reads {', '.join(stage.teacher_features)} from a teacher; received neither a model directory nor "
+            "a teacher cache"
+        )
+    if cache is not None and stage.teacher_features:
+        reason = data.uncacheable(stage) or method.uncacheable(stage)
+        if reason:
+            problems.append(reason)
+        elif not (cache / stage.name / MANIFEST_NAME).exists():
+            problems.append(
+                f"{where} needs targets in {cache / stage.name}; found none; create them with pocketbert "
+                "cache-teacher, or give a live teacher"
+            )
+    if stage.keep == "best" and "logits" not in stage.student_features:
+        problems.append(f"{where} keeps its best weights by a metric, so it must read the student's logits")
+    taken = {"loss", "learning_rate", *LINE_NAMES} & set(stage.weights)
+    if taken:
+        problems.append(f"{where}: loss terms must not have the names {', '.join(sorted(taken))}")
+    return problems

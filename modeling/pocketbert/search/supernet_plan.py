@@ -1,0 +1,105 @@
+"""The plan of a learning supernet, and its training step: one random candidate per step."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert.distillation.distiller import Distiller
+from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.errors import UserError
+from pocketbert.model import Model
+from pocketbert.search.sliced_adamw import SlicedAdamW
+from pocketbert.search.space import SearchSpace, Shape
+from pocketbert.search.supernet_step import SupernetStep, draw_shapes, sliced_axes
+from pocketbert.training.objective import Adapters
+from pocketbert.training.optimizers import NamedOptimizer
+from pocketbert.training.stage import Stage
+from pocketbert.training.step import batch_and_targets, make_optimizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SupernetPlan(DistillationPlan):
+    """The training of a learning supernet before its first step.
+
+    Attributes:
+      space: the space of stage 3, whose constraints the candidates meet; None draws from all candidates.
+    """
+
+    space: SearchSpace | None = None
+
+    def make_step(self, stage: Stage, model: Model, adapters: Adapters) -> SupernetDistiller:
+        """See `Plan`."""
+        step = SupernetDistiller(model, self.objective, stage, teacher=self.live_teacher(stage), adapters=adapters)
+        step.seed, step.space = self.run.seed, self.space
+        return step
+
+
+class SupernetDistiller(Distiller):
+    """A `Distiller` that updates the slices of one candidate per step.
+
+    Attributes:
+      seed: seed of the candidates.
+      space: draws candidates that meet its constraints; None draws from all.
+      tasks: returns the distillers of several tasks in the order of the heads, for batches with the number of their
+        task; None for one task. A function, because Keras tracks every model that is an attribute.
+    """
+
+    TRACED: ClassVar = False
+    model: Model
+    seed = 0
+    space: SearchSpace | None = None
+    tasks: Callable[[], Sequence[Distiller]] | None = None
+
+    def make_optimizer(self, total_steps: int, first_step: int = 0) -> NamedOptimizer:
+        """See `TrainingModel`."""
+        kind = functools.partial(SlicedAdamW, sliced_axes=sliced_axes(self.model))
+        return make_optimizer(self.stage, total_steps, first_step, kind)
+
+    def compile(self, *arguments: Any, **options: Any) -> None:
+        """See `TrainingModel`."""
+        super().compile(*arguments, **options)
+        tasks = self.tasks() if self.tasks else [self]
+        heads = list(self.model.heads) if self.tasks or "logits" in self.stage.student_features else [""]
+        self._supernet_step = SupernetStep(
+            self.model,
+            self.optimizer,
+            {head: task.losses_of for head, task in zip(heads, tasks, strict=True)},
+            self.stage.student_features,
+            adapters=self.adapters,
+            trainable=set(self.trained_variables()).__contains__,
+            dropout=self.stage.student_dropout,
+        )
+        self._prepared = {
+            head: tf.function(task.prepared, autograph=False, reduce_retracing=True)
+            for head, task in zip(heads, tasks, strict=True)
+        }
+
+    def update(self, data: Any) -> dict[str, tf.Tensor]:
+        """Updates the weights of the step's candidate; see `TrainingModel`."""
+        heads, number = list(self._prepared), 0
+        if self.tasks:
+            data, number = data
+        head = heads[int(number)]
+        _, readable, targets = self._prepared[head](*batch_and_targets(data))
+        step = int(self.optimizer.iterations)
+        if self.space is None:
+            shapes = draw_shapes(self.model.config, self.seed, step)
+        else:
+            shapes = _shapes_within_limits(self.space, self.seed, step)
+        losses = self._supernet_step(shapes, readable, targets, head)
+        return dict(zip(self.loss_names, tf.unstack(losses), strict=True))
+
+
+def _shapes_within_limits(space: SearchSpace, seed: int, step: int) -> tuple[Shape, ...]:
+    """The candidate of a step that meets the constraints; the winner if tight ones leave no other in reach."""
+    try:
+        genotype = space.sample(np.random.default_rng((seed, step)))
+    except UserError:
+        genotype = space.winner
+    return space.shapes(genotype)
