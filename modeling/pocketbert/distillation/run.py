@@ -20,6 +20,7 @@ from pocketbert.model import Model
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
 from pocketbert.tasks.data_checks import training_warnings
+from pocketbert.training.callbacks import Callback
 from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.frozen_weights import FrozenWeights
@@ -38,6 +39,7 @@ def distill(
     teacher: Model | str | os.PathLike[str] | CachedTeacher | None = None,
     method: Method = TinyBERT(),  # noqa: B008
     run: RunConfig = RunConfig(),  # noqa: B008
+    callbacks: Sequence[Callback] = (),
 ) -> DistillResult:
     """Distils a teacher into a student, stage by stage.
 
@@ -54,6 +56,7 @@ def distill(
       teacher: a model in memory, a model directory, or cached targets; None if no stage reads a teacher.
       method: the method with its options.
       run: options of the run.
+      callbacks: as for `finetune`.
 
     Returns:
       The student and its metrics.
@@ -74,15 +77,18 @@ def distill(
             frozen=FrozenWeights.of(student),
         )
         warn_of_few_examples(plan)
-        return distill_planned(plan, output)
+        return distill_planned(plan, output, callbacks)
 
 
-def distill_planned(plan: DistillationPlan, output: str | os.PathLike[str]) -> DistillResult:
+def distill_planned(
+    plan: DistillationPlan, output: str | os.PathLike[str], callbacks: Sequence[Callback] = ()
+) -> DistillResult:
     """Runs a planned distillation; see `distill`.
 
     Args:
       plan: the distillation.
       output: folder of the run.
+      callbacks: as for `finetune`.
 
     Raises:
       UserError: examples or caches do not fit, or `output` contains a run with other options.
@@ -94,7 +100,7 @@ def distill_planned(plan: DistillationPlan, output: str | os.PathLike[str]) -> D
         for warning in warnings:
             log_info(f"warning: {warning}")
         plan = dataclasses.replace(plan, data_notes=tuple(warnings))
-    return DistillResult.of(*run_plan(plan, output))
+    return DistillResult.of(*run_plan(plan, output, callbacks))
 
 
 def distill_seeds(

@@ -21,6 +21,7 @@ from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
 from pocketbert.tasks.data_checks import training_warnings
 from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
+from pocketbert.training.callbacks import Callback
 from pocketbert.training.class_weights import class_weights
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
 from pocketbert.training.frozen_weights import FrozenWeights
@@ -43,6 +44,7 @@ def finetune(
     *,
     config: FinetuneConfig = FinetuneConfig(),  # noqa: B008
     run: RunConfig = RunConfig(),  # noqa: B008
+    callbacks: Sequence[Callback] = (),
 ) -> FinetuneResult:
     """Trains a model on a task and keeps the best checkpoint.
 
@@ -57,6 +59,7 @@ def finetune(
       output: folder of the run: `model/`, `metrics.jsonl`, `result.json`, `report.html`, `tensorboard/`.
       config: training options.
       run: options of the run.
+      callbacks: objects of `tf_keras.callbacks.Callback`, such as `TensorBoard` or `EarlyStopping`.
 
     Returns:
       The best checkpoint and its metrics.
@@ -67,7 +70,7 @@ def finetune(
     """
     frozen = FrozenWeights.of(model)
     with saved_models(model) as (directory,):
-        return _finetune(directory, data, output, config, run, frozen)
+        return _finetune(directory, data, output, config, run, frozen, callbacks)
 
 
 def _finetune(
@@ -77,6 +80,7 @@ def _finetune(
     config: FinetuneConfig,
     run: RunConfig,
     frozen: FrozenWeights,
+    callbacks: Sequence[Callback] = (),
 ) -> FinetuneResult:
     plan = plan_finetuning(directory, data, config, run, frozen)
     check_inputs(output, (directory, *plan.data.paths()))
@@ -87,7 +91,7 @@ def _finetune(
     if config.learning_rate is None:
         rate, width = plan.options["learning_rate"], plan.start.config.hidden_size
         log_info(f"learning_rate={rate:g}: the default for {data.task.kind} with a network {width} wide")
-    folder, result = run_plan(plan, output)
+    folder, result = run_plan(plan, output, callbacks)
     show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
     return FinetuneResult.of(folder, result)
 

@@ -13,6 +13,7 @@ from pocketbert.data.pretraining.reader import PretrainingData
 from pocketbert.errors import raise_if_any
 from pocketbert.model import Model
 from pocketbert.output_folders import check_inputs
+from pocketbert.training.callbacks import Callback
 from pocketbert.training.config import PretrainConfig, RunConfig, TrainResult
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.frozen_weights import FrozenWeights
@@ -32,6 +33,7 @@ def pretrain(
     *,
     config: PretrainConfig = PretrainConfig(),  # noqa: B008
     run: RunConfig = RunConfig(),  # noqa: B008
+    callbacks: Sequence[Callback] = (),
 ) -> TrainResult:
     """Pretrains a model with masked LM and next-sentence prediction.
 
@@ -45,6 +47,7 @@ def pretrain(
       output: folder of the run, as for `finetune`.
       config: training options.
       run: options of the run.
+      callbacks: as for `finetune`.
 
     Returns:
       The model with both heads, and its metrics on the dev split.
@@ -56,7 +59,7 @@ def pretrain(
     with saved_models(model) as (given,):
         plan = _plan(given, data, config, run, FrozenWeights.of(model))
         check_inputs(output, (None if isinstance(given, EncoderConfig) else given, *plan.data.paths()))
-        folder, result = run_plan(plan, output)
+        folder, result = run_plan(plan, output, callbacks)
     return TrainResult.of(folder, result)
 
 

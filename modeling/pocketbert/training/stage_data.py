@@ -145,6 +145,13 @@ class StageData:
     def __len__(self) -> int:
         return len(self._source)
 
+    def epochs(self) -> int:
+        """Number of epochs until the stage ends."""
+        if self._stage.evaluations is not None:
+            return min(self._stage.evaluations, self.total_steps)
+        steps = itertools.accumulate(len(self._pass(epoch)) for epoch in itertools.count())
+        return 1 + sum(1 for _ in itertools.takewhile(lambda count: count < self.total_steps, steps))
+
     def plan(self, epoch: int) -> list[np.ndarray]:
         """Examples of each step of an epoch, or up to the next evaluation if the stage sets `evaluations`."""
         if self._stage.evaluations is None:

@@ -87,7 +87,8 @@ class MetricsLog:
 
     def _write_events(self, line: Mapping[str, Any]) -> None:
         curves = "/".join(line[part] for part in ("stage", "split") if part in line)
-        with self._events.as_default():
+        # A user's `TensorBoard` may have turned recording off for its own events.
+        with self._events.as_default(), tf.summary.record_if(True):
             for name, number in line.items():
                 if name not in LINE_NAMES:
                     tf.summary.scalar(f"{curves}/{name}", number, step=line["step"])

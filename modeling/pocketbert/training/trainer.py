@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from pocketbert.activation_stats import ActivationWatch
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.progress import bar, log_info
+from pocketbert.training.callbacks import Callback, RunCallbacks
 from pocketbert.training.distribution import Distribution, open_distribution, precision_policy
 from pocketbert.training.kept_weights import load_kept, save_kept
 from pocketbert.training.objective import Adapters
@@ -49,6 +50,7 @@ class Trainer:
       plan: model, objective, data and stages.
       folder: folder of the run.
       distribution: replicas of the run; if there are several processes, only the chief writes.
+      callbacks: Keras callbacks; see `RunCallbacks`.
 
     Attributes:
       model: the trained model.
@@ -67,7 +69,9 @@ class Trainer:
     _lines: StageLog
     _step: Callable[[Any], tf.Tensor] | None
 
-    def __init__(self, plan: Plan, folder: Path, distribution: Distribution) -> None:
+    def __init__(
+        self, plan: Plan, folder: Path, distribution: Distribution, callbacks: Sequence[Callback] = ()
+    ) -> None:
         self.plan, self.folder, self.distribution = plan, folder, distribution
         self._evaluators: dict[int, StageEvaluator] = {}
         self.state = read_state(folder / CHECKPOINT_FILE) or TrainState()
@@ -78,6 +82,7 @@ class Trainer:
         self.extra_result: dict[str, Any] = {}
         self.model: Model = plan.make_model(self)
         self.adapters: Adapters = plan.make_adapters(self.model)
+        self._callbacks = RunCallbacks(callbacks, self.model, distribution)
 
     def run(self) -> dict[str, Any]:
         """Runs the remaining stages; returns the fields of `TrainResult` except the model's folder."""
@@ -89,6 +94,7 @@ class Trainer:
             log_info(f"{self.folder}: resuming after step {state.step}{where}")
         with MetricsLog(self.folder, state.log_bytes) if self.distribution.is_chief else NoLog() as self._log:
             self._clock = Clock(state.seconds)
+            self._callbacks.begin(state.step, sum(data.total_steps for data in self.data))
             while True:
                 is_last = self.state.stage + 1 == len(stages)
                 if is_last:
@@ -98,6 +104,7 @@ class Trainer:
                 if is_last:
                     break
                 self.state = self.state.next_stage()
+            self._callbacks.end(self.state.step)
         return self._result()
 
     def _result(self) -> dict[str, Any]:
@@ -179,7 +186,9 @@ class Trainer:
         self._lines = StageLog(self._log, stage.name, names, self.state.losses, self.state.step)
         title = f"stage {stage.name} ({index + 1} of {len(self.data)}): " if stage.name else ""
         log_info(f"{title}{data.total_steps} steps of {stage.batch_size}, {len(data)} examples")
+        self._callbacks.begin_stage(stage.name, names, self.state.step, self.data[:index])
         self._run_steps(stage, data)
+        self._callbacks.end_stage(stage.name, self.state.step)
         # The next stage reads the weights that the chief has written.
         self.distribution.wait()
 
@@ -189,24 +198,32 @@ class Trainer:
             while not state.finished:
                 before = state.step - state.first_step - state.step_in_epoch
                 rows = data.plan(state.epoch)[: total - before]
-                for losses in self.steps(state.epoch, rows, state.step_in_epoch):
+                epoch = state.epoch
+                self._callbacks.begin_epoch(epoch)
+                for losses in self.steps(epoch, rows, state.step_in_epoch):
                     self._lines.watch.add(losses)
                     state.step += 1
+                    stops = self._callbacks.end_step(state.step_in_epoch, state.step, losses)
                     state.step_in_epoch += 1
                     progress.update()
                     if state.step_in_epoch == len(rows):
                         state.epoch += 1
                         state.step_in_epoch = 0
                         state.finished = state.step - state.first_step == total
-                    is_evaluated = self._is_evaluated(stage, len(rows))
+                    is_evaluated = stops or self._is_evaluated(stage, len(rows))
                     if is_evaluated or state.step % STEPS_PER_LOG_LINE == 0:
                         means = self._lines.write_losses(state.step, self._learning_rate())
                         if means:
                             progress.set_postfix_str(as_text(means), refresh=False)
-                    if is_evaluated and self.activation_watch is not None:
-                        self._lines.write_activations(state.step, self.activation_watch.maxima())
-                    if is_evaluated and evaluator is not None:
+                    if is_evaluated:
                         self._evaluate(stage, evaluator)
+                    state.finished = state.finished or stops
+                    if (state.finished or state.step_in_epoch == 0) and self._callbacks.end_epoch(epoch):
+                        stops = state.finished = True
+                        if not is_evaluated:
+                            self._evaluate(stage, evaluator)
+                    if stops:
+                        log_info(f"stopping {self._lines.when(state.step)}: a callback has set model.stop_training")
                     if state.finished and not self._selects_best(stage):
                         self._keep(stage, evaluator)
                     if state.finished or state.step_in_epoch == 0 or self._clock.due(self.plan.run.checkpoint_seconds):
@@ -221,7 +238,8 @@ class Trainer:
         if self._step is None:
             traced = self._training_model.TRACED
             self._step = self.distribution.step(self._losses, batches) if traced else self._losses
-        for batch in batches:
+        for step_in_epoch, batch in enumerate(batches, start):
+            self._callbacks.begin_step(step_in_epoch)
             yield self._step(batch)
 
     def _losses(self, batch: Any) -> tf.Tensor:
@@ -247,11 +265,16 @@ class Trainer:
     def _selects_best(self, stage: Stage) -> bool:
         return stage.keep == "best" and bool(self.plan.main_metric)
 
-    def _evaluate(self, stage: Stage, evaluator: StageEvaluator) -> None:
-        """Logs the metrics, keeps the best weights, and ends the stage when patience runs out."""
+    def _evaluate(self, stage: Stage, evaluator: StageEvaluator | None) -> None:
+        """Logs activations and metrics, keeps the best weights, and ends the stage when patience runs out."""
         state, patience = self.state, self.plan.run.patience
+        if self.activation_watch is not None:
+            self._lines.write_activations(state.step, self.activation_watch.maxima())
+        if evaluator is None:
+            return
         metrics = evaluator.metrics(self._lines.when(state.step))
         text = f"step {state.step}: {self._lines.write_metrics(state.step, metrics, evaluator.loss)}"
+        self._callbacks.evaluated(metrics, evaluator.loss)
         selects = self._selects_best(stage)
         if selects and not state.is_best(metrics, evaluator.loss, self.plan.main_metric):
             state.evaluations_since_best += 1
@@ -286,12 +309,15 @@ class Trainer:
         self._clock.restart()
 
 
-def run_plan(plan: Plan, output: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
+def run_plan(
+    plan: Plan, output: str | os.PathLike[str], callbacks: Sequence[Callback] = ()
+) -> tuple[Path, dict[str, Any]]:
     """Starts or resumes a planned run.
 
     Args:
       plan: the run.
       output: folder of the run.
+      callbacks: Keras callbacks; see `RunCallbacks`.
 
     Returns:
       The folder and the result.
@@ -301,7 +327,7 @@ def run_plan(plan: Plan, output: str | os.PathLike[str]) -> tuple[Path, dict[str
 
     def train_in(folder: Path) -> dict[str, Any]:
         with precision_policy(run.precision), distribution.scope():
-            trainer = Trainer(plan, folder, distribution)
+            trainer = Trainer(plan, folder, distribution, callbacks)
             # Not earlier, so that bad input leaves no run behind.
             if distribution.is_chief:
                 begin_run(folder, recorded)

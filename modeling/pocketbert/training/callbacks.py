@@ -1,0 +1,129 @@
+"""Keras callbacks in a run: `tf_keras.callbacks.Callback` on stages, epochs and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.errors import UserError
+from pocketbert.model import Model
+from pocketbert.training.distribution import Distribution
+from pocketbert.training.stage_data import StageData
+
+Callback: TypeAlias = tf_keras.callbacks.Callback
+
+
+class RunCallbacks:
+    """Calls a user's callbacks in a run; only the chief has them.
+
+    Their `model` is the trained model, and logs hold floats. They see a run without its first steps if it resumes, and
+    nothing of a finished run. They are not saved, and a run that no callback stops has the same result without them.
+
+    Args:
+      callbacks: the callbacks, the same in every process.
+      model: the trained model.
+      distribution: replicas of the run.
+
+    Raises:
+      UserError: a callback is of another class.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback], model: Model, distribution: Distribution) -> None:
+        for callback in callbacks:
+            if not isinstance(callback, tf_keras.callbacks.Callback):
+                raise UserError(
+                    "callbacks must be objects of tf_keras.callbacks.Callback, the Keras of this package; received "
+                    f"{type(callback).__module__}.{type(callback).__name__}"
+                )
+        self._is_used, self._model, self._distribution = bool(callbacks), model, distribution
+        self._list = tf_keras.callbacks.CallbackList(list(callbacks) if distribution.is_chief else [])
+        self._losses: list[tf.Tensor] = []
+        self._names: Sequence[str] = ()
+        self._first_epoch = 0
+        self._metrics: dict[str, float] = {}
+
+    def begin(self, step: int, total_steps: int) -> None:
+        """Begins the run, or what remains of it.
+
+        Args:
+          step: steps taken.
+          total_steps: number of steps of all stages.
+        """
+        self._list.set_params({"verbose": 0, "epochs": None, "steps": total_steps})
+        self._list.set_model(self._model)
+        self._list.on_train_begin({"step": float(step)})
+
+    def begin_stage(self, name: str, names: Sequence[str], step: int, earlier: Sequence[StageData]) -> None:
+        """Begins a stage.
+
+        Args:
+          name: name of the stage, or empty.
+          names: names of the losses of a step.
+          step: steps taken in the run.
+          earlier: data of the stages before; epochs are counted over the run.
+        """
+        self._names, self._metrics, self._model.stop_training = names, {}, False
+        if self._is_used:
+            self._first_epoch = sum(data.epochs() for data in earlier)
+        self._call_stage("on_stage_begin", name, step)
+
+    def end_stage(self, name: str, step: int) -> None:
+        """Ends a stage."""
+        self._call_stage("on_stage_end", name, step)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Begins an epoch of the stage, or what remains of it."""
+        self._losses = []
+        self._list.on_epoch_begin(self._first_epoch + epoch, {})
+
+    def begin_step(self, step_in_epoch: int) -> None:
+        """Begins a step."""
+        self._list.on_train_batch_begin(step_in_epoch, {})
+
+    def end_step(self, step_in_epoch: int, step: int, losses: tf.Tensor) -> bool:
+        """Ends a step; returns whether a callback ends the stage.
+
+        Args:
+          step_in_epoch: number of the step in its epoch, from 0.
+          step: steps taken in the run.
+          losses: losses of the step, float32 `[names]`.
+        """
+        if not self._is_used:
+            return False
+        self._losses.append(losses)
+        # As in Keras' `fit`, for `TensorBoard` with an `update_freq`.
+        self._model._train_counter.assign(step)
+        for name, loss in zip(self._names, tf.unstack(losses), strict=True):
+            tf.summary.scalar(f"batch_{name}", loss, step=step)
+        if self._list._should_call_train_batch_hooks:
+            self._list.on_train_batch_end(step_in_epoch, dict(zip(self._names, losses.numpy().tolist(), strict=True)))
+        return self._stops()
+
+    def evaluated(self, metrics: Mapping[str, float], loss: float | None) -> None:
+        """Receives an evaluation; the next epoch's logs have it, with names that begin with `val_`."""
+        measured = metrics if loss is None else {**metrics, "loss": loss}
+        self._metrics = {f"val_{name}": float(value) for name, value in measured.items()}
+
+    def end_epoch(self, epoch: int) -> bool:
+        """Ends an epoch, with the mean losses of its steps and the last evaluation; returns as `end_step`."""
+        if not self._is_used:
+            return False
+        means = tf.reduce_mean(tf.stack(self._losses), axis=0).numpy().tolist()
+        self._list.on_epoch_end(
+            self._first_epoch + epoch, {**dict(zip(self._names, means, strict=True)), **self._metrics}
+        )
+        return self._stops()
+
+    def end(self, step: int) -> None:
+        """Ends the run."""
+        self._list.on_train_end({"step": float(step)})
+
+    def _stops(self) -> bool:
+        return self._distribution.as_chief_says(bool(self._model.stop_training))
+
+    def _call_stage(self, hook: str, name: str, step: int) -> None:
+        for callback in self._list.callbacks:
+            getattr(callback, hook, lambda *_: None)(name, {"step": float(step)})
