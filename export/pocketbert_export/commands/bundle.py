@@ -74,7 +74,7 @@ def check(options: Options) -> None:
 def run(options: Options) -> int:
     """Trains, exports and scores; returns 1 if training or the gate fails."""
     own, made = options[BundleOptions], options[ConversionOptions]
-    from pocketbert.checkpoints.directory import read_directory
+    from pocketbert.checkpoints.directory import describe_directory
     from pocketbert.data.assets import minilm
     from pocketbert.files import write_json, write_text
     from pocketbert.output_folders import check_held, held_directory
@@ -83,7 +83,7 @@ def run(options: Options) -> int:
     check_held(own.output, _KIND)
     examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
     model = Path(own.model) if own.model else minilm()
-    config = read_directory(model, headless=True).config
+    config = describe_directory(model, headless=True).config
 
     from pocketbert.tasks.registry import get_task
     from pocketbert.training.finetune import finetune as train

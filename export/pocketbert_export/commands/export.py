@@ -128,7 +128,7 @@ OPTIONS = (
 def run(options: Options) -> int:
     """Exports; returns 1 if the gate fails."""
     own, made, graph_optimizations = options[ExportOptions], options[ConversionOptions], options[GraphOptimizations]
-    from pocketbert.checkpoints.directory import read_directory
+    from pocketbert.checkpoints.directory import describe_directory
     from pocketbert.data.assets import model_directory, task_of_asset
     from pocketbert.output_folders import (
         BUNDLE_KIND,
@@ -146,8 +146,8 @@ def run(options: Options) -> int:
     kinds |= {own.saved_model: SAVED_MODEL_KIND} if own.saved_model else {}
     kinds |= {str(mediapipe): MEDIAPIPE_KIND} if own.mediapipe else {}
     check_together(kinds, overwrite=own.overwrite)
-    found = read_directory(model_directory(own.model))
-    task = found.tasks[0] if found.tasks else task_of_asset(own.model)
+    description = describe_directory(model_directory(own.model))
+    task = description.tasks[0] if description.tasks else task_of_asset(own.model)
     file = options[ExampleOptions].file
     stored_columns.use(options, own.model, file)
     # A limit in points is measured on the labels of the calibration texts.
@@ -167,14 +167,14 @@ def run(options: Options) -> int:
     from pocketbert_export.verification.default_texts import default_examples
     from pocketbert_export.verification.verify import GateFailed
 
-    lengths = list(made.lengths) or default_lengths(task, found.config.max_position_embeddings)
+    lengths = list(made.lengths) or default_lengths(task, description.config.max_position_embeddings)
     if own.saved_model_inputs == "text":
-        check_servable(task, found.vocabulary)
+        check_servable(task, description.vocabulary)
     examples = example_options.read(options[ExampleOptions], options[TableOptions], task, labelled=None)
     skipped = None
     if own.mediapipe:
         try:
-            check_files(task, found.vocabulary, lengths, has_pairs=examples is not None and examples.has_pairs)
+            check_files(task, description.vocabulary, lengths, has_pairs=examples is not None and examples.has_pairs)
         except UserError as error:
             skipped = error
     try:

@@ -57,9 +57,9 @@ def stored_task(folder: str | Path) -> TaskConfig | None:
         if (Path(folder) / _BUNDLE_FILE).exists():
             task = read_json(Path(folder) / _BUNDLE_FILE)["task"]
             return TaskConfig(**{**task, "labels": tuple(task["labels"])}) if task else None
-        from pocketbert.checkpoints.directory import read_directory
+        from pocketbert.checkpoints.directory import describe_directory
 
-        tasks = read_directory(folder).tasks
+        tasks = describe_directory(folder).tasks
         return tasks[0] if tasks else None
     except (UserError, KeyError, TypeError, AttributeError, OSError):
         return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -37,22 +39,25 @@ _NUMPY_TYPES = {"F32", "F16", "BF16", "F64"}
 _NAMES_SHOWN = 12
 
 
-@dataclass
-class ModelDirectory:
-    """Contents of a model directory.
+@dataclass(kw_only=True)
+class DirectoryDescription:
+    """What a model directory contains besides the values of its tensors.
 
     Attributes:
       config: architecture of the encoder.
       tasks: tasks of the heads in the directory.
-      tensors: canonical path → float32 array in the model's orientation ([in, out] for a linear map). The arrays can be
-        views of a mapped file, so do not write to them.
       vocabulary: files and options of the tokenizer, or None if the directory has none.
+      path: the folder; None for a model of another source.
+      headless: whether the heads in weights and config.json are ignored.
+      values: tensors that were read already, by their names in the file; `read_described` takes them.
     """
 
     config: EncoderConfig
     tasks: tuple[TaskConfig, ...]
-    tensors: dict[str, np.ndarray]
     vocabulary: Vocabulary | None
+    path: Path | None = None
+    headless: bool = False
+    values: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
     def vocab_path(self) -> Path | None:
@@ -63,6 +68,43 @@ class ModelDirectory:
     def tokenizer(self) -> TokenizerConfig | None:
         """Options of the WordPiece tokenizer, or None if the directory has none."""
         return self.vocabulary.config if self.vocabulary else None
+
+
+@dataclass(kw_only=True)
+class ModelDirectory(DirectoryDescription):
+    """Contents of a model directory.
+
+    Attributes:
+      tensors: canonical path → float32 array in the model's orientation ([in, out] for a linear map). The arrays can be
+        views of a mapped file, so do not write to them.
+    """
+
+    tensors: dict[str, np.ndarray]
+
+
+def describe_directory(path: str | os.PathLike[str], *, headless: bool = False) -> DirectoryDescription:
+    """Reads a model directory without the values of its tensors.
+
+    It makes the checks of `read_directory`, except whether tied tensors and buffers have the expected values.
+
+    Args:
+      path: the folder.
+      headless: ignore the heads in weights and config.json.
+    Raises:
+      UserError: lists all problems.
+    """
+    return _read(path, headless, None)
+
+
+def read_described(description: DirectoryDescription) -> ModelDirectory:
+    """Reads the tensors of a described directory; see `read_directory`.
+
+    Heads whose tied tensors differ are left out, as `read_with_heads` does.
+    """
+    assert description.path is not None
+    if description.headless:
+        return _read(description.path, True, description.values)
+    return _or_headless(description.path, description.values)
 
 
 def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> ModelDirectory:
@@ -80,7 +122,12 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
     Raises:
       UserError: lists all problems.
     """
-    path = Path(path)
+    return _read(path, headless, {})
+
+
+def _read(path: str | os.PathLike[str], headless: bool, values: dict[str, np.ndarray] | None) -> ModelDirectory:
+    """Reads a directory; `values` are tensors that were read already, None for a description without tensors."""
+    ignores_heads, path = headless, Path(path)
     if not path.is_dir():
         raise UserError(f"a model directory must be a folder; received {path}")
     problems: list[str] = []
@@ -104,7 +151,11 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
                 problems.append(str(error))
             if config and stored and not (missing := _missing_layers(config, names)):
                 specs = tensor_specs(config, tasks)
-                tensors = _read_tensors(names, specs, headless, problems)
+                earlier = values or {}
+                for name in names.keys() & earlier.keys():
+                    load = functools.partial(earlier.pop, name)
+                    names[name] = dataclasses.replace(names[name], load=load, transposed=False)
+                tensors = _read_tensors(names, specs, headless, problems, values is not None)
             elif config and stored:
                 problems += missing
     vocabulary = read_vocabulary_files(folder, problems)
@@ -115,14 +166,44 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
         problems += vocabulary_problems(vocabulary, config)
     if modules is not None and config is not None:
         problems += modules.problems(config.hidden_size, vocabulary)
-        tensors |= modules.read_dense(config.hidden_size, problems)
+        if values is not None:
+            tensors |= modules.read_dense(config.hidden_size, problems)
         if modules.task is not None:
             tasks = (modules.task_for(config),)
         elif not tasks and not problems:
             problems.append(f"a cross-encoder must have a classifier; received an encoder alone; {load_headless()}")
     raise_if_any(problems, str(path))
     assert config is not None
-    return ModelDirectory(config, tasks, tensors, vocabulary)
+    return ModelDirectory(
+        config=config, tasks=tasks, vocabulary=vocabulary, path=path, headless=ignores_heads, tensors=tensors
+    )
+
+
+def has_new_biases(description: DirectoryDescription, prefix: str) -> bool:
+    """Whether all biases of a part are zero, as in new models; the first training step changes them.
+
+    Args:
+      description: a described directory; keeps the biases that are read here.
+      prefix: first part of the weights' paths, for example `encoder.`.
+    """
+    problems: list[str] = []
+    assert description.path is not None
+    specs = tensor_specs(description.config, description.tasks)
+    biases = {path: spec.name for path, spec in specs.items() if path.startswith(prefix) and path.endswith("bias")}
+    with ExitStack() as stack:
+        folder = transformer_folder(description.path)
+        content = read_json_object(folder / CONFIG_NAME, problems, required=True) or {}
+        names = _canonical_names(open_weights(folder, stack, problems), str(content.get("model_type")))
+        modules = read_modules(description.path) if biases and not names.keys() & set(biases.values()) else None
+        dense = {} if modules is None else modules.read_dense(description.config.hidden_size, problems)
+        raise_if_any(problems, str(description.path))
+        for path, name in biases.items():
+            values = dense.get(path)
+            if values is None:
+                values = description.values[name] = names[name].read()
+            if values.any():
+                return False
+    return bool(biases)
 
 
 def embedding_of(path: str | os.PathLike[str]) -> EmbeddingConfig | None:
@@ -133,7 +214,16 @@ def embedding_of(path: str | os.PathLike[str]) -> EmbeddingConfig | None:
     """
     if not (Path(path) / MODULES_NAME).is_file():
         return None
-    return next((task.embedding for task in read_directory(path).tasks), None)
+    return next((task.embedding for task in describe_directory(path).tasks), None)
+
+
+def describe_with_heads(path: str | os.PathLike[str]) -> DirectoryDescription:
+    """Describes a model directory with its heads, or without heads that cannot be read; a line names the reason.
+
+    Raises:
+      UserError: as for `read_with_heads`.
+    """
+    return _or_headless(path, None)
 
 
 def read_with_heads(path: str | os.PathLike[str], replacement: str = "") -> ModelDirectory:
@@ -146,15 +236,20 @@ def read_with_heads(path: str | os.PathLike[str], replacement: str = "") -> Mode
     Raises:
       UserError: the directory has problems that do not come from its heads; lists all of them.
     """
-    try:
-        found = read_directory(path)
-    except UserError as error:
-        found = read_directory(path, headless=True)
-        log_info(f"leaving out the head in {path}, because it cannot be read: {error}")
-    if replacement and found.tasks:
-        kinds = " and ".join(task.kind for task in found.tasks)
+    directory = _or_headless(path, {})
+    if replacement and directory.tasks:
+        kinds = " and ".join(task.kind for task in directory.tasks)
         log_info(f"a new head for {replacement} replaces the head for {kinds} in {path}; leave task out to keep it")
-    return found
+    return directory
+
+
+def _or_headless(path: str | os.PathLike[str], values: dict[str, np.ndarray] | None) -> ModelDirectory:
+    try:
+        return _read(path, False, values)
+    except UserError as error:
+        directory = _read(path, True, values)
+        log_info(f"leaving out the head in {path}, because it cannot be read: {error}")
+        return directory
 
 
 def write_directory(
@@ -221,8 +316,13 @@ def _missing_layers(config: EncoderConfig, names: Collection[str]) -> list[str]:
 
 
 def _read_tensors(
-    stored: Mapping[str, StoredTensor], specs: Mapping[str, TensorSpec], headless: bool, problems: list[str]
+    stored: Mapping[str, StoredTensor],
+    specs: Mapping[str, TensorSpec],
+    headless: bool,
+    problems: list[str],
+    reads_values: bool,
 ) -> dict[str, np.ndarray]:
+    """Checks names, shapes and types, and with `reads_values` reads the tensors and checks tied ones and buffers."""
     by_path = {path: spec for path, spec in specs.items() if not (headless and path.startswith("heads."))}
     known = {spec.name: spec for spec in by_path.values()}
     ignored = {spec.name for spec in specs.values()} - known.keys()
@@ -238,9 +338,9 @@ def _read_tensors(
         if 0 in present[name].shape or name in ignored or (headless and not name.startswith(_encoder_prefix(known))):
             continue
         if tied_to is not None:
-            if tied_to in known and not np.array_equal(present[name].read(), present[tied_to].read()):
+            if reads_values and tied_to in known and not _is_copy(name, tied_to, present):
                 problems.append(f"{name} must equal {tied_to}, since they are tied; they differ; {load_headless()}")
-        elif not _is_buffer(name, present[name]):
+        elif not _is_buffer(name, present[name], reads_values):
             extra.add(name)
     remedy = f"; if they belong to a head that you do not need, {load_headless()}" if not headless else ""
     problems += name_problems("tensors", set(known), known.keys() & present.keys() | extra, remedy)
@@ -250,7 +350,7 @@ def _read_tensors(
             problems.append(f"{name} must have shape {list(shape)}; received {list(tensor.shape)}")
         if tensor.dtype not in _NUMPY_TYPES:
             problems.append(f"{name} must be of type {', '.join(sorted(_NUMPY_TYPES))}; received {tensor.dtype}")
-    if problems:
+    if problems or not reads_values:
         return {}
     tensors = {}
     for path, spec in by_path.items():
@@ -270,11 +370,18 @@ def _aliases(names: Mapping[str, StoredTensor]) -> Iterator[tuple[str, str]]:
         yield "vocab_projector.weight", table
 
 
-def _is_buffer(name: str, tensor: StoredTensor) -> bool:
+def _is_copy(name: str, original: str, present: dict[str, StoredTensor]) -> bool:
+    """Whether two tied tensors are equal; keeps the original's values for the next reading."""
+    array, tensor = present[original].read(), present[original]
+    present[original] = StoredTensor(tensor.shape, tensor.dtype, lambda: array)
+    return np.array_equal(present[name].read(), array)
+
+
+def _is_buffer(name: str, tensor: StoredTensor, reads_values: bool) -> bool:
     """Whether a tensor is a buffer with the values that transformers writes: positions 0, 1, … or zero segments."""
     if name.endswith(".embeddings.position_ids"):
-        return np.array_equal(tensor.read().ravel(), np.arange(np.prod(tensor.shape)))
-    return name.endswith(".embeddings.token_type_ids") and not tensor.read().any()
+        return not reads_values or np.array_equal(tensor.read().ravel(), np.arange(np.prod(tensor.shape)))
+    return name.endswith(".embeddings.token_type_ids") and not (reads_values and tensor.read().any())
 
 
 def _encoder_prefix(known: Mapping[str, TensorSpec]) -> str:

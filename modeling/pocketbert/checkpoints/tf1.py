@@ -119,7 +119,7 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
             tensors[weight] = array.T if _is_transposed(name) else array
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
         raise UserError(f"{damaged}; received {first_line(error)} for {name}; copy it again") from None
-    return ModelDirectory(config, tasks, tensors, vocabulary)
+    return ModelDirectory(config=config, tasks=tasks, vocabulary=vocabulary, tensors=tensors)
 
 
 def variable_name(config: EncoderConfig, path: str, spec: TensorSpec) -> str:

@@ -93,7 +93,7 @@ def _to_directory(options: ConvertOptions) -> dict[str, Any]:
         config, tensors = read_model_garden(options.input)
         vocab_path = Path(options.input) / "vocab.txt"
         vocabulary = Vocabulary(path=vocab_path) if vocab_path.exists() else None
-        model = ModelDirectory(config, (), tensors, vocabulary)
+        model = ModelDirectory(config=config, tasks=(), vocabulary=vocabulary, tensors=tensors)
     vocabulary = _vocabulary(options, model.vocabulary)
     write_directory(options.output, model.config, model.tasks, model.tensors, vocabulary, options.overwrite)
     return _summary(options, model, vocabulary)

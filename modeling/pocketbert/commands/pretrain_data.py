@@ -119,13 +119,13 @@ def check(options: Options) -> None:
 
 
 def _tokenizer(own: PretrainDataOptions) -> WordPieceTokenizer:
-    from pocketbert.checkpoints.directory import read_directory
+    from pocketbert.checkpoints.directory import describe_directory
     from pocketbert.configs import TokenizerConfig
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
     options: dict[str, Any] = {"vocab_path": own.vocab, "lowercase": own.lowercase}
     if own.model:
-        directory = read_directory(own.model)
+        directory = describe_directory(own.model)
         if directory.vocab_path is None:
             raise UserError(f"--model must have a vocab.txt; received {own.model}; pass --vocab instead")
         assert directory.vocabulary is not None

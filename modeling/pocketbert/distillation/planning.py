@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pocketbert.checkpoints.directory import read_with_heads
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache.layout import MANIFEST_NAME
+from pocketbert.data.task_data import TaskData
 from pocketbert.distillation import layer_maps
 from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers, plan_student
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
@@ -194,7 +193,7 @@ def _with_pooling(task: TaskConfig, student: ModelInit, teacher: TeacherDescript
     if student.layers:
         held = (teacher.task,) if teacher.task else ()
     else:
-        held = read_with_heads(student.directory).tasks if student.directory else ()
+        held = student.description.tasks if student.description else ()
     pooling = next((head.pooling for head in held if head.pooling), None)
     return dataclasses.replace(task, pooling=pooling) if task.rules.head == "sentence" else task
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pocketbert.checkpoints.directory import read_directory
+from pocketbert.checkpoints.directory import describe_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.distillation.teacher_cache_identity import cached_manifests
 from pocketbert.errors import UserError
@@ -68,7 +68,7 @@ def describe_teacher(
         return TeacherDescription()
     if cache is None:
         assert directory is not None
-        found = read_directory(directory)
+        found = describe_directory(directory)
         return TeacherDescription(
             config=found.config,
             task=found.tasks[0] if found.tasks else None,

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.checkpoints.directory import read_with_heads
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
@@ -135,11 +134,13 @@ def plan_finetuning(
     """Checks the input of a fine-tuning, without writing files or making weights."""
     checked = _checked(with_own_embedding(data, directory))
     data = checked.given
-    continued = None if config.new_head else _continued(directory, data.task)
+    start = _start(directory)
+    assert start.description is not None
+    continued = None if config.new_head else continued_task(start.description, data.task)
     if continued is not None and continued != data.task:
         checked = _checked(dataclasses.replace(data, task=continued))
         data = checked.given
-    start = _start(directory, data)
+    start = dataclasses.replace(start, config=get_task(data.task).encoder_config(start.config))
     config = config.resolved(start.config.hidden_size, data.task.kind)
     _check_configs([config], data, start.config, run)
     if start.vocabulary is None:
@@ -205,7 +206,8 @@ def finetune_grid(
         unused = set(WINDOW_OPTIONS) - {*TASKS[data.task.kind].window_options}
         points = options_at((config, run), grid, fixed=(*FIXED_IN_A_GRID, *unused))
         # Check all points now, not hours later when the search reaches them.
-        _check_configs([each for each, _ in points], data, _start(directory, data).config, run)
+        model_config = get_task(data.task).encoder_config(_start(directory).config)
+        _check_configs([point_config for point_config, _ in points], data, model_config, run)
         # The record omits the fields that the grid varies; their values in `config` may be invalid.
         first_config, first_run = points[0]
         recorded = plan_finetuning(directory, data, first_config, first_run, frozen).recorded()
@@ -238,15 +240,10 @@ def _finetune_point(
     return _finetune(directory, data, folder, at_point(config, point), run, frozen)
 
 
-def _continued(directory: str | os.PathLike[str], task: TaskConfig) -> TaskConfig | None:
-    return continued_task(read_with_heads(Path(directory)), task) if Path(directory).is_dir() else None
-
-
-def _start(directory: str | os.PathLike[str], data: TaskData) -> ModelInit:
+def _start(directory: str | os.PathLike[str]) -> ModelInit:
     if not Path(directory).is_dir():
         raise UserError(f"the model must be a model directory with config.json and weights; received {directory}")
-    start = plan_model(Path(directory))
-    return dataclasses.replace(start, config=get_task(data.task).encoder_config(start.config))
+    return plan_model(Path(directory))
 
 
 def _class_weights(config: FinetuneConfig, data: TaskData) -> np.ndarray | None:

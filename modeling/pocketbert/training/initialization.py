@@ -7,13 +7,21 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from pocketbert.checkpoints.directory import CONFIG_NAME, embedding_of, read_directory, read_with_heads
+from pocketbert.checkpoints.directory import (
+    CONFIG_NAME,
+    DirectoryDescription,
+    ModelDirectory,
+    describe_with_heads,
+    embedding_of,
+    has_new_biases,
+    read_described,
+)
 from pocketbert.checkpoints.huggingface import read_config
 from pocketbert.checkpoints.module_layout import transformer_folder
 from pocketbert.checkpoints.spare_rows import without_spare_rows
@@ -50,6 +58,7 @@ class ModelInit:
       layers: the teacher's layers for `start="teacher-layers"`, counted from 1, else empty.
       vocabulary: vocabulary of the directory, or None if it has none.
       initial_biases: whether the directory has new weights that were never trained.
+      description: what the directory contains.
     """
 
     start: Start
@@ -58,6 +67,7 @@ class ModelInit:
     layers: tuple[int, ...] = ()
     vocabulary: Vocabulary | None = None
     initial_biases: bool = False
+    description: DirectoryDescription | None = field(default=None, repr=False, compare=False)
 
     @property
     def untrained(self) -> bool:
@@ -85,13 +95,14 @@ def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
         return ModelInit(start="random", config=model)
     if str(model) not in presets() and Path(model).is_dir():
         directory = Path(model)
-        read = read_directory(directory, headless=True)
+        description = describe_with_heads(directory)
         return ModelInit(
             start="directory",
-            config=read.config,
+            config=description.config,
             directory=directory,
-            vocabulary=vocabulary_of(directory),
-            initial_biases=_has_initial_biases(read.tensors),
+            description=description,
+            vocabulary=_with_options(description.vocabulary),
+            initial_biases=has_new_biases(description, "encoder."),
         )
     return ModelInit(start="random", config=_named_config(str(model)))
 
@@ -144,10 +155,12 @@ def make_model(
       UserError: the directory cannot be read.
     """
     model = from_preset(plan.config, tasks, tokenizer, seed)
-    if plan.directory is not None and plan.start == "supernet":
-        assign_weights(model, _supernet_arrays(plan.directory, plan.config, tasks))
-    elif plan.directory is not None:
-        start = read_with_heads(plan.directory)
+    if plan.description is None:
+        return model
+    start = read_described(plan.description)
+    if plan.start == "supernet":
+        assign_weights(model, _supernet_arrays(start, plan.config, tasks))
+    else:
         heads = {} if new_head else head_arrays(start, tasks)
         if tasks:
             log_heads(start.tasks, tasks, new_head=new_head)
@@ -175,9 +188,15 @@ def assign_weights(model: Model, arrays: Mapping[str, np.ndarray]) -> None:
 def vocabulary_of(directory: str | Path) -> Vocabulary | None:
     """Vocabulary of a model directory, or None if it has none; lower case is the default of WordPiece."""
     problems: list[str] = []
-    found = read_vocabulary_files(transformer_folder(directory), problems)
+    vocabulary = read_vocabulary_files(transformer_folder(directory), problems)
     raise_if_any(problems, str(directory))
-    return dataclasses.replace(found, config=found.options) if found and found.kind == "wordpiece" else found
+    return _with_options(vocabulary)
+
+
+def _with_options(vocabulary: Vocabulary | None) -> Vocabulary | None:
+    if vocabulary is None or vocabulary.kind != "wordpiece":
+        return vocabulary
+    return dataclasses.replace(vocabulary, config=vocabulary.options)
 
 
 def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: str, remedy: str) -> list[str]:
@@ -240,17 +259,12 @@ def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
         yield tuple(found)
 
 
-def _supernet_arrays(directory: Path, config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, np.ndarray]:
+def _supernet_arrays(
+    supernet: ModelDirectory, config: EncoderConfig, tasks: Sequence[TaskConfig]
+) -> dict[str, np.ndarray]:
     """Slices of a supernet: its encoder, and for each task its head with the same labels."""
-    supernet = read_directory(directory)
     arrays = {path: array for path, array in supernet.tensors.items() if path.startswith("encoder.")}
     return inherited_arrays(supernet.config, arrays | head_arrays(supernet, tasks), config, tasks)
-
-
-def _has_initial_biases(tensors: Mapping[str, np.ndarray]) -> bool:
-    """Whether all biases are zero, as in new models; the first training step changes them."""
-    biases = [tensor for path, tensor in tensors.items() if path.endswith("bias")]
-    return bool(biases) and not any(tensor.any() for tensor in biases)
 
 
 def _named_config(model: str) -> EncoderConfig:

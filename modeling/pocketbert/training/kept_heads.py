@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pocketbert.checkpoints.directory import ModelDirectory
+from pocketbert.checkpoints.directory import DirectoryDescription, ModelDirectory, has_new_biases
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.label_names import label_positions
@@ -70,14 +70,13 @@ def source_of(held: Sequence[TaskConfig], task: TaskConfig) -> TaskConfig | None
     return found[0] if found else None
 
 
-def continued_task(directory: ModelDirectory, task: TaskConfig) -> TaskConfig | None:
+def continued_task(directory: DirectoryDescription, task: TaskConfig) -> TaskConfig | None:
     """`task` with the pooling of the head that continues; None for a new head, or one that was never trained."""
     source = source_of(directory.tasks, task)
     if source is None:
         return None
     continued = dataclasses.replace(task, pooling=source.pooling)
-    biases = [array for path, array in head_arrays(directory, [continued]).items() if path.endswith("bias")]
-    if biases and not any(bias.any() for bias in biases):
+    if has_new_biases(directory, f"heads.{head_names(directory.tasks)[directory.tasks.index(source)]}."):
         return None
     return continued
 
