@@ -75,11 +75,11 @@ def run_search(variant: SearchVariant, output: Path) -> dict[str, Any]:
     """
     from pocketbert.search.config import SearchConfig
     from pocketbert.search.constraints import ParameterConstraint
+    from pocketbert.search.folder import JOURNAL_FILE
     from pocketbert.search.journal import Journal, best
     from pocketbert.search.run import search
     from pocketbert.search.strategies import StrategyOptions
     from pocketbert.search.supernet_tasks import SupernetTask
-    from pocketbert.training.run_folder import JOURNAL_FILE
 
     folder, first = output / networks.search_name(variant), variant == networks.THREE_STAGES
     weights = parameters(networks.searched_config((networks.BASE_NETWORK,) * networks.BASE.num_layers))

@@ -25,11 +25,13 @@ from pocketbert.errors import UserError
 from pocketbert.files import check_absent, named_after, new_file, rename_new, sha256
 from pocketbert.output_folders import check_inputs, is_begun, remove_directory
 from pocketbert.progress import bar, log_info
-from pocketbert.training.run_folder import PARTS_FOLDER, begin_run, open_run
+from pocketbert.training.run_folder import begin_run, open_run
 from pocketbert.training.state import digest_directory
 
 # Suffix of the folder of an unfinished run.
 UNFINISHED = "unfinished"
+# In that folder, besides the files of a run.
+PARTS_FOLDER = "parts"
 _BLOCK_BYTES = 2**20
 
 
@@ -128,7 +130,7 @@ def augment(
     begun = time.perf_counter()
     rate = None
     recorded = _recorded(job, part)
-    with open_run(unfinished, recorded, overwrite=overwrite) as run:
+    with open_run(unfinished, recorded, overwrite=overwrite, files=(PARTS_FOLDER,)) as run:
         folder = run / PARTS_FOLDER
         parts = shards_of(part, shards or count_chunks(len(part.sides)))
         pending = [each for each in parts if not each.file(folder).exists()]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.data.teacher_cache.layout import MANIFEST_NAME
+from pocketbert.data.manifests import MANIFEST_NAME
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation import layer_maps
 from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers, plan_student

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pocketbert.checkpoints.module_layout import model_files, stored_weights
 from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.manifests import MANIFEST_NAME
 from pocketbert.data.teacher_cache.layout import (
-    MANIFEST_NAME,
     TeacherCacheIdentity,
     TeacherCacheManifest,
     dataset_digest,

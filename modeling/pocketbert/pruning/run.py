@@ -23,8 +23,11 @@ from pocketbert.tasks.registry import supervised_kinds, supervised_task
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import saved_models
 from pocketbert.training.run_data import TaskRunData
-from pocketbert.training.run_folder import IMPORTANCE_FILE, MODEL_FOLDER, REPORT_FILE, begin_run, run_once
+from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, begin_run, run_once
 from pocketbert.training.state import digest_directory
+
+# In the folder of a run, besides the files of a training.
+IMPORTANCE_FILE = "importance.safetensors"
 
 
 def prune(
@@ -70,7 +73,7 @@ def prune(
         def run_in(folder: Path) -> dict[str, Any]:
             return _run(folder, from_pretrained(directory), teacher, checked, config, recorded)
 
-        folder, result = run_once(output, recorded, run_in, overwrite=overwrite)
+        folder, result = run_once(output, recorded, run_in, overwrite=overwrite, files=(IMPORTANCE_FILE,))
     return PruneResult(model_directory=str(folder / MODEL_FOLDER), **result)
 
 

@@ -19,10 +19,11 @@ from pocketbert.progress import log_info
 from pocketbert.search.candidates import CandidateTraining, genotype_point, train_candidate
 from pocketbert.search.config import STAGES, SearchConfig
 from pocketbert.search.constraints import Constraint
+from pocketbert.search.folder import CANDIDATES_FOLDER, TIME_FILE
 from pocketbert.search.journal import Candidate, Journal, best
 from pocketbert.search.strategies import Scored, Strategy, StrategyOptions, open_strategy
 from pocketbert.training.grids.workers import Job, Workers
-from pocketbert.training.run_folder import CANDIDATES_FOLDER, RESULT_FILE, TIME_FILE, read_record, read_result
+from pocketbert.training.run_folder import RESULT_FILE, read_record, read_result
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,15 @@ from pocketbert.output_folders import check_inputs
 from pocketbert.search.candidates import CandidateTraining
 from pocketbert.search.config import SearchConfig, SearchResult
 from pocketbert.search.constraints import Constraint, ParameterConstraint, limits_of
+from pocketbert.search.folder import (
+    CANDIDATE_TEXT_FILE,
+    CANDIDATES_FOLDER,
+    JOURNAL_FILE,
+    LATENCY_FOLDER,
+    SEARCH_FILES,
+    STUDENT_FOLDER,
+    SUPERNET_FOLDER,
+)
 from pocketbert.search.journal import Candidate, Journal, best, front
 from pocketbert.search.parts import divide, draw_text, leave_out
 from pocketbert.search.report import page
@@ -38,13 +47,7 @@ from pocketbert.training.grids.workers import InTurn, Workers
 from pocketbert.training.initialization import plan_model, saved_models
 from pocketbert.training.plan import open_data
 from pocketbert.training.run_folder import (
-    CANDIDATE_TEXT_FILE,
-    CANDIDATES_FOLDER,
-    JOURNAL_FILE,
-    LATENCY_FOLDER,
     REPORT_FILE,
-    STUDENT_FOLDER,
-    SUPERNET_FOLDER,
     begin_run,
     clear_run,
     run_once,
@@ -219,7 +222,7 @@ class _Search:
 
     def run(self, overwrite: bool) -> SearchResult:
         """Runs or resumes the search."""
-        folder, result = run_once(self._output, self._recorded, self._run, overwrite=overwrite)
+        folder, result = run_once(self._output, self._recorded, self._run, overwrite=overwrite, files=SEARCH_FILES)
         return SearchResult(
             **{**result, "supernet": str(folder / result["supernet"])},
             student_config=str(folder / STUDENT_FOLDER / "config.json"),
@@ -235,7 +238,7 @@ class _Search:
         except UserError:
             # Leave no folder behind after bad input, but keep measurements that the next call completes.
             if not any((folder / name).exists() for name in (SUPERNET_FOLDER, LATENCY_FOLDER)):
-                clear_run(folder)
+                clear_run(folder, SEARCH_FILES)
             raise
         supernets = Supernets(
             folder=folder,

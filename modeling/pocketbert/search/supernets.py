@@ -17,12 +17,13 @@ from pocketbert.distillation.run import distill_planned
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 from pocketbert.search.config import SearchConfig
+from pocketbert.search.folder import LEARNING_SUPERNET_FOLDER, SUPERNET_FOLDER
 from pocketbert.search.space import SearchSpace
 from pocketbert.search.supernet_tasks import SupernetTask
 from pocketbert.search.supernet_training import train_supernet
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import plan_model
-from pocketbert.training.run_folder import LEARNING_SUPERNET_FOLDER, MODEL_FOLDER, SUPERNET_FOLDER
+from pocketbert.training.run_folder import MODEL_FOLDER
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -40,23 +40,13 @@ TEACHER_FILE = "teacher.json"
 _OUTCOME = "outcome"
 # The start of a fine-tuned head, and the scores of simple methods.
 START_FILE = "start.json"
-PARTS_FOLDER = "parts"
 GRID_FOLDER = "runs"
 REPORT_FILE = "report.html"
 FINE_TUNED_FOLDER = "fine_tuned"
 COMPARISON_FILE = "comparison.json"
-IMPORTANCE_FILE = "importance.safetensors"
-JOURNAL_FILE = "journal.jsonl"
-CANDIDATE_TEXT_FILE = "candidate_text.jsonl"
-TIME_FILE = "seconds.json"
-SUPERNET_FOLDER = "supernet"
-LEARNING_SUPERNET_FOLDER = "learning_supernet"
-CANDIDATES_FOLDER = "candidates"
-STUDENT_FOLDER = "student"
-LATENCY_FILE = "latency.json"
-LATENCY_FOLDER = "latency"
 # Files next to the folders of several seeds.
 _SUMMARY_FILES = (COMMAND_FILE, RESULT_FILE, COMPARISON_FILE, REPORT_FILE)
+# Files of every kind of training; other packages pass the names of their own.
 RUN_FILES = (
     OPTIONS_FILE,
     COMMAND_FILE,
@@ -69,37 +59,27 @@ RUN_FILES = (
     ADAPTERS_FILE,
     TEACHER_FILE,
     START_FILE,
-    PARTS_FOLDER,
     GRID_FOLDER,
     REPORT_FILE,
     FINE_TUNED_FOLDER,
     COMPARISON_FILE,
-    IMPORTANCE_FILE,
-    JOURNAL_FILE,
-    CANDIDATE_TEXT_FILE,
-    TIME_FILE,
-    SUPERNET_FOLDER,
-    LEARNING_SUPERNET_FOLDER,
-    CANDIDATES_FOLDER,
-    STUDENT_FOLDER,
-    LATENCY_FILE,
-    LATENCY_FOLDER,
 )
 _MOST_LOG_BYTES = 1 << 32
-# Leftovers of atomic writers that were killed; safetensors uses names of its own.
-_ASIDE = (*(f".{name}.{PARTIAL}" for name in RUN_FILES), ".tmp??????", f"{STAGES_FOLDER}/*/.*")
 # Folder of a run that is being replaced: while its files move, and afterwards.
 _MOVING, _REPLACED = ".moving", ".replaced"
 
 
 @contextlib.contextmanager
-def open_run(output: str | os.PathLike[str], options: Mapping[str, Any], *, overwrite: bool) -> Iterator[Path]:
+def open_run(
+    output: str | os.PathLike[str], options: Mapping[str, Any], *, overwrite: bool, files: Sequence[str] = ()
+) -> Iterator[Path]:
     """Locks the folder of a run for this process: a new folder, or one with the same run, unfinished or finished.
 
     Args:
       output: the folder.
       options: everything that determines the result, as JSON values; pass them to `begin_run` too.
       overwrite: discard a finished run, or a run with other options, when `begin_run` is called.
+      files: names of files and folders that the run may have besides those of a training.
 
     Yields:
       The folder. It is removed if an error leaves it empty.
@@ -107,15 +87,18 @@ def open_run(output: str | os.PathLike[str], options: Mapping[str, Any], *, over
     Raises:
       UserError: the folder contains a run with other options or foreign files, or another process uses it.
     """
-    with held_directory(output, RUN_KIND, RUN_FILES) as folder:
-        _end_replacing(folder)
-        for pattern in _ASIDE:
+    names = (*RUN_FILES, *files)
+    # Leftovers of atomic writers that were killed; safetensors uses names of its own.
+    leftovers = (*(f".{name}.{PARTIAL}" for name in names), ".tmp??????", f"{STAGES_FOLDER}/*/.*")
+    with held_directory(output, RUN_KIND, names) as folder:
+        _end_replacing(folder, names)
+        for pattern in leftovers:
             _remove(folder.glob(pattern))
         difference = _difference(folder, json.loads(json.dumps(options)), overwrite=overwrite)
         finished = (folder / RESULT_FILE).exists()
         if overwrite and (difference or finished):
-            check_no_foreign(folder, RUN_FILES)
-            _set_aside(folder)
+            check_no_foreign(folder, names)
+            _set_aside(folder, names)
         elif difference:
             raise UserError(
                 f"{folder} holds {'a finished' if finished else 'an unfinished'} run with other options: {difference}; "
@@ -124,7 +107,7 @@ def open_run(output: str | os.PathLike[str], options: Mapping[str, Any], *, over
         try:
             yield folder
         finally:
-            _end_replacing(folder)
+            _end_replacing(folder, names)
 
 
 def run_once(
@@ -134,6 +117,7 @@ def run_once(
     *,
     overwrite: bool,
     distribution: Distribution | None = None,
+    files: Sequence[str] = (),
 ) -> tuple[Path, dict[str, Any]]:
     """Returns the result of a finished run; starts or resumes any other run.
 
@@ -144,6 +128,7 @@ def run_once(
         input, so that bad input leaves no run behind.
       overwrite: discard a finished run, or a run with other options.
       distribution: replicas of the run. Only the chief writes; the other processes read its files.
+      files: as for `open_run`.
 
     Returns:
       The folder and the result.
@@ -152,7 +137,7 @@ def run_once(
     from pocketbert.training.distribution import open_distribution
 
     distribution = distribution or open_distribution()
-    with _opened(output, recorded, distribution, overwrite=overwrite) as folder:
+    with _opened(output, recorded, distribution, overwrite=overwrite, files=files) as folder:
         path = folder / RESULT_FILE
         if distribution.as_chief_says(path.exists()):
             log_info(f"{folder}: this run is finished; reading its result")
@@ -176,7 +161,12 @@ def run_once(
 
 @contextlib.contextmanager
 def _opened(
-    output: str | os.PathLike[str], recorded: Mapping[str, Any], distribution: Distribution, *, overwrite: bool
+    output: str | os.PathLike[str],
+    recorded: Mapping[str, Any],
+    distribution: Distribution,
+    *,
+    overwrite: bool,
+    files: Sequence[str],
 ) -> Iterator[Path]:
     """Opens the run folder; the chief opens it before other processes read it."""
     if not distribution.is_chief:
@@ -186,7 +176,7 @@ def _opened(
         return
     with contextlib.ExitStack() as stack:
         try:
-            folder = stack.enter_context(open_run(output, recorded, overwrite=overwrite))
+            folder = stack.enter_context(open_run(output, recorded, overwrite=overwrite, files=files))
         except UserError:
             distribution.as_chief_says(False)
             raise
@@ -197,7 +187,8 @@ def _opened(
 def begin_run(folder: Path, options: Mapping[str, Any]) -> None:
     """Records the options of a run after its input was checked, and removes the run that it replaces."""
     write_json(folder / OPTIONS_FILE, options)
-    _end_replacing(folder)
+    # The record is there, so that nothing is restored.
+    _end_replacing(folder, ())
 
 
 def record_outcome(folder: Path, outcome: Mapping[str, Any]) -> None:
@@ -205,9 +196,9 @@ def record_outcome(folder: Path, outcome: Mapping[str, Any]) -> None:
     write_json(folder / OPTIONS_FILE, {**read_record(folder / OPTIONS_FILE), _OUTCOME: outcome})
 
 
-def clear_run(folder: Path) -> None:
+def clear_run(folder: Path, files: Sequence[str] = ()) -> None:
     """Removes the files of a run but not the folder's marker; `open_run` removes the folder if it stays empty."""
-    _remove(folder / name for name in RUN_FILES)
+    _remove(folder / name for name in (*RUN_FILES, *files))
 
 
 def read_record(path: Path, names: Collection[str] = ()) -> dict[str, Any]:
@@ -329,17 +320,17 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
     }
 
 
-def _set_aside(folder: Path) -> None:
+def _set_aside(folder: Path, names: Sequence[str]) -> None:
     """Moves a run into a subfolder, from which `_end_replacing` can restore it."""
     moving = folder / _MOVING
     moving.mkdir()
-    for name in RUN_FILES:
+    for name in names:
         if os.path.lexists(folder / name):
             os.replace(folder / name, moving / name)
     os.replace(moving, folder / _REPLACED)
 
 
-def _end_replacing(folder: Path) -> None:
+def _end_replacing(folder: Path, names: Sequence[str]) -> None:
     """Removes a run that was moved if its replacement has begun; restores it otherwise."""
     moving, replaced = folder / _MOVING, folder / _REPLACED
     if not (moving.exists() or replaced.exists()):
@@ -348,7 +339,7 @@ def _end_replacing(folder: Path) -> None:
         shutil.rmtree(replaced)
         return
     if replaced.exists():
-        clear_run(folder)
+        clear_run(folder, names)
         os.replace(replaced, moving)
     for name in os.listdir(moving):
         os.replace(moving / name, folder / name)

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pocketbert.data.manifests import MANIFEST_NAME, StoredFile, digest_problems, read_signed, size_problems
 from pocketbert.data.pretraining.options import PretrainingOptions
-from pocketbert.data.teacher_cache.layout import MANIFEST_NAME, StoredFile, read_signed
-from pocketbert.data.teacher_cache.reader import digest_problems, size_problems
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256, write_text
 from pocketbert.json_reading import from_json

@@ -16,6 +16,7 @@ import numpy as np
 
 from pocketbert.data.arrays import read_int32
 from pocketbert.data.batches import index_rows, plan_batches
+from pocketbert.data.manifests import VOCABULARY_NAME
 from pocketbert.data.pretraining.manifest import (
     REMEDY,
     PretrainingManifest,
@@ -25,7 +26,6 @@ from pocketbert.data.pretraining.manifest import (
 )
 from pocketbert.data.pretraining.masking import MaskingVocabulary, mask_batch
 from pocketbert.data.pretraining.options import MaskingOptions
-from pocketbert.data.teacher_cache.layout import VOCABULARY_NAME
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from pocketbert.data.manifests import VOCABULARY_NAME
 from pocketbert.data.pretraining.manifest import (
     DEV_FOLDER,
     PretrainingManifest,
@@ -37,7 +38,6 @@ from pocketbert.data.pretraining.shards import (
     write_shard,
 )
 from pocketbert.data.readers.text import TextFormat, estimated_text_bytes, text_files
-from pocketbert.data.teacher_cache.layout import VOCABULARY_NAME
 from pocketbert.errors import UserError, describe_differences
 from pocketbert.files import named_after, sha256, write_bytes, write_json
 from pocketbert.json_reading import parse_json

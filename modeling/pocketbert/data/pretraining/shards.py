@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from pocketbert.data.manifests import StoredFile
 from pocketbert.data.packing import GrowingArray, sentence_batches
 from pocketbert.data.pretraining.manifest import (
     DEV_FOLDER,
@@ -29,7 +30,6 @@ from pocketbert.data.pretraining.masking import MaskingVocabulary
 from pocketbert.data.pretraining.next_sentence import IS_RANDOM, SentencePair, TokenizedText, next_sentence_pairs
 from pocketbert.data.pretraining.records import Masker, plain_records
 from pocketbert.data.readers.text import Document, TextCounts, TextFormat, estimated_text_bytes, file_documents
-from pocketbert.data.teacher_cache.layout import StoredFile
 from pocketbert.errors import UserError
 from pocketbert.files import new_file, sha256, stamp, write_json
 from pocketbert.json_reading import parse_json

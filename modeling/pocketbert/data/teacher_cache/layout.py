@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,20 +22,18 @@ import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.manifests import MANIFEST_NAME, StoredFile, read_signed
 from pocketbert.data.readers.rows import shown
 from pocketbert.data.teacher_cache.targets import TargetSpec, record_bytes
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.errors import UserError
 from pocketbert.files import write_text
-from pocketbert.json_reading import from_json, read_json
+from pocketbert.json_reading import from_json
 from pocketbert.tokenizers.vocabulary import Vocabulary, vocabulary_kind
 
 FORMAT = "pocketbert teacher cache"
 VERSION = 1
-MANIFEST_NAME = "manifest.json"
 LENGTHS_NAME = "lengths.npy"
 CANDIDATES_NAME = "candidates.npy"
-VOCABULARY_NAME = "vocab.txt"
-_DIGEST = re.compile("[0-9a-f]{64}")
 _ABSENT = (
     f"a teacher cache must be a folder with a {MANIFEST_NAME}; received {{folder}} without one; make it with "
     "pocketbert cache-teacher"
@@ -84,25 +81,6 @@ class TeacherCacheIdentity:
             if values[0] != values[1]:
                 found.append(f"another value of {name} ({values[0]!r} in the cache, {values[1]!r} here)")
         return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredFile:
-    """Name, size and SHA-256 of a file; the SHA-256 is None until the file is written."""
-
-    name: str
-    size_bytes: int
-    sha256: str | None
-
-    def __post_init__(self) -> None:
-        problems = []
-        if Path(self.name).name != self.name or "\0" in self.name:
-            problems.append(f"the name must be a file name without a folder; received {shown(self.name)}")
-        if self.size_bytes < 0:
-            problems.append(f"the size must not be negative; received {self.size_bytes}")
-        if self.sha256 is not None and not _DIGEST.fullmatch(self.sha256):
-            problems.append(f"the SHA-256 must be 64 hexadecimal digits; received {shown(self.sha256)}")
-        raise_if_any(problems, "file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,33 +215,6 @@ def read_manifest(folder: Path) -> TeacherCacheManifest:
         plain = [{"kept": False, **each} if isinstance(each, dict) else each for each in content["targets"]]
         content |= {"candidates": None, "targets": plain}
     return from_json(TeacherCacheManifest, content, f"{folder / MANIFEST_NAME}: the manifest is damaged")
-
-
-def read_signed(path: Path, form: str, version: int, *, absent: str, remedy: str) -> dict[str, Any]:
-    """Reads a manifest, and checks its format and version.
-
-    Args:
-      path: the file.
-      form: required "format".
-      version: required "version".
-      absent: message for a missing file.
-      remedy: remedy for a damaged file.
-
-    Raises:
-      UserError: the file is missing, or is not such a manifest.
-    """
-    if not path.exists():
-        raise UserError(absent.format(folder=path.parent))
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: the manifest must be a JSON object; received {type(content).__name__}; {remedy}")
-    received = content.get("format"), content.get("version")
-    if received != (form, version) or isinstance(received[1], bool):
-        raise UserError(
-            f"{path}: the manifest must be {form}, version {version}; received {shown(received[0])}, version "
-            f"{shown(received[1])}; make the folder again"
-        )
-    return content
 
 
 def _document(manifest: TeacherCacheManifest) -> dict[str, Any]:

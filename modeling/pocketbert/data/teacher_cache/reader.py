@@ -17,11 +17,11 @@ import numpy as np
 
 from pocketbert.data.arrays import read_int32
 from pocketbert.data.batches import EncodedExamples, dataset, index_rows
+from pocketbert.data.manifests import digest_problems, size_problems
 from pocketbert.data.teacher_cache.encodings import DTYPES
-from pocketbert.data.teacher_cache.layout import StoredFile, TeacherCacheIdentity, TeacherCacheManifest, read_manifest
+from pocketbert.data.teacher_cache.layout import TeacherCacheIdentity, TeacherCacheManifest, read_manifest
 from pocketbert.data.teacher_cache.targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.files import sha256
 from pocketbert.notation import argument
 from pocketbert.progress import bar
 from pocketbert.tokenizers.vocabulary import Vocabulary
@@ -98,11 +98,12 @@ class TeacherCache:
                 "same cache-teacher command again to resume"
             )
         files = manifest.files
-        raise_if_any((problem for file in files for problem in size_problems(folder, file)), str(folder))
+        raise_if_any((problem for file in files for problem in size_problems(folder, file, _REMEDY)), str(folder))
         if verify:
             with bar(sum(file.size_bytes for file in files), "checking the cache", "B") as progress:
                 raise_if_any(
-                    (problem for file in files for problem in digest_problems(folder, file, progress)), str(folder)
+                    (problem for file in files for problem in digest_problems(folder, file, progress, _REMEDY)),
+                    str(folder),
                 )
         examples = sum(shard.examples for shard in manifest.shards)
         lengths = read_int32(folder / manifest.lengths.name, (examples,), _REMEDY)
@@ -240,24 +241,6 @@ def _decoded(target: TargetSpec, content: np.ndarray, shape: tuple[int, ...]) ->
     if target.encoding == "plain":
         return content.view(DTYPES[target.dtype]).reshape(shape)
     return target.decode(content, shape)
-
-
-def size_problems(folder: Path, file: StoredFile, remedy: str = _REMEDY) -> list[str]:
-    """Lists a missing file or a wrong size."""
-    try:
-        received = (folder / file.name).stat().st_size
-    except FileNotFoundError:
-        return [f"{file.name} is missing; {remedy}"]
-    if received != file.size_bytes:
-        return [f"{file.name} must have {file.size_bytes} bytes; received {received}; {remedy}"]
-    return []
-
-
-def digest_problems(folder: Path, file: StoredFile, progress: Any, remedy: str = _REMEDY) -> list[str]:
-    """Lists a wrong SHA-256."""
-    same = sha256(folder / file.name) == file.sha256
-    progress.update(file.size_bytes)
-    return [] if same else [f"{file.name} is damaged (its SHA-256 differs from the manifest); {remedy}"]
 
 
 def _mapped(path: Path) -> mmap.mmap:

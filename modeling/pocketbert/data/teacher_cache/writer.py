@@ -20,20 +20,18 @@ from typing import Any
 import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.data.manifests import MANIFEST_NAME, StoredFile, digest_problems, size_problems
 from pocketbert.data.readers.rows import shown
 from pocketbert.data.teacher_cache.encodings import DTYPES
 from pocketbert.data.teacher_cache.layout import (
     CANDIDATES_NAME,
     LENGTHS_NAME,
-    MANIFEST_NAME,
     Shard,
-    StoredFile,
     TeacherCacheIdentity,
     TeacherCacheManifest,
     plan_shards,
     read_manifest,
 )
-from pocketbert.data.teacher_cache.reader import digest_problems, size_problems
 from pocketbert.data.teacher_cache.targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError
 from pocketbert.files import write_bytes
@@ -344,7 +342,7 @@ def _resumed(plan: TeacherCachePlan, overwrite: bool) -> TeacherCacheManifest:
     broken: list[str] = []
     with bar(sum(shard.size_bytes for shard in written), "checking written shards", "B") as progress:
         for shard in written:
-            wrong = size_problems(folder, shard) or digest_problems(folder, shard, progress)
+            wrong = size_problems(folder, shard, "") or digest_problems(folder, shard, progress, "")
             broken += [shard.name] if wrong else []
     if broken:
         log_info(f"{folder}: making damaged shards again: {', '.join(broken)}")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.distillation import layer_maps
 from pocketbert.distillation.method import DistillationSpec, Method, head_count_problems
-from pocketbert.distillation.methods.mobilebert_stages import distillation_stage, transfer_stages
 from pocketbert.distillation.teacher_copy import copy_embedding_and_heads, copy_problems
+from pocketbert.distillation.transfer_rates import TransferRates
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
-from pocketbert.training.stage import Stage
+from pocketbert.training.stage import OptimizerConfig, Stage, Steps
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -184,10 +184,10 @@ class MobileBERT(Method):
         method = self.resolved()
         layers = spec.student.num_layers
         if method.strategy == "auxiliary":
-            return [distillation_stage("auxiliary", tuple(range(1, layers + 1)), method)]
-        stages = transfer_stages(layers, method) if method.transferred else []
+            return [_distillation_stage("auxiliary", tuple(range(1, layers + 1)), method)]
+        stages = _transfer_stages(layers, method) if method.transferred else []
         if method.distillation_steps:
-            stages.append(distillation_stage("distillation", (), method))
+            stages.append(_distillation_stage("distillation", (), method))
         if not stages:
             raise UserError(
                 "mobilebert: a run needs transfer or distillation; received neither; set distillation_steps, or a "
@@ -300,3 +300,96 @@ def _feature_map_terms(
         return {"feature_map": feature_map_transfer(teacher, student, mask)}
     statistics = feature_statistics_transfer(teacher, student, mask)
     return {f"feature_{name}": value for name, value in statistics.items()}
+
+
+def _transfer_stages(num_layers: int, method: MobileBERT) -> list[Stage]:
+    """Returns one stage per layer from `first_layer` on, or one stage for joint transfer."""
+    if method.strategy == "joint":
+        return [_transfer_stage("transfer", 1, num_layers, method.transfer_steps, method)]
+    if method.transfer_steps < num_layers:
+        raise UserError(
+            f"mobilebert: progressive transfer needs one step per layer; received "
+            f"transfer_steps={method.transfer_steps} for {num_layers} layers"
+        )
+    # Layer ℓ ends after ℓ/L of the steps, so the sum is exact for every L.
+    ends = [layer * method.transfer_steps // num_layers for layer in range(num_layers + 1)]
+    digits = max(2, len(str(num_layers)))
+    return [
+        _transfer_stage(f"transfer_{layer:0{digits}}", layer, layer, ends[layer] - ends[layer - 1], method)
+        for layer in range(method.first_layer, num_layers + 1)
+    ]
+
+
+def _transfer_stage(name: str, first: int, last: int, steps: int, method: MobileBERT) -> Stage:
+    """Returns a stage in which layers `first` to `last` learn from the same layers of the teacher."""
+    rates = TransferRates(first=first, last=last, steps=steps, lower=method.lower_layers == "reduced")
+    features = dict.fromkeys(method.transferred, tuple(range(first, last + 1)))
+    return Stage(
+        name=name,
+        teacher_features=features,
+        student_features=features,
+        weights=_transfer_weights(method),
+        duration=Steps(steps),
+        batch_size=method.transfer_batch_size,
+        optimizer=_optimizer(method, learning_rate=method.transfer_learning_rate, schedule="constant"),
+        trainable=rates.trains,
+        learning_rate_multiplier=rates,
+        **_common_fields(method),
+    )
+
+
+def _distillation_stage(name: str, layers: tuple[int, ...], method: MobileBERT) -> Stage:
+    """Returns a stage of pretraining distillation, with auxiliary knowledge transfer in `layers`."""
+    assert method.distillation_batch_size is not None
+    features: dict[str, tuple[int, ...]] = dict.fromkeys(method.transferred if layers else (), layers)
+    weights = _transfer_weights(method) if layers else {}
+    teaches = "distillation" not in method.without
+    weights |= {"masked_lm": method.alpha if teaches else 1.0, "next_sentence": 1.0}
+    if teaches:
+        weights["distillation"] = 1 - method.alpha
+    return Stage(
+        name=name,
+        teacher_features={**features, "logits": ()} if teaches else features,
+        student_features={**features, "logits": ()},
+        weights=weights,
+        duration=Steps(method.distillation_steps + (method.transfer_steps if layers else 0)),
+        batch_size=method.distillation_batch_size,
+        optimizer=_optimizer(
+            method,
+            learning_rate=method.distillation_learning_rate,
+            schedule=method.distillation_schedule,
+            warmup_steps=method.distillation_warmup_steps,
+        ),
+        **_common_fields(method),
+    )
+
+
+def _common_fields(method: MobileBERT) -> dict[str, Any]:
+    return {
+        "data": "pretraining",
+        "max_length": method.max_length,
+        "micro_batches": method.micro_batches,
+        "student_dropout": method.student_dropout,
+        "options": method,
+    }
+
+
+def _optimizer(method: MobileBERT, **fields: Any) -> OptimizerConfig:
+    return OptimizerConfig(
+        algorithm="lamb",
+        weight_decay=method.weight_decay,
+        clip_norm=method.clip_norm or None,
+        bias_correction=method.bias_correction,
+        **fields,
+    )
+
+
+def _transfer_weights(method: MobileBERT) -> dict[str, float]:
+    weights = {}
+    if "hidden_states" in method.transferred:
+        decomposed = ("feature_normalized", "feature_mean", "feature_variance")
+        terms = decomposed if method.feature_transfer == "decomposed" else ("feature_map",)
+        weights = {term: getattr(method, f"{term}_weight") for term in terms}
+    if "attention_logits" in method.transferred:
+        weights["attention"] = method.attention_weight
+    return weights
