@@ -18,6 +18,7 @@ HOST = APP / "host" / "target" / "pocketbert-host.jar"
 # Runtime → files that classes load by name. Without them, an APK starts but fails at the first text or native call.
 RESOURCES = {
     "javacpp": (
+        "org/pocketbert/bundle/recipes.txt",
         "org/pocketbert/tokenizer/bert_unicode.txt",
         "org/pocketbert/tokenizer/byte_level_unicode.txt",
         "org/pocketbert/tokenizer/added_token_unicode.txt",
@@ -25,6 +26,7 @@ RESOURCES = {
         "org/bytedeco/javacpp/properties/generic.properties",
     ),
     "aar": (
+        "org/pocketbert/bundle/recipes.txt",
         "org/pocketbert/tokenizer/bert_unicode.txt",
         "org/pocketbert/tokenizer/byte_level_unicode.txt",
         "org/pocketbert/tokenizer/added_token_unicode.txt",

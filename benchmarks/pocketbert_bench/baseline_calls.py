@@ -10,7 +10,7 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.model import Model
 from pocketbert_bench.configurations import Call
 
-# int8 only approximates the float model: four times the 15 % that pocketbert_export.checks.bounds derives for our
+# int8 only approximates the float model: four times the 15 % that pocketbert.recipes derives for our
 # own files.
 TOLERANCE = {"float32": 1e-3, "dynamic_wi8": 0.6}
 _EXAMPLES = 3

@@ -9,13 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.recipes import RECIPES
 from pocketbert_bench.results import Weights
-from pocketbert_export.checks.bounds import BOUNDS
-
-# Allowed deviation from the outputs at export, relative to the largest recorded value. Kernels of another machine sum
-# in another order, which causes rounding in float. With activations quantized at run time, it can move a value across a
-# rounding boundary in every layer, one step of 1/255 of a tensor's range.
-GOLDEN_TOLERANCE = {recipe: bounds.own_difference for recipe, bounds in BOUNDS.items()}
 
 LiteRT = Literal["litert", "litert-compiled"]
 # Recipe of a bundle that cannot be read.
@@ -74,7 +69,9 @@ class Configuration:
     def tolerance(self) -> float:
         """Largest difference from the expected values that the golden check allows, in their unit."""
         known = [abs(value) for call in self.calls for value in _flat(call.expected or {})]
-        relative = GOLDEN_TOLERANCE[self.recipe] if self.relative_tolerance is None else self.relative_tolerance
+        relative = self.relative_tolerance
+        if relative is None:
+            relative = RECIPES[self.recipe].bounds.own_difference
         return relative * max(known, default=0.0)
 
 
@@ -193,7 +190,6 @@ def _check_goldens(bundle: Any) -> None:
     """
     from pocketbert.tasks.registry import get_task
     from pocketbert_export.bundles.goldens import tokenization_problems
-    from pocketbert_export.checks import bounds
     from pocketbert_export.checks import outputs as checks
     from pocketbert_export.verification import comparisons
 
@@ -203,7 +199,7 @@ def _check_goldens(bundle: Any) -> None:
     problems += [
         f"the {check.name} of the file's outputs from the float model's must be at most {check.bound}; "
         f"it is {check.measured}"
-        for check in checks.check_difference(*both, bounds.BOUNDS[bundle.recipe], "goldens", task)
+        for check in checks.check_difference(*both, RECIPES[bundle.recipe].bounds, "goldens", task)
         if not check.passed
     ]
     raise_if_any(problems, f"bundle {bundle.directory}")

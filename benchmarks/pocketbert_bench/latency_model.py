@@ -111,10 +111,11 @@ def part_names(tree: Node, size: int, inner_size: int, mismatch: WidthMismatch) 
 
 def check_recipe(name: str) -> None:
     """Raises a `UserError` if networks with a recipe cannot be measured before they are trained."""
-    from pocketbert_export.recipes import RECIPES, get_recipe
+    from pocketbert.recipes import RECIPES
+    from pocketbert_export.recipes import get_recipe
 
     # In float16, calibration texts change no operator.
-    known = [each for each, recipe in RECIPES.items() if recipe.calibration == "none" or each == "float16"]
+    known = [each for each, recipe in RECIPES.items() if recipe.calibration == "none" or recipe.weights == "float16"]
     if get_recipe(name).name not in known:
         raise UserError(
             f"a latency limit needs a recipe without calibration, {', '.join(known)}, since untrained networks are "

@@ -161,9 +161,9 @@ class PhoneDevice:
 
     def _export(self, path: Path, config: EncoderConfig, setting: Setting) -> None:
         from pocketbert import from_preset
+        from pocketbert.recipes import Bounds
         from pocketbert.tokenizers.opening import open_tokenizer
         from pocketbert.training.initialization import vocabulary_of
-        from pocketbert_export.checks.bounds import Bounds
         from pocketbert_export.exporter import export
 
         vocabulary = vocabulary_of(self.vocabulary)

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pocketbert_export.checks.bounds import Bounds
+    from pocketbert.recipes import Bounds
 
 QUANTIZED = "dynamic_wi8"
 
 
 def any_outputs() -> Bounds:
     """Bounds of the gate that any outputs meet."""
-    from pocketbert_export.checks.bounds import Bounds
+    from pocketbert.recipes import Bounds
 
     return Bounds(
         largest_difference=1e9,

@@ -24,6 +24,7 @@ from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model, from_pretrained
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
+from pocketbert.recipes import Bounds, Recipe
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.base import Tokenizer
@@ -32,7 +33,6 @@ from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.description import describe, file_entries, saved_weight_digests, weight_digests
 from pocketbert_export.bundles.goldens import Golden, answers_file, entries
 from pocketbert_export.bundles.model_card import CardOptions, card_facts, write_card
-from pocketbert_export.checks.bounds import Bounds
 from pocketbert_export.checks.label_order import examples_for, named
 from pocketbert_export.checks.validation_set import gate_metric
 from pocketbert_export.conversion.convert import to_calibrated_tflite, to_tflite
@@ -42,7 +42,7 @@ from pocketbert_export.quantization.calibration_data import calibration_data, ca
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.integer_outputs import check_output_type, with_int8_outputs
 from pocketbert_export.quantization.mixed_precision import FrontPoint
-from pocketbert_export.recipes import Recipe, get_recipe
+from pocketbert_export.recipes import get_recipe
 from pocketbert_export.tflite.graph import share_quantization
 from pocketbert_export.tflite.length_buckets import LengthBucket, bucket_texts
 from pocketbert_export.tflite.runtimes import LITERT, RUNTIMES, TFLITE_2_16
@@ -127,7 +127,7 @@ def export(
     if runtime not in RUNTIMES:
         raise UserError(f"a runtime must be one of {', '.join(RUNTIMES)}; received {runtime!r}")
     chosen = get_recipe(recipe, runtime)
-    check_output_type(output_type, recipe)
+    check_output_type(output_type, chosen)
     directory = None if isinstance(model, Model) else model_directory(model)
     outputs.check_inputs(output, (directory, examples if isinstance(examples, str | os.PathLike) else None))
     outputs.check_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite)

@@ -111,8 +111,9 @@ def option(
 def describe_options(options: type, without: Collection[str] = ()) -> tuple[OptionField, ...]:
     """Describes the options of a dataclass, in the order of its fields, except those in `without`.
 
-    Types are `bool`, `int`, `float`, `str`, a path such as `FilePath`, `Literal[...]` with strings, or
-    `tuple[..., ...]` of these, with or without `| None`.
+    Types are `bool`, `int`, `float`, `str`, a path such as `FilePath`, `Literal[...]` with strings,
+    `Annotated[str, function]` with a function that returns the values, or `tuple[..., ...]` of these, with or without
+    `| None`.
 
     Raises:
       ValueError: a field has another type, or no description in the docstring's `Attributes:` section.
@@ -187,21 +188,21 @@ def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str
     """Lists problems with the values of an options dataclass, for its `__post_init__`.
 
     Args:
-      options: an instance. `Literal` fields must have an allowed value and numbers must be positive; `| None` allows
+      options: an instance. Fields with choices must have an allowed value and numbers must be positive; `| None` allows
         None.
       may_be_zero: numbers that may be zero.
     """
     problems = []
-    for name, hint in typing.get_type_hints(type(options)).items():
+    for name, hint in typing.get_type_hints(type(options), include_extras=True).items():
         if typing.get_origin(hint) is typing.ClassVar:
             continue
         value = getattr(options, name)
         parts = _alternatives(hint)
-        literals = [part for part in parts if typing.get_origin(part) is Literal]
+        choices = _choices(parts[0])
         if value is None and types.NoneType in parts:
             continue
-        if literals and value not in typing.get_args(literals[0]):
-            problems.append(f"{name} must be one of {', '.join(typing.get_args(literals[0]))}; received {value!r}")
+        if choices and value not in choices:
+            problems.append(f"{name} must be one of {', '.join(choices)}; received {value!r}")
         elif name in may_be_zero and not value >= 0:
             problems.append(f"{name} must not be negative; received {value}")
         elif {int, float} & {*parts} and name not in may_be_zero and not value > 0:
@@ -233,15 +234,23 @@ def _typed(name: str, hint: Any) -> dict[str, Any]:
     if len(inner) == 1 and typing.get_origin(inner[0]) is tuple:
         many, inner = True, [typing.get_args(inner[0])[0]]
     value_name = None
+    choices = _choices(inner[0])
     if len(inner) == 1 and typing.get_origin(inner[0]) is Annotated:
-        plain, value_name = typing.get_args(inner[0])
-        inner = [plain]
-    choices = typing.get_args(inner[0]) if typing.get_origin(inner[0]) is Literal else ()
+        plain, annotation = typing.get_args(inner[0])
+        inner, value_name = [plain], None if choices else annotation
     kind = "str" if choices else getattr(inner[0], "__name__", "")
     if len(inner) != 1 or kind not in ("bool", "int", "float", "str") or not all(isinstance(c, str) for c in choices):
         raise ValueError(f"{name} must be a bool, int, float, str, Literal of str or a tuple of these; it is {hint}")
     value_name = value_name or _VALUE_NAMES[kind]
     return {"kind": kind, "value_name": value_name, "many": many, "optional": optional, "choices": choices}
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """The allowed values of a `Literal`, or of an annotation with a function; else empty."""
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is Annotated:
+        return tuple(arguments[1]()) if callable(arguments[1]) else ()
+    return arguments if typing.get_origin(hint) is Literal else ()
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:

@@ -27,8 +27,8 @@ from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 from pocketbert_bench import results
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.checks import outputs as checks
-from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.exporter import export
+from pocketbert_export.recipes import get_recipe
 from pocketbert_export.verification.comparisons import golden_answers
 
 pytestmark = pytest.mark.java
@@ -106,7 +106,7 @@ def test_vectors_equal_those_of_python(recipe: str, bundles: dict[str, Path]) ->
     # In floats, only the order of sums differs, as between the model and a float32 bundle. In int8, a value at a
     # rounding boundary may move by a step: the bound on outputs at export.
     exact = recipe == "float32"
-    most = BOUNDS["float32"].rms_difference if exact else BOUNDS[recipe].own_difference
+    most = get_recipe("float32").bounds.rms_difference if exact else get_recipe(recipe).bounds.own_difference
     for name, ahead in [(None, None), *PROMPTS]:
         done = host(
             "answer",
@@ -143,7 +143,7 @@ def test_search_prints_the_lines_of_python(
     for one, other in zip(ours, theirs, strict=True):
         for found, known in zip(one["nearest"], other["nearest"], strict=True):
             # Two unit vectors, each off by the bound on float32; rounded to six digits.
-            most = 2 * BOUNDS["float32"].rms_difference
+            most = 2 * get_recipe("float32").bounds.rms_difference
             assert found.pop("similarity") == pytest.approx(known.pop("similarity"), abs=most)
         assert one == other
 
@@ -164,7 +164,8 @@ def test_differences_equal_those_of_the_gate(bundles: dict[str, Path], tmp_path:
     bundle = Bundle.open(noisy)
     assert bundle.task is not None
     float_answers, own_answers = golden_answers(bundle)
-    made = checks.check_difference(float_answers, own_answers, BOUNDS[bundle.recipe], task=get_task(bundle.task))
+    bounds = get_recipe(bundle.recipe).bounds
+    made = checks.check_difference(float_answers, own_answers, bounds, task=get_task(bundle.task))
     done = host(noisy, "--lengths=17")
     assert done.returncode == 1
     said = re.search(r"they are off by (\S+) at most and (\S+) on average, but only", done.stdout)

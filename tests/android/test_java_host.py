@@ -12,21 +12,12 @@ import bundle_folders
 import numpy as np
 import pytest
 
+from pocketbert.recipes import RECIPES
 from pocketbert_bench import configurations, results
 
 pytestmark = pytest.mark.java
 
 JAR = Path(__file__).parents[2] / "android_app" / "host" / "target" / "pocketbert-host.jar"
-RECIPES = (
-    "float32",
-    "float16",
-    "dynamic_wi8",
-    "dynamic_wi4",
-    "static_wi8_ai8",
-    "static_wi8_ai8_full",
-    "static_wi8_ai16",
-    "mixed",
-)
 
 
 def host(*arguments: object, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -52,7 +43,6 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
     from pocketbert_export.exporter import export
     from pocketbert_export.quantization.calibration_options import CalibrationOptions
-    from pocketbert_export.recipes import RECIPES as RECIPES_BY_NAME
 
     folder = tmp_path_factory.mktemp("bundles")
     words = "a quiet honest film not bad , . ! cafe in zurich the good room 東 京 ##s".split()
@@ -69,11 +59,11 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     texts = [f"{first} {second} film" for first in words[:6] for second in words[6:12]]
     ids = [str(index) for index in range(len(texts))]
     calibration = Examples(texts=texts, pairs=None, labels=None, ids=ids, source="calibration texts")
-    for recipe in RECIPES:
-        is_int16 = recipe == "static_wi8_ai16"
-        given = calibration if RECIPES_BY_NAME[recipe].calibration == "required" else None
+    for recipe, row in RECIPES.items():
+        is_int16 = row.activation_bits == 16
+        given = calibration if row.calibration == "required" else None
         # float32 comes first. Blocks of 32 pad the small matrices, so int4 saves little.
-        most = (folder / "float32" / "model.tflite").stat().st_size / 1.2e6 if recipe == "mixed" else None
+        most = (folder / "float32" / "model.tflite").stat().st_size / 1.2e6 if row.chooses_formats else None
         options = CalibrationOptions(equalize=not is_int16, max_mb=most)
         export(
             folder / ("unequal-model" if is_int16 else "model"),

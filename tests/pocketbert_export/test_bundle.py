@@ -20,9 +20,9 @@ from pocketbert.errors import UserError
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.presets import PRESETS
+from pocketbert.recipes import RECIPES
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundles.bundle import Bundle
-from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.conversion.graph_optimization import APPLIED, is_applied
 from pocketbert_export.exporter import export
 from pocketbert_export.verification.verify import GateFailed
@@ -179,7 +179,7 @@ def test_what_is_no_bundle(tmp_path: Path, copy: Path) -> None:
 
 
 def test_a_gate_that_fails_leaves_nothing(directory: Path, tmp_path: Path) -> None:
-    strict = dataclasses.replace(BOUNDS["dynamic_wi8"], largest_difference=1e-9, rms_difference=1e-9)
+    strict = dataclasses.replace(RECIPES["dynamic_wi8"].bounds, largest_difference=1e-9, rms_difference=1e-9)
     with pytest.raises(GateFailed, match="difference"):
         export(directory, tmp_path / "bundle", recipe="dynamic_wi8", lengths=(7,), examples=examples(), bounds=strict)
     assert list(tmp_path.iterdir()) == []
@@ -214,7 +214,7 @@ def test_expressions_pass_their_gate(tmp_path: Path, recipe: str) -> None:
     bundle = export(model, tmp_path / "bundle", recipe=recipe, lengths=(11,), examples=examples())
     with padding_after_texts(model):
         expected = model(tokenizer(TEXTS, max_length=11))["logits"].numpy()
-    bound = {"float32": 2e-4, "dynamic_wi8": BOUNDS["dynamic_wi8"].largest_difference}[recipe]
+    bound = {"float32": 2e-4, "dynamic_wi8": RECIPES["dynamic_wi8"].bounds.largest_difference}[recipe]
     assert networks.relative(expected, bundle.predictor().logits(TEXTS)) < bound
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
+from pocketbert.recipes import RECIPES
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.checks import outputs as checks
-from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.checks.outputs import ScoredOutputs
 from pocketbert_export.tflite.op_histogram import OpHistogram, count_ops
 from pocketbert_export.verification import file_checks
@@ -115,7 +115,7 @@ def test_difference_is_relative_to_rms() -> None:
     # The root mean square of these is 5, the difference 1 in one of four.
     reference = np.array([[5.0, -5.0], [5.0, 5.0]], np.float32)
     largest, rms = checks.check_difference(
-        {"logits": reference}, {"logits": reference + [[0, 0], [0, 1]]}, BOUNDS["dynamic_wi8"]
+        {"logits": reference}, {"logits": reference + [[0, 0], [0, 1]]}, RECIPES["dynamic_wi8"].bounds
     )
     assert largest.measured == pytest.approx(0.2)
     assert rms.measured == pytest.approx(0.1)
@@ -123,9 +123,9 @@ def test_difference_is_relative_to_rms() -> None:
     assert rms.passed
 
 
-@pytest.mark.parametrize("recipe", list(BOUNDS))
+@pytest.mark.parametrize("recipe", list(RECIPES))
 def test_difference_fails_beyond_each_recipes_bound(recipe: str) -> None:
-    bounds = BOUNDS[recipe]
+    bounds = RECIPES[recipe].bounds
     scale = float(np.sqrt(np.mean(np.square(LOGITS))))
     for factor, passes in ((0.9, True), (1.1, False)):
         shifted = LOGITS + factor * bounds.rms_difference * scale
@@ -143,14 +143,14 @@ def test_difference_fails_beyond_each_recipes_bound(recipe: str) -> None:
     ids=["not a number", "other shape", "other name"],
 )
 def test_difference_fails_on_incomparable_outputs(answers: dict[str, np.ndarray]) -> None:
-    found = checks.check_difference({"logits": LOGITS}, answers, BOUNDS["dynamic_wi8"])
+    found = checks.check_difference({"logits": LOGITS}, answers, RECIPES["dynamic_wi8"].bounds)
     assert [(check.passed, check.measured) for check in found] == [(False, None)] * 2
 
 
 def test_difference_takes_the_worst_output() -> None:
     reference = {"start_logits": LOGITS, "end_logits": 2 * LOGITS}
     answers = {"start_logits": LOGITS, "end_logits": -2 * LOGITS}
-    assert not checks.check_difference(reference, answers, BOUNDS["dynamic_wi8"])[0].passed
+    assert not checks.check_difference(reference, answers, RECIPES["dynamic_wi8"].bounds)[0].passed
 
 
 def test_labels_count_near_ties_as_agreeing() -> None:
@@ -160,14 +160,14 @@ def test_labels_count_near_ties_as_agreeing() -> None:
     swapped[2] = logits[2][[1, 0, 2]]
     # A constant in all logits makes no lead smaller.
     for constant in (0.0, 100.0):
-        assert checks.check_labels(TASK, logits + constant, swapped + constant, BOUNDS["dynamic_wi8"]).passed
-        assert not checks.check_labels(TASK, logits + constant, swapped + constant, BOUNDS["float32"]).passed
+        assert checks.check_labels(TASK, logits + constant, swapped + constant, RECIPES["dynamic_wi8"].bounds).passed
+        assert not checks.check_labels(TASK, logits + constant, swapped + constant, RECIPES["float32"].bounds).passed
 
 
 def test_labels_fail_when_clear_lead_flips() -> None:
     swapped = LOGITS.copy()
     swapped[3] = LOGITS[3][[1, 0, 2]]
-    check = checks.check_labels(TASK, LOGITS, swapped, BOUNDS["dynamic_wi8"])
+    check = checks.check_labels(TASK, LOGITS, swapped, RECIPES["dynamic_wi8"].bounds)
     assert not check.passed
     assert check.measured == 0.75
 
@@ -202,7 +202,7 @@ def scored(metric: float, count: int, lost: int = 0, won: int = 0) -> list[Score
     ],
 )
 def test_int8_may_lose_what_chance_explains(points: float, lost: int, won: int, passes: bool) -> None:
-    check = checks.check_metric("f1", 853, *scored(points, 853, lost, won), BOUNDS["dynamic_wi8"])
+    check = checks.check_metric("f1", 853, *scored(points, 853, lost, won), RECIPES["dynamic_wi8"].bounds)
     assert check.passed is passes
     assert check.measured == pytest.approx(points)
     assert f"correct predictions: {lost} lost, {won} won" in check.reason
@@ -211,7 +211,7 @@ def test_int8_may_lose_what_chance_explains(points: float, lost: int, won: int, 
 @pytest.mark.parametrize(("recipe", "points"), [("float32", 0.0), ("float16", 0.1)])
 def test_chance_excuses_nothing_in_floats(recipe: str, points: float) -> None:
     for more, lost, won, passes in ((0.0, 9, 1, True), (0.01, 1, 0, True), (0.01, 2, 0, False), (0.01, 5, 3, False)):
-        found = checks.check_metric("f1", 400, *scored(points + more, 400, lost, won), BOUNDS[recipe])
+        found = checks.check_metric("f1", 400, *scored(points + more, 400, lost, won), RECIPES[recipe].bounds)
         assert found.passed is passes
 
 
@@ -221,7 +221,7 @@ def test_answers_may_be_right_in_part(lost: int, won: int, passes: bool) -> None
     reference, answers = np.full(500, 0.5), np.full(500, 0.5)
     reference[:lost], answers[-1 - won : -1] = 1.0, 1.0
     found = checks.check_metric(
-        "f1", 500, ScoredOutputs(0.7, reference), ScoredOutputs(0.69, answers), BOUNDS["dynamic_wi8"]
+        "f1", 500, ScoredOutputs(0.7, reference), ScoredOutputs(0.69, answers), RECIPES["dynamic_wi8"].bounds
     )
     assert f"{lost / 2:g} lost, {won / 2:g} won" in found.reason
     assert found.passed is passes
@@ -238,7 +238,7 @@ def test_scores_may_lose_one_examples_worth() -> None:
         ("float32", 1000, 0.11, False),
     ):
         both = (ScoredOutputs(0.85, None), ScoredOutputs(0.85 - points / 100, None))
-        assert checks.check_metric("spearman", count, *both, BOUNDS[recipe]).passed is passes
+        assert checks.check_metric("spearman", count, *both, RECIPES[recipe].bounds).passed is passes
 
 
 @pytest.mark.parametrize(("cosine", "passes"), [(0.9989, False), (0.9991, True)])
@@ -250,7 +250,7 @@ def test_rotated_embeddings_fail(cosine: float, passes: bool) -> None:
     other -= np.sum(other * reference, axis=1, keepdims=True) * reference
     other /= np.linalg.norm(other, axis=1, keepdims=True)
     rotated = cosine * reference + np.sqrt(1 - cosine**2) * other
-    check = checks.check_angles({"embedding": reference}, {"embedding": 3 * rotated}, BOUNDS["dynamic_wi8"])
+    check = checks.check_angles({"embedding": reference}, {"embedding": 3 * rotated}, RECIPES["dynamic_wi8"].bounds)
     assert check.passed is passes
     assert check.measured == pytest.approx(cosine, abs=1e-12)
     assert f"largest angle {np.degrees(np.arccos(cosine)):.2f} degrees" in check.reason
@@ -259,10 +259,10 @@ def test_rotated_embeddings_fail(cosine: float, passes: bool) -> None:
 def test_angles_are_averaged() -> None:
     vectors = np.eye(4)
     half = np.array([*vectors[:2], -vectors[2], vectors[3]])
-    check = checks.check_angles({"embedding": vectors}, {"embedding": half}, BOUNDS["dynamic_wi4"])
+    check = checks.check_angles({"embedding": vectors}, {"embedding": half}, RECIPES["dynamic_wi4"].bounds)
     assert not check.passed and check.measured == 0.5
     assert not checks.check_angles(
-        {"embedding": vectors}, {"embedding": vectors * np.nan}, BOUNDS["dynamic_wi4"]
+        {"embedding": vectors}, {"embedding": vectors * np.nan}, RECIPES["dynamic_wi4"].bounds
     ).passed
 
 
@@ -273,7 +273,7 @@ def test_padding_must_change_nothing_at_all() -> None:
 
 
 def test_lengths_must_agree() -> None:
-    bounds = BOUNDS["float32"]
+    bounds = RECIPES["float32"].bounds
     same = {7: {"logits": LOGITS}, 5: {"logits": LOGITS}, 11: {"logits": LOGITS}}
     assert checks.check_lengths(same, bounds).passed
     assert not checks.check_lengths({**same, 11: {"logits": LOGITS * 1.01}}, bounds).passed
@@ -290,21 +290,21 @@ def test_real_values_leave_out_padding() -> None:
 def test_constant_score_with_large_mean_fails() -> None:
     scores = np.array([3.5, 2.5, 3.4, 2.6, 3.0], np.float32)
     constant = np.full_like(scores, 3.0)
-    found = checks.check_difference(
-        {"logits": scores}, {"logits": constant}, BOUNDS["dynamic_wi8"], task=get_task(TaskConfig(kind="regression"))
-    )
+    bounds, task = RECIPES["dynamic_wi8"].bounds, get_task(TaskConfig(kind="regression"))
+    found = checks.check_difference({"logits": scores}, {"logits": constant}, bounds, task=task)
     assert [check.passed for check in found] == [False, False]
     # As it is, it lies within 13.4 %.
-    assert all(check.passed for check in checks.check_difference({"x": scores}, {"x": constant}, BOUNDS["dynamic_wi8"]))
+    assert all(check.passed for check in checks.check_difference({"x": scores}, {"x": constant}, bounds))
 
 
 @pytest.mark.parametrize("task", [TASK, get_task(TaskConfig(kind="span"))], ids=["classification", "span"])
 def test_constant_in_logits_hides_no_difference(task: Task) -> None:
     logits = LOGITS if task is TASK else LOGITS.ravel()
     wrong = logits[::-1].copy()
+    bounds = RECIPES["dynamic_wi8"].bounds
     for constant in (0.0, 100.0):
         both = ({"logits": logits + constant}, {"logits": wrong + constant})
-        assert not any(check.passed for check in checks.check_difference(*both, BOUNDS["dynamic_wi8"], task=task))
+        assert not any(check.passed for check in checks.check_difference(*both, bounds, task=task))
 
 
 def response(slope: float, noise: float, rows: int = 12) -> checks.Check:

@@ -13,9 +13,9 @@ import pytest
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.errors import UserError
+from pocketbert.recipes import RECIPES
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundles.bundle import Bundle
-from pocketbert_export.checks import bounds
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +103,8 @@ def test_texts_without_labels_are_compared_without_scores(
 def test_failed_gate_exits_1_without_output(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strict = dataclasses.replace(bounds.BOUNDS["dynamic_wi8"], rms_difference=1e-9)
-    monkeypatch.setitem(bounds.BOUNDS, "dynamic_wi8", strict)
+    strict = dataclasses.replace(RECIPES["dynamic_wi8"].bounds, rms_difference=1e-9)
+    monkeypatch.setitem(RECIPES, "dynamic_wi8", dataclasses.replace(RECIPES["dynamic_wi8"], bounds=strict))
     assert cli.main(["export", f"--model={directory}", "--lengths=7", f"--output={tmp_path / 'bundle'}"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""

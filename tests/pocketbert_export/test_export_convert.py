@@ -27,13 +27,14 @@ from pocketbert.errors import UserError
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.presets import preset
+from pocketbert.recipes import RECIPES
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.conversion import convert
 from pocketbert_export.conversion.convert import to_tflite
 from pocketbert_export.conversion.graph_optimization import GRAPH_OPTIMIZATIONS, optimize_graph
 from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
 from pocketbert_export.exporter import export
-from pocketbert_export.recipes import RECIPES, get_recipe
+from pocketbert_export.recipes import get_recipe
 from pocketbert_export.tflite.graph import operator_name, read_model, share_quantization, split_evenly
 from pocketbert_export.tflite.interpreter_process import delegate
 from pocketbert_export.tflite.op_histogram import OpHistogram, count_ops

@@ -23,10 +23,10 @@ import pocketbert as pb
 from pocketbert.configs import EmbeddingConfig, TaskConfig
 from pocketbert.model import Model
 from pocketbert.presets import preset
+from pocketbert.recipes import RECIPES
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.bundles import bundle as layout
 from pocketbert_export.checks import outputs as checks
-from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.tflite import runtimes
 from pocketbert_export.tflite.graph import read_model, write_model
 from pocketbert_export.verification.default_texts import default_examples
@@ -222,7 +222,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_faults_that_change_answers_are_refused(name: str, recipe: str, tmp_path: Path) -> None:
     model, folder = make(name, tmp_path)
     bundle = pb.export(folder / "model", folder / "bundle", recipe=recipe, lengths=LENGTHS)
-    task, bounds = get_task(model.task), BOUNDS[recipe]
+    task, bounds = get_task(model.task), RECIPES[recipe].bounds
     batches = {bundle.signature(length): rows for length, rows in rows_of(model).items()}
     content = bundle.model_path.read_bytes()
     good = run(content, batches)

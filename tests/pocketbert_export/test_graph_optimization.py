@@ -14,6 +14,7 @@ from ai_edge_litert.interpreter import Interpreter
 from pocketbert.configs import EncoderConfig, QueryKeySource, TaskConfig, TaskKind
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
+from pocketbert.recipes import RECIPES
 from pocketbert_export.conversion.convert import to_tflite
 from pocketbert_export.conversion.graph_optimization import (
     APPLIED,
@@ -25,7 +26,7 @@ from pocketbert_export.conversion.graph_optimization import (
     is_applied,
     optimize_graph,
 )
-from pocketbert_export.recipes import RECIPES, get_recipe
+from pocketbert_export.recipes import get_recipe
 
 NONE = GraphOptimizations(**dict.fromkeys(GRAPH_OPTIMIZATIONS, False))
 ALL = GraphOptimizations(**dict.fromkeys(GRAPH_OPTIMIZATIONS, True))

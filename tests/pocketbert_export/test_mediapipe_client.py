@@ -21,9 +21,9 @@ from pocketbert.data.readers.glue import read_glue
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import from_preset, from_pretrained
+from pocketbert.recipes import RECIPES
 from pocketbert.tokenizers.wordpiece_vocabulary import read_vocabulary
 from pocketbert_export.bundles.bundle import Bundle
-from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.clients import mediapipe_files
 from pocketbert_export.clients.mediapipe_client import MEDIAPIPE, check_answers, run_client
 from pocketbert_export.clients.mediapipe_files import mediapipe_ids, task_file, write_task_files
@@ -182,7 +182,7 @@ def test_200_sentences_within_the_recipes_bound(shared: Path, minilm_directory: 
     inputs = model.tokenizer(sentences, max_length=32, pad_to=32)
     logits = model(inputs)["logits"].numpy()
     expected = tf.nn.softmax(logits).numpy()
-    bounds = BOUNDS["dynamic_wi8"]
+    bounds = RECIPES["dynamic_wi8"].bounds
     # A change of each logit by d changes a probability by at most d / 2.
     assert np.abs(received - expected).max() < bounds.largest_difference * np.sqrt(np.mean(logits**2)) / 2
     assert (received.argmax(axis=1) == bundle.run(inputs)["logits"].argmax(axis=1)).all()

@@ -28,8 +28,9 @@ from pocketbert_export.quantization.blockwise import prepare_for_blocks
 from pocketbert_export.quantization.calibration import CalibrationTexts, choose_texts
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.int4_quantization import quantize_int4
-from pocketbert_export.quantization.mixed_precision import MixedFile, quantize_mixed
+from pocketbert_export.quantization.mixed_precision import quantize_mixed
 from pocketbert_export.quantization.quantize import layers, quantize
+from pocketbert_export.quantization.quantizers import QuantizedFile
 from pocketbert_export.quantization.scored_texts import Loss, ScoredTexts
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.tflite.graph import read_model
@@ -58,7 +59,7 @@ def texts(small_model: Model) -> CalibrationTexts:
     return choose_texts(examples(sentences(48, seed=1)), None, small_model.tokenizer, LENGTHS)
 
 
-def mixed(model: Model, content: bytes, texts: CalibrationTexts, **limits: float) -> MixedFile:
+def mixed(model: Model, content: bytes, texts: CalibrationTexts, **limits: float) -> QuantizedFile:
     assert model.tokenizer is not None
     scored = ScoredTexts(content, model.task, texts.data, model.tokenizer, LENGTHS)
     return quantize_mixed(content, texts, CalibrationOptions(**limits), scored)

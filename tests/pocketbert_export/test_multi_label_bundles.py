@@ -12,11 +12,11 @@ from sklearn.metrics import f1_score
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
+from pocketbert.recipes import RECIPES
 from pocketbert.tasks.multi_label import sigmoid_of
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.predictors import open_predictor
-from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.checks.label_order import in_order_of
 from pocketbert_export.checks.outputs import check_labels
 
@@ -98,7 +98,7 @@ TASK = get_task(TaskConfig(kind="multi_label", labels=("a", "b", "c")))
 
 
 def test_lost_decisions_fail_the_gate():
-    bounds = BOUNDS["dynamic_wi8"]
+    bounds = RECIPES["dynamic_wi8"].bounds
     reference = np.random.default_rng(0).choice([-2.0, 2.0], [500, 3]).astype(np.float32)
     flipped = reference.copy()
     flipped[:50, 1] *= -1
@@ -110,7 +110,7 @@ def test_lost_decisions_fail_the_gate():
 
 
 def test_only_near_ties_count_as_agreement():
-    bounds, reference = BOUNDS["dynamic_wi8"], np.ones([100, 2], np.float32)
+    bounds, reference = RECIPES["dynamic_wi8"].bounds, np.ones([100, 2], np.float32)
     for logit, passes in ((0.5 * bounds.rms_difference, True), (2 * bounds.rms_difference, False)):
         reference[:, 0] = logit
         answers = reference * [-1, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -20,12 +21,12 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
+from pocketbert.recipes import RECIPES
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.predictors import open_both
-from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.exporter import export
 from pocketbert_export.tflite.signatures import default_lengths
 from pocketbert_export.verification.verify import GateFailed, verify_bundle
@@ -94,9 +95,7 @@ def test_gate_rejects_bundle_with_worse_answers(made: dict[str, Path], tmp_path:
     # Scores alone: a bundle that is right where the float model is wrong passes, the other way round it does not.
     model.save_pretrained(tmp_path / "worse")
     export(tmp_path / "worse", tmp_path / "bundle", recipe="float32", lengths=LENGTHS)
-    bounds = BOUNDS["float32"].__class__(
-        **{**BOUNDS["float32"].__dict__, "largest_difference": 1e9, "rms_difference": 1e9}
-    )
+    bounds = dataclasses.replace(RECIPES["float32"].bounds, largest_difference=1e9, rms_difference=1e9)
     found = verify_bundle(
         tmp_path / "bundle",
         reference=pb.from_pretrained(made["model"]),

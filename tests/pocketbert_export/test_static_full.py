@@ -24,7 +24,7 @@ from pocketbert_export.conversion.graph_optimization_options import GraphOptimiz
 from pocketbert_export.quantization.calibration import CalibrationTexts, choose_texts
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.integer_outputs import with_int8_outputs
-from pocketbert_export.quantization.static_quantization import StaticRecipe, quantize_static
+from pocketbert_export.quantization.static_quantization import quantize_static
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.tflite.delegates import documented_shares
 from pocketbert_export.tflite.graph import operator_name, read_model
@@ -67,7 +67,7 @@ def test_every_operator_but_norms_computes_in_int8(
     family: str, small_model: Model, texts: CalibrationTexts, tmp_path: Path
 ) -> None:
     content = float_file(family, small_model)
-    made = quantize_static(content, texts, recipe="static_wi8_ai8_full")
+    made = quantize_static(content, texts, recipe=get_recipe("static_wi8_ai8_full"))
     found = output_types(made.content)
     floats = {name for name, dtype in found if dtype == "float32"}
     if family == "mobilebert":
@@ -91,7 +91,7 @@ def test_partly_folded_norms_compute_in_int8(small_model: Model, texts: Calibrat
     gamma.assign(np.where(np.arange(16) == 5, 0.0, gamma.numpy()))
     optimizations = GraphOptimizations().for_recipe(get_recipe("static_wi8_ai8_full"))
     content = to_tflite(optimize_graph(network, optimizations), LENGTHS, get_recipe("float32"))
-    made = quantize_static(content, texts, recipe="static_wi8_ai8_full")
+    made = quantize_static(content, texts, recipe=get_recipe("static_wi8_ai8_full"))
     # The product on the residual, among others.
     assert output_types(made.content)["MUL", "int8"] > output_types(content)["MUL", "int8"]
     assert {name for name, dtype in output_types(made.content) if dtype == "float32"} <= MASK
@@ -103,7 +103,7 @@ def test_padding_has_no_int8_probability(
     family: str, margin: float, small_model: Model, texts: CalibrationTexts
 ) -> None:
     options = CalibrationOptions(padding_margin=margin)
-    made = quantize_static(float_file(family, small_model), texts, options, recipe="static_wi8_ai8_full")
+    made = quantize_static(float_file(family, small_model), texts, options, recipe=get_recipe("static_wi8_ai8_full"))
     model = read_model(made.content)
     interpreter = Interpreter(model_content=made.content, experimental_preserve_all_tensors=True)
     generator = np.random.default_rng(3)
@@ -131,7 +131,7 @@ def test_padding_has_no_int8_probability(
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])
 def test_keys_and_values_have_the_zero_point_0(family: str, small_model: Model, texts: CalibrationTexts) -> None:
     """XNNPACK in TFLite 2.21 ignores the zero point of a matrix product's second input."""
-    made = quantize_static(float_file(family, small_model), texts, recipe="static_wi8_ai8_full")
+    made = quantize_static(float_file(family, small_model), texts, recipe=get_recipe("static_wi8_ai8_full"))
     model = read_model(made.content)
     for graph in model.subgraphs:
         products = [each for each in graph.operators if operator_name(model, each) == "BATCH_MATMUL"]
@@ -146,10 +146,9 @@ def test_int16_serves_layers_that_int8_rounds_most(small_model: Model, texts: Ca
     made = optimize_graph(with_unequal_channels(small_model), GraphOptimizations(first_token_only=False))
     content = to_tflite(made, LENGTHS, get_recipe("float32"))
     files = {}
-    recipes: tuple[StaticRecipe, ...] = ("static_wi8_ai8", "static_wi8_ai16")
-    for recipe in recipes:
+    for recipe in ("static_wi8_ai8", "static_wi8_ai16"):
         options = CalibrationOptions(equalize=False, calibration_ranges="min_max")
-        files[recipe] = quantize_static(content, texts, options, recipe)
+        files[recipe] = quantize_static(content, texts, options, get_recipe(recipe))
     assert files["static_wi8_ai16"].dev_error < 0.5 * files["static_wi8_ai8"].dev_error
     found = output_types(files["static_wi8_ai16"].content)
     assert 0 < found["FULLY_CONNECTED", "int16"]
@@ -206,7 +205,9 @@ def test_int8_outputs_of_other_tasks(family: str, kind: str, small_model: Model,
     network = networks.network(NETWORKS[family], (task,), small_model.tokenizer)
     optimized = optimize_graph(network, GraphOptimizations().for_recipe(get_recipe("static_wi8_ai8_full")))
     content = to_tflite(optimized, LENGTHS, get_recipe("float32"))
-    made = quantize_static(content, texts, CalibrationOptions(calibration_ranges="min_max"), "static_wi8_ai8_full")
+    made = quantize_static(
+        content, texts, CalibrationOptions(calibration_ranges="min_max"), get_recipe("static_wi8_ai8_full")
+    )
     integers = with_int8_outputs(made.content)
     (bucket,) = [each for each in texts.dev if each.length == LENGTHS[1]]
     inputs = {name: rows[:1] for name, rows in bucket.inputs.items()}

@@ -20,8 +20,8 @@ from ai_edge_litert import schema_py_generated as schema
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.errors import UserError
+from pocketbert.recipes import RECIPES
 from pocketbert_export.bundles.bundle import Bundle
-from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.clients.mediapipe_files import task_file, write_task_files
 from pocketbert_export.exporter import export
 from pocketbert_export.tflite import runtimes
@@ -147,7 +147,7 @@ def test_client_runs_int8_for_old_runtimes(model: Path, tmp_path: Path) -> None:
     expected = expected_answers(made, CONTEXTS[0], QUESTIONS[0])
     logits = [golden.exported_outputs["start_logits"] for golden in made.goldens]
     # Two logits in two builds, each within the recipe's bound.
-    bound = 2 * BOUNDS["dynamic_wi8"].own_difference * float(np.sqrt(np.mean(np.square(logits))))
+    bound = 2 * RECIPES["dynamic_wi8"].bounds.own_difference * float(np.sqrt(np.mean(np.square(logits))))
     assert best[3] == pytest.approx(expected[0][3], abs=bound)
     assert best[:3] in [answer[:3] for answer in expected]
 

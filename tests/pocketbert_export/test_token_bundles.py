@@ -15,9 +15,9 @@ from seqeval.metrics import f1_score
 from pocketbert import cli
 from pocketbert.data.readers.iob import iob2
 from pocketbert.data.readers.tagged_texts import read_tagged
+from pocketbert.recipes import RECIPES
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.predictors import open_predictor
-from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.checks.outputs import check_labels
 
 WORDS = {"MOOD": tiny_finetuning.GOOD, "FLAW": tiny_finetuning.BAD}
@@ -103,10 +103,10 @@ def test_changed_tags_fail_the_gate(folder: Path) -> None:
     reference = 4 * np.eye(5, dtype=np.float32)[np.random.default_rng(0).integers(0, 5, 900)]
     changed = reference.copy()
     changed[:40] = changed[:40, ::-1]
-    check = check_labels(task, reference, changed, BOUNDS["dynamic_wi8"])
+    check = check_labels(task, reference, changed, RECIPES["dynamic_wi8"].bounds)
     # A fifth of the reversed tags stay, in the middle.
     assert check is not None and not check.passed and check.measured < 1 - 25 / 900
-    shifted = check_labels(task, reference, reference + 3, BOUNDS["dynamic_wi8"])
+    shifted = check_labels(task, reference, reference + 3, RECIPES["dynamic_wi8"].bounds)
     assert shifted is not None and shifted.measured == 1
 
 

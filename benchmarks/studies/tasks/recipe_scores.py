@@ -20,6 +20,7 @@ from pocketbert.data.readers.question_tasks import read_questions
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.progress import log_info
+from pocketbert.recipes import RECIPES
 from pocketbert.tasks.registry import text_task
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
@@ -31,7 +32,6 @@ from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.exporter import export
 from pocketbert_export.glue.scoring import score
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
-from pocketbert_export.recipes import RECIPES
 from studies.glue_examples import task_data
 from studies.quantized import any_outputs
 from studies.shared_data import shared_data

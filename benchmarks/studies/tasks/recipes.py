@@ -21,11 +21,11 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.glue import read_glue
+from pocketbert.recipes import RECIPES
 from pocketbert_bench import baseline_calls, host, machine, results
 from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.host import Schedule
 from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
-from pocketbert_export.recipes import RECIPES
 from pocketbert_export.tflite.graph import operator_name, read_model
 from pocketbert_export.tflite.signatures import signature_name
 from studies.against_transformers.latency import move_norms

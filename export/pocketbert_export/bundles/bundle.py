@@ -17,6 +17,7 @@ from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.json_reading import read_json, read_members
+from pocketbert.recipes import RECIPES
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
 from pocketbert.tasks.text_inputs import as_inputs
 from pocketbert.tokenizers.added_tokens import AddedToken
@@ -24,7 +25,6 @@ from pocketbert.tokenizers.vocabulary import ADDED_NAME, FILE_NAMES, Vocabulary
 from pocketbert_export.bundles.forward import BundleForward
 from pocketbert_export.bundles.goldens import Golden, read_goldens
 from pocketbert_export.bundles.schema import SCHEMA, SCHEMA_VERSION, SCHEMAS
-from pocketbert_export.recipes import RECIPES
 from pocketbert_export.tflite.interpreter_process import real_outputs
 from pocketbert_export.tflite.signatures import signature_name
 

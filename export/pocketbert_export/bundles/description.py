@@ -17,10 +17,10 @@ from pocketbert.checkpoints.module_layout import stored_weights
 from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
+from pocketbert.recipes import Recipe
 from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert_export.bundles.bundle import BUNDLE_FILE
 from pocketbert_export.bundles.schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
-from pocketbert_export.recipes import Recipe
 from pocketbert_export.tflite.runtimes import LITERT
 from pocketbert_export.tflite.signatures import signature_name
 

@@ -47,10 +47,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pocketbert.recipes import RECIPES, Bounds
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.metrics import root_mean_square
 from pocketbert.tasks.vectors import cosines
-from pocketbert_export.checks.bounds import BOUNDS, Bounds
 
 Outputs = Mapping[str, np.ndarray]
 # Outputs whose second axis counts tokens; their values at padding are not compared.
@@ -152,9 +152,8 @@ def check_response(
     for output, expected in reference.items():
         x, y = (np.asarray(part[output], np.float64).ravel() for part in (reference, answers))
         energy = float(x @ x)
-        if len(expected) < 2 or math.sqrt(energy / x.size) <= BOUNDS["float32"].rms_difference * root_mean_square(
-            scales[output]
-        ):
+        float_rounding = RECIPES["float32"].bounds.rms_difference * root_mean_square(scales[output])
+        if len(expected) < 2 or math.sqrt(energy / x.size) <= float_rounding:
             continue
         found = float(x @ y) / energy
         rest = y - found * x

@@ -17,8 +17,8 @@ import numpy as np
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
+from pocketbert.recipes import RECIPES
 from pocketbert_export.bundles.bundle import LABELS_FILE, VOCAB_FILE, Bundle
-from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.checks.outputs import Check
 from pocketbert_export.clients.mediapipe_files import (
     CLIENTS,
@@ -210,7 +210,7 @@ def check_answers(bundle: Bundle, texts: Sequence[str], folder: Path) -> tuple[s
         worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
         (output,) = made.values()
         scale = float(np.sqrt(np.mean(np.square(output, dtype=np.float64)))) if len(same) else 0.0
-        bound = max(bound, BOUNDS[bundle.recipe].own_difference * scale / (2 if labels else 1))
+        bound = max(bound, RECIPES[bundle.recipe].bounds.own_difference * scale / (2 if labels else 1))
         other_labels += int((ours.argmax(axis=1) != theirs.argmax(axis=1)).sum()) if labels else 0
     found = f"{len(same)} texts at {len(paths)} lengths" + (f", {other_labels} other labels" if labels else "")
     return version, Check(

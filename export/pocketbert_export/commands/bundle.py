@@ -140,7 +140,7 @@ def _check_calibration(options: Options, task: TaskData) -> None:
     from pocketbert_export.recipes import get_recipe
 
     recipe, given = get_recipe(options[ConversionOptions].recipe), options[CalibrationOptions]
-    check_limits(given, recipe.name)
+    check_limits(given, recipe)
     check_options(given, recipe, has_texts=recipe.calibration != "none")
     if recipe.calibration != "none":
         usable_texts(as_read(task.task, task.train), as_read(task.task, task.dev))

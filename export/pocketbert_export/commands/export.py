@@ -31,6 +31,7 @@ from pocketbert.commands.task_options import TableOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.options import DirectoryPath, FilePath, ModelPath
+from pocketbert.recipes import RecipeName
 from pocketbert_export.bundles.model_card import CardOptions
 from pocketbert_export.commands import example_options, stored_columns
 from pocketbert_export.commands.example_options import ExampleOptions, GateOptions
@@ -53,16 +54,7 @@ class ConversionOptions:
 
     GROUP: ClassVar = "Export"
 
-    recipe: Literal[
-        "float32",
-        "float16",
-        "dynamic_wi8",
-        "dynamic_wi4",
-        "static_wi8_ai8",
-        "static_wi8_ai8_full",
-        "static_wi8_ai16",
-        "mixed",
-    ] = "dynamic_wi8"
+    recipe: RecipeName = "dynamic_wi8"
     lengths: tuple[int, ...] = ()
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from pocketbert_export.recipes import Recipe
+    from pocketbert.recipes import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)

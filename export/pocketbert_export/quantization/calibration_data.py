@@ -11,13 +11,13 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.notation import argument
+from pocketbert.recipes import Recipe
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.checks.label_order import examples_for
 from pocketbert_export.quantization.calibration import CalibrationTexts, choose_texts, drawn_places
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.mixed_precision import check_limits, check_scorable
 from pocketbert_export.quantization.static_quantization import check_options
-from pocketbert_export.recipes import Recipe
 
 
 def calibration_data(
@@ -40,7 +40,7 @@ def calibration_data(
     Raises:
       UserError: the recipe lacks texts or has no use for them, an option has no use, or a limit in points lacks labels.
     """
-    check_limits(options, recipe.name)
+    check_limits(options, recipe)
     if given is not None and recipe.calibration == "none":
         raise UserError(
             f"calibration texts need a recipe that uses them; received {recipe.name}; leave "

@@ -21,11 +21,13 @@ from ai_edge_litert import schema_py_generated as schema
 from pocketbert.activation_stats import FLOAT16_MARGIN, FLOAT16_MAX, float16_warnings
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
+from pocketbert.recipes import Recipe
 from pocketbert_export.checks.outputs import Check
 from pocketbert_export.quantization.blockwise import FEWEST_QUANTIZED
 from pocketbert_export.quantization.calibration import largest_per_channel
 from pocketbert_export.quantization.channel_scales import ChannelGroups, scale_channels
 from pocketbert_export.quantization.layer_norm_scales import is_square, scale_layer_norms
+from pocketbert_export.quantization.quantizers import QuantizedFile, QuantizerInputs
 from pocketbert_export.tflite.graph import (
     GraphEditor,
     attention_products,
@@ -147,6 +149,12 @@ def round_weights(content: bytes) -> bytes:
         graph.operators = [*conversions, *graph.operators]
     drop_unused(model)
     return write_model(model)
+
+
+def quantize_float16(content: bytes, recipe: Recipe, inputs: QuantizerInputs) -> QuantizedFile:
+    """Quantizer of `float16`; texts fit the range."""
+    fitted = fit_float16(content, inputs.buckets) if inputs.buckets else content
+    return QuantizedFile(content=round_weights(fitted), method="channel scales")
 
 
 def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:

@@ -12,11 +12,18 @@ from typing import Any
 import numpy as np
 
 from pocketbert.progress import track
+from pocketbert.recipes import Recipe
 from pocketbert_export.quantization.block_rounding import pack, round_blocks, round_with_moments
 from pocketbert_export.quantization.blockwise import prepare_for_blocks
 from pocketbert_export.quantization.calibration import CalibrationTexts, second_moments
 from pocketbert_export.quantization.quantize import INT4_BLOCKS, LayerFormat, layers, quantize
+from pocketbert_export.quantization.quantizers import QuantizedFile, QuantizerInputs
 from pocketbert_export.tflite.graph import GraphEditor, read_model, write_model
+
+
+def int4_file(content: bytes, recipe: Recipe, inputs: QuantizerInputs) -> QuantizedFile:
+    """Quantizer of `dynamic_wi4`."""
+    return QuantizedFile(content=quantize_int4(content, inputs.texts), method="gptq")
 
 
 def quantize_int4(content: bytes, texts: CalibrationTexts | None = None) -> bytes:

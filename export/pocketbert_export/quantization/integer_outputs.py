@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
+from pocketbert.recipes import RECIPES, Recipe
 from pocketbert_export.tflite.graph import operator_name, producer_positions, read_model, write_model
 
-# Its last operator is int8; in others, small heads are float32.
-_RECIPE = "static_wi8_ai8_full"
 
-
-def check_output_type(output_type: str, recipe: str) -> None:
+def check_output_type(output_type: str, recipe: Recipe) -> None:
     """Checks that files of a recipe can have outputs of a type.
 
     Raises:
@@ -21,8 +19,10 @@ def check_output_type(output_type: str, recipe: str) -> None:
     """
     if output_type not in ("float32", "int8"):
         raise UserError(f"{argument('output_type')} must be float32 or int8; received {output_type}")
-    if output_type == "int8" and recipe != _RECIPE:
-        raise UserError(f"{argument('output_type', 'int8')} needs {argument('recipe', _RECIPE)}; received {recipe}")
+    # With all operators, the last one is int8; in other recipes, small heads are float32.
+    if output_type == "int8" and recipe.operators != "all":
+        recipes = " or ".join(argument("recipe", each.name) for each in RECIPES.values() if each.operators == "all")
+        raise UserError(f"{argument('output_type', 'int8')} needs {recipes}; received {recipe.name}")
 
 
 def with_int8_outputs(content: bytes) -> bytes:

@@ -23,11 +23,13 @@ from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.progress import log_info, track
+from pocketbert.recipes import Recipe
 from pocketbert_export.quantization.blockwise import prepare_for_blocks
 from pocketbert_export.quantization.calibration import CalibrationTexts, outputs_of, relative_error
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.int4_quantization import quantize_int4
 from pocketbert_export.quantization.quantize import layers, quantize
+from pocketbert_export.quantization.quantizers import QuantizedFile, QuantizerInputs
 from pocketbert_export.quantization.scored_texts import Loss, ScoredTexts
 from pocketbert_export.tflite.graph import operator_name, read_model, share_quantization, write_model
 from pocketbert_export.tflite.length_buckets import first_rows
@@ -74,34 +76,22 @@ class FrontPoint:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class MixedFile:
-    """A file with a format for each layer, and the path that it was chosen from.
-
-    Attributes:
-      content: content of the file.
-      front: measured files, from the largest to the smallest.
-    """
-
-    content: bytes
-    front: Sequence[FrontPoint]
-
-
-def check_limits(options: CalibrationOptions, recipe: str) -> None:
+def check_limits(options: CalibrationOptions, recipe: Recipe) -> None:
     """Checks the limits of a mixed file.
 
     Raises:
-      UserError: `mixed` has not exactly one limit, another recipe has one, or a limit is out of range.
+      UserError: a recipe that chooses formats has not exactly one limit, another recipe has one, or a limit is out of
+        range.
     """
     limits = {argument(name): getattr(options, name) for name in ("max_points_lost", "max_mb")}
     given = [name for name, value in limits.items() if value is not None]
-    if len(given) != (recipe == "mixed"):
+    if len(given) != recipe.chooses_formats:
         raise UserError(
             f"{argument('recipe', 'mixed')} takes one of {' and '.join(limits)}, and other recipes take none; received "
-            f"{' and '.join(given) or 'none'} with {argument('recipe', recipe)}; "
+            f"{' and '.join(given) or 'none'} with {argument('recipe', recipe.name)}; "
             + (
                 f"pass one, such as {argument('max_mb', 15)}"
-                if recipe == "mixed"
+                if recipe.chooses_formats
                 else f"use {argument('recipe', 'mixed')}"
             )
         )
@@ -130,9 +120,16 @@ def check_scorable(options: CalibrationOptions, task: TaskConfig | None, data: L
         )
 
 
+def mixed_file(content: bytes, recipe: Recipe, inputs: QuantizerInputs) -> QuantizedFile:
+    """Quantizer of `mixed`."""
+    assert inputs.model.tokenizer is not None and inputs.texts is not None
+    scored = ScoredTexts(content, inputs.model.task, inputs.texts.scored, inputs.model.tokenizer, inputs.lengths)
+    return quantize_mixed(content, inputs.texts, inputs.options, scored)
+
+
 def quantize_mixed(
     content: bytes, texts: CalibrationTexts, options: CalibrationOptions, scored: ScoredTexts
-) -> MixedFile:
+) -> QuantizedFile:
     """Chooses a format for each layer.
 
     Args:
@@ -186,7 +183,8 @@ def quantize_mixed(
         + ", ".join(f"{count} layers in {form}" for form, count in point.counts.items() if count)
     )
     front = [FrontPoint(**{**vars(point), "chosen": index == chosen}) for index, point in measured.items()]
-    return MixedFile(content=share_quantization(parts.compose(path[chosen])), front=front)
+    content = share_quantization(parts.compose(path[chosen]))
+    return QuantizedFile(content=content, method="sensitivity", front=front)
 
 
 class _Parts:

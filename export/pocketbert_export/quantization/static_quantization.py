@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
+from pocketbert.recipes import RECIPES, Recipe
 from pocketbert_export.quantization.calibration import (
     FEWEST_TEXTS,
     METHODS,
@@ -32,8 +32,8 @@ from pocketbert_export.quantization.calibration import (
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.equalization import UNEQUAL_INPUTS, equalize, lone_inputs, unequal
 from pocketbert_export.quantization.quantize import LayerFormat, layers, quantize
+from pocketbert_export.quantization.quantizers import QuantizedFile, QuantizerInputs
 from pocketbert_export.quantization.static_operators import every_operator, integer_operators
-from pocketbert_export.recipes import Recipe
 from pocketbert_export.tflite.graph import (
     GraphEditor,
     drop_unused,
@@ -44,7 +44,6 @@ from pocketbert_export.tflite.graph import (
 )
 from pocketbert_export.tflite.length_buckets import LengthBucket
 
-StaticRecipe = Literal["static_wi8_ai8", "static_wi8_ai8_full", "static_wi8_ai16"]
 # A dense layer gets int16 activations if int8 rounds its inputs or outputs by a larger share of their median channel.
 _MOST_ROUNDING = 0.04
 
@@ -79,7 +78,7 @@ def check_options(options: CalibrationOptions, recipe: Recipe, *, has_texts: boo
         "calibration_examples": ("calibration texts", has_texts),
         "calibration_ranges": ("a static recipe", is_static),
         "equalize": ("a static recipe", is_static),
-        "padding_margin": (argument("recipe", "static_wi8_ai8_full"), recipe.name == "static_wi8_ai8_full"),
+        "padding_margin": (argument("recipe", "static_wi8_ai8_full"), recipe.operators == "all"),
     }
     for name, (needed, is_used) in uses.items():
         if getattr(options, name) != getattr(default, name) and not is_used:
@@ -99,11 +98,18 @@ def check_options(options: CalibrationOptions, recipe: Recipe, *, has_texts: boo
         )
 
 
+def static_file(content: bytes, recipe: Recipe, inputs: QuantizerInputs) -> QuantizedFile:
+    """Quantizer of static recipes."""
+    assert inputs.texts is not None
+    calibrated = quantize_static(content, inputs.texts, inputs.options, recipe)
+    return QuantizedFile(content=calibrated.content, method=calibrated.method)
+
+
 def quantize_static(
     content: bytes,
     texts: CalibrationTexts,
     options: CalibrationOptions = CalibrationOptions(),  # noqa: B008
-    recipe: StaticRecipe = "static_wi8_ai8",
+    recipe: Recipe = RECIPES["static_wi8_ai8"],  # noqa: B008
 ) -> CalibratedFile:
     """Calibrates and quantizes a float file.
 
@@ -115,7 +121,7 @@ def quantize_static(
     Returns:
       The quantized file.
     """
-    is_full = recipe == "static_wi8_ai8_full"
+    is_full = recipe.operators == "all"
     if options.equalize:
         # In the full recipe, the operators that write inputs of dense layers compute in int8 themselves.
         dense, inputs = _dense(content), [] if is_full else lone_inputs(content)
@@ -132,7 +138,7 @@ def quantize_static(
 
     def attempt(floats: bytes, method: RangeMethod) -> CalibratedFile:
         formats, ranges = chosen.formats, histograms.ranges(method)
-        if recipe == "static_wi8_ai16":
+        if recipe.activation_bits == 16:
             formats, ranges = _with_int16(floats, formats, histograms, ranges)
         quantized = quantize(floats, formats, chosen.ranges(ranges, options.padding_margin))
         error = relative_error(expected, outputs_of(quantized, texts.dev))

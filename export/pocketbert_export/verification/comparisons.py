@@ -13,11 +13,11 @@ from pocketbert.encoder import INPUT_NAMES
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.progress import track
+from pocketbert.recipes import Bounds
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.checks import outputs as checks
-from pocketbert_export.checks.bounds import Bounds
 from pocketbert_export.checks.outputs import Check, Outputs
 from pocketbert_export.checks.validation_set import ValidationSet
 from pocketbert_export.tflite.length_buckets import LengthBucket

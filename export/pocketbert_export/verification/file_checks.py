@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from pocketbert.configs import TaskConfig
+from pocketbert.recipes import WeightType
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.checks.outputs import Check
 from pocketbert_export.quantization.blockwise import FEWEST_QUANTIZED
-from pocketbert_export.recipes import BYTES_PER_WEIGHT, WeightType
+from pocketbert_export.recipes import BYTES_PER_WEIGHT
 from pocketbert_export.tflite.op_histogram import LARGEST_FLOAT16, OpHistogram
 
 

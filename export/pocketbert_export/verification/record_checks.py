@@ -20,10 +20,10 @@ from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.notation import argument
+from pocketbert.recipes import RECIPES
 from pocketbert_export.bundles import model_card
 from pocketbert_export.bundles.bundle import BUNDLE_FILE, VERIFICATION_FILE, Bundle, read_description, read_verification
 from pocketbert_export.bundles.description import saved_weight_digests, weight_digests
-from pocketbert_export.checks.bounds import BOUNDS
 from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check
 
 # Checks of these records, and those that export cannot have recorded.
@@ -44,7 +44,7 @@ _WITHOUT_EXAMPLES = (
 # Predictions that may change on another processor, where near ties fall otherwise; see `outcomes`.
 _NEAR_TIES = 2
 # The same file on the same processor: only the float model's sums may have another order.
-_SAME, _SAME_SHARE = BOUNDS["float32"].largest_difference, 1e-3
+_SAME, _SAME_SHARE = RECIPES["float32"].bounds.largest_difference, 1e-3
 _MOST_SHOWN = 5
 # Facts that only the author knows.
 _AUTHORS_ROWS = ("| Licence |", "| Base model |", "| Data |")
@@ -249,7 +249,7 @@ def _tolerance(bundle: Bundle, made: Mapping[str, Any], check: Mapping[str, Any]
     if check["runtime"] is None:
         # Counts and constants are the file's; anything else may go through the float model's sums.
         return (0.0, 1e-9) if check["name"] in _WITHOUT_EXAMPLES else (_SAME, _SAME_SHARE)
-    return (_SAME if exact else BOUNDS[bundle.recipe].own_difference), _SAME_SHARE
+    return (_SAME if exact else RECIPES[bundle.recipe].bounds.own_difference), _SAME_SHARE
 
 
 def _check_problems(

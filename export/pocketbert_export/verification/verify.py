@@ -19,10 +19,10 @@ from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
 from pocketbert.notation import argument
+from pocketbert.recipes import RECIPES, Bounds
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.goldens import tokenization_problems
-from pocketbert_export.checks.bounds import BOUNDS, Bounds
 from pocketbert_export.checks.label_order import named
 from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check
 from pocketbert_export.checks.validation_set import ValidationSet, gate_metric
@@ -39,16 +39,7 @@ from pocketbert_export.verification.validation_inputs import ValidationInputs
 from pocketbert_export.verification.weight_checks import check_weights
 
 SCHEMA_VERSION = 1
-# Recipe → the next recipe with less rounding, and the checks that it helps with.
-_WIDER = {
-    "static_wi8_ai8_full": "static_wi8_ai8",
-    "static_wi8_ai16": "dynamic_wi8",
-    "static_wi8_ai8": "static_wi8_ai16",
-    "mixed": "dynamic_wi8",
-    "dynamic_wi4": "dynamic_wi8",
-    "dynamic_wi8": "float16",
-    "float16": "float32",
-}
+# Checks that a recipe with less rounding helps with.
 _ROUNDING = ("logits", "goldens", "labels", "metric", "lengths")
 _MOST_TOKENIZED = 512
 
@@ -185,7 +176,7 @@ def verify_bundle(
       UserError: the bundle is damaged, or its task has no such metric.
     """
     bundle = Bundle.open(bundle_directory)
-    bounds = bounds or BOUNDS[bundle.recipe]
+    bounds = bounds or RECIPES[bundle.recipe].bounds
     # The model defines the meaning of the outputs, not the bundle.
     task = bundle.task if reference is None else reference.task
     built_in = _golden_examples(bundle) if reference is None else default_examples(task)
@@ -354,7 +345,7 @@ def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> 
 
 def _remedy(verification: Verification) -> str:
     """Remedy if the number format is too coarse; empty if the file cannot run."""
-    wider = _WIDER.get(verification.recipe)
+    wider = RECIPES[verification.recipe].wider
     failures = [check.name for check in verification.failures]
     rounding = "task" not in failures and any(name.startswith(_ROUNDING) for name in failures)
     if not wider or not rounding:

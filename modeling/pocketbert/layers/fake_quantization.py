@@ -17,12 +17,14 @@ The layers that read a norm's output round as in the file, which moves the norm'
 
 from __future__ import annotations
 
+import pkgutil
 from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 
-FakeFormat = Literal["dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai8_full"]
+from pocketbert.recipes import RECIPES
+
 # What reads the outputs of a dense layer in `static_wi8_ai8_full`: an operator in float or int8, or a matrix product as
 # its second factor. A relu is fused with the layer.
 Reader = Literal["float", "int8", "second factor", "relu"]
@@ -39,11 +41,17 @@ _SMALLEST = 1e-7
 class FakeQuantization:
     """Rounds the weights and activations of layers; this base class rounds nothing.
 
+    Args:
+      has_layer_norm: whether the network has LayerNorm, in which less is rounded.
+
     Attributes:
       fewest: smaller matrices stay exact, as in the exported file.
     """
 
     fewest = 1024
+
+    def __init__(self, *, has_layer_norm: bool = True) -> None:
+        self._has_layer_norm = has_layer_norm
 
     def kernel(self, kernel: tf.Tensor) -> tf.Tensor:
         """Rounds a dense layer's weights [inputs, outputs]."""
@@ -97,10 +105,12 @@ class DynamicInt4(DynamicInt8):
     """`dynamic_wi4`: weights in blocks along the inputs, activations per token in int8.
 
     Args:
+      has_layer_norm: see `FakeQuantization`.
       small_blocks: use the smaller of two block sizes, as in the file's first layers.
     """
 
-    def __init__(self, *, small_blocks: bool = False) -> None:
+    def __init__(self, *, has_layer_norm: bool = True, small_blocks: bool = False) -> None:
+        super().__init__(has_layer_norm=has_layer_norm)
         self._small_blocks = small_blocks
 
     def kernel(self, kernel: tf.Tensor) -> tf.Tensor:
@@ -136,18 +146,14 @@ class StaticInt8(DynamicInt8):
 class FullInt8(StaticInt8):
     """`static_wi8_ai8_full`: like `static_wi8_ai8`, with every operator and matrices of any size in int8.
 
-    Args:
-      rounds_sums: round sums too, which networks with LayerNorm keep in float.
+    Networks with LayerNorm keep sums in float.
     """
 
     fewest = 0
 
-    def __init__(self, *, rounds_sums: bool) -> None:
-        self._rounds_sums = rounds_sums
-
     def outputs(self, y: tf.Tensor, reader: Reader) -> tf.Tensor:
         """See `FakeQuantization`."""
-        if reader == "relu" or (reader == "float" and not self._rounds_sums):
+        if reader == "relu" or (reader == "float" and self._has_layer_norm):
             return super().outputs(y, reader)
         # The multiplication behind an equalized layer has outputs with one range.
         factors, is_unequal = equalization(y)
@@ -171,15 +177,13 @@ class FullInt8(StaticInt8):
 
     def sums(self, x: tf.Tensor) -> tf.Tensor:
         """See `FakeQuantization`."""
-        return _asymmetric(x) if self._rounds_sums else x
+        return x if self._has_layer_norm else _asymmetric(x)
 
 
-def fake_quantization(recipe: FakeFormat, *, has_layer_norm: bool = True) -> FakeQuantization:
-    """Returns the rounding of a recipe; networks without LayerNorm round more in `static_wi8_ai8_full`."""
-    if recipe == "static_wi8_ai8_full":
-        return FullInt8(rounds_sums=not has_layer_norm)
-    formats = {"dynamic_wi8": DynamicInt8, "dynamic_wi4": DynamicInt4, "static_wi8_ai8": StaticInt8}
-    return formats[recipe]()
+def fake_quantization(recipe: str, *, has_layer_norm: bool = True) -> FakeQuantization:
+    """Returns the rounding of a recipe that has one; networks without LayerNorm may round more."""
+    rounding: FakeQuantization = pkgutil.resolve_name(RECIPES[recipe].rounding)(has_layer_norm=has_layer_norm)
+    return rounding
 
 
 def equalization(y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

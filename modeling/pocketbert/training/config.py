@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems
+from pocketbert.recipes import QatRecipe
 from pocketbert.training.class_weights import parse_class_weights
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class RunConfig:
     evaluation_batches: int = 100
     whole_words: bool = False
     patience: int | None = None
-    qat: Literal["none", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai8_full"] = "none"
+    qat: QatRecipe = "none"
     checkpoint_seconds: float = 60.0
     show_texts: bool = True
     distribution: Literal["one", "mirrored", "multi-worker", "tpu"] = "one"

@@ -8,12 +8,12 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
 from pocketbert.layers.block import Block
 from pocketbert.layers.core import Dense, RoundingLayer
-from pocketbert.layers.fake_quantization import DynamicInt4, FakeFormat, fake_quantization
+from pocketbert.layers.fake_quantization import DynamicInt4, fake_quantization
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
 
 
-def round_model(model: Model, recipe: FakeFormat, *, logits_only: bool = False) -> None:
+def round_model(model: Model, recipe: str, *, logits_only: bool = False) -> None:
     """Rounds weights and activations from now on, in training and evaluation.
 
     Args:
@@ -27,7 +27,7 @@ def round_model(model: Model, recipe: FakeFormat, *, logits_only: bool = False) 
     for layer in model.submodules:
         if isinstance(layer, RoundingLayer):
             layer.round_like(rounding)
-    if recipe == "dynamic_wi4":
+    if isinstance(rounding, DynamicInt4):
         early = [layer for block in encoder.layers_[: config.num_layers // 3] for layer in block.submodules]
         for layer in early:
             if isinstance(layer, RoundingLayer):

@@ -1,21 +1,18 @@
 package org.pocketbert.benchmark;
 
 import java.nio.FloatBuffer;
-import java.util.Collections;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import org.pocketbert.bundle.Golden;
+import org.pocketbert.bundle.Recipe;
 import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.EngineException;
 
 /** Correctness before timing: a file must reproduce its golden outputs from export. */
 final class GoldenCheck {
-  // Relative to the largest recorded value; pocketbert_bench.configurations derives them.
-  private static final Map<String, Double> TOLERANCES = tolerances();
   // The GPU rounds to 11 bits, by at most 2^-11 = 0.05 %. This allows a hundred roundings in one direction.
   private static final double GPU_TOLERANCE = 0.05;
   // Stands for NaN and infinity, which JSON lacks.
@@ -25,22 +22,9 @@ final class GoldenCheck {
   private final double tolerance;
   private double largestDifference;
 
-  private static Map<String, Double> tolerances() {
-    Map<String, Double> tolerances = new HashMap<>();
-    tolerances.put("float32", 1e-3);
-    tolerances.put("float16", 1e-3);
-    tolerances.put("dynamic_wi8", 0.1);
-    tolerances.put("dynamic_wi4", 0.1);
-    tolerances.put("static_wi8_ai8", 0.1);
-    tolerances.put("static_wi8_ai8_full", 0.15);
-    tolerances.put("static_wi8_ai16", 0.1);
-    tolerances.put("mixed", 0.1);
-    return Collections.unmodifiableMap(tolerances);
-  }
-
   /** Creates a check with the recipe's tolerance. */
   GoldenCheck(List<Golden> goldens, String recipe, Delegate delegate) {
-    double relative = TOLERANCES.get(recipe);
+    double relative = Recipe.of(recipe).ownDifference;
     double largest = 0;
     for (Golden golden : goldens) {
       largest = Math.max(largest, golden.largestOutput());

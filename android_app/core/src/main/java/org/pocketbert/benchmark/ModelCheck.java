@@ -1,13 +1,11 @@
 package org.pocketbert.benchmark;
 
 import java.nio.FloatBuffer;
-import java.util.Collections;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
-import java.util.Map;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.Golden;
+import org.pocketbert.bundle.Recipe;
 
 /**
  * Compares the file's recorded outputs with the float model's, as {@code pocketbert_export.checks.outputs} does: relative to
@@ -17,9 +15,6 @@ import org.pocketbert.bundle.Golden;
  * they compare a phone's outputs with the float model's.
  */
 final class ModelCheck {
-  // Largest and root mean square difference; pocketbert_export.checks.bounds derives them.
-  private static final Map<String, double[]> BOUNDS = bounds();
-
   // As in checks/outputs.py: the scale of centred scores and vectors is at least a quarter of their size.
   private static final double LEAST_SCALE = 0.25;
 
@@ -27,19 +22,6 @@ final class ModelCheck {
   private final int labels;
   private double largest;
   private double rootMeanSquare;
-
-  private static Map<String, double[]> bounds() {
-    Map<String, double[]> bounds = new HashMap<>();
-    bounds.put("float32", new double[] {1e-4, 2.5e-5});
-    bounds.put("float16", new double[] {1e-2, 3e-3});
-    bounds.put("dynamic_wi8", new double[] {0.6, 0.15});
-    bounds.put("dynamic_wi4", new double[] {1.4, 0.35});
-    bounds.put("static_wi8_ai8", new double[] {0.8, 0.2});
-    bounds.put("static_wi8_ai8_full", new double[] {1.2, 0.3});
-    bounds.put("static_wi8_ai16", new double[] {0.8, 0.2});
-    bounds.put("mixed", new double[] {1.4, 0.35});
-    return Collections.unmodifiableMap(bounds);
-  }
 
   private ModelCheck(List<Golden> goldens, int labels) {
     this.goldens = goldens;
@@ -52,7 +34,7 @@ final class ModelCheck {
    * @return a reason if they differ too much, otherwise null
    */
   static String problem(Bundle bundle) {
-    double[] most = BOUNDS.get(bundle.recipe());
+    Recipe recipe = Recipe.of(bundle.recipe());
     ModelCheck check = new ModelCheck(bundle.goldens(), bundle.labels().size());
     boolean hasVectors = "embedding".equals(bundle.taskKind());
     for (String output : check.goldens.get(0).outputs.keySet()) {
@@ -64,7 +46,7 @@ final class ModelCheck {
       check.compare(output, Centre.NONE, 0);
       check.compare(output, Centre.of(bundle.taskKind()), "regression".equals(bundle.taskKind()) ? LEAST_SCALE : 0);
     }
-    if (check.largest <= most[0] && check.rootMeanSquare <= most[1]) {
+    if (check.largest <= recipe.largestDifference && check.rootMeanSquare <= recipe.rmsDifference) {
       return null;
     }
     return String.format(
@@ -73,8 +55,8 @@ final class ModelCheck {
             + "%.3g and %.3g are allowed; export it again",
         check.largest,
         check.rootMeanSquare,
-        most[0],
-        most[1]);
+        recipe.largestDifference,
+        recipe.rmsDifference);
   }
 
   /** The ignored constant: softmax ignores one per text or token, a ranking ignores one for all texts. */

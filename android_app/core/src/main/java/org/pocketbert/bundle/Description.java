@@ -39,16 +39,6 @@ final class Description {
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
   private static final List<String> VERDICTS = Arrays.asList("good", "no better than the baseline", "below the baseline", "not learned");
-  private static final List<String> RECIPES =
-      Arrays.asList(
-          "float32",
-          "float16",
-          "dynamic_wi8",
-          "dynamic_wi4",
-          "static_wi8_ai8",
-          "static_wi8_ai8_full",
-          "static_wi8_ai16",
-          "mixed");
   private static final List<String> OUTPUT_TYPES = Arrays.asList("float32", "int8");
   private static final List<String> INPUTS = Arrays.asList(Bundle.WORD_IDS, Bundle.MASK, Bundle.TYPE_IDS);
   // Control characters, line breaks, surrogates; white space at the start or end.
@@ -186,8 +176,8 @@ final class Description {
         namesTokenizer && cleaning.names().contains("add_prefix_space") && cleaning.bool("add_prefix_space");
     cleaning.close();
     recipe = fields.string("recipe");
-    if (!RECIPES.contains(recipe)) {
-      problems.add("$.recipe must be one of " + String.join(", ", RECIPES) + "; received " + shown(recipe));
+    if (!Recipe.NAMES.contains(recipe)) {
+      problems.add("$.recipe must be one of " + String.join(", ", Recipe.NAMES) + "; received " + shown(recipe));
     }
     Fields calibration = fields.objectIfPresent("calibration");
     if (calibration != null) {

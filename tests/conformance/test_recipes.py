@@ -1,0 +1,111 @@
+"""A recipe is one row and one file: a toy recipe trains, exports, passes the gate and runs, also in Java."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_finetuning
+
+import java_recipes
+from pocketbert.recipes import RECIPES
+
+TESTS = Path(__file__).parents[1]
+JAR = TESTS.parent / "android_app/host/target/pocketbert-host.jar"
+TOY = "float16_9bits"
+
+
+def python(code: str, *arguments: object) -> str:
+    """Runs code after the import of the toy recipe, which adds its row; returns what it prints."""
+    command = [sys.executable, "-c", f"import sys, toy_recipe\n{code}", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def pocketbert(*arguments: object) -> str:
+    return python("from pocketbert.cli import main\nsys.exit(main(sys.argv[1:]))", *arguments)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of a network that was trained with the toy's rounding."""
+    folder = tmp_path_factory.mktemp("toy")
+    tiny_finetuning.write_model(folder / "start")
+    train, dev = (
+        tiny_finetuning.write_table(folder / f"{name}.csv", tiny_finetuning.examples(60, seed))
+        for seed, name in enumerate(("train", "dev"))
+    )
+    data = [f"--train-file={train}", f"--dev-file={dev}", "--label-column=label"]
+    run = ["--epochs=1", "--max-length=19", f"--qat={TOY}", f"--output={folder / 'run'}"]
+    pocketbert("finetune", f"--model={folder / 'start'}", *data, *run)
+    options = [f"--recipe={TOY}", "--lengths=19", f"--file={dev}", f"--output={folder / 'bundle'}"]
+    pocketbert("export", f"--model={folder / 'run'}", *options)
+    return folder / "bundle"
+
+
+def test_toy_trains_exports_and_passes_the_gate(bundle: Path) -> None:
+    assert json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["recipe"] == TOY
+    pocketbert("verify", bundle)
+    assert json.loads((bundle.parent / "run" / "run.json").read_text(encoding="utf-8"))
+
+
+def test_toy_rounds_the_file_and_in_training(bundle: Path) -> None:
+    lines = python(
+        "import numpy as np, tensorflow as tf\n"
+        "from pocketbert.layers.fake_quantization import fake_quantization\n"
+        "kernel = tf.constant(np.linspace(-1, 1, 77, dtype=np.float32).reshape(7, 11))\n"
+        f"print(fake_quantization({TOY!r}).kernel(kernel).numpy().tolist())"
+    )
+    rounded = np.array(json.loads(lines), np.float32)
+    assert not (rounded.view(np.uint32) & 0x7FFF).any()
+    exact = np.linspace(-1, 1, 77, dtype=np.float32).reshape(7, 11)
+    np.testing.assert_allclose(rounded, exact, rtol=2**-8)
+    assert (rounded != exact).any()
+
+
+def test_toy_is_in_every_list_of_choices(bundle: Path) -> None:
+    listed = python(
+        "from pocketbert.commands.command_line import Command\n"
+        "for name in ('export', 'bundle', 'finetune', 'distill'):\n"
+        "  print([field.choices for field in Command(name).fields if field.name in ('recipe', 'qat')])"
+    )
+    assert [TOY in line for line in listed.splitlines()] == [True] * 4
+    assert TOY not in RECIPES
+
+
+def test_toy_is_measured(bundle: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    pocketbert("bench", bundle, "--lengths=19", "--quick", f"--output={result}")
+    assert json.loads(result.read_text(encoding="utf-8"))["measurements"][0]["recipe"] == TOY
+
+
+@pytest.mark.java
+def test_toy_runs_in_java(bundle: Path, tmp_path: Path) -> None:
+    resource = tmp_path / "org/pocketbert/bundle/recipes.txt"
+    resource.parent.mkdir(parents=True)
+    resource.write_text(python("import java_recipes\nprint(java_recipes.table(), end='')"), encoding="utf-8")
+
+    result = tmp_path / "result.json"
+
+    def host(path: str) -> subprocess.CompletedProcess[str]:
+        command = ["java", "-cp", path, "org.pocketbert.host.Main", str(bundle), "--lengths=19", f"--output={result}"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    done = host(f"{tmp_path}:{JAR}")
+    assert done.returncode == 0, done.stderr
+    (measured,) = json.loads(result.read_text(encoding="utf-8"))["measurements"]
+    assert measured["recipe"] == TOY and measured["golden"]["tolerance"] > 0
+    result.unlink()
+    without = host(str(JAR))
+    assert without.returncode == 2 and f"received '{TOY}'" in without.stderr
+
+
+def test_table_of_java_is_current() -> None:
+    assert java_recipes.table() == java_recipes.TABLE.read_text(encoding="utf-8")
