@@ -19,6 +19,7 @@ HOST = APP / "host" / "target" / "pocketbert-host.jar"
 RESOURCES = {
     "javacpp": (
         "org/pocketbert/bundle/recipes.txt",
+        "org/pocketbert/bundle/tasks.txt",
         "org/pocketbert/tokenizer/bert_unicode.txt",
         "org/pocketbert/tokenizer/byte_level_unicode.txt",
         "org/pocketbert/tokenizer/added_token_unicode.txt",
@@ -27,6 +28,7 @@ RESOURCES = {
     ),
     "aar": (
         "org/pocketbert/bundle/recipes.txt",
+        "org/pocketbert/bundle/tasks.txt",
         "org/pocketbert/tokenizer/bert_unicode.txt",
         "org/pocketbert/tokenizer/byte_level_unicode.txt",
         "org/pocketbert/tokenizer/added_token_unicode.txt",

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pocketbert.embedding_config import EmbeddingConfig, dense_shapes, embedding_config
 from pocketbert.errors import UserError, raise_if_any
@@ -245,6 +245,9 @@ class TaskRules:
       num_outputs: outputs of the map; None for one per label.
       architecture: class of transformers with such a head, without the family's prefix; empty for none.
       problem_type: `problem_type` in config.json, for kinds that share a class.
+      reads: content of the files of examples: a `table`, a table of `pairs`, texts with labelled `spans`, or
+        `questions`; empty for texts without labels.
+      label_form: form of the labels in a table: one class, any number of labels, or a score.
     """
 
     min_labels: int = 0
@@ -255,6 +258,8 @@ class TaskRules:
     num_outputs: int | None = None
     architecture: str = ""
     problem_type: str = ""
+    reads: Literal["", "table", "pairs", "spans", "questions"] = "table"
+    label_form: Literal["classification", "multi_label", "regression"] = "classification"
 
 
 _SENTENCE = TaskRules(head="sentence", architecture="ForSequenceClassification")
@@ -264,21 +269,38 @@ TASK_RULES: dict[TaskKind, TaskRules] = {
         _SENTENCE, min_labels=2, tensor="classifier", problem_type="single_label_classification"
     ),
     "multi_label": dataclasses.replace(
-        _SENTENCE, min_labels=1, tensor="label_classifier", problem_type="multi_label_classification"
+        _SENTENCE,
+        min_labels=1,
+        tensor="label_classifier",
+        problem_type="multi_label_classification",
+        label_form="multi_label",
     ),
-    "regression": dataclasses.replace(_SENTENCE, num_outputs=1, tensor="regressor", problem_type="regression"),
+    "regression": dataclasses.replace(
+        _SENTENCE, num_outputs=1, tensor="regressor", problem_type="regression", label_form="regression"
+    ),
     "span": TaskRules(
-        has_null_threshold=True, head="linear", tensor="qa_outputs", num_outputs=2, architecture="ForQuestionAnswering"
+        has_null_threshold=True,
+        head="linear",
+        tensor="qa_outputs",
+        num_outputs=2,
+        architecture="ForQuestionAnswering",
+        reads="questions",
     ),
     "token_classification": TaskRules(
-        min_labels=2, head="linear", tensor="classifier", architecture="ForTokenClassification"
+        min_labels=2, head="linear", tensor="classifier", architecture="ForTokenClassification", reads="spans"
     ),
-    "embedding": TaskRules(head=dense_shapes, has_embedding=True),
-    "masked_lm": TaskRules(head="masked_lm", architecture="ForMaskedLM"),
+    "embedding": TaskRules(head=dense_shapes, has_embedding=True, reads="pairs"),
+    "masked_lm": TaskRules(head="masked_lm", architecture="ForMaskedLM", reads=""),
     "next_sentence": TaskRules(
-        head="linear", tensor="cls.seq_relationship", num_outputs=2, architecture="ForNextSentencePrediction"
+        head="linear",
+        tensor="cls.seq_relationship",
+        num_outputs=2,
+        architecture="ForNextSentencePrediction",
+        reads="",
     ),
 }
+# An option: the kind of the labels in a file. A file of questions tells its own.
+FileKind = Annotated[str, lambda: [kind for kind, row in TASK_RULES.items() if row.reads not in ("", "questions")]]
 
 
 @dataclass(frozen=True, kw_only=True)

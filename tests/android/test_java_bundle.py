@@ -12,10 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pocketbert.configs import TASK_RULES
 from pocketbert.tokenizers.vocabulary import FILE_NAMES
 from pocketbert_export.bundles.schema import OTHER_TOKENIZERS_VERSION, SCHEMAS
-from pocketbert_export.checks import outputs as checks
 
 pytestmark = pytest.mark.java
 
@@ -95,18 +93,6 @@ def test_reader_is_strict_as_the_schema(java: Any, tmp_path: Path, version: int)
     good, *bad = found.read_text(encoding="utf-8").splitlines()
     assert good == "ok"
     assert [what for what, answer in zip(refused, bad, strict=True) if answer == "ok"] == []
-
-
-def test_tasks_match_exporter() -> None:
-    description = (CORE / "main/java/org/pocketbert/bundle/Description.java").read_text(encoding="utf-8")
-    (listed,) = re.findall(r"TASKS\s*=\s*Arrays\.asList\(([^)]*)\);", description)
-    assert set(TASK_RULES) <= set(re.findall(r'"(\w+)"', listed))
-
-
-def test_token_outputs_match_exporter() -> None:
-    source = (CORE / "main/java/org/pocketbert/bundle/Bundle.java").read_text(encoding="utf-8")
-    (listed,) = re.findall(r"TOKEN_OUTPUTS\s*=\s*Arrays\.asList\(([^)]*)\);", source)
-    assert tuple(re.findall(r'"(\w+)"', listed)) == checks.TOKEN_OUTPUTS
 
 
 def test_tokenizers_and_files_match_exporter() -> None:

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import separate_python
 import tiny_finetuning
 
-import java_recipes
 from pocketbert.recipes import RECIPES
 
-TESTS = Path(__file__).parents[1]
-JAR = TESTS.parent / "android_app/host/target/pocketbert-host.jar"
+JAR = Path(__file__).parents[2] / "android_app/host/target/pocketbert-host.jar"
 TOY = "float16_9bits"
-
-
-def python(code: str, *arguments: object) -> str:
-    """Runs code after the import of the toy recipe, which adds its row; returns what it prints."""
-    command = [sys.executable, "-c", f"import sys, toy_recipe\n{code}", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def pocketbert(*arguments: object) -> str:
-    return python("from pocketbert.cli import main\nsys.exit(main(sys.argv[1:]))", *arguments)
+python = functools.partial(separate_python.run, "toy_recipe")
+pocketbert = functools.partial(separate_python.pocketbert, "toy_recipe")
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +77,8 @@ def test_toy_is_measured(bundle: Path, tmp_path: Path) -> None:
 def test_toy_runs_in_java(bundle: Path, tmp_path: Path) -> None:
     resource = tmp_path / "org/pocketbert/bundle/recipes.txt"
     resource.parent.mkdir(parents=True)
-    resource.write_text(python("import java_recipes\nprint(java_recipes.table(), end='')"), encoding="utf-8")
-
+    table = python("import java_tables\nprint(java_tables.tables()['recipes.txt'], end='')")
+    resource.write_text(table, encoding="utf-8")
     result = tmp_path / "result.json"
 
     def host(path: str) -> subprocess.CompletedProcess[str]:
@@ -105,7 +92,3 @@ def test_toy_runs_in_java(bundle: Path, tmp_path: Path) -> None:
     result.unlink()
     without = host(str(JAR))
     assert without.returncode == 2 and f"received '{TOY}'" in without.stderr
-
-
-def test_table_of_java_is_current() -> None:
-    assert java_recipes.table() == java_recipes.TABLE.read_text(encoding="utf-8")

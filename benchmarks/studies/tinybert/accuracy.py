@@ -231,7 +231,6 @@ def _options(variant: TinyBERTVariant, task: TaskConfig) -> Any:
 
 def _task_data(task: str, augmented_file: Path | None = None) -> TaskData:
     from pocketbert.data.readers.tables import read_table
-    from pocketbert.tasks.registry import text_task
 
     data = task_data(task)
     if augmented_file is None:
@@ -243,7 +242,7 @@ def _task_data(task: str, augmented_file: Path | None = None) -> TaskData:
         pair_column=pair_column,
         label_column="label",
         labels=data.task.labels or None,
-        kind=text_task(data.task).label_form,
+        kind=data.task.rules.label_form,
     )
     return dataclasses.replace(data, augmented=augmented)
 

@@ -20,7 +20,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.tasks.registry import get_task
-from pocketbert_export.checks.outputs import TOKEN_OUTPUTS
+from pocketbert_export.checks.outputs import token_outputs
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
@@ -172,10 +172,11 @@ def _shape_problems(
 ) -> list[str]:
     """Lists outputs whose shapes differ, except in the number of tokens, or lack a logit for a label."""
     shapes: dict[str, set[tuple[int | str, ...]]] = {}
+    per_token = token_outputs()
     for (index, _), found in answers.items():
         for name, array in found.items():
             shape: list[int | str] = [*array.shape]
-            if name in TOKEN_OUTPUTS and shape[1:2] == [listed[index]["length"]]:
+            if name in per_token and shape[1:2] == [listed[index]["length"]]:
                 shape[1] = "length"
             shapes.setdefault(name, set()).add(tuple(shape))
     problems = [

@@ -50,14 +50,18 @@ import numpy as np
 from pocketbert.recipes import RECIPES, Bounds
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.metrics import root_mean_square
+from pocketbert.tasks.registry import TASKS
 from pocketbert.tasks.vectors import cosines
 
 Outputs = Mapping[str, np.ndarray]
-# Outputs whose second axis counts tokens; their values at padding are not compared.
-TOKEN_OUTPUTS = ("sequence_output", "start_logits", "end_logits", "token_logits", "prediction_logits")
 OWN_OUTPUTS = "goldens: outputs at export"
 # Share of the float model's change that may be missing or in excess, on top of four standard errors.
 _MOST_MISSING, _STANDARD_ERRORS = 0.5, 4.0
+
+
+def token_outputs() -> set[str]:
+    """Names of outputs whose second axis counts tokens; their values at padding are not compared."""
+    return {"sequence_output"} | {name for task in TASKS.values() if task.per_token for name in task.output_names}
 
 
 class ScoredOutputs(NamedTuple):
@@ -290,8 +294,9 @@ def real_values(outputs: Outputs, mask: np.ndarray) -> dict[str, np.ndarray]:
       outputs: by name; the first axis counts texts.
       mask: `[n, s]`, 1 = token.
     """
+    per_token = token_outputs()
     return {
-        name: array[mask == 1] if name in TOKEN_OUTPUTS and array.shape[1:2] == mask.shape[1:] else array
+        name: array[mask == 1] if name in per_token and array.shape[1:2] == mask.shape[1:] else array
         for name, array in outputs.items()
     }
 

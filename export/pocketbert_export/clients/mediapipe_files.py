@@ -337,7 +337,7 @@ def _check_output(bundle: Bundle, content: bytes, length: int) -> None:
 
 def _asks(task: TaskConfig | None) -> bool:
     """Whether the task is the one of the Task Library's client."""
-    return task is not None and task.kind == "span"
+    return task is not None and task.rules.reads == "questions"
 
 
 def _tokenizer_problems(vocabulary: Vocabulary | None) -> list[str]:

@@ -203,7 +203,6 @@ def _bundle(
     windows: Mapping[str, int | None],
 ) -> Bundle:
     """Returns the bundle of these weights: the existing one, or a new one in its place."""
-    from pocketbert.data.examples import Examples
     from pocketbert.progress import log_info
     from pocketbert_export.bundles.bundle import Bundle
     from pocketbert_export.bundles.description import weight_digests
@@ -211,7 +210,7 @@ def _bundle(
     from pocketbert_export.recipes import get_recipe
 
     recipe, overwrite = options[ConversionOptions].recipe, options[BundleOptions].overwrite
-    in_table = bool(options[TaskOptions].train_file) and isinstance(task.train, Examples)
+    in_table = bool(options[TaskOptions].train_file) and task.task.rules.reads in ("table", "pairs")
     if output.exists() and not overwrite:
         found = Bundle.open(output)
         same = found.source == weight_digests(model)

@@ -153,7 +153,7 @@ def read_texts(
             label_column=columns,
             labels=own.labels if own is not None and own.labels else None,
             numbered=numbers is not None,
-            kind=made.label_form if isinstance(made, TextTask) else "classification",
+            kind="classification" if task is None else task.rules.label_form,
             label_separator=table.label_separator,
         )
         return examples if task is None or numbers is None else in_order_of(task, numbers, examples)

@@ -99,7 +99,7 @@ def run(options: Options) -> None:
     with opened_input(own.input) as stream:
         stored_columns.use(options, own.model, own.input)
         task = stored_columns.stored_task(own.model)
-        asks = task is not None and task.kind == "span"
+        asks = task is not None and task.rules.reads == "questions"
         if own.format == "auto" and Path(own.input or "").suffix.lower() in TABLES and not asks:
             stored_columns.check(options, None, own.input, labelled=False)
         from pocketbert_export.bundles.predictors import limit_remedy, open_predictor

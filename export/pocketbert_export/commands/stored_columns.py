@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 _BUNDLE_FILE, _RUN_FILE = "bundle.json", "run.toml"
 _TABLES = (".csv", ".tsv", ".jsonl")
-# Kinds that read tables; the others read questions or spans.
-_TABLE_KINDS = ("classification", "multi_label", "regression", "embedding")
 # Key in bundle.json → option.
 OPTION_OF = {"text": "text_column", "pair": "pair_column", "label": "label_column", "separator": "separator"}
 
@@ -117,11 +115,11 @@ def check(options: Options, task: TaskConfig | None, *files: str | None, labelle
 
     table = options.values
     for file in files:
-        if not file or (task is not None and task.kind not in _TABLE_KINDS):
+        if not file or (task is not None and task.rules.reads not in ("table", "pairs")):
             continue
         wanted = [table["text_column"], table["pair_column"]]
         check_columns(file, [column for column in wanted if column], table["separator"])
-        if labelled is False or task is None or task.kind == "embedding":
+        if labelled is False or task is None or task.rules.reads == "pairs":
             continue
         may_lack = labelled is None and table["label_column"] == (LABEL_COLUMN,) and not options.given("label_column")
         if not may_lack or has_labels(file, task.labels, wanted, table["separator"]):

@@ -212,7 +212,7 @@ def _max_length(folder: Path, own: int | None, problems: list[str]) -> int | Non
 
 def is_sentence_transformer(tasks: Sequence[TaskConfig]) -> bool:
     """Whether a model with these tasks is stored in the layout of sentence-transformers: its only head embeds."""
-    return len(tasks) == 1 and tasks[0].kind == "embedding"
+    return len(tasks) == 1 and tasks[0].rules.has_embedding
 
 
 def write_modules(folder: Path, task: TaskConfig, hidden_size: int, tensors: Mapping[str, np.ndarray]) -> None:

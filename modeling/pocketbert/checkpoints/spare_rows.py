@@ -49,7 +49,7 @@ def per_token_weights(tasks: Sequence[TaskConfig]) -> set[str]:
     """Paths of the weights with one row per token: the table, and the masked-LM head's (MobileBERT's has two)."""
     paths = {"encoder.embeddings.word.table"}
     for name, task in zip(head_names(tasks), tasks, strict=True):
-        if task.kind == "masked_lm":
+        if task.rules.head == "masked_lm":
             paths |= {f"heads.{name}.bias", f"heads.{name}.extra_table"}
     return paths
 

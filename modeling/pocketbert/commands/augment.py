@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pocketbert.augmentation.augmented_rows import AugmentationOptions, preset_options
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
+from pocketbert.configs import TASK_RULES
 from pocketbert.errors import raise_if_any
 from pocketbert.options import DirectoryPath, FilePath, ModelPath
 
@@ -158,4 +159,5 @@ def _read(task: TextOptions, table: TextTableOptions) -> tuple[Examples, tuple[s
     from pocketbert.data.readers.tables import read_table
 
     assert task.train_file is not None
-    return read_table(task.train_file, **table.rows, label_column=table.one_label, kind=task.kind)
+    form = TASK_RULES[task.kind].label_form
+    return read_table(task.train_file, **table.rows, label_column=table.one_label, kind=form)

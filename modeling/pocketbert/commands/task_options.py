@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pocketbert.configs import TASK_RULES, FileKind
 from pocketbert.errors import UserError, did_you_mean
 from pocketbert.options import DirectoryPath, FilePath
 
@@ -96,7 +97,7 @@ class TaskOptions:
     data: DirectoryPath | None = None
     train_file: FilePath | None = None
     dev_file: FilePath | None = None
-    kind: Literal["classification", "multi_label", "regression", "token_classification", "embedding"] = "classification"
+    kind: FileKind = "classification"
     max_score: float = 1.0
     pooling: Literal["mean", "cls", "max"] | None = None
     labels: tuple[str, ...] | None = None
@@ -201,10 +202,11 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
 
     # `problems` has checked the required options.
     folder, train_file, task = options.data or "", options.train_file or "", options.task
+    reads = TASK_RULES[options.kind].reads
     asks = task in QUESTION_TASKS or any(is_question_file(path) for path in (train_file, options.dev_file))
     if augmented and asks:
         raise UserError(f"questions must have no augmented file; received {augmented}; leave --augmented-file out")
-    if options.labels and (asks or (options.kind == "embedding")):
+    if options.labels and (asks or reads == "pairs"):
         raise UserError(
             f"--labels is for classes and spans; received {','.join(options.labels)} for "
             f"{'questions' if asks else 'embeddings'}; leave it out"
@@ -213,11 +215,12 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
         return data.questions(task, folder)
     if asks:
         return data.questions(train_file, dev=options.dev_file, skip_bad_rows=table.skip_bad_rows)
-    if options.kind == "token_classification" or is_tagged_file(train_file):
+    if reads == "spans" or is_tagged_file(train_file):
         if augmented:
             raise UserError(f"spans must have no augmented file; received {augmented}; leave --augmented-file out")
-        return data.tagged(train_file, dev=options.dev_file, label_names=options.labels, **table.tagged)
-    if options.kind == "embedding":
+        own: dict[str, Any] = {"kind": options.kind} if reads == "spans" else {}
+        return data.tagged(train_file, dev=options.dev_file, label_names=options.labels, **own, **table.tagged)
+    if reads == "pairs":
         return _pairs(options, table)
     if task == _XNLI:
         found = data.xnli(folder, train=options.train_file, languages=options.languages, augmented=augmented)

@@ -6,9 +6,9 @@ import functools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import TASK_RULES, TaskConfig, TaskKind
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers import table_objects
 from pocketbert.data.readers.glue import glue_task, read_glue
@@ -38,7 +38,7 @@ def table(
     pair: str | None = None,
     dev: Any = None,
     augmented: _Path | None = None,
-    kind: Literal["classification", "multi_label", "regression"] = "classification",
+    kind: TaskKind = "classification",
     label_names: Sequence[str] | None = None,
     label_separator: str = LABEL_SEPARATOR,
     separator: str = ",",
@@ -95,7 +95,7 @@ def table(
         label_column=label,
         # Labels found in the table are in alphabetical order; indices may count in another one.
         numbered=known is not None,
-        kind=kind,
+        kind=TASK_RULES[kind].label_form,
         label_separator=label_separator,
         separator=separator,
         skip_bad_rows=skip_bad_rows,
@@ -116,7 +116,7 @@ def from_pairs(
     *,
     pairs: Iterable[str] | None = None,
     dev: tuple[Any, ...] | None = None,
-    kind: Literal["classification", "multi_label", "regression"] = "classification",
+    kind: TaskKind = "classification",
     label_names: Sequence[str] | None = None,
 ) -> TaskData:
     """Makes training data from parallel lists.
@@ -243,6 +243,7 @@ def tagged(
     text: str = "text",
     label: str | None = None,
     label_names: Sequence[str] | None = None,
+    kind: TaskKind = "token_classification",
     skip_bad_rows: bool = False,
 ) -> TaskData:
     """Reads texts with labelled spans, such as names: a CoNLL file, or a .jsonl file with offsets in code points.
@@ -261,6 +262,7 @@ def tagged(
       label: member of the spans in a .jsonl file (None: `spans`), or number of the tags' column in a CoNLL file (None:
         the last).
       label_names: types of the spans; None takes those in the training file, in alphabetical order.
+      kind: kind of the task.
       skip_bad_rows: skip unreadable sentences, and log their number.
     Returns:
       The task with training examples and dev split.
@@ -272,7 +274,7 @@ def tagged(
     types = label_names or train.types
     if not types:
         raise UserError(f"{source}: the training sentences must have spans; received none")
-    task = TaskConfig(kind="token_classification", labels=tags_of_types(types))
+    task = TaskConfig(kind=kind, labels=tags_of_types(types))
     train, split_off = _with_dev(train, None if dev is None else read_tagged(dev, types=types, **columns))
     return TaskData(task=task, train=train, dev=split_off)
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from pocketbert.data.examples import Examples, LabelledData, evenly
-from pocketbert.data.readers.iob import type_of
+from pocketbert.data.examples import LabelledData, evenly
 from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.readers.rows import listed, shown
-from pocketbert.data.readers.tagged_texts import TaggedTexts
 from pocketbert.notation import argument
 
 # Kinds of warnings about a network for another language.
@@ -78,26 +76,13 @@ def label_warnings(train: LabelledData, dev: LabelledData, labels: Sequence[str]
     return [warning for warning in found if warning is not None]
 
 
-def _keys(data: LabelledData) -> Iterator[Hashable]:
-    """What a network reads of each example."""
-    if isinstance(data, QuestionFile):
-        return ((each.question, each.context) for each in data)
-    texts: list[str] = data.texts  # type: ignore[attr-defined]
-    pairs = getattr(data, "pairs", None)
-    return iter(texts) if pairs is None else zip(texts, pairs, strict=True)
-
-
 def _conflicts(train: LabelledData) -> DataWarning | None:
-    labels: Sequence[Any] | None = None
-    if isinstance(train, Examples) and train.labels is not None:
-        labels = train.labels.tolist()
-    elif isinstance(train, TaggedTexts):
-        labels = train.tags
-    if labels is None:
+    answers = train.answers
+    if answers is None:
         return None
     first: dict[Hashable, Any] = {}
     conflicting: dict[Hashable, None] = {}
-    for key, label in zip(_keys(train), labels, strict=True):
+    for key, label in zip(train.read_texts, answers, strict=True):
         if first.setdefault(key, label) != label:
             conflicting[key] = None
     if not conflicting:
@@ -113,12 +98,11 @@ def _conflicts(train: LabelledData) -> DataWarning | None:
 
 
 def _shared(train: LabelledData, dev: LabelledData) -> DataWarning | None:
-    known = {*_keys(train)}
-    shared = [key for key in _keys(dev) if key in known]
+    in_train = {*train.read_texts}
+    shared = [key for key in dev.read_texts if key in in_train]
     if not shared:
         return None
-    unit = "questions" if isinstance(dev, QuestionFile) else "texts"
-    count = len(shared)
+    unit, count = dev.unit, len(shared)
     return DataWarning(
         f"{dev.source}: {count} of {len(dev)} dev {unit} {'is' if count == 1 else 'are'} among the training {unit}, "
         f"such as {shown(shared[0])}; the scores are too high; remove them from one of the files",
@@ -128,17 +112,7 @@ def _shared(train: LabelledData, dev: LabelledData) -> DataWarning | None:
 
 
 def _rare(train: LabelledData, labels: Sequence[str]) -> DataWarning | None:
-    if isinstance(train, TaggedTexts) and train.tags is not None:
-        names = [*dict.fromkeys(type_of(label) for label in labels if type_of(label))]
-        starts = [type_of(tag) for tags in train.tags for tag in tags if tag.startswith("B")]
-        counts = np.array([starts.count(name) for name in names])
-    elif isinstance(train, Examples) and train.labels is not None and labels and train.labels.dtype == np.int32:
-        names = [*labels]
-        in_classes = train.labels.ndim == 1
-        counts = np.bincount(train.labels, minlength=len(names)) if in_classes else train.labels.sum(axis=0)
-    else:
-        return None
-    rare = [name for name, count in zip(names, counts, strict=True) if count <= FEW_EXAMPLES]
+    rare = [name for name, count in train.label_counts(labels).items() if count <= FEW_EXAMPLES]
     if not rare:
         return None
     what = "1 label has" if len(rare) == 1 else f"{len(rare)} labels have"

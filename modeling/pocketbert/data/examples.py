@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -41,6 +41,21 @@ class LabelledData(Protocol):
     @property
     def classes(self) -> np.ndarray | None:
         """int32 [N], or None if examples have no single class."""
+
+    @property
+    def unit(self) -> str:
+        """What an example is in messages: `texts` or `questions`."""
+
+    @property
+    def read_texts(self) -> Iterable[Hashable]:
+        """What a network reads of each example."""
+
+    @property
+    def answers(self) -> Sequence[Any] | None:
+        """The label of each example, for comparisons; None without labels, or if several answers are right."""
+
+    def label_counts(self, labels: Sequence[str]) -> dict[str, int]:
+        """Number of examples, or spans, of each label; empty for scores and questions."""
 
     def __len__(self) -> int: ...
 
@@ -100,6 +115,26 @@ class Examples:
             classes = "scores" if self.classes is None else f"{len(set(self.labels.tolist()))} classes"
             form = f"with {classes}"
         return f"<Examples {len(self)} {unit} {form} of {self.source}>"
+
+    unit: ClassVar[str] = "texts"
+
+    @property
+    def read_texts(self) -> Iterable[Hashable]:
+        """The texts, or pairs of texts."""
+        return self.texts if self.pairs is None else zip(self.texts, self.pairs, strict=True)
+
+    @property
+    def answers(self) -> list[Any] | None:
+        """The labels."""
+        return None if self.labels is None else self.labels.tolist()
+
+    def label_counts(self, labels: Sequence[str]) -> dict[str, int]:
+        """Number of examples with each label; empty for scores."""
+        if self.labels is None or not labels or self.labels.dtype != np.int32:
+            return {}
+        in_classes = self.labels.ndim == 1
+        counts = np.bincount(self.labels, minlength=len(labels)) if in_classes else self.labels.sum(axis=0)
+        return dict(zip(labels, counts.tolist(), strict=True))
 
     @property
     def identity(self) -> str:

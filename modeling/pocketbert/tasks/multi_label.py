@@ -31,7 +31,6 @@ class MultiLabel(TextTask):
 
     kind = "multi_label"
     linear_form = "labels"
-    label_form = "multi_label"
     distillable = False
 
     @property

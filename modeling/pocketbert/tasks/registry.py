@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
+import functools
 import importlib
 from collections.abc import Sequence
 
@@ -76,9 +78,15 @@ def register(task: type[Task], rules: TaskRules = TaskRules()) -> type[Task]:  #
     if task.kind in TASKS:
         raise UserError(f"a kind of task must be new; received {task.kind!r}; choose another name")
 
-    def shapes(encoder: EncoderConfig, config: TaskConfig) -> dict[str, tuple[int, ...]]:
+    def derived(encoder: EncoderConfig, config: TaskConfig) -> dict[str, tuple[int, ...]]:
         weights = weights_by_path(task(config).head(encoder))
         return {path: tuple(variable.shape) for path, variable in weights.items()}
+
+    @functools.cache
+    def shapes(encoder: EncoderConfig, config: TaskConfig) -> dict[str, tuple[int, ...]]:
+        # A function that is traced may not make variables; another thread is outside it.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            return thread.submit(derived, encoder, config).result()
 
     TASK_RULES[task.kind] = dataclasses.replace(rules, head=rules.head or shapes)
     TASKS[task.kind] = task

@@ -51,7 +51,6 @@ class Regression(TextTask):
 
     kind = "regression"
     linear_form = "scores"
-    label_form = "regression"
     # If scores vary by less than a quarter of their size, the gate compares errors with that quarter.
     least_centred_scale = 0.25
 

@@ -21,7 +21,6 @@ from pocketbert.tasks.mistakes import Mistake, listed, most_certain
 if TYPE_CHECKING:
     from pocketbert.tasks.token_classification import TokenClassification
 
-TOKEN_LOGITS = "token_logits"
 TEXTS_A_CALL = 4096
 _UNLABELLED = -1
 
@@ -110,7 +109,7 @@ class TaggedRows:
         `iob.spans_of`.
         """
         names = [prefixed(label) for label in self._task.config.labels]
-        best = outputs[TOKEN_LOGITS].argmax(axis=-1)
+        best = outputs[self._task.output_names[0]].argmax(axis=-1)
         return [
             iob2(spans, len(places))
             for places, spans in zip(self._places, self._word_spans([names[label] for label in best]), strict=True)
@@ -129,7 +128,7 @@ class TaggedRows:
 
     def spans(self, outputs: Outputs) -> list[list[dict[str, Any]]]:
         """The predicted spans of each text; see `TokenClassification.predict`."""
-        probability = probabilities_of(outputs[TOKEN_LOGITS]).max(axis=1)
+        probability = probabilities_of(outputs[self._task.output_names[0]]).max(axis=1)
         found = []
         for text, words, places, tags in zip(
             self.data.texts, self.data.words, self._places, self.tags(outputs), strict=True
@@ -150,7 +149,7 @@ class TaggedRows:
 
     def mistakes(self, outputs: Outputs) -> list[Mistake]:
         """Texts with wrong spans; the most certain wrong tag of a word orders them."""
-        probability = probabilities_of(outputs[TOKEN_LOGITS]).max(axis=1)
+        probability = probabilities_of(outputs[self._task.output_names[0]]).max(axis=1)
         predicted = self.tags(outputs)
         certainty = np.zeros(len(predicted))
         for index, (gold, tags, places) in enumerate(zip(self.gold, predicted, self._places, strict=True)):

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.data_warnings import count_truncated
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.readers.glue import GLUE
-from pocketbert.data.readers.tables import LabelForm, read_table
+from pocketbert.data.readers.tables import read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.metrics import compute
@@ -29,13 +29,7 @@ _CORRELATIONS = ("matthews", "pearson", "spearman")
 
 
 class TextTask(SupervisedTask):
-    """A task whose head gives `logits` for each text or pair of texts.
-
-    Attributes:
-      label_form: form of the labels in a file; see `read_table`.
-    """
-
-    label_form: ClassVar[LabelForm] = "classification"
+    """A task whose head gives `logits` for each text or pair of texts."""
 
     def __init__(self, config: TaskConfig) -> None:
         super().__init__(config)
@@ -154,7 +148,7 @@ class TextTask(SupervisedTask):
         """Reads a .csv, .tsv or .jsonl file; for `columns` (default: text and label) see `read_table`."""
         default = {"text_column": "text", "label_column": "label"}
         labels = self.config.labels or None
-        return read_table(path, **{**default, "labels": labels, "kind": self.label_form, **columns})[0]
+        return read_table(path, **{**default, "labels": labels, "kind": self.config.rules.label_form, **columns})[0]
 
     def check_data(self, data: Any) -> None:
         """Checks that the data are `Examples`."""

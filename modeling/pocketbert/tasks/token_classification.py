@@ -29,8 +29,10 @@ from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, tag_method
-from pocketbert.tasks.tagged_rows import TEXTS_A_CALL, TOKEN_LOGITS, TaggedRows, resampled_tags
+from pocketbert.tasks.tagged_rows import TEXTS_A_CALL, TaggedRows, resampled_tags
 from pocketbert.tasks.text_inputs import texts_and_pairs
+
+TOKEN_LOGITS = "token_logits"
 
 
 class TokenClassificationHead(tf_keras.layers.Layer):

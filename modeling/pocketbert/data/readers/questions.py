@@ -16,10 +16,10 @@ import copy
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -78,6 +78,11 @@ class QuestionFile:
         the file was removed or changed.
     """
 
+    unit: ClassVar[str] = "questions"
+    has_pairs: ClassVar[bool] = True
+    classes: ClassVar[None] = None
+    answers: ClassVar[None] = None  # Several spans of a paragraph may be right.
+
     def __init__(self, path: str | os.PathLike[str], *, skip_bad: bool = False) -> None:
         self.path = Path(path)
         self._absolute_path = self.path.absolute()
@@ -94,23 +99,32 @@ class QuestionFile:
                 labels.extend(label for _, label in _questions(paragraph, where, problems))
         self.skipped_rows = problems.skipped + problems.bad_questions
         self._has_bad = problems.bad_questions > 0
+        left_out = problems.left_out(self._layout)
         if not skip_bad or not labels:
             problems.raise_if_any(self.path)
         if not labels:
-            received = f"only {problems.left_out(self._layout)}" if problems.left_out(self._layout) else "none"
+            received = f"only {left_out}" if left_out else "none"
             raise UserError(
                 f"{self.path}: the file must have at least one question; received {received}; use the form {_FORMAT}"
             )
-        if left_out := problems.left_out(self._layout):
+        if left_out:
             log_info(f"{self.path}: skipped {left_out}")
         self._labels = np.frombuffer(labels, np.int8)
         # In a file without any answers, answers are unknown.
-        known = np.isin(self._labels, (_ANSWERED, _IMPOSSIBLE)).any()
-        self._empty_label = _IMPOSSIBLE if known else _UNLABELLED
+        self._empty_label = _IMPOSSIBLE if np.isin(self._labels, (_ANSWERED, _IMPOSSIBLE)).any() else _UNLABELLED
         self._labels = np.where(self._labels == _EMPTY, np.int8(self._empty_label), self._labels)
 
     def __repr__(self) -> str:
         return f"<QuestionFile {self.count} questions, {self.num_impossible} without an answer, of {self.path}>"
+
+    def label_counts(self, labels: Sequence[str]) -> dict[str, int]:
+        """Empty: answers have no labels."""
+        return {}
+
+    @property
+    def read_texts(self) -> Iterator[tuple[str, str]]:
+        """Questions with their paragraphs."""
+        return ((question.question, question.context) for question in self)
 
     @property
     def source(self) -> str:
@@ -150,22 +164,13 @@ class QuestionFile:
         return f"answers; {self.num_unlabelled} questions in {self.source} have none"
 
     @property
-    def has_pairs(self) -> bool:
-        """True: a question and its paragraph form a pair."""
-        return True
-
-    @property
-    def classes(self) -> None:
-        """None: questions have no classes."""
-
-    @property
     def split_keys(self) -> Iterable[str]:
         """The paragraphs; questions on the same one stay in the same split."""
         return (question.context for question in self)
 
     def first_texts(self, count: int) -> Examples:
         """Up to `count` questions with their paragraphs, as unlabelled pairs."""
-        taken = list(itertools.islice(self, count))
+        taken = [*itertools.islice(self, count)]
         return Examples(
             texts=[question.question for question in taken],
             pairs=[question.context for question in taken],

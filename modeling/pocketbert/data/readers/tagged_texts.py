@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -75,6 +75,23 @@ class TaggedTexts:
         """SHA-256 of texts, words and tags."""
         words = [each.tolist() for each in self.words]
         return hashlib.sha256(json.dumps([self.texts, words, self.tags]).encode()).hexdigest()
+
+    unit: ClassVar[str] = "texts"
+
+    @property
+    def read_texts(self) -> list[str]:
+        """The texts."""
+        return self.texts
+
+    @property
+    def answers(self) -> list[list[str]] | None:
+        """The tags."""
+        return self.tags
+
+    def label_counts(self, labels: Sequence[str]) -> dict[str, int]:
+        """Number of spans of each type."""
+        starts = [type_of(tag) for tags in self.tags or () for tag in tags if tag.startswith("B")]
+        return {name: starts.count(name) for name in map(type_of, labels) if name and self.tags is not None}
 
     @property
     def labelled(self) -> bool:

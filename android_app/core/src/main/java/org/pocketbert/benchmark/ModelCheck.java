@@ -6,6 +6,8 @@ import java.util.Locale;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.Golden;
 import org.pocketbert.bundle.Recipe;
+import org.pocketbert.bundle.TaskKind;
+import org.pocketbert.bundle.TaskKind.Centre;
 
 /**
  * Compares the file's recorded outputs with the float model's, as {@code pocketbert_export.checks.outputs} does: relative to
@@ -36,15 +38,17 @@ final class ModelCheck {
   static String problem(Bundle bundle) {
     Recipe recipe = Recipe.of(bundle.recipe());
     ModelCheck check = new ModelCheck(bundle.goldens(), bundle.labels().size());
-    boolean hasVectors = "embedding".equals(bundle.taskKind());
+    TaskKind task = TaskKind.of(bundle.taskKind());
     for (String output : check.goldens.get(0).outputs.keySet()) {
-      if (hasVectors) {
+      if (task != null && task.hasVectors) {
         check.compareVectors(output, false);
         check.compareVectors(output, true);
         continue;
       }
       check.compare(output, Centre.NONE, 0);
-      check.compare(output, Centre.of(bundle.taskKind()), "regression".equals(bundle.taskKind()) ? LEAST_SCALE : 0);
+      if (task != null) {
+        check.compare(output, task.centre, task.leastCentredScale);
+      }
     }
     if (check.largest <= recipe.largestDifference && check.rootMeanSquare <= recipe.rmsDifference) {
       return null;
@@ -57,20 +61,6 @@ final class ModelCheck {
         check.rootMeanSquare,
         recipe.largestDifference,
         recipe.rmsDifference);
-  }
-
-  /** The ignored constant: softmax ignores one per text or token, a ranking ignores one for all texts. */
-  private enum Centre {
-    NONE,
-    EACH_ROW,
-    ALL;
-
-    static Centre of(String taskKind) {
-      if ("classification".equals(taskKind) || "token_classification".equals(taskKind)) {
-        return EACH_ROW;
-      }
-      return "regression".equals(taskKind) || "span".equals(taskKind) ? ALL : NONE;
-    }
   }
 
   private void compare(String output, Centre centre, double floor) {

@@ -34,9 +34,6 @@ public final class Bundle {
 
   static final String DESCRIPTION = "bundle.json";
   static final String GOLDENS = "goldens.safetensors";
-  // The same names as in pocketbert_export.checks.outputs.
-  static final List<String> TOKEN_OUTPUTS =
-      Arrays.asList("sequence_output", "start_logits", "end_logits", "token_logits", "prediction_logits");
   private static final String MODEL = "model.tflite";
   private static final String LABELS = "labels.txt";
   // For the files that are mapped and never copied into memory.
@@ -316,7 +313,7 @@ public final class Bundle {
   public List<Golden> goldens(int length) {
     List<Golden> fitting = new ArrayList<>();
     for (Golden golden : goldens) {
-      boolean answersTokens = !Collections.disjoint(golden.exportedOutputs.keySet(), TOKEN_OUTPUTS);
+      boolean answersTokens = !Collections.disjoint(golden.exportedOutputs.keySet(), TaskKind.TOKEN_OUTPUTS);
       if (answersTokens ? golden.length == length : golden.tokenCount() <= length) {
         fitting.add(golden.at(length, tokenizer.padId()));
       }

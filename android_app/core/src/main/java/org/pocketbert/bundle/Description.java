@@ -26,16 +26,6 @@ final class Description {
   private static final int MOST_FILES = 16;
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> ACTIVATIONS = Arrays.asList("identity", "sigmoid");
-  private static final List<String> TASKS =
-      Arrays.asList(
-          "classification",
-          "multi_label",
-          "regression",
-          "span",
-          "token_classification",
-          "embedding",
-          "masked_lm",
-          "next_sentence");
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
   private static final List<String> VERDICTS = Arrays.asList("good", "no better than the baseline", "below the baseline", "not learned");
@@ -126,8 +116,8 @@ final class Description {
     Fields task = fields.objectOrNull("task");
     taskKind = task == null ? null : task.string("kind");
     if (task != null) {
-      if (!TASKS.contains(taskKind)) {
-        problems.add("$.task.kind must be one of " + String.join(", ", TASKS));
+      if (!TaskKind.NAMES.contains(taskKind)) {
+        problems.add("$.task.kind must be one of " + String.join(", ", TaskKind.NAMES));
       }
       task.string("name");
       labels.addAll(task.strings("labels"));
@@ -397,8 +387,8 @@ final class Description {
         problems.add("$.task.labels must differ in more than case or white space; received " + shown(label));
       }
     }
-    boolean hasClasses = taskKind.equals("classification") || taskKind.equals("token_classification");
-    int fewest = hasClasses ? 2 : taskKind.equals("multi_label") ? 1 : 0;
+    TaskKind kind = TaskKind.of(taskKind);
+    int fewest = kind == null ? 0 : kind.leastLabels;
     if (labels.size() < fewest || fewest == 0 && !labels.isEmpty()) {
       String rule = fewest == 0 ? "none" : fewest + " or more";
       problems.add("$.task.labels must be " + rule + " for " + shown(taskKind) + "; received " + labels.size());

@@ -78,16 +78,16 @@ final class GoldenAnswers {
       return false;
     }
     if (!description.labels.isEmpty()) {
-      boolean perToken = Bundle.TOKEN_OUTPUTS.contains(output);
+      boolean perToken = TaskKind.TOKEN_OUTPUTS.contains(output);
       boolean fits = perToken ? shape.length == 3 && shape[1] == length : shape.length == 2;
       return fits && shape[shape.length - 1] == description.labels.size();
     }
-    return !Bundle.TOKEN_OUTPUTS.contains(output) || shape.length > 1 && shape[1] == length;
+    return !TaskKind.TOKEN_OUTPUTS.contains(output) || shape.length > 1 && shape[1] == length;
   }
 
   private boolean isAsTheOthers(Safetensors.Tensor tensor, String output) {
     int[] shape = tensor.shape.clone();
-    if (Bundle.TOKEN_OUTPUTS.contains(output)) {
+    if (TaskKind.TOKEN_OUTPUTS.contains(output)) {
       shape[1] = 0;
     }
     int[] first = shapes.putIfAbsent(output, shape);
@@ -96,10 +96,10 @@ final class GoldenAnswers {
 
   private String expected(String output, int length) {
     if (!description.labels.isEmpty()) {
-      String tokens = Bundle.TOKEN_OUTPUTS.contains(output) ? length + ", " : "";
+      String tokens = TaskKind.TOKEN_OUTPUTS.contains(output) ? length + ", " : "";
       return "the shape [1, " + tokens + description.labels.size() + "], one number per label";
     }
-    return Bundle.TOKEN_OUTPUTS.contains(output) ? "the shape [1, " + length + ", …]" : "the shape [1, …]";
+    return TaskKind.TOKEN_OUTPUTS.contains(output) ? "the shape [1, " + length + ", …]" : "the shape [1, …]";
   }
 
   private static boolean isFinite(FloatBuffer values) {

@@ -1,18 +1,13 @@
 package org.pocketbert.bundle;
 
-import java.io.BufferedReader;
-import java.io.IOException;
-import java.io.InputStream;
-import java.io.InputStreamReader;
-import java.nio.charset.StandardCharsets;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Set;
+import org.pocketbert.ResourceTable;
 
 /** A row of {@code pocketbert.recipes.RECIPES}: the differences that the checks allow. */
 public final class Recipe {
-  private static final String FILE = "recipes.txt";
   private static final Map<String, Recipe> RECIPES = read();
 
   /** The recipes' names, in the table's order. */
@@ -40,19 +35,8 @@ public final class Recipe {
 
   private static Map<String, Recipe> read() {
     Map<String, Recipe> recipes = new LinkedHashMap<>();
-    try (InputStream stream = Recipe.class.getResourceAsStream(FILE)) {
-      if (stream == null) {
-        throw new IllegalStateException(FILE + " must be in the resources of " + Recipe.class.getName());
-      }
-      BufferedReader reader = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8));
-      for (String line = reader.readLine(); line != null; line = reader.readLine()) {
-        if (!line.startsWith("#")) {
-          String[] words = line.split(" ");
-          recipes.put(words[0], new Recipe(words));
-        }
-      }
-    } catch (IOException error) {
-      throw new IllegalStateException(FILE + " cannot be read", error);
+    for (String[] words : ResourceTable.lines(Recipe.class, "recipes.txt")) {
+      recipes.put(words[0], new Recipe(words));
     }
     return recipes;
   }

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.pocketbert.ResourceTable;
 
 /**
  * Finds added tokens in code points, with the rules of Hugging Face's tokenizers: the longest one at the leftmost
@@ -138,7 +139,7 @@ final class AddedTokenFinder {
 
   private static CodePointTable read() {
     CodePointTable kinds = new CodePointTable();
-    for (String[] words : CodePointTable.lines(TABLE)) {
+    for (String[] words : ResourceTable.lines(AddedTokenFinder.class, TABLE)) {
       kinds.fill(words, 1, words[0].equals("word") ? WORD : SPACE);
     }
     return kinds;

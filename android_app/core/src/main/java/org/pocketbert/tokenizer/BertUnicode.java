@@ -2,6 +2,7 @@ package org.pocketbert.tokenizer;
 
 import java.util.HashMap;
 import java.util.Map;
+import org.pocketbert.ResourceTable;
 
 /**
  * BERT's normalization of each code point, from the table in this class's resources.
@@ -44,7 +45,7 @@ final class BertUnicode {
   }
 
   private BertUnicode() {
-    for (String[] words : CodePointTable.lines(TABLE)) {
+    for (String[] words : ResourceTable.lines(BertUnicode.class, TABLE)) {
       read(words);
     }
   }

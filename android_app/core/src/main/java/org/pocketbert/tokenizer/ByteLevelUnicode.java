@@ -1,5 +1,7 @@
 package org.pocketbert.tokenizer;
 
+import org.pocketbert.ResourceTable;
+
 /**
  * Letters, numbers and white space as in Hugging Face's tokenizers, from the table in this class's resources.
  *
@@ -23,7 +25,7 @@ final class ByteLevelUnicode {
 
   private static CodePointTable read() {
     CodePointTable kinds = new CodePointTable();
-    for (String[] words : CodePointTable.lines(TABLE)) {
+    for (String[] words : ResourceTable.lines(ByteLevelUnicode.class, TABLE)) {
       kinds.fill(words, 1, kind(words[0]));
     }
     return kinds;

@@ -1,41 +1,10 @@
 package org.pocketbert.tokenizer;
 
-import java.io.BufferedReader;
-import java.io.IOException;
-import java.io.InputStream;
-import java.io.InputStreamReader;
-import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.List;
-
 /** One byte per code point, 0 by default. Empty pages are not stored. */
 final class CodePointTable {
   private static final int CODE_POINTS = 0x110000;
   private static final int PAGE_BITS = 8;
   private final byte[][] pages = new byte[CODE_POINTS >> PAGE_BITS][];
-
-  /**
-   * Reads a generated table from this class's resources, as lines of words without comments.
-   *
-   * @param file a plain file name
-   */
-  static List<String[]> lines(String file) {
-    List<String[]> lines = new ArrayList<>();
-    try (InputStream stream = CodePointTable.class.getResourceAsStream(file)) {
-      if (stream == null) {
-        throw new IllegalStateException(file + " must be in the resources of " + CodePointTable.class.getName());
-      }
-      BufferedReader reader = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8));
-      for (String line = reader.readLine(); line != null; line = reader.readLine()) {
-        if (!line.startsWith("#")) {
-          lines.add(line.split(" "));
-        }
-      }
-    } catch (IOException error) {
-      throw new IllegalStateException(file + " cannot be read", error);
-    }
-    return lines;
-  }
 
   int get(int code) {
     byte[] page = pages[code >> PAGE_BITS];
