@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CARD_FILE = "README.md"
 _RUN_FILE = "run.json"
 _UNKNOWN = "unknown"
+# Checks whose figures the card has.
+_SHOWN = ("logits", "labels", "metric", "padding", "lengths")
 # Markup inside a line, a heading or list at its begin. An underscore inside a word is none.
 _MARKUP = re.compile(r"[\\`*\[\]~]|(?<!\w)_|_(?!\w)|^[#+=-]|(?<=^\d)[.)]|(?<=^\d\d)[.)]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
@@ -149,19 +151,38 @@ def render(
       verification: content of `verification.json`.
       latencies: measured latencies.
     """
+    from pocketbert import report
+    from pocketbert_export.recipes import get_recipe
+
     facts, outcome = description.get("model_card") or card_facts(CardOptions(), None), description.get("outcome")
-    version = description["tools"].get("pocketbert", _UNKNOWN)
-    parts = [
-        _front_matter(name, description, facts, verification),
-        f"# {escape(name)}\n\n{_purpose(description)} Exported by PocketBERT {escape(version)}.",
-        "## Score\n\n" + (_outcome(outcome, verification) if outcome else no_outcome("`")),
-        _facts_table(description, facts),
-        "## Latency\n\n"
-        + (_latency_table(latencies) or "Not measured. Run `pocketbert bench`, then `pocketbert card`."),
-        "## Verification\n\n" + _verification(verification),
-        "## Limits\n\n" + "".join(f"- {escape(limit)}\n" for limit in _limits(description, facts, verification)),
-    ]
-    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+    others = []
+    if outcome is not None:
+        others = [("Float model", outcome["float_model"]), ("Teacher", outcome["teacher"])]
+        others += [(baseline["name"], baseline["score"]) for baseline in outcome["baselines"]]
+    return report.render(
+        "card.md",
+        package="pocketbert_export.bundles",
+        filters={"md": escape, "points": _signed_points, "capital": lambda text: text[:1].upper() + text[1:]},
+        name=name,
+        description=description,
+        verification=verification,
+        latencies=latencies,
+        facts=facts,
+        outcome=outcome,
+        no_outcome=no_outcome("`"),
+        others=others,
+        task=description["task"],
+        front_matter=_front_matter(name, description, facts, verification),
+        lengths=[signature["length"] for signature in description["signatures"]],
+        summary=get_recipe(description["recipe"]).summary,
+        source=_source(verification),
+        runtimes=", ".join(f"{runtime} {version}" for runtime, version in verification["runtimes"].items()),
+        measured=[
+            check
+            for check in verification["checks"]
+            if check["name"].startswith(_SHOWN) and check["measured"] is not None and check["bound"] is not None
+        ],
+    ).lstrip()
 
 
 def escape(text: str) -> str:
@@ -172,21 +193,14 @@ def escape(text: str) -> str:
     return line
 
 
-def _pipeline_tag(description: Mapping[str, Any]) -> str:
+def _front_matter(
+    name: str, description: Mapping[str, Any], facts: Mapping[str, Any], verification: Mapping[str, Any]
+) -> dict[str, str]:
+    """Field → value in YAML. JSON values are valid YAML."""
     from pocketbert.tasks.registry import TASKS
 
-    task = description["task"]
-    return "feature-extraction" if task is None else TASKS[task["kind"]].pipeline_tag
-
-
-def _front_matter(
-    name: str,
-    description: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    verification: Mapping[str, Any],
-) -> str:
-    """YAML between lines of dashes. JSON values are valid YAML."""
-    tag, task, outcome = _pipeline_tag(description), description["task"], description.get("outcome")
+    task, outcome = description["task"], description.get("outcome")
+    tag = "feature-extraction" if task is None else TASKS[task["kind"]].pipeline_tag
     fields: dict[str, Any] = {
         "license": facts["license"] or _UNKNOWN,
         "library_name": "litert",
@@ -198,52 +212,11 @@ def _front_matter(
     if facts["dataset"]:
         fields["datasets"] = [facts["dataset"]]
     if outcome is not None:
-        result = {
-            "task": {"type": tag},
-            "dataset": {
-                "name": facts["dataset"] or task["name"] or _source(verification),
-                "type": task["name"] or "own",
-            },
-            "metrics": [{"type": outcome["metric"], "value": round(outcome["score"], 4)}],
-        }
+        dataset = {"name": facts["dataset"] or task["name"] or _source(verification), "type": task["name"] or "own"}
+        metrics = [{"type": outcome["metric"], "value": round(outcome["score"], 4)}]
+        result = {"task": {"type": tag}, "dataset": dataset, "metrics": metrics}
         fields["model-index"] = [{"name": name, "results": [result]}]
-    lines = [f"{key}: {printable(json.dumps(value, ensure_ascii=False))}" for key, value in fields.items()]
-    return "\n".join(["---", *lines, "---"])
-
-
-def _purpose(description: Mapping[str, Any]) -> str:
-    task = description["task"]
-    if task is None:
-        return "A text encoder as a TFLite file."
-    labels = f" with the labels {escape(', '.join(task['labels']))}" if task["labels"] else ""
-    return f"A model for {task['kind'].replace('_', '-')}{labels} as a TFLite file."
-
-
-def _facts_table(description: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    from pocketbert_export.recipes import get_recipe
-
-    recipe = description["recipe"]
-    lengths = ", ".join(str(signature["length"]) for signature in description["signatures"])
-    rows = {
-        "Recipe": f"`{recipe}`: {get_recipe(recipe).summary}",
-        "Size": f"{description['files']['model.tflite']['size_bytes'] / 1e6:.1f} MB",
-        "Parameters": f"{description['num_parameters']:,}",
-        "Lengths": f"{lengths} tokens",
-        "Licence": escape(facts["license"] or _UNKNOWN),
-        "Base model": _with_licence(facts["base_model"], facts["base_model_license"]),
-        "Data": _with_licence(facts["dataset"] or (description["task"] or {}).get("name"), facts["dataset_license"]),
-        "Training run": _digest(facts["run_sha256"], "run.json"),
-        "Exported weights": ", ".join(_digest(digest, name) for name, digest in description["source"].items()),
-    }
-    return _table(("Fact", "Value"), [(name, value) for name, value in rows.items()])
-
-
-def _with_licence(what: str | None, licence: str | None) -> str:
-    return escape(f"{what or _UNKNOWN} (licence: {licence or _UNKNOWN})")
-
-
-def _digest(digest: str | None, what: str) -> str:
-    return _UNKNOWN if digest is None else f"SHA-256 of {escape(what)}: `{digest}`"
+    return {key: printable(json.dumps(value, ensure_ascii=False)) for key, value in fields.items()}
 
 
 def _source(verification: Mapping[str, Any]) -> str:
@@ -251,67 +224,6 @@ def _source(verification: Mapping[str, Any]) -> str:
     return Path(str(verification["examples"]["source"])).name
 
 
-def _outcome(outcome: Mapping[str, Any], verification: Mapping[str, Any]) -> str:
-    """The outcome in one line, and a table of all scores on the same examples."""
-    score = outcome["score"]
-    interval = "" if outcome["interval"] is None else "{:.4f} to {:.4f}".format(*outcome["interval"])
-    rows = [("This file", f"{score:.4f}", interval, "")]
-    others = [("Float model", outcome["float_model"]), ("Teacher", outcome["teacher"])]
-    others += [(each["name"], each["score"]) for each in outcome["baselines"]]
-    rows += [
-        (escape(name[:1].upper() + name[1:]), f"{value:.4f}", "", signed_points(score - value))
-        for name, value in others
-        if value is not None
-    ]
-    table = _table((escape(outcome["metric"]), "Score", "95 % interval", "This file against it"), rows)
-    source = f"{outcome['examples']:,} examples from {escape(_source(verification))}."
-    warnings = "".join(f"\n- Warning: {escape(warning)}" for warning in outcome["warnings"])
-    headline = outcome["headline"][:1].upper() + outcome["headline"][1:]
-    return f"**{escape(headline)}**\n{warnings}\n\n{table}\n\n{source}"
-
-
-def signed_points(difference: float) -> str:
+def _signed_points(difference: float) -> str:
     """A difference of two scores in points: +1.25 points, −0.40 points."""
     return f"{100 * difference:+.2f} points".replace("-", "\N{MINUS SIGN}")
-
-
-def _latency_table(latencies: Sequence[Latency]) -> str:
-    rows = [
-        (str(each.length), str(each.threads), f"{each.median_ms:.2f} ms", escape(each.runtime), escape(each.machine))
-        for each in latencies
-    ]
-    return _table(("Tokens", "Threads", "Median", "Runtime", "Machine"), rows) if rows else ""
-
-
-def _verification(verification: Mapping[str, Any]) -> str:
-    runtimes = escape(", ".join(f"{name} {version}" for name, version in verification["runtimes"].items()))
-    checks = verification["checks"]
-    passed = sum(check["passed"] for check in checks)
-    text = (
-        f"The file ran on {runtimes} with {verification['examples']['count']:,} examples and passed {passed} of "
-        f"{len(checks)} checks. `verification.json` has all of them.\n\n"
-    )
-    shown = ("logits", "labels", "metric", "padding", "lengths")
-    rows = [
-        (escape(check["name"]), f"{check['measured']:.4g}", f"{check['bound']:.4g}", escape(check["runtime"] or ""))
-        for check in checks
-        if check["name"].startswith(shown) and check["measured"] is not None and check["bound"] is not None
-    ]
-    return text + _table(("Check", "Measured", "Bound", "Runtime"), rows)
-
-
-def _limits(description: Mapping[str, Any], facts: Mapping[str, Any], verification: Mapping[str, Any]) -> list[str]:
-    longest = max(signature["length"] for signature in description["signatures"])
-    limits = [*facts["limits"], f"Inputs have at most {longest} tokens; longer texts are truncated or windowed."]
-    if description["tokenizer"].get("lowercase"):
-        limits.append("The tokenizer ignores case.")
-    if not verification["examples"]["labelled"]:
-        limits.append("No labelled examples were checked: the score of this file is unknown.")
-    if len(verification["runtimes"]) == 1:
-        limits.append(f"The file was verified on {next(iter(verification['runtimes']))} only.")
-    return limits
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
