@@ -123,6 +123,25 @@ def test_modules_are_small() -> None:
     assert not long, f"over {MAX_LINES} lines ({MAX_TEST_LINES} in tests); look for the second idea: {long}"
 
 
+def undocumented(tree: ast.Module) -> list[str]:
+    """Public methods without a docstring in classes that have nothing to override."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and not node.bases]
+    return [
+        f"{node.name}.{method.name}"
+        for node in classes
+        for method in node.body
+        if isinstance(method, ast.FunctionDef) and not method.name.startswith("_") and not ast.get_docstring(method)
+        if not node.name.startswith("_")
+    ]
+
+
+def test_methods_that_override_nothing_have_docstrings() -> None:
+    seen = undocumented(ast.parse("class A:\n def f(self): ...\nclass B(A):\n def f(self): ...\n"))
+    assert seen == ["A.f"]
+    missing = {path.name: names for path in modules() if (names := undocumented(ast.parse(path.read_text("utf-8"))))}
+    assert not missing, missing
+
+
 def test_no_modules_import_in_circles() -> None:
     """Imports inside functions count; imports for type checkers alone do not."""
     names = {module_name(path): path for path in modules()}

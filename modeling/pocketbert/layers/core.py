@@ -57,7 +57,6 @@ class Dense(RoundingLayer):
         return rounding.outputs(y, self._reader)
 
     def round_like(self, rounding: FakeQuantization) -> None:
-        """See `RoundingLayer`."""
         if self.kernel.shape.num_elements() >= rounding.fewest:
             super().round_like(rounding)
 
@@ -160,7 +159,6 @@ class Embedding(RoundingLayer):
         return self._rounding.rows(self.table, tf.gather(self.table, ids))
 
     def round_like(self, rounding: FakeQuantization) -> None:
-        """See `RoundingLayer`."""
         if self.table.shape.num_elements() >= rounding.fewest:
             super().round_like(rounding)
 

@@ -89,15 +89,12 @@ class DynamicInt8(FakeQuantization):
     """`dynamic_wi8`: weights per output channel, the table per tensor, activations per token."""
 
     def kernel(self, kernel: tf.Tensor) -> tf.Tensor:
-        """See `FakeQuantization`."""
         return _symmetric(kernel, tf.reduce_max(tf.abs(kernel), axis=0, keepdims=True))
 
     def rows(self, table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """See `FakeQuantization`."""
         return _symmetric(rows, tf.reduce_max(tf.abs(table)))
 
     def inputs(self, x: tf.Tensor) -> tf.Tensor:
-        """See `FakeQuantization`."""
         return _asymmetric(x, axes=[-1])
 
 
@@ -114,13 +111,11 @@ class DynamicInt4(DynamicInt8):
         self._small_blocks = small_blocks
 
     def kernel(self, kernel: tf.Tensor) -> tf.Tensor:
-        """See `FakeQuantization`."""
         padded = -(-kernel.shape[0] // _SMALL_BLOCK) * _SMALL_BLOCK
         is_small = self._small_blocks or padded % _LARGE_BLOCK
         return tf.transpose(round_blocks(tf.transpose(kernel), _SMALL_BLOCK if is_small else _LARGE_BLOCK))
 
     def rows(self, table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """See `FakeQuantization`."""
         return round_blocks(rows, _SMALL_BLOCK)
 
 
@@ -132,11 +127,9 @@ class StaticInt8(DynamicInt8):
         return _between(rows, tf.minimum(tf.reduce_min(table), 0), tf.maximum(tf.reduce_max(table), 0))
 
     def inputs(self, x: tf.Tensor) -> tf.Tensor:
-        """See `FakeQuantization`."""
         return _asymmetric(x)
 
     def outputs(self, y: tf.Tensor, reader: Reader) -> tf.Tensor:
-        """See `FakeQuantization`."""
         # A second relu changes nothing.
         y = tf.nn.relu(y) if reader == "relu" else y
         factors, _ = equalization(y)
@@ -152,7 +145,6 @@ class FullInt8(StaticInt8):
     fewest = 0
 
     def outputs(self, y: tf.Tensor, reader: Reader) -> tf.Tensor:
-        """See `FakeQuantization`."""
         if reader == "relu" or (reader == "float" and self._has_layer_norm):
             return super().outputs(y, reader)
         # The multiplication behind an equalized layer has outputs with one range.
@@ -163,7 +155,6 @@ class FullInt8(StaticInt8):
         return tf.where(is_unequal, _asymmetric(equalized), equalized)
 
     def masked(self, logits: tf.Tensor, mask_bias: tf.Tensor) -> tf.Tensor:
-        """See `FakeQuantization`."""
         is_token = mask_bias >= 0
         known = tf.stop_gradient(tf.where(is_token, logits, 0))
         low, high = tf.minimum(tf.reduce_min(known), 0), tf.maximum(tf.reduce_max(known), 0)
@@ -172,11 +163,9 @@ class FullInt8(StaticInt8):
         return _between(tf.where(is_token, rounded, lowest), lowest, high)
 
     def probabilities(self, probs: tf.Tensor) -> tf.Tensor:
-        """See `FakeQuantization`."""
         return _straight_through(probs, tf.minimum(tf.round(probs * 256), 255) / 256)
 
     def sums(self, x: tf.Tensor) -> tf.Tensor:
-        """See `FakeQuantization`."""
         return x if self._has_layer_norm else _asymmetric(x)
 
 

@@ -132,7 +132,6 @@ class Classification(TextTask):
         return softmax_temperature(logits, labels)
 
     def top_probability(self, logits: np.ndarray) -> float:
-        """See `TextTask.top_probability`."""
         return float(probabilities_of(logits).max(axis=1).mean())
 
     def decide(self, logits: np.ndarray) -> np.ndarray:

@@ -266,7 +266,6 @@ class TextTask(SupervisedTask):
         names: Sequence[str] | None = None,
         main_metric: str | None = None,
     ) -> Scores:
-        """See `SupervisedTask.with_baseline`."""
         assert data.labels is not None
         return self._with_baseline(data.labels, data.groups, metrics, names or self.metrics, main_metric)
 

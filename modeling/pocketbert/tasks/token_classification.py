@@ -119,7 +119,6 @@ class TokenClassification(SupervisedTask):
         return read_tagged(path, types=self.types, **columns)
 
     def file_options(self, table: Any) -> dict[str, Any]:
-        """See `SupervisedTask.file_options`."""
         return table.tagged
 
     @property

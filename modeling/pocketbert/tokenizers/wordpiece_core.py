@@ -46,21 +46,17 @@ class WordPieceCore(PythonCalls):
         add_to_core(self._core, found, special=special)
 
     def encode(self, texts: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor) -> dict[str, tf.Tensor]:
-        """See `WordPieceGraph`."""
         return self._encode(texts, None, max_length, pad_to)
 
     def encode_pairs(
         self, texts: tf.Tensor, pairs: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """See `WordPieceGraph`."""
         return self._encode(texts, pairs, max_length, pad_to)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """See `WordPieceGraph`."""
         return self._tokenize(texts)
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """See `WordPieceGraph`."""
         return self._tokenize_with_offsets(texts)
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
