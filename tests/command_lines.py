@@ -25,13 +25,13 @@ def check_parses(command_line: str) -> None:
     name, *arguments = words[1:]
     assert name in COMMANDS, f"{command_line}: no command {name!r}"
     if not {"--help", "--help-all"} & {*arguments}:
-        parse(name, [each for each in arguments if not each.startswith("--config=")])
+        parse(name, [argument for argument in arguments if not argument.startswith("--config=")])
 
 
 def variants() -> list[tuple[str, ...]]:
     """Every command, those with methods once for each."""
-    found: list[tuple[str, ...]] = []
+    variants: list[tuple[str, ...]] = []
     for name in COMMANDS:
         module = Command(name).module
-        found += [(name, *each) for each in module.variants()] if hasattr(module, "variants") else [(name,)]
-    return found
+        variants += [(name, *variant) for variant in module.variants()] if hasattr(module, "variants") else [(name,)]
+    return variants

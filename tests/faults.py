@@ -104,8 +104,8 @@ def constants(model: schema.ModelT, shape: list[int], *types: int) -> Iterator[s
     """The constants of a shape and one of some types, each once."""
     found = {
         tensor.buffer
-        for each in model.subgraphs
-        for tensor in each.tensors
+        for subgraph in model.subgraphs
+        for tensor in subgraph.tensors
         if model.buffers[tensor.buffer].data is not None and [*map(int, tensor.shape)] == shape and tensor.type in types
     }
     assert found
@@ -151,9 +151,9 @@ def mask_of(value: float) -> Inject:
 
 
 def open_batch(model: schema.ModelT) -> None:
-    for each in model.subgraphs:
-        for index in each.inputs:
-            tensor = each.tensors[index]
+    for subgraph in model.subgraphs:
+        for index in subgraph.inputs:
+            tensor = subgraph.tensors[index]
             tensor.shapeSignature = np.array([-1, *tensor.shape[1:]], np.int32)
 
 
@@ -167,7 +167,7 @@ def renamed(kind: str, old: bytes, new: bytes) -> Inject:
 
 
 def without_longest_signature(model: schema.ModelT) -> None:
-    longest = max(model.signatureDefs, key=lambda each: int(each.signatureKey.rpartition(b"_")[2]))
+    longest = max(model.signatureDefs, key=lambda signatureDef: int(signatureDef.signatureKey.rpartition(b"_")[2]))
     model.signatureDefs.remove(longest)
 
 

@@ -149,17 +149,17 @@ def without_times(root: Path) -> dict[str, Any]:
             return {name: plain(each) for name, each in value.items() if "seconds" not in name}
         return [plain(each) for each in value] if isinstance(value, list) else value
 
-    found: dict[str, Any] = {}
+    times: dict[str, Any] = {}
     everything = killing.tree(root)
     for name, content in everything.items():
         if "/tensorboard/" in name:
             continue
         page_with_times = name.endswith("report.html") and name.replace("report.html", "comparison.json") in everything
-        found[name] = b"" if page_with_times or name.endswith("fingerprint.pb") else content
+        times[name] = b"" if page_with_times or name.endswith("fingerprint.pb") else content
         if name.endswith(".json") and content:
             with contextlib.suppress(ValueError):
-                found[name] = plain(json.loads(content))
-    return found
+                times[name] = plain(json.loads(content))
+    return times
 
 
 def run(arguments: list[str], inputs: Path) -> Callable[[Path], int]:

@@ -34,7 +34,7 @@ def kill_before(change: int, root: Path) -> None:
             return
         path = arguments[0]
         # Where a folder's descriptor is given the name is relative to it: `shutil.rmtree`, within our folders alone.
-        inside = any(isinstance(each, int) and each > 2 for each in arguments[1:]) and event != "open"
+        inside = any(isinstance(argument, int) and argument > 2 for argument in arguments[1:]) and event != "open"
         if not inside and not isinstance(path, str | bytes | os.PathLike):
             return
         if not inside and not os.path.abspath(os.fsdecode(path)).startswith(f"{root}/"):

@@ -32,7 +32,7 @@ def documents() -> list[list[list[int]]]:
 
 def write_text(path: Path) -> Path:
     """One file: a sentence a paragraph, an empty line between documents."""
-    blocks = ("\n".join(" ".join(f"w{word}" for word in sentence) for sentence in each) for each in documents())
+    blocks = ("\n".join(" ".join(f"w{word}" for word in sentence) for sentence in document) for document in documents())
     path.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
     return path
 

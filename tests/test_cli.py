@@ -48,7 +48,7 @@ def required(command: Command) -> list[str]:
 def other_value(field: OptionField) -> object:
     """A value that is not the default."""
     if field.choices:
-        value: object = next(each for each in field.choices if each != field.default)
+        value: object = next(choice for choice in field.choices if choice != field.default)
     else:
         value = {"bool": not field.default, "int": 7, "float": 0.00025, "str": 'a "b", c\\d é'}[field.kind]
     return (value,) if field.many else value
@@ -117,7 +117,7 @@ def test_options_become_flags(line: tuple[str, ...]) -> None:
 def _parsed(name: str, arguments: list[str]) -> Options | None:
     """The options; None where a dataclass refuses the value."""
     try:
-        options = parse(name, [each for each in arguments if not each.startswith("--config=")])
+        options = parse(name, [argument for argument in arguments if not argument.startswith("--config=")])
         options.check()
         return options
     except UserError as error:

@@ -48,10 +48,12 @@ def test_inputs_in_the_output_are_refused(name: str, tmp_path: Path, capsys: pyt
     assert paths
     for field in paths:
         given = {
-            each.flag: "mobilebert" if each.name == "method" else "x" for each in Command(name).fields if each.required
+            field.flag: "mobilebert" if field.name == "method" else "x"
+            for field in Command(name).fields
+            if field.required
         }
         given |= {field.flag: str(inside), output: str(tmp_path / "out")}
-        positional = [given.pop(each.flag) for each in fields if each.positional and each.flag in given]
+        positional = [given.pop(field.flag) for field in fields if field.positional and field.flag in given]
         arguments = [f"--{flag}={value}" for flag, value in given.items()]
         assert cli.main([name, *arguments, "--overwrite", *positional]) == 2, field
         err = capsys.readouterr().err

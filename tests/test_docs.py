@@ -36,12 +36,12 @@ class MarkedBlock:
 def blocks(page: Path) -> list[MarkedBlock]:
     text = page.read_text(encoding="utf-8")
     assert len(re.findall(r"^ *```", text, flags=re.MULTILINE)) % 2 == 0, f"{page}: a fence is left open"
-    found = []
+    blocks = []
     for match in _FENCE.finditer(text):
         language, _, options = match["info"].strip().partition(" ")
         body = re.sub(f"^{match['indent']}", "", match["body"], flags=re.MULTILINE)
-        found.append(MarkedBlock(language, options, body, text.count("\n", 0, match.start("body")) + 1))
-    return found
+        blocks.append(MarkedBlock(language, options, body, text.count("\n", 0, match.start("body")) + 1))
+    return blocks
 
 
 def runs(block: MarkedBlock) -> bool:

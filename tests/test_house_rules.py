@@ -29,9 +29,9 @@ def tracked(*suffixes: str) -> list[Path]:
 
 
 def modules() -> list[Path]:
-    found = [path for path in tracked(".py") if path.relative_to(ROOT).parts[0] in SOURCE_ROOTS]
-    assert len(found) >= 30, f"only {len(found)} modules found: is this the right folder?"
-    return found
+    modules = [path for path in tracked(".py") if path.relative_to(ROOT).parts[0] in SOURCE_ROOTS]
+    assert len(modules) >= 30, f"only {len(modules)} modules found: is this the right folder?"
+    return modules
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -47,18 +47,18 @@ def imported(tree: ast.AST) -> set[str]:
 
 def violations(pattern: str, paths: list[Path]) -> list[str]:
     """`path:line: text` of every line that matches."""
-    found = []
+    violations = []
     for path in paths:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except UnicodeDecodeError:
             continue
-        found += [
+        violations += [
             f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
             for number, line in enumerate(lines, start=1)
             if re.search(pattern, line)
         ]
-    return found
+    return violations
 
 
 def text_files() -> list[Path]:

@@ -152,14 +152,14 @@ def test_remedy_for_hub_names_makes_the_model(
     monkeypatch.chdir(tmp_path)
     line = ["--task=sst2", "--data=glue", "--output=run"]
     assert cli.main(["finetune", "--model=bert-base-uncased", *line]) == 2
-    found = re.search(r"run pocketbert (convert .*?) \(see", capsys.readouterr().err)
-    assert found is not None
+    match = re.search(r"run pocketbert (convert .*?) \(see", capsys.readouterr().err)
+    assert match is not None
     # The hub cannot be reached from a test: its client answers with a folder.
     asked: list[str] = []
     hub = types.ModuleType("huggingface_hub")
     hub.snapshot_download = lambda name, **_: asked.append(name) or str(folder / "model")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    assert cli.main(found[1].split()) == 0
+    assert cli.main(match[1].split()) == 0
     assert asked == ["google-bert/bert-base-uncased"]
     assert cli.main(["finetune", "--model=models/bert-base-uncased", *line]) == 2
     assert "glue" in capsys.readouterr().err

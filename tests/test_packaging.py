@@ -63,7 +63,7 @@ def test_every_supported_python_has_a_lock():
     supported = SpecifierSet(project["requires-python"])
     assert PYTHONS == tuple(f"3.{minor}" for minor in range(30) if f"3.{minor}.5" in supported)
     assert {path.stem for path in (ROOT / "requirements").glob("*.lock")} == set(PYTHONS)
-    assert {f"Programming Language :: Python :: {each}" for each in PYTHONS} <= set(project["classifiers"])
+    assert {f"Programming Language :: Python :: {python}" for python in PYTHONS} <= set(project["classifiers"])
 
 
 @pytest.fixture

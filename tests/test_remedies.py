@@ -116,7 +116,7 @@ def test_named_flags_and_commands_exist(package: str) -> None:
     ],
 )
 def test_wrong_names_in_messages_are_found(source: str, fault: str) -> None:
-    found = [each for message in messages(source, ROOT / "modeling" / "a.py") for each in faults(message)]
+    found = [fault for message in messages(source, ROOT / "modeling" / "a.py") for fault in faults(message)]
     assert found == ([fault] if fault else [])
 
 

@@ -87,11 +87,11 @@ def process(moments: str, command: Sequence[str], **environment: str) -> subproc
 def finish(*processes: subprocess.Popen[str], timeout: float = 240.0) -> list[str]:
     """Waits for processes that must succeed; what they said on stderr."""
     try:
-        said = [each.communicate(timeout=timeout)[1] for each in processes]
+        said = [process.communicate(timeout=timeout)[1] for process in processes]
     finally:
-        for each in processes:
-            each.kill()
-    codes = [each.returncode for each in processes]
+        for process in processes:
+            process.kill()
+    codes = [process.returncode for process in processes]
     assert codes == [0] * len(codes), f"{codes}\n" + "\n".join(text[-3000:] for text in said)
     return said
 

@@ -26,7 +26,7 @@ WORDS = [*tiny_finetuning.GOOD, *tiny_finetuning.BAD, *tiny_finetuning.NEUTRAL]
 RANDOM = np.random.default_rng(5)
 COUNT = 37
 TEXTS = [" ".join(RANDOM.choice(WORDS, RANDOM.integers(1, 15))) for _ in range(COUNT)]
-CLASSES = [int(each) for each in RANDOM.integers(0, 3, COUNT)]
+CLASSES = [int(integer) for integer in RANDOM.integers(0, 3, COUNT)]
 
 
 @dataclass(frozen=True)
@@ -129,18 +129,18 @@ def masked_lm_head(encoded: Arrays, weights: Arrays) -> Arrays:
 
 
 def class_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    truth, said = [LABELS[label] for label in data.labels], [each["label"] for each in predictions]
+    truth, said = [LABELS[label] for label in data.labels], [prediction["label"] for prediction in predictions]
     return {"accuracy": accuracy_score(truth, said), "matthews": matthews_corrcoef(truth, said)}
 
 
 def multi_label_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    said = np.array([[label in each["labels"] for label in LABELS] for each in predictions], int)
+    said = np.array([[label in prediction["labels"] for label in LABELS] for prediction in predictions], int)
     averages = {f"{name}_f1": f1_score(data.labels, said, average=name, zero_division=0) for name in ("micro", "macro")}
     return {**averages, "subset_accuracy": accuracy_score(data.labels, said)}
 
 
 def score_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    said = [each["score"] for each in predictions]
+    said = [prediction["score"] for prediction in predictions]
     return {"pearson": pearsonr(data.labels, said)[0], "spearman": spearmanr(data.labels, said)[0]}
 
 
@@ -185,7 +185,7 @@ def squad_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[s
 
 
 def grade_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    said = [LABELS.index(each["label"]) for each in predictions]
+    said = [LABELS.index(prediction["label"]) for prediction in predictions]
     return {"accuracy": accuracy_score(data.labels, said), "spearman": spearmanr(data.labels, said)[0]}
 
 
@@ -209,7 +209,7 @@ def cosine_loss(outputs: Arrays, labels: np.ndarray, mask: np.ndarray) -> float:
 
 
 def similarity_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    said = [each["similarity"] for each in predictions]
+    said = [prediction["similarity"] for prediction in predictions]
     return {"pearson": pearsonr(data.labels, said)[0], "spearman": spearmanr(data.labels, said)[0]}
 
 
@@ -223,7 +223,7 @@ def logits_of_sentence(encoded: Arrays, weights: Arrays) -> Arrays:
     return {"logits": sentence(encoded, weights)}
 
 
-NAMES_OF_ROWS = [LABELS[each] for each in CLASSES]
+NAMES_OF_ROWS = [LABELS[class_] for class_ in CLASSES]
 CASES: dict[str, TaskCase] = {
     case.kind: case
     for case in (
@@ -244,7 +244,7 @@ CASES: dict[str, TaskCase] = {
             loss_labels=np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]], np.int32),
             loss=lambda outputs, labels, mask: binary_cross_entropy(outputs["logits"], labels),
             names=LABELS,
-            write=table(["|".join(LABELS[: each + 1]) for each in CLASSES]),
+            write=table(["|".join(LABELS[: class_ + 1]) for class_ in CLASSES]),
             write_bad=table([*NAMES_OF_ROWS[:-1], "low|purple"]),
             bad_row_problem=("line 38", "must be from low, middle, high", "received 'purple'"),
             metrics=multi_label_metrics,

@@ -31,14 +31,14 @@ def all_exports(
     import importlib.util
 
     name = model or model_directory.resolve().name
-    found = plain_export(model_directory, output, model=name, length=length, threads=threads)
+    exports = plain_export(model_directory, output, model=name, length=length, threads=threads)
     if importlib.util.find_spec("onnx") and importlib.util.find_spec("onnxruntime"):
         from pocketbert_bench import onnx_baseline
 
-        found += onnx_baseline.onnx_exports(model_directory, output, model=name, length=length, threads=threads)
+        exports += onnx_baseline.onnx_exports(model_directory, output, model=name, length=length, threads=threads)
     else:
         progress.log_info("ONNX Runtime is left out: onnx and onnxruntime are not installed (extra `peers`)")
-    return found
+    return exports
 
 
 def plain_export(

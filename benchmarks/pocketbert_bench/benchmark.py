@@ -112,7 +112,7 @@ def benchmark(
       UserError: no bundle, a missing folder, a bundle twice, a length that no bundle has, or invalid lengths or numbers
         of threads.
     """
-    paths = [each.directory if isinstance(each, Bundle) else Path(each) for each in bundles]
+    paths = [bundle.directory if isinstance(bundle, Bundle) else Path(bundle) for bundle in bundles]
     if not paths:
         raise UserError("benchmark needs at least one bundle; received none; pb.export makes one")
     if missing := [str(path) for path in paths if not path.is_dir()]:
@@ -150,13 +150,13 @@ def latencies_of(bundle: Path, measured: Sequence[ResultFile]) -> list[Latency]:
     digest = sha256(bundle / MODEL_FILE)
     return [
         Latency(
-            length=each.length,
-            threads=each.threads,
-            median_ms=each.summary.median_us / 1000,
-            runtime=f"{each.runtime.name} {each.runtime.version}",
+            length=measurement.length,
+            threads=measurement.threads,
+            median_ms=measurement.summary.median_us / 1000,
+            runtime=f"{measurement.runtime.name} {measurement.runtime.version}",
             machine=result.machine.product or result.machine.cpu,
         )
         for result in measured
-        for each in result.measurements
-        if each.model_sha256 == digest and each.summary and each.runtime and each.length
+        for measurement in result.measurements
+        if measurement.model_sha256 == digest and measurement.summary and measurement.runtime and measurement.length
     ]

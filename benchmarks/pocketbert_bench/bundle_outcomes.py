@@ -50,11 +50,15 @@ class BundleOutcome:
 def outcomes_of(configurations: Iterable[Configuration]) -> tuple[BundleOutcome, ...]:
     """The outcomes in `bundle.json` of the bundles among some configurations; bundles without one are left out."""
     found: dict[tuple[str, str], BundleOutcome] = {}
-    for each in configurations:
-        content = None if each.is_baseline or each.problem else recorded(each.model_path.parent)
-        if content is not None and (each.model, each.label) not in found:
-            digest = files.sha256(each.model_path)
-            found[each.model, each.label] = _outcome(content, each.model, each.label, digest)
+    for configuration in configurations:
+        content = (
+            None if configuration.is_baseline or configuration.problem else recorded(configuration.model_path.parent)
+        )
+        if content is not None and (configuration.model, configuration.label) not in found:
+            digest = files.sha256(configuration.model_path)
+            found[configuration.model, configuration.label] = _outcome(
+                content, configuration.model, configuration.label, digest
+            )
     return tuple(found.values())
 
 
@@ -69,7 +73,7 @@ def recorded(bundle: Path) -> dict[str, Any] | None:
 
 def completed(run: ResultFile, bundles: Sequence[Path]) -> ResultFile:
     """A run with the outcomes of bundles that it measured without recording them, matched by the file's SHA-256."""
-    measured = {each.model_sha256: each for each in run.measurements if not each.peer}
+    measured = {measurement.model_sha256: measurement for measurement in run.measurements if not measurement.peer}
     known = {each.model_sha256 for each in run.outcomes or ()}
     more = []
     for bundle in bundles:

@@ -23,8 +23,8 @@ def claim(path: Path, settings: dict[str, Any]) -> None:
     if not path.exists():
         write_json(path, settings)
         return
-    found = read_json(path)
-    if found != settings:
+    content = read_json(path)
+    if content != settings:
         raise UserError(
-            f"{path.parent} holds a run with {found}; received {settings}; choose another {argument('output')}"
+            f"{path.parent} holds a run with {content}; received {settings}; choose another {argument('output')}"
         )

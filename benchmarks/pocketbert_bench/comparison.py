@@ -98,7 +98,7 @@ def delegate_notes(found: Sequence[Row]) -> list[str]:
     """The shares of operators that delegates take, one sentence for each export with an estimate."""
     notes = []
     for row in found:
-        measured = next((each for each in row.latencies.values() if each.expected_delegates), None)
+        measured = next((latency for latency in row.latencies.values() if latency.expected_delegates), None)
         if measured:
             shares = ", ".join(map(str, measured.delegates))
             notes.append(f"operators on delegates (GPU, NPU: by documented rules): {name(row, found)}: {shares}")
@@ -157,18 +157,18 @@ def rows(results: Sequence[ResultFile], teachers: Mapping[str, str] | None = Non
       results: the runs.
       teachers: student network → its teacher, whose exports are the reference.
     """
-    found = []
+    rows = []
     for result in results:
         exports: dict[tuple[str, str], list[Measurement]] = {}
         for measurement in result.measurements:
             exports.setdefault((measurement.model, measurement.label), []).append(measurement)
         group = [_row(result, model, label, parts) for (model, label), parts in exports.items()]
         networks = list(dict.fromkeys(row.model for row in group))
-        found += sorted(
+        rows += sorted(
             (_compared(row, group, (teachers or {}).get(row.model, row.model)) for row in group),
             key=lambda row: (networks.index(row.model), not row.is_baseline, -(row.size_bytes or 0)),
         )
-    return found
+    return rows
 
 
 def rankings(run: ResultFile) -> list[ResultFile]:
@@ -177,12 +177,16 @@ def rankings(run: ResultFile) -> list[ResultFile]:
     A run on one runtime is its only part. GPU and CPU count as different runtimes. Baselines have their own runtimes;
     they go with our exports on the same runtime, otherwise with the first part.
     """
-    grounds = list(dict.fromkeys(_ground(each) for each in run.measurements if each.runtime and not each.peer))
+    grounds = list(
+        dict.fromkeys(
+            _ground(measurement) for measurement in run.measurements if measurement.runtime and not measurement.peer
+        )
+    )
     if len(grounds) < 2:
         return [run]
     parts: list[list[Measurement]] = [[] for _ in grounds]
-    for each in run.measurements:
-        parts[grounds.index(_ground(each)) if _ground(each) in grounds else 0].append(each)
+    for measurement in run.measurements:
+        parts[grounds.index(_ground(measurement)) if _ground(measurement) in grounds else 0].append(measurement)
     return [dataclasses.replace(run, measurements=tuple(part)) for part in parts]
 
 

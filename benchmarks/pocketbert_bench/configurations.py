@@ -96,18 +96,18 @@ def from_bundles(
     Raises:
       UserError: there is no such folder, or none of the bundles has one of the lengths.
     """
-    found = [
+    bundles = [
         each
         for path in paths
         for each in from_bundle(path, lengths, threads, weights=weights, model=models.get(path), label=labels.get(path))
     ]
-    readable = [each for each in found if each.recipe != _UNKNOWN]
+    readable = [bundle for bundle in bundles if bundle.recipe != _UNKNOWN]
     for length in lengths or ():
         at_length = [each for each in readable if each.length == length]
         if at_length and all(each.problem for each in at_length):
             problems = dict.fromkeys(str(each.problem) for each in at_length)
             raise UserError(f"{'; '.join(problems)}; choose such a length, or export the model with this one")
-    return found
+    return bundles
 
 
 def from_bundle(

@@ -89,7 +89,11 @@ def bench_phones(
       UserError: a phone cannot be used, the folder belongs to another plan, or there is nothing to measure.
     """
     if not plan.turns():
-        raise UserError("; ".join(dict.fromkeys(each.problem for each in plan.configurations if each.problem)))
+        raise UserError(
+            "; ".join(
+                dict.fromkeys(configuration.problem for configuration in plan.configurations if configuration.problem)
+            )
+        )
     phone_plan.check_delegate(plan)
     outputs.check_held(output, phone_plan.KIND)
     tool = adb.find()
@@ -98,7 +102,7 @@ def bench_phones(
         phone_plan.open_folder(output, plan, overwrite=overwrite)
         stop = threading.Event()
         with ThreadPoolExecutor(max_workers=len(subjects)) as pool:
-            running = [pool.submit(_Session(each, plan, output, apk, stop).run) for each in subjects]
+            running = [pool.submit(_Session(subject, plan, output, apk, stop).run) for subject in subjects]
             try:
                 return [each.result() for each in running]
             except BaseException:
@@ -132,7 +136,7 @@ def find_phones(tool: str, serials: Sequence[str]) -> list[Subject]:
         if phone_app.ABI not in abis.split(","):
             problems.append(f"{serial} must run {phone_app.ABI} code; it runs {abis or 'none that it names'}")
         identity = properties.get("ro.serialno") or properties.get("ro.boot.serialno") or serial
-        if same := [each.phone.serial for each in subjects if each.identity == identity]:
+        if same := [subject.phone.serial for subject in subjects if subject.identity == identity]:
             problems.append(f"a phone must be named once; {same[0]} and {serial} are one phone")
         model, system = properties.get("ro.product.model", "phone"), properties.get("ro.build.fingerprint", "unknown")
         subjects.append(Subject(phone=phone, identity=identity, model=model, system=system))

@@ -237,9 +237,9 @@ def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: i
                 for subject in generator.sample(subjects, len(subjects)):
                     subject.guard(subject.take_turn)
                     turns.update()
-        fastest = min((turn.shortest_calibration_us for each in subjects for turn in each.turns), default=1.0)
+        fastest = min((turn.shortest_calibration_us for subject in subjects for turn in subject.turns), default=1.0)
         measurements = [subject.measurement(fastest) for subject in subjects]
-        if warning := load.warning([each.load for each in measurements if each.load]):
+        if warning := load.warning([measurement.load for measurement in measurements if measurement.load]):
             progress.log_info(warning)
         return measurements
     finally:

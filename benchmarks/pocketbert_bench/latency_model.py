@@ -238,7 +238,7 @@ def _measure_parts(folder: Path, encoder: EncoderConfig, recipe: str, length: in
                 if position % (_MEASUREMENTS + 1):
                     samples[number].append(value)
             progress.update()
-    medians = dict(zip(parts.signatures, (statistics.median(each) for each in samples), strict=True))
+    medians = dict(zip(parts.signatures, (statistics.median(sample) for sample in samples), strict=True))
     return {
         name: max((medians[name] - medians[base]) / _COPIES, 0.0) for name, base in parts.bases.items() if name != base
     }

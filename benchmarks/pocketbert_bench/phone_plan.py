@@ -64,15 +64,15 @@ class PhonePlan:
         return {
             "configurations": [
                 {
-                    "model": each.model,
-                    "label": each.label,
-                    "recipe": each.recipe,
-                    "model_sha256": None if each.problem else files.sha256(each.model_path),
-                    "length": each.length,
-                    "threads": each.threads,
-                    "problem": each.problem,
+                    "model": configuration.model,
+                    "label": configuration.label,
+                    "recipe": configuration.recipe,
+                    "model_sha256": None if configuration.problem else files.sha256(configuration.model_path),
+                    "length": configuration.length,
+                    "threads": configuration.threads,
+                    "problem": configuration.problem,
                 }
-                for each in self.configurations
+                for configuration in self.configurations
             ],
             "delegate": self.delegate,
             "affinity": self.affinity,
@@ -91,7 +91,9 @@ def check_delegate(plan: PhonePlan) -> None:
         raise UserError(
             f"{weight_cache} is for the CPU; received it with {argument('delegate', 'gpu')}; leave one of them out"
         )
-    bundles = dict.fromkeys(each.model_path.parent for each in plan.configurations if not each.problem)
+    bundles = dict.fromkeys(
+        configuration.model_path.parent for configuration in plan.configurations if not configuration.problem
+    )
     several = [str(bundle) for bundle in bundles if _lengths(bundle) > 1]
     if several:
         raise UserError(
@@ -238,31 +240,31 @@ class Kept:
             problem += f"; {reasons[0]}" if reasons else "; the same command resumes"
         if problem:
             return _failed(configuration, problem)
-        alike = {json.dumps(results.to_json(each.runtime)) + str(each.delegate) for each in repeats}
+        alike = {json.dumps(results.to_json(repeat.runtime)) + str(repeat.delegate) for repeat in repeats}
         if len(alike) > 1:
             return _failed(configuration, "its repeats ran on different runtimes or delegates")
-        latency_us = tuple(value for each in repeats for value in each.latency_us)
+        latency_us = tuple(value for repeat in repeats for value in repeat.latency_us)
         return dataclasses.replace(
             repeats[0],
             label=configuration.label,
             model=configuration.model,
             weights=configuration.weights,
             golden=max(
-                (each.golden for each in repeats if each.golden),
+                (repeat.golden for repeat in repeats if repeat.golden),
                 key=lambda each: each.max_absolute_difference,
                 default=None,
             ),
-            init_us=_median([each.init_us for each in repeats]),
-            first_inference_us=_median([each.first_inference_us for each in repeats]),
-            warm_up_runs=min(each.warm_up_runs for each in repeats),
-            warmed_up=_all_of([each.warmed_up for each in repeats]),
+            init_us=_median([repeat.init_us for repeat in repeats]),
+            first_inference_us=_median([repeat.first_inference_us for repeat in repeats]),
+            warm_up_runs=min(repeat.warm_up_runs for repeat in repeats),
+            warmed_up=_all_of([repeat.warmed_up for repeat in repeats]),
             latency_us=latency_us,
-            round_sizes=tuple(size for each in repeats for size in each.round_sizes),
-            peak_memory_bytes=_worst(max, [each.peak_memory_bytes for each in repeats]),
-            base_memory_bytes=_worst(max, [each.base_memory_bytes for each in repeats]),
-            resident_memory_bytes=_worst(max, [each.resident_memory_bytes for each in repeats]),
+            round_sizes=tuple(size for repeat in repeats for size in repeat.round_sizes),
+            peak_memory_bytes=_worst(max, [repeat.peak_memory_bytes for repeat in repeats]),
+            base_memory_bytes=_worst(max, [repeat.base_memory_bytes for repeat in repeats]),
+            resident_memory_bytes=_worst(max, [repeat.resident_memory_bytes for repeat in repeats]),
             thermal_end=repeats[-1].thermal_end,
-            device=_worst_conditions([each.device for each in repeats if each.device]),
+            device=_worst_conditions([repeat.device for repeat in repeats if repeat.device]),
         )
 
     def _path(self, turn: tuple[int, int]) -> Path:
@@ -304,23 +306,23 @@ def _failed(configuration: Configuration, problem: str) -> Measurement:
 def _worst_conditions(repeats: Sequence[DeviceConditions]) -> DeviceConditions | None:
     if not repeats:
         return None
-    allowed = {each.processors_allowed: None for each in repeats}
+    allowed = {repeat.processors_allowed: None for repeat in repeats}
     return dataclasses.replace(
         repeats[0],
         processors_allowed=None if None in allowed else "; ".join(str(each) for each in allowed),
-        processors_khz=_slowest([each.processors_khz for each in repeats]),
-        processors_highest_khz=_slowest([each.processors_highest_khz for each in repeats]),
-        battery_percent=_worst(min, [each.battery_percent for each in repeats]),
-        charging=_worst(max, [each.charging for each in repeats]),
-        power_save=any(each.power_save for each in repeats),
-        thermal_headroom=_worst(max, [each.thermal_headroom for each in repeats]),
-        repeat=max(each.repeat for each in repeats),
+        processors_khz=_slowest([repeat.processors_khz for repeat in repeats]),
+        processors_highest_khz=_slowest([repeat.processors_highest_khz for repeat in repeats]),
+        battery_percent=_worst(min, [repeat.battery_percent for repeat in repeats]),
+        charging=_worst(max, [repeat.charging for repeat in repeats]),
+        power_save=any(repeat.power_save for repeat in repeats),
+        thermal_headroom=_worst(max, [repeat.thermal_headroom for repeat in repeats]),
+        repeat=max(repeat.repeat for repeat in repeats),
     )
 
 
 def _slowest(repeats: Sequence[Mapping[str, int] | None]) -> dict[str, int] | None:
     """Processor → its lowest frequency; None if no repeat has frequencies."""
-    known = [each for each in repeats if each is not None]
+    known = [repeat for repeat in repeats if repeat is not None]
     names = dict.fromkeys(name for each in known for name in each)
     return {name: min(each[name] for each in known if name in each) for name in names} if known else None
 

@@ -208,7 +208,7 @@ def _accuracies(
     """Scores every model and bundle, and logs each score."""
     assert dev.labels is not None
     task = text_task(TASK)
-    found = []
+    accuracies = []
     for role, variants in logits.items():
         for label, values in variants.items():
             scores = task.score(dev.labels, task.decide(values), (METRIC,))
@@ -217,7 +217,7 @@ def _accuracies(
             for warning in scores.warnings:
                 log_info(f"  warning: {role}, {label}: {warning}")
             bundle = bundles[role].get(label)
-            found.append(
+            accuracies.append(
                 accuracy.record(
                     label=label,
                     model=role,
@@ -230,7 +230,7 @@ def _accuracies(
                     model_file=bundle / "model.tflite" if bundle else None,
                 )
             )
-    return found
+    return accuracies
 
 
 def _baseline(dev: Examples) -> str:

@@ -229,7 +229,7 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
     notes += [pair.verdict] if pair else []
     notes += comparison.delegate_notes(found) + comparison.memory_notes(found)
     notes += [f"{caveat.mark} {caveat.sentence}" for caveat in comparison.caveats(found)]
-    notes += [f"failed: {comparison.name(row, found)}: {each}" for row in found for each in row.failures]
+    notes += [f"failed: {comparison.name(row, found)}: {failure}" for row in found for failure in row.failures]
     worth = [
         bundle_outcomes.line(comparison.name(row, found), row.outcome)
         for row in found
@@ -265,7 +265,10 @@ def _sections(
     sections: list[Section] = []
     for number, part in enumerate(parts, start=1):
         rows = _rows([part], pair)
-        runtime = next((each.runtime for each in part.measurements if each.runtime and not each.peer), None)
+        runtime = next(
+            (measurement.runtime for measurement in part.measurements if measurement.runtime and not measurement.peer),
+            None,
+        )
         heading = f"{part.title}: {part.measured_on}" + (f", {runtime.name} {runtime.version}" if runtime else "")
         heading += _gpu_share(part)
         sections.append(
@@ -284,7 +287,9 @@ def _sections(
 
 def _gpu_share(run: ResultFile) -> str:
     """Smallest share of a graph's operators on the GPU, as a note; empty without a GPU."""
-    taken = [each.delegate for each in run.measurements if each.delegate and each.delegate.is_gpu]
+    taken = [
+        measurement.delegate for measurement in run.measurements if measurement.delegate and measurement.delegate.is_gpu
+    ]
     return f", GPU for {min(each.delegated_ops / each.total_ops for each in taken):.0%} of operators" if taken else ""
 
 

@@ -339,27 +339,29 @@ def problems(document: Any) -> list[str]:
     import jsonschema
 
     validator = jsonschema.Draft202012Validator(json_schema())
-    found = [
+    problems = [
         f"at {'/'.join(map(str, error.absolute_path)) or 'the top'}: {error.message[:200]}"
         for error in sorted(validator.iter_errors(document), key=lambda error: list(map(str, error.absolute_path)))
     ]
-    if found:
-        return found
+    if problems:
+        return problems
     names = set()
     for measurement in document["measurements"]:
-        found += _measurement_problems(measurement)
+        problems += _measurement_problems(measurement)
         name = tuple(measurement[key] for key in ("model", "label", "length", "threads"))
         if name in names:
-            found.append(f"measurement {name[1]} at {name[2]}: another one of this network has that name; rename one")
+            problems.append(
+                f"measurement {name[1]} at {name[2]}: another one of this network has that name; rename one"
+            )
         names.add(name)
         if document["measured_on"] == "qemu" and measurement["latency_us"]:
-            found.append(f"measurement {name[1]} at {name[2]}: an emulator's time is no latency; leave it out")
+            problems.append(f"measurement {name[1]} at {name[2]}: an emulator's time is no latency; leave it out")
     for entry in document["ratios"]:
         try:
             statistics.pair_ratios(entry["ours_samples"], entry["peer_samples"])
         except ValueError as error:
-            found.append(f"ratio {entry['name']}: {error}; measure again")
-    return found
+            problems.append(f"ratio {entry['name']}: {error}; measure again")
+    return problems
 
 
 def _measurement_problems(measurement: Mapping[str, Any]) -> list[str]:
@@ -368,15 +370,15 @@ def _measurement_problems(measurement: Mapping[str, Any]) -> list[str]:
         if measurement["latency_us"] or not measurement["error"]:
             return [f"{name}: a failed one has an error and no latency"]
         return []
-    found = []
+    problems = []
     for key in ("runtime", "model_sha256", "size_bytes", "init_us", "first_inference_us"):
         if measurement[key] is None:
-            found.append(f"{name}: a measured one has {key}")
+            problems.append(f"{name}: a measured one has {key}")
     if measurement["error"]:
-        found.append(f"{name}: a measured one has no error")
+        problems.append(f"{name}: a measured one has no error")
     if not measurement["latency_us"] or sum(measurement["round_sizes"]) != len(measurement["latency_us"]):
-        found.append(f"{name}: round_sizes must add up to the number of latencies, which is not 0")
-    return found
+        problems.append(f"{name}: round_sizes must add up to the number of latencies, which is not 0")
+    return problems
 
 
 def main() -> None:

@@ -69,8 +69,8 @@ class Pair:
         differ, export = len(self.disagreements), _SHORT_NAMES.get(self.export, self.export)
         if not differ:
             return f"{export} teacher and student agree on all {self.examples:,} texts."
-        teacher = sum(each.teacher.label == each.label for each in self.disagreements)
-        student = sum(each.student.label == each.label for each in self.disagreements)
+        teacher = sum(disagreement.teacher.label == disagreement.label for disagreement in self.disagreements)
+        student = sum(disagreement.student.label == disagreement.label for disagreement in self.disagreements)
         # With more than two labels both may be wrong.
         neither = differ - teacher - student
         return (

@@ -120,7 +120,7 @@ def _python(files: Path, text: Path) -> tuple[float, float]:
 def _time_python(files: Path, text: Path) -> None:
     import pocketbert as pb
 
-    given = json.loads(text.read_text(encoding="ascii"))
+    content = json.loads(text.read_text(encoding="ascii"))
     # Imports are no part of opening.
     start = time.perf_counter()
     tokenizer: pb.UnigramTokenizer | pb.ByteBPETokenizer
@@ -132,7 +132,7 @@ def _time_python(files: Path, text: Path) -> None:
     times = []
     for _ in range(WARM_UP + TIMED):
         start = time.perf_counter()
-        tokenizer.tokenize_with_offsets([given])
+        tokenizer.tokenize_with_offsets([content])
         times.append(time.perf_counter() - start)
     print(json.dumps([1000 * opening, 1000 * statistics.median(times[WARM_UP:])]))
 

@@ -123,7 +123,7 @@ def _students(folder: Path, train: Examples, quick: bool) -> dict[str, Path]:
         dev=dataclasses.replace(dev, labels=cosines(first, second).astype(np.float32)),
     )
     method = dataclasses.replace(_METHOD, epochs=1) if quick else _METHOD
-    found = {}
+    students = {}
     for model, dimensions in ((STUDENT, ()), (NESTED, DIMENSIONS)):
         output = folder / model.replace(" ", "-")
         made = distill(
@@ -133,8 +133,8 @@ def _students(folder: Path, train: Examples, quick: bool) -> dict[str, Path]:
             teacher=folder / "teacher",
             method=dataclasses.replace(method, dimensions=dimensions),
         )
-        found[model] = Path(made.model_directory)
-    return found
+        students[model] = Path(made.model_directory)
+    return students
 
 
 def _dev_pairs(train: Examples) -> int:

@@ -163,8 +163,12 @@ def export(
         few = _few_texts(model, chosen, lengths)
         content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16, texts=few)
     else:
-        made = to_calibrated_tflite(optimized, lengths, chosen, texts, calibration_options)
-        content, record, front = made.content, {"calibration": texts.record(made.method)}, made.front
+        calibrated = to_calibrated_tflite(optimized, lengths, chosen, texts, calibration_options)
+        content, record, front = (
+            calibrated.content,
+            {"calibration": texts.record(calibrated.method)},
+            calibrated.front,
+        )
         if output_type == "int8":
             content = share_quantization(with_int8_outputs(content))
     with outputs.new_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite, group=group) as folder:

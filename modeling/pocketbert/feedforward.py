@@ -175,33 +175,35 @@ class Violation(NamedTuple):
 
 def violations(tree: Node) -> list[Violation]:
     """Broken rules of the search space (EfficientBERT, section 3.1, and the authors' code)."""
-    found = []
+    violations = []
     nodes = list(tree)
     linears = [node for node in nodes if node.operation == LINEAR]
     if len(linears) != _LINEAR_MAPS:
         position = linears[_LINEAR_MAPS].position if len(linears) > _LINEAR_MAPS else tree.position
-        found.append(
+        violations.append(
             Violation(f"an expression needs exactly {_LINEAR_MAPS} linear maps; received {len(linears)}", position)
         )
     if not MIN_HEIGHT <= tree.height <= MAX_HEIGHT:
-        found.append(
+        violations.append(
             Violation(
                 f"the height must lie between {MIN_HEIGHT} and {MAX_HEIGHT}; received {tree.height}", tree.position
             )
         )
     if (primitives := len(nodes) + len(linears)) > MAX_PRIMITIVES:
-        found.append(
+        violations.append(
             Violation(f"an expression has at most {MAX_PRIMITIVES} primitives; received {primitives}", tree.position)
         )
     for node in nodes:
         inner = node.arguments[0].operation if node.arguments else ""
         if node.operation == LINEAR == inner:
-            found.append(Violation("a linear map must not read a linear map", node.position))
+            violations.append(Violation("a linear map must not read a linear map", node.position))
         elif node.operation in ACTIVATIONS and inner in ACTIVATIONS:
-            found.append(Violation(f"an activation must not read an activation; received {node.text()}", node.position))
+            violations.append(
+                Violation(f"an activation must not read an activation; received {node.text()}", node.position)
+            )
         elif node.operation in AGGREGATIONS and node.arguments[0] == node.arguments[1]:
-            found.append(Violation(f"{node.operation} needs two different operands", node.position))
-    return found
+            violations.append(Violation(f"{node.operation} needs two different operands", node.position))
+    return violations
 
 
 def width_problems(tree: Node, size: int, intermediate_size: int, mismatch: WidthMismatch) -> list[Violation]:
@@ -213,13 +215,13 @@ def width_problems(tree: Node, size: int, intermediate_size: int, mismatch: Widt
       intermediate_size: inner width.
       mismatch: see `aggregate`.
     """
-    found = []
+    problems = []
     shapes = [(size, intermediate_size), (intermediate_size, size)]
 
     def linear(node: Node, inputs: int, outputs: int) -> Callable[[int], int]:
         def width(received: int) -> int:
             if received != inputs:
-                found.append(Violation(f"a linear map for {inputs} features receives {received}", node.position))
+                problems.append(Violation(f"a linear map for {inputs} features receives {received}", node.position))
             return outputs
 
         return width
@@ -230,8 +232,8 @@ def width_problems(tree: Node, size: int, intermediate_size: int, mismatch: Widt
     operations: dict[str, Callable[..., int]] = {name: int for name in ACTIVATIONS}
     operations |= dict.fromkeys(AGGREGATIONS, narrower)
     if (width := evaluate(tree, size, linears, operations)) != size:
-        found.append(Violation(f"the result must have {size} features; received {width}", tree.position))
-    return found
+        problems.append(Violation(f"the result must have {size} features; received {width}", tree.position))
+    return problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,11 +250,11 @@ class FeedForwardConfig:
 
     def __post_init__(self) -> None:
         is_list = isinstance(self.expressions, list | tuple)
-        if not is_list or not all(isinstance(each, str) for each in self.expressions):
+        if not is_list or not all(isinstance(expression, str) for expression in self.expressions):
             raise UserError(f"FeedForwardConfig: expressions must be a list of texts; received {self.expressions!r}")
         if self.mismatch not in get_args(WidthMismatch):
             raise UserError(f"FeedForwardConfig: mismatch must be truncate or pad; received {self.mismatch!r}")
-        object.__setattr__(self, "expressions", tuple(str(parse(each)) for each in self.expressions))
+        object.__setattr__(self, "expressions", tuple(str(parse(expression)) for expression in self.expressions))
 
     def expression(self, layer: int) -> FeedForwardExpression:
         """The expression of a layer, counted from 0."""

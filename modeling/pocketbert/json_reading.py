@@ -270,7 +270,7 @@ def _read(kind: Any, value: Any, place: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        return _read(next(each for each in arguments if each is not type(None)), value, place)
+        return _read(next(argument for argument in arguments if argument is not type(None)), value, place)
     if origin is typing.Literal:
         if value not in arguments or isinstance(value, bool):
             raise _wrong(place, f"one of {', '.join(map(str, arguments))}", value)

@@ -229,7 +229,7 @@ def _parse_one(field: OptionField, text: str) -> Any:
 def _typed(name: str, hint: Any) -> dict[str, Any]:
     """Reads attributes of an `OptionField` from an annotation."""
     alternatives = _alternatives(hint)
-    inner = [each for each in alternatives if each is not types.NoneType]
+    inner = [alternative for alternative in alternatives if alternative is not types.NoneType]
     optional, many = len(inner) < len(alternatives), False
     if len(inner) == 1 and typing.get_origin(inner[0]) is tuple:
         many, inner = True, [typing.get_args(inner[0])[0]]

@@ -132,10 +132,10 @@ def stderr_in(path: Path) -> Iterator[None]:
 def stderr_on_failure() -> Iterator[None]:
     """Captures stderr inside the block, also that of C++ code, and prints it only if the block raises."""
     with tempfile.TemporaryDirectory() as folder:
-        kept = Path(folder, "stderr")
+        path = Path(folder, "stderr")
         try:
-            with stderr_in(kept):
+            with stderr_in(path):
                 yield
         except BaseException:
-            sys.stderr.write(printable(kept.read_text(encoding="utf-8", errors="replace")))
+            sys.stderr.write(printable(path.read_text(encoding="utf-8", errors="replace")))
             raise

@@ -27,11 +27,11 @@ def temporary_folder(root: str | os.PathLike[str] | None = None) -> Iterator[Pat
     Args:
       root: the folder to create it in; None for the folder of temporary files.
     """
-    place = Path(root or tempfile.gettempdir())
-    _remove_abandoned(place)
+    path = Path(root or tempfile.gettempdir())
+    _remove_abandoned(path)
     with contextlib.ExitStack() as stack:
         for _ in range(_ATTEMPTS):
-            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=path))
             stack.callback(_remove, folder)
             with contextlib.suppress(OSError):
                 (folder / _MARKER).touch()

@@ -121,10 +121,10 @@ def test_bundle_with_wrong_outputs_fails(
     printed = capsys.readouterr()
     problems = [line for line in printed.err.splitlines() if "must reproduce its golden examples" in line]
     assert [line.split(" tokens")[0] for line in problems] == ["wrong at 32", "wrong at 64"]
-    found = json.loads(output.read_text(encoding="utf-8"))
-    assert found["measured_on"] == "qemu" and len(found["bundles"]) == 4
+    content = json.loads(output.read_text(encoding="utf-8"))
+    assert content["measured_on"] == "qemu" and len(content["bundles"]) == 4
     # TensorFlow Lite's own kernels, without XNNPACK, need several times as many.
-    assert all(0.6 < each["vector_share"] < 0.9 for each in found["bundles"])
+    assert all(0.6 < each["vector_share"] < 0.9 for each in content["bundles"])
     assert not any(line.startswith("dynamic_wi8") for line in printed.err.splitlines())
 
 
@@ -140,7 +140,7 @@ def test_weight_cache_of_the_app_is_written_once_and_read(built: tuple[Path, Pat
     _, reading = arm64_check.ask(folder, configuration.model_path, configuration.calls, cache)
     assert cache.read_bytes() == content
     for answers in (writing, reading):
-        assert [each.values for each in answers] == [each.values for each in without]
+        assert [answer.values for answer in answers] == [each.values for each in without]
     # Without its weights, the outputs would change.
     cache.write_bytes(content[: len(content) // 4] + bytes(len(content) // 2) + content[3 * len(content) // 4 :])
     _, damaged = arm64_check.ask(folder, configuration.model_path, configuration.calls, cache)

@@ -41,7 +41,9 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Vocabula
     folder = tmp_path_factory.mktemp("vocabularies")
     for kind in KINDS:
         (folder / kind).mkdir()
-    (folder / "wordpiece" / "vocab.txt").write_text("".join(f"{each}\n" for each in dict.fromkeys(PIECES)), "utf-8")
+    (folder / "wordpiece" / "vocab.txt").write_text(
+        "".join(f"{fromkey}\n" for fromkey in dict.fromkeys(PIECES)), "utf-8"
+    )
     vocab, merges = byte_bpe_files(folder / "byte_bpe")
     return {
         "wordpiece": Vocabulary(path=folder / "wordpiece" / "vocab.txt"),
@@ -110,7 +112,7 @@ def test_random_added_tokens_equal_pythons(
             found = [json.loads(line) for line in out.read_text("ascii").splitlines()]
         else:
             found = roberta_texts.run(java, folder, folder, texts, special)
-        columns = (each.to_list() for each in tokenizer.tokenize_with_offsets(texts))
+        columns = (tokenize_with_offset.to_list() for tokenize_with_offset in tokenizer.tokenize_with_offsets(texts))
         for text, ours, theirs in zip(texts, found, zip(*columns, strict=True), strict=True):
             assert ours == list(theirs), (ascii(text), vocabulary.added, config, special)
 

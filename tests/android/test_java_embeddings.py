@@ -152,7 +152,7 @@ def test_bench_accepts_every_recipe(bundles: dict[str, Path], tmp_path: Path) ->
     output = tmp_path / "result.json"
     done = host(*bundles.values(), "--lengths=17", f"--output={output}")
     assert done.returncode == 0, done.stdout
-    assert {each.recipe for each in results.read(output).measurements} == set(RECIPES)
+    assert {measurement.recipe for measurement in results.read(output).measurements} == set(RECIPES)
 
 
 def test_differences_equal_those_of_the_gate(bundles: dict[str, Path], tmp_path: Path) -> None:
@@ -168,10 +168,10 @@ def test_differences_equal_those_of_the_gate(bundles: dict[str, Path], tmp_path:
     made = checks.check_difference(float_answers, own_answers, bounds, task=get_task(bundle.task))
     done = host(noisy, "--lengths=17")
     assert done.returncode == 1
-    said = re.search(r"they are off by (\S+) at most and (\S+) on average, but only", done.stdout)
-    assert said, done.stdout
+    match = re.search(r"they are off by (\S+) at most and (\S+) on average, but only", done.stdout)
+    assert match, done.stdout
     # Java prints three digits.
-    assert [float(each) for each in said.groups()] == [pytest.approx(each.measured, rel=6e-3) for each in made]
+    assert [float(group) for group in match.groups()] == [pytest.approx(each.measured, rel=6e-3) for each in made]
 
 
 def edited(name: str, value: object) -> Callable[[Path], object]:

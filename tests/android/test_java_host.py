@@ -100,7 +100,7 @@ def dense_output_types(bundle: Path) -> set[str]:
 
     model = read_model((bundle / "model.tflite").read_bytes())
     graph = model.subgraphs[0]
-    dense = [each for each in graph.operators if operator_name(model, each) == "FULLY_CONNECTED"]
+    dense = [operator for operator in graph.operators if operator_name(model, operator) == "FULLY_CONNECTED"]
     return {TYPE_NAMES[graph.tensors[each.outputs[0]].type] for each in dense}
 
 
@@ -115,7 +115,9 @@ def test_every_recipe_at_every_length(bundles: dict[str, Path], tmp_path: Path) 
     expected = [
         each for path in bundles.values() for each in configurations.from_bundle(path, None, (1, 2), label=path.name)
     ]
-    found = {(each.label, each.length, each.threads): each for each in result.measurements}
+    found = {
+        (measurement.label, measurement.length, measurement.threads): measurement for measurement in result.measurements
+    }
     assert len(found) == len(result.measurements) == len(expected)
     for theirs in expected:
         ours = found[theirs.label, theirs.length, theirs.threads]
@@ -144,8 +146,8 @@ def test_name_and_weights_reach_the_result(bundles: dict[str, Path], tmp_path: P
         done = host(bundles["float32"], namesake, "--lengths=9", *arguments, f"--output={output}")
         assert done.returncode == 0, done.stderr
         result = results.read(output)
-        assert [each.label for each in result.measurements] == [str(bundles["float32"]), str(namesake)]
-        assert {(each.model, each.weights) for each in result.measurements} == {network}
+        assert [measurement.label for measurement in result.measurements] == [str(bundles["float32"]), str(namesake)]
+        assert {(measurement.model, measurement.weights) for measurement in result.measurements} == {network}
         assert (results.RANDOM_WEIGHTS_NOTE in result.notes) == (network[1] == "random")
 
 

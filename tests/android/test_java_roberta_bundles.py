@@ -58,7 +58,7 @@ def bundles(tokenizers: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
         config = preset(name).config.replace(vocab_size=tokenizer.vocab_size, num_layers=1, **sizes)
         model = pb.from_preset(config, [mood], tokenizer, seed=5)
         bundle = pb.export(model, folder / kind, recipe="float32", lengths=(9, 21), examples=examples)
-        assert any((each.text, each.pair) == (texts[0], pairs[0]) for each in bundle.goldens)
+        assert any((golden.text, golden.pair) == (texts[0], pairs[0]) for golden in bundle.goldens)
     return {kind: folder / kind for kind in tokenizers}
 
 
@@ -87,7 +87,7 @@ def test_tokens_and_spans_are_pythons(
 ) -> None:
     texts = roberta_texts.hard_texts(awkward, ["cat", "journey", "Привет", "слова", "中文"], 600, seed=103)
     found = roberta_texts.run(java, bundles[kind], tmp_path, texts)
-    columns = (each.to_list() for each in tokenizers[kind].tokenize_with_offsets(texts))
+    columns = (tokenize_with_offset.to_list() for tokenize_with_offset in tokenizers[kind].tokenize_with_offsets(texts))
     for text, ours, theirs in zip(texts, found, zip(*columns, strict=True), strict=True):
         assert ours == list(theirs), ascii(text)
 

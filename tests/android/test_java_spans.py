@@ -66,7 +66,7 @@ def assert_equal(java: Any, bundle: Bundle, folder: Path, texts: list[str]) -> i
     def forward(encoded: EncodedExamples, *, show_progress: bool = False) -> Mapping[str, np.ndarray]:
         outputs = predictor.forward(encoded)
         for first, last in zip(encoded.offsets, encoded.offsets[1:], strict=False):
-            length = min(each for each in bundle.lengths if each >= last - first)
+            length = min(length for length in bundle.lengths if length >= last - first)
             padding = length - (last - first)
             ids = np.pad(encoded.word_ids[first:last], (0, padding), constant_values=encoded.pad_token_id)
             # A wrong place would be seen: padding has logits, too.
@@ -85,11 +85,11 @@ def assert_equal(java: Any, bundle: Bundle, folder: Path, texts: list[str]) -> i
     java("org.pocketbert.bundle.SpansMain", bundle.directory, given, answers)
     lines = answers.read_text(encoding="utf-8").splitlines()
     for text, ours, line in zip(texts, expected, lines, strict=True):
-        theirs = json.loads(line)
-        for one, other in zip(ours, theirs, strict=True):
+        content = json.loads(line)
+        for one, other in zip(ours, content, strict=True):
             # Python rounds to six digits.
             assert other.pop("probability") == pytest.approx(one.pop("probability"), abs=1e-5)
-        assert theirs == ours, ascii(text)
+        assert content == ours, ascii(text)
     return sum(map(len, expected))
 
 
@@ -133,9 +133,9 @@ def test_trained_bundle_finds_the_same_spans(trained: Bundle) -> None:
     assert done.returncode == 0, done.stderr
     labels = set()
     for text, line, theirs in zip(texts, done.stdout.splitlines(), trained.predict(texts), strict=True):
-        ours = json.loads(line)
-        assert ours["text"] == text
-        for one, other in zip(ours["spans"], theirs["spans"], strict=True):
+        content = json.loads(line)
+        assert content["text"] == text
+        for one, other in zip(content["spans"], theirs["spans"], strict=True):
             # int8: two releases of the kernels may round a value to another step.
             assert one.pop("probability") == pytest.approx(other.pop("probability"), abs=0.02)
             assert one == other, ascii(text)

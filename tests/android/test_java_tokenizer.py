@@ -68,7 +68,10 @@ def assert_equal(
     )
     for start in range(0, len(texts), 500):
         part = texts[start : start + 500]
-        expected = zip(*(each.to_list() for each in tokenizer.tokenize_with_offsets(part)), strict=True)
+        expected = zip(
+            *(tokenize_with_offset.to_list() for tokenize_with_offset in tokenizer.tokenize_with_offsets(part)),
+            strict=True,
+        )
         for text, ours, theirs in zip(part, tokens[start : start + 500], expected, strict=True):
             assert ours == list(theirs), ascii(text)
     return [ids for ids, _, _ in tokens]
@@ -133,7 +136,7 @@ def test_every_code_point(java: Any, tmp_path: Path, lowercase: bool) -> None:
     changed = tables.code[CODE_POINTS:][tables.kind[CODE_POINTS:] == WORD].tolist()
     characters = sorted({chr(code) for code in changed} | {"a"})
     vocabulary = tmp_path / "vocab.txt"
-    pieces = [*SPECIAL_TOKENS, *characters, *(f"##{each}" for each in characters)]
+    pieces = [*SPECIAL_TOKENS, *characters, *(f"##{character}" for character in characters)]
     vocabulary.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
     codes = [code for code in range(CODE_POINTS) if not 0xD800 <= code < 0xE000]
     texts = [" ".join(f"a{chr(code)}a" for code in codes[start : start + 64]) for start in range(0, len(codes), 64)]

@@ -52,8 +52,8 @@ def assert_equal(java: Any, files: Path, folder: Path, texts: Sequence[str], spe
             special_row = [[special_ids[literal]], [len(part) - len(literal)], [len(part)]] if place % 2 else None
             ids, starts, ends = special_row or next(plain)
             theirs[0] += ids
-            theirs[1] += [begin + each for each in starts]
-            theirs[2] += [begin + each for each in ends]
+            theirs[1] += [begin + start for start in starts]
+            theirs[2] += [begin + end for end in ends]
             begin += len(part)
         assert ours == theirs, ascii(text)
 

@@ -28,13 +28,13 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     words = [f"w{number}" for number in range(tiny.BERT.vocab_size - len(SPECIAL_TOKENS))]
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *words]) + "\n", encoding="utf-8")
     mood = TaskConfig(kind="classification", labels=("bad", "good"))
-    made = []
+    bundles = []
     for name, size in (("first", 600), ("second", 632)):
         config = tiny.BERT.replace(intermediate_size=size)
         model = pb.from_preset(config, [mood], pb.WordPieceTokenizer(folder / "vocab.txt"), seed=3)
         model.save_pretrained(folder / f"{name}-model")
-        made.append(export(folder / f"{name}-model", folder / name, recipe="float32", lengths=(9, 17)).directory)
-    return made
+        bundles.append(export(folder / f"{name}-model", folder / name, recipe="float32", lengths=(9, 17)).directory)
+    return bundles
 
 
 def flip(cache: Path, other: Path) -> None:

@@ -23,7 +23,7 @@ def java(name: str) -> str:
 def test_states_and_members_of_the_line() -> None:
     text = java("StateLine.java")
     body = re.search(r"enum State \{(.*?)\}", text, re.DOTALL)
-    assert body and [each.strip().lower() for each in body[1].split(",")] == list(typing.get_args(phone_app.State))
+    assert body and [word.strip().lower() for word in body[1].split(",")] == list(typing.get_args(phone_app.State))
     members = re.findall(r'members\.put\("(\w+)"', text)
     assert members == ["run", *phone_app.Progress.__dataclass_fields__]
     assert f'TAG = "{phone_app.LOG[-1].partition(":")[0]}"' in text
@@ -74,7 +74,7 @@ def test_request_keys_and_choices_match_java() -> None:
     keys = [words[index + 1] for index, word in enumerate(words) if word in ("--es", "--ei")]
     assert f"a key must be one of {', '.join(keys)};" in text
     for key, choices in (("delegate", phone_app.DELEGATES), ("affinity", phone_app.AFFINITIES)):
-        listed = ", ".join(f'"{each}"' for each in choices)
+        listed = ", ".join(f'"{choice}"' for choice in choices)
         assert f'"{key}", Arrays.asList({listed})' in text
     assert f"MOST_REPEATS = {phone_app.MOST_REPEATS};" in text
 

@@ -13,11 +13,11 @@ from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, S
 
 
 def entries(line: str) -> list[int]:
-    found: list[int] = []
+    entries: list[int] = []
     for entry in line.split():
         first, _, last = entry.partition("-")
-        found += range(int(first, 16), int(last or first, 16) + 1)
-    return found
+        entries += range(int(first, 16), int(last or first, 16) + 1)
+    return entries
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +39,15 @@ def test_it_is_up_to_date() -> None:
 
 def test_byte_level_table_is_current() -> None:
     # test_java_byte_bpe.py compares Java's results for every code point with the library.
-    found = java_unicode_table.BYTE_LEVEL_TABLE.read_text(encoding="utf-8")
-    assert java_unicode_table.byte_level_table() == found
+    text = java_unicode_table.BYTE_LEVEL_TABLE.read_text(encoding="utf-8")
+    assert java_unicode_table.byte_level_table() == text
 
 
 def test_added_token_table_is_current() -> None:
-    found = java_unicode_table.ADDED_TOKEN_TABLE.read_text(encoding="utf-8")
-    assert java_unicode_table.added_token_table() == found
+    text = java_unicode_table.ADDED_TOKEN_TABLE.read_text(encoding="utf-8")
+    assert java_unicode_table.added_token_table() == text
     # Beside letters and digits: connectors, marks and joiners are word characters.
-    codes = {code for line in found.splitlines() if line.startswith("word") for code in entries(line[5:])}
+    codes = {code for line in text.splitlines() if line.startswith("word") for code in entries(line[5:])}
     assert codes >= {ord(each) for each in "aZ0_é中\u0301\u200d\u203f"} and not codes & {ord(each) for each in " -.[½"}
 
 
@@ -65,7 +65,7 @@ def test_table_equals_normalization_everywhere(lines: list[list[str]], options: 
             value, codes = rest.split(" ", 1)
             combining[entries(codes)] = int(value, 16)
         elif first in maps:
-            code, *results = (int(each, 16) for each in rest.split())
+            code, *results = (int(word, 16) for word in rest.split())
             maps[first][code] = results
     for code in java_unicode_table.HANGUL:
         maps["decompose"][code] = [ord(each) for each in unicodedata.normalize("NFD", chr(code))]

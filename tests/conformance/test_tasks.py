@@ -246,9 +246,9 @@ def test_scores_include_a_baseline(kind: str, models: dict[str, pb.Model], data:
     task, metrics = task_of(kind), {"any": 0.5}
     scores = model_predictor(models[kind], max_length=LENGTH).evaluator(data[kind]).scores()
     assert set(task.metrics) <= set(scores.metrics)
-    known = task.with_baseline(data[kind], {**scores.metrics, **metrics})
-    assert known.baseline == scores.baseline
-    assert known.main_metric == scores.main_metric == task.main_metric
+    baseline = task.with_baseline(data[kind], {**scores.metrics, **metrics})
+    assert baseline.baseline == scores.baseline
+    assert baseline.main_metric == scores.main_metric == task.main_metric
 
 
 @each_supervised_task

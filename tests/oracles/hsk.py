@@ -53,8 +53,8 @@ def loss(
         for text in range(len(ids)):
             length = int(mask[text].sum())
             scores = None if attention is None else attention[pair][text][:, :length, :length]
-            for place in kept_tokens(scores, ids[text, :length], tokens, separator):
-                target = masked(theirs[text, place].astype(np.float64), kept, static)
-                squares += [(float(a) - float(b)) ** 2 for a, b in zip(ours[text, place], target, strict=True)]
+            for kept_token in kept_tokens(scores, ids[text, :length], tokens, separator):
+                target = masked(theirs[text, kept_token].astype(np.float64), kept, static)
+                squares += [(float(a) - float(b)) ** 2 for a, b in zip(ours[text, kept_token], target, strict=True)]
         total += sum(squares) / len(squares)
     return total

@@ -162,7 +162,7 @@ def test_padding_stays_hidden_from_logits_of_thousands() -> None:
     longer = tiny.batch(config, length=11)
     probs = model.features(longer, ["attention_probs"])["attention_probs"]
     padding = longer["input_mask"].numpy()[:, None, None, :] == 0
-    assert not any((np.asarray(each) * padding).any() for each in probs)
+    assert not any((np.asarray(prob) * padding).any() for prob in probs)
 
 
 TRIGRAMS = pytest.mark.parametrize("name", ["mobilebert", "ib_bert"])

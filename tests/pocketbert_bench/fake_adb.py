@@ -138,8 +138,8 @@ class FakePhone:
             return 0, f"Error type 3\nError: Activity class {{{component}}} does not exist.\n", ""
         if component.endswith(".BenchmarkActivity"):
             flags = range(words.index("-n") + 2, len(words), 3)
-            assert all(words[each] in ("--es", "--ei") for each in flags)
-            extras = {words[each + 1]: words[each + 2] for each in flags}
+            assert all(words[flag] in ("--es", "--ei") for flag in flags)
+            extras = {words[flag + 1]: words[flag + 2] for flag in flags}
             self.starts.append(extras)
             assert not self.running, "the app measures already"
             self.running = True
@@ -213,7 +213,7 @@ class _Connection:
                 assert self._phone
                 self._okay({"features": b"shell_v2,cmd", "get-state": (self._phone.state or "").encode()}[what])
         else:
-            shown = [(each.serial, each.state) for each in self._server.phones.values() if each.state]
+            shown = [(phone.serial, phone.state) for phone in self._server.phones.values() if phone.state]
             listing = "".join(f"{serial}\t{state}\n" for serial, state in shown).encode()
             self._okay(
                 {"host:version": VERSION, "host:devices": listing, "host:host-features": b"shell_v2,cmd"}[request]

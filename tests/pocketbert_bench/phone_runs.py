@@ -39,9 +39,9 @@ good = ending(result)
 
 def joined(folder: Path) -> dict[int, results.Measurement]:
     """Length → measurement, of the one phone's joined file."""
-    (path,) = [each for each in (folder / "out").glob("*.json") if each.name != "plan.json"]
-    return {each.length: each for each in results.read(path).measurements if each.length}
+    (path,) = [path for path in (folder / "out").glob("*.json") if path.name != "plan.json"]
+    return {measurement.length: measurement for measurement in results.read(path).measurements if measurement.length}
 
 
 def asked(phone: FakePhone) -> list[tuple[str, str]]:
-    return [(each["repeat"], each["length"]) for each in phone.starts]
+    return [(start["repeat"], start["length"]) for start in phone.starts]

@@ -47,9 +47,14 @@ def test_bench_output_is_readable_by_report(folder: Path, tmp_path: Path, capsys
     assert hint == "whole: no score: export with --file=…, your labelled examples, to see it."
     assert heads.split() == "export MB ms@9 ms@17 ms@9/2t ms@17/2t smaller faster".split()
     measured = results.read(output)
-    assert [(each.length, each.threads) for each in measured.measurements] == [(9, 1), (9, 2), (17, 1), (17, 2)]
+    assert [(measurement.length, measurement.threads) for measurement in measured.measurements] == [
+        (9, 1),
+        (9, 2),
+        (17, 1),
+        (17, 2),
+    ]
     # A bundle does not tell.
-    assert {each.weights for each in measured.measurements} == {None}
+    assert {measurement.weights for measurement in measured.measurements} == {None}
     assert results.RANDOM_WEIGHTS_NOTE not in measured.notes
     assert cli.main(["report", str(output), f"--output={tmp_path / 'page'}", f"--bundles={folder / 'whole'}"]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "page" / "report.html")
@@ -82,19 +87,22 @@ def test_token_outputs_compare_at_own_length(folder: Path, tmp_path: Path, capsy
     export(network, tmp_path / "spans", recipe="float32", lengths=(9, 17))
     assert cli.main(["bench", str(tmp_path / "spans"), "--json"]) == 0
     measurements = json.loads(capsys.readouterr().out)["measurements"]
-    assert [(each["length"], each["status"]) for each in measurements] == [(9, "ok"), (17, "ok")]
+    assert [(measurement["length"], measurement["status"]) for measurement in measurements] == [(9, "ok"), (17, "ok")]
     # One golden example fills each length; the longest also has the shortest one and the one for the tokenizer.
-    assert [each["golden"]["examples"] for each in measurements] == [1, 3]
+    assert [measurement["golden"]["examples"] for measurement in measurements] == [1, 3]
 
 
 def test_baselines_are_measured_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     peers = ["--baselines", f"--model={folder / 'network'}"]
     assert cli.main(["bench", str(folder / "whole"), "--lengths=17", *peers, "--weights=random", "--json"]) == 0
     measurements = json.loads(capsys.readouterr().out)["measurements"]
-    labels = [each["label"] for each in measurements]
+    labels = [measurement["label"] for measurement in measurements]
     assert {"whole", "TFLite converter float32", "TFLite converter dynamic_wi8"} <= set(labels)
-    assert {(each["model"], each["weights"]) for each in measurements} == {("network", "random")}
-    assert all(each["peer"] == (each["label"] != "whole") and each["status"] == "ok" for each in measurements)
+    assert {(measurement["model"], measurement["weights"]) for measurement in measurements} == {("network", "random")}
+    assert all(
+        measurement["peer"] == (measurement["label"] != "whole") and measurement["status"] == "ok"
+        for measurement in measurements
+    )
 
 
 def test_repeated_bundle_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +130,7 @@ def test_length_of_no_bundle_is_refused(folder: Path, tmp_path: Path, capsys: py
     export(folder / "network", tmp_path / "other", recipe="float32", lengths=(13,))
     assert cli.main(["bench", str(folder / "whole"), str(tmp_path / "other"), "--lengths=13", "--json"]) == 1
     rows = json.loads(capsys.readouterr().out)["measurements"]
-    assert {each["label"]: each["status"] for each in rows} == {"whole": "failed", "other": "ok"}
+    assert {row["label"]: row["status"] for row in rows} == {"whole": "failed", "other": "ok"}
     assert "has no signature for 13 tokens; it has 9, 17" in rows[0]["error"]
 
 

@@ -29,8 +29,8 @@ def test_configurations_run_in_rounds_and_join(connect: Any, bench: Any, tmp_pat
     # Rounds of all, each shuffled by the seed; every run with options of the closed sets.
     assert [repeat for repeat, _ in asked(phone)] == sorted(str(each) for each in (1, 2, 3) for _ in LENGTHS)
     assert sorted(asked(phone)) == sorted((str(n), str(length)) for n in (1, 2, 3) for length in LENGTHS)
-    assert {(each["threads"], each["delegate"], each["affinity"]) for each in phone.starts} == {("2", "cpu", "big")}
-    assert len({each["run"] for each in phone.starts}) == 6
+    assert {(start["threads"], start["delegate"], start["affinity"]) for start in phone.starts} == {("2", "cpu", "big")}
+    assert len({start["run"] for start in phone.starts}) == 6
     for length, measured in joined(tmp_path).items():
         assert (measured.label, measured.model, measured.status) == ("dynamic_wi8", "net", "ok")
         assert measured.weights == "random"
@@ -110,7 +110,7 @@ def test_gpu_is_requested_and_named(connect: Any, bench: Any, tmp_path: Path) ->
     phone = FakePhone(SERIAL, on(Delegate(name="GPU", delegated_ops=17, total_ops=20)))
     connect(phone)
     assert bench("--delegate=gpu", bundle=one_length(tmp_path))[0] == 0
-    assert [each["delegate"] for each in phone.starts] == ["gpu"] * 3
+    assert [start["delegate"] for start in phone.starts] == ["gpu"] * 3
     (path,) = (tmp_path / "out").glob("pixel_4_*.json")
     file = results.read(path)
     assert file.title == "Latency of exported bundles on the GPU of a Pixel 4"
@@ -137,7 +137,7 @@ def test_weight_cache_is_requested(connect: Any, bench: Any, tmp_path: Path) -> 
     phone = FakePhone(SERIAL, ending(written))
     connect(phone)
     assert bench("--phone-weight-cache", "--lengths=9")[0] == 0
-    assert [each["weight_cache"] for each in phone.starts] == ["on"] * 3
+    assert [start["weight_cache"] for start in phone.starts] == ["on"] * 3
     found = joined(tmp_path)[9]
     assert (found.weight_cache_bytes, found.base_memory_bytes, found.resident_memory_bytes) == (
         1_234,
@@ -165,7 +165,7 @@ def test_the_same_command_measures_nothing_twice(connect: Any, bench: Any) -> No
     before = len(phone.commands)
     assert bench()[0] == 0
     # Only what is asked of every phone before anything: its properties.
-    assert [each.split()[0] for each in phone.commands[before:]] == ["getprop"]
+    assert [command.split()[0] for command in phone.commands[before:]] == ["getprop"]
     code, _, err = bench("--seed=1")
     assert code == 2 and "results of one plan" in err
     assert bench("--seed=1", "--overwrite")[0] == 0

@@ -159,7 +159,7 @@ def test_other_phones_survive_a_lost_one(connect: Any, bench: Any, tmp_path: Pat
     code, out, err = bench("--repeats=1", serials="A,B")
     assert code == 1 and "the phone is gone" in out and "pixel_4_" in out
     (path,) = (tmp_path / "out").glob("pixel_4_*.json")
-    assert all(each.status == "ok" for each in results.read(path).measurements)
+    assert all(measurement.status == "ok" for measurement in results.read(path).measurements)
     assert not list((tmp_path / "out").glob("sm_s911b_*.json"))
     assert "sm_s911b_" in err
 

@@ -23,7 +23,7 @@ def test_other_app_build_is_replaced(connect: Any, bench: Any, tmp_path: Path) -
     server = connect(same, other, bare)
     code, _, err = bench("--repeats=1", f"--apk={apk}", serials="A,B,C")
     assert code == 0 and err.count("installing app.apk") == 2
-    assert sum(each.startswith("exec:cmd package") for each in server.requests) == 2
+    assert sum(request.startswith("exec:cmd package") for request in server.requests) == 2
     assert same.files == other.files == bare.files == {APK: b"an apk"}
     # A new build must not continue what another began.
     apk.write_bytes(b"a new build")
@@ -51,7 +51,7 @@ def test_an_app_that_cannot_be_installed(connect: Any, bench: Any, tmp_path: Pat
     (tmp_path / "app.apk").write_bytes(b"a new one")
     code, out, _ = bench(*([f"--apk={tmp_path / 'app.apk'}"] if error else []))
     assert code == 1 and said in out and not phone.starts
-    assert sum(each.startswith("exec:cmd package") for each in server.requests) == (1 if error else 0)
+    assert sum(request.startswith("exec:cmd package") for request in server.requests) == (1 if error else 0)
 
 
 def test_broken_install_is_retried(connect: Any, bench: Any, tmp_path: Path) -> None:

@@ -156,11 +156,14 @@ def test_the_workers_imports_are_few() -> None:
 
 def test_bundles_run_at_requested_lengths(bundle: Path) -> None:
     measured = host.bench_bundles([bundle], lengths=[17], threads=[1, 2], quick=True, weights="random")
-    assert [(each.length, each.threads, each.status) for each in measured.measurements] == [
+    assert [(measurement.length, measurement.threads, measurement.status) for measurement in measured.measurements] == [
         (17, 1, "ok"),
         (17, 2, "ok"),
     ]
-    assert all(each.golden and each.golden.examples >= 1 and each.recipe == "float32" for each in measured.measurements)
+    assert all(
+        measurement.golden and measurement.golden.examples >= 1 and measurement.recipe == "float32"
+        for measurement in measured.measurements
+    )
     assert measured.quick and any("random" in note for note in measured.notes)
     assert results.problems(results.to_json(measured)) == []
 

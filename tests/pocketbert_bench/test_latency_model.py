@@ -56,8 +56,10 @@ class NoDevice(Host):
 
 
 def test_kept_measurements_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = LatencyModel({"norm": 5.0}, base=100.0, factor=2.0, errors=(0.03, 0.01, 0.062, 0.02), last_layer_share=1.0)
-    (tmp_path / "latency.json").write_text(json.dumps(dataclasses.asdict(kept)), encoding="utf-8")
+    latency_model = LatencyModel(
+        {"norm": 5.0}, base=100.0, factor=2.0, errors=(0.03, 0.01, 0.062, 0.02), last_layer_share=1.0
+    )
+    (tmp_path / "latency.json").write_text(json.dumps(dataclasses.asdict(latency_model)), encoding="utf-8")
     setting = Setting(task=TaskConfig(kind="regression", name="stars"), recipe="float32", length=32)
     constraint = LatencyConstraint(limit=2.0, setting=setting, device=NoDevice())
     constraint.prepare(tmp_path, SearchSpace(encoder=tiny.FACTORIZED_WORD, stage=1))

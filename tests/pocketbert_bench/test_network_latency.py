@@ -53,7 +53,7 @@ def test_interrupted_measurements_resume(connect: Callable[..., Any], tmp_path: 
     found = phone.measure(CONFIGS, SETTING, tmp_path / "kept")
     sizes = [(tmp_path / "kept" / "networks" / f"network-{n}" / "model.tflite").stat().st_size for n in (0, 1)]
     assert found.tolist() == sizes and sizes[0] > sizes[1]
-    assert len(starts) == 7 and {each["length"] for each in starts} == {"13"}
+    assert len(starts) == 7 and {start["length"] for start in starts} == {"13"}
 
 
 def test_missing_phone_is_named(connect: Callable[..., Any], tmp_path: Path) -> None:

@@ -116,11 +116,11 @@ def test_quickstart_resumes_and_reports(
     assert len(re.findall(r"\b(\d+) of \1 checks passed", content)) == 4 and "Teacher and student</h2>" in content
 
     measured = results.read(tiny_path / "results.json")
-    ours = {(each.model, each.label) for each in measured.measurements if not each.peer}
+    ours = {(measurement.model, measurement.label) for measurement in measured.measurements if not measurement.peer}
     assert ours == {(role, recipe) for role in ("teacher", "student") for recipe in ("float32", "dynamic_wi8")}
-    assert {each.model for each in measured.measurements if each.peer} == {"teacher"}
-    assert all(each.status == "ok" for each in measured.measurements)
-    scores = {(each.model, each.label): each.value for each in measured.accuracies}
+    assert {measurement.model for measurement in measured.measurements if measurement.peer} == {"teacher"}
+    assert all(measurement.status == "ok" for measurement in measured.measurements)
+    scores = {(accuracy.model, accuracy.label): accuracy.value for accuracy in measured.accuracies}
     assert len(scores) == 6
 
     assert dev.labels is not None
@@ -130,7 +130,7 @@ def test_quickstart_resumes_and_reports(
     outcomes = {(each.model, each.label): each for each in measured.outcomes or ()}
     assert outcomes.keys() == ours
     # The dev split alone, although the gate of dynamic_wi8 also runs training sentences.
-    assert {each.examples for each in outcomes.values()} == {DEV}
+    assert {outcome.examples for outcome in outcomes.values()} == {DEV}
     for key in ours - {("student", "dynamic_wi8")}:
         assert outcomes[key].score == pytest.approx(scores[key])
     # The record of the distillation has the teacher's score on the same examples.

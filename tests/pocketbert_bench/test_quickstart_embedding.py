@@ -41,7 +41,7 @@ def test_quickstart_resumes_and_shows_a_search(
     shown = capsys.readouterr().out
     assert "spearman" in shown and f"nearest to {module.QUERIES[0]!r}:" in shown
     run = results.read(tmp_path / "run/results.json")
-    scores = {(each.model, each.label): each.value for each in run.accuracies}
+    scores = {(accuracy.model, accuracy.label): accuracy.value for accuracy in run.accuracies}
     # The dev split's labels are the teacher's own similarities.
     assert scores["teacher", "model"] == pytest.approx(1.0)
     assert scores.keys() == {(role, label) for role in ("teacher", "student") for label in ("model", "dynamic_wi8")}
@@ -67,7 +67,7 @@ def test_glue_scores_people(tiny_quickstart: None, tmp_path: Path, capsys: pytes
     flags = ["quickstart", "--task=embedding", f"--glue={tmp_path / 'glue'}", f"--output={tmp_path / 'run'}"]
     assert cli.main(flags) == 0
     run = results.read(tmp_path / "run/results.json")
-    found = {(each.model, each.label): each for each in run.accuracies}["teacher", "model"]
+    found = {(accuracy.model, accuracy.label): accuracy for accuracy in run.accuracies}["teacher", "model"]
     assert (found.task, found.split, found.examples) == ("stsb", "dev", 7)
     teacher = pb.from_pretrained(tmp_path / "run/teacher")
     vectors = [[each["embedding"] for each in teacher.predict(list(side))] for side in zip(*pairs, strict=True)]

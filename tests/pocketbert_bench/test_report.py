@@ -183,8 +183,8 @@ def test_every_run_has_section_and_plots(run: ResultFile, tmp_path: Path) -> Non
     ]  # fmt: skip
     sections = re.split(r"<h2>[^<]*:[^<]*</h2>", text.split("<h2>Method")[0])[1:]
     # A plot or a table that had both would hold both labels.
-    assert ["TFLite converter" in each for each in sections] == [True, False, False]
-    assert ["phone int8" in each for each in sections] == [False, True, True]
+    assert ["TFLite converter" in section for section in sections] == [True, False, False]
+    assert ["phone int8" in section for section in sections] == [False, True, True]
     assert {each.name for each in path.parent.glob("*_latency.png")} >= {f"{n}_latency.png" for n in (1, 2, 3)}
     assert {each.name for each in path.parent.glob("*.json")} == {f"results_{n}.json" for n in (1, 2, 3)}
 
@@ -199,7 +199,7 @@ def test_report_separates_runtimes_with_their_baselines(tmp_path: Path) -> None:
         bench_subjects.failed("broken", 32, "it died"),
     )
     parts = comparison.rankings(mixed)
-    assert [[each.label for each in part.measurements] for part in parts] == [
+    assert [[measurement.label for measurement in part.measurements] for part in parts] == [
         ["float32", "ONNX Runtime float32", "broken"],
         ["on the GPU"],
     ]
@@ -223,7 +223,7 @@ def test_gpu_and_cpu_get_separate_sections(tmp_path: Path) -> None:
             measurement("float16", 128, 10.0, recipe="float16", threads=4, runtime=archive, delegate=gpu),
         )
     )
-    assert [[each.label for each in part.measurements] for part in comparison.rankings(both)] == [
+    assert [[measurement.label for measurement in part.measurements] for part in comparison.rankings(both)] == [
         ["float32"], ["float16"],
     ]  # fmt: skip
     text = report.build_report([both], tmp_path / "report").read_text(encoding="utf-8")

@@ -105,10 +105,10 @@ def test_costs_compare_same_export_by_length(run: ResultFile) -> None:
     whole = Pair(teacher="teacher", student="pupil", export="int8", examples=5, disagreements=())
     found = side_by_side.costs(rows(run), whole)
     assert found and (found.teacher.model, found.student.model, found.threads) == ("teacher", "pupil", 1)
-    assert [(each.length, each.teacher_us, each.student_us) for each in found.latencies] == [
+    assert [(latency.length, latency.teacher_us, latency.student_us) for latency in found.latencies] == [
         (32, pytest.approx(3000), pytest.approx(1000)), (128, pytest.approx(8000), pytest.approx(5000)),
     ]  # fmt: skip
-    assert [1 / each.ratio.value for each in found.latencies] == pytest.approx([3.0, 1.6])
+    assert [1 / latency.ratio.value for latency in found.latencies] == pytest.approx([3.0, 1.6])
     assert side_by_side.costs(rows(run)[:2], whole) is None
 
 

@@ -101,7 +101,7 @@ def test_page_answers_typed_texts(
 
 def test_page_asks_no_other_host(browser: chromium.Browser) -> None:
     typed(browser, "a1")
-    assert browser.requests and all(each.startswith((browser.address, "data:")) for each in browser.requests)
+    assert browser.requests and all(request.startswith((browser.address, "data:")) for request in browser.requests)
     assert not browser.log
     # Not even if a later version tries.
     browser.evaluate("fetch('http://127.0.0.2:9/').catch(() => { document.title = 'refused' })")

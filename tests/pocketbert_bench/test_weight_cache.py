@@ -24,14 +24,14 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     from pocketbert_export.exporter import export
 
     folder = tmp_path_factory.mktemp("bundles")
-    made = []
+    bundles = []
     for name, size in (("first", 600), ("second", 632)):
         network = bench_subjects.write_network(
             folder / name / "network", bench_subjects.bert_config(intermediate_size=size)
         )
         export(network, folder / name / "bundle", recipe="float32", lengths=(9, 17))
-        made.append(folder / name / "bundle")
-    return made
+        bundles.append(folder / name / "bundle")
+    return bundles
 
 
 def compiled(bundle: Path) -> Configuration:
@@ -164,7 +164,9 @@ def test_bench_measures_both_runtimes(bundles: list[Path], tmp_path: Path, capsy
 def test_weight_cache_selects_compiled_model(bundles: list[Path], tmp_path: Path) -> None:
     output = tmp_path / "r.json"
     assert cli.main(["bench", str(bundles[0]), "--quick", f"--weight-cache={tmp_path}", f"--output={output}"]) == 0
-    assert {each.runtime.name for each in results.read(output).measurements if each.runtime} == {"litert-compiled"}
+    assert {measurement.runtime.name for measurement in results.read(output).measurements if measurement.runtime} == {
+        "litert-compiled"
+    }
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_bad_options_exit_2(
     monkeypatch.setattr(host, "measure", lambda *_, **__: pytest.fail("nothing is measured"))
     (tmp_path / "file").touch()
     names = {"FILE": str(tmp_path / "file"), "FOLDER": str(tmp_path / "folder")}
-    given = [arguments_with(each, names) for each in arguments]
+    given = [arguments_with(argument, names) for argument in arguments]
     assert cli.main(["bench", str(bundles[0]), *given]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1

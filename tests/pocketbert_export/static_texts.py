@@ -32,9 +32,9 @@ def table(path: Path, texts: Sequence[str]) -> Path:
 
 def with_unequal_channels(small_model: Model) -> Model:
     """The network with two feed-forward outputs 300 and 80 times as large as the others, as in the 6x384 network."""
-    made = Model(small_model.config, small_model.tasks, small_model.tokenizer)
+    model = Model(small_model.config, small_model.tasks, small_model.tokenizer)
     for (path, variable), source in zip(
-        made.weights_by_path().items(), small_model.weights_by_path().values(), strict=True
+        model.weights_by_path().items(), small_model.weights_by_path().values(), strict=True
     ):
         values = source.numpy()
         if path.endswith("feed_forwards.0.output.kernel"):
@@ -44,4 +44,4 @@ def with_unequal_channels(small_model: Model) -> Model:
             # The norm makes the other channels small; the network reads those.
             values *= np.where(np.isin(np.arange(len(values)), [3, 17]), 0.02, 40)
         variable.assign(values)
-    return made
+    return model

@@ -105,7 +105,7 @@ def test_calibrated_bundle_records_gptq_and_loses_less(small_directory: Path, tm
         common = [f"--model={small_directory}", "--recipe=dynamic_wi4", "--lengths=19", f"--file={gate}"]
         assert cli.main(["export", *common, "--label-column=", f"--output={tmp_path / name}", *flags]) == 0
         checks = json.loads((tmp_path / name / "verification.json").read_text(encoding="utf-8"))["checks"]
-        errors[name] = next(each["measured"] for each in checks if each["name"] == "logits: RMS difference")
+        errors[name] = next(check["measured"] for check in checks if check["name"] == "logits: RMS difference")
     recorded = json.loads((tmp_path / "calibrated" / "bundle.json").read_text(encoding="utf-8"))["calibration"]
     assert recorded["method"] == "gptq"
     assert "calibration" not in json.loads((tmp_path / "plain" / "bundle.json").read_text(encoding="utf-8"))

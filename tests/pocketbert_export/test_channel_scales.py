@@ -32,14 +32,14 @@ def float_file(model: Model, **optimizations: bool) -> bytes:
 def outputs(content: bytes, config: EncoderConfig) -> list[np.ndarray]:
     """All outputs at each length, for rows with and without padding."""
     interpreter = Interpreter(model_content=content)
-    found = []
+    outputs = []
     for length in LENGTHS:
         runner = interpreter.get_signature_runner(signature_name(length))
         inputs = networks.inputs_of(config, length=length)
         rows = range(len(inputs["input_mask"]))
         answers = [runner(**{name: values[row : row + 1] for name, values in inputs.items()}) for row in rows]
-        found += [answer[name] for answer in answers for name in sorted(answer)]
-    return found
+        outputs += [answer[name] for answer in answers for name in sorted(answer)]
+    return outputs
 
 
 def random_scales(groups: ChannelGroups) -> np.ndarray:

@@ -105,9 +105,9 @@ def tensorflow_1(folder: Path) -> None:
 
 def model_garden(folder: Path) -> None:
     """A checkpoint of tf-models-official, converted by the command."""
-    given = folder.with_name("garden")
-    assert cli.main(["convert", "--to=model-garden", f"--input={folder}", f"--output={given}"]) == 0
-    convert(folder, "--from=model-garden", f"--input={given}")
+    name = folder.with_name("garden")
+    assert cli.main(["convert", "--to=model-garden", f"--input={folder}", f"--output={name}"]) == 0
+    convert(folder, "--from=model-garden", f"--input={name}")
 
 
 def convert(folder: Path, *arguments: str) -> None:

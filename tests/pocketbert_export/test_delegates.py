@@ -45,7 +45,7 @@ def test_runtime_counts_xnnpack_operators(tmp_path: Path) -> None:
     model = handmade.write(tmp_path / "bag.tflite", handmade.Bag())
     xnnpack = run(LITERT, model, {"length_5": handmade.rows(5, 2)}).xnnpack
     content = read_model(model.read_bytes())
-    operators = Counter(operator_name(content, each) for each in content.subgraphs[0].operators)
+    operators = Counter(operator_name(content, operator) for operator in content.subgraphs[0].operators)
     assert xnnpack and xnnpack.source.startswith("litert 2.")
     assert xnnpack.total_ops == operators.total()
     assert xnnpack.total_ops - xnnpack.delegated_ops == sum(xnnpack.left.values())

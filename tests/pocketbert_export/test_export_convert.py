@@ -265,7 +265,7 @@ def test_uneven_splits_stay() -> None:
 
     content = tf.lite.TFLiteConverter.from_concrete_functions([parts.get_concrete_function()]).convert()
     model = read_model(split_evenly(content))
-    assert [operator_name(model, each) for each in model.subgraphs[0].operators] == ["SPLIT_V"]
+    assert [operator_name(model, operator) for operator in model.subgraphs[0].operators] == ["SPLIT_V"]
 
 
 @pytest.mark.parametrize(

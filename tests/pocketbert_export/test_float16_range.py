@@ -82,7 +82,7 @@ def test_maxima_are_those_of_the_network(tmp_path: Path, capsys: pytest.CaptureF
     optimized = optimize_graph(model, GraphOptimizations().for_recipe(get_recipe("float16")))
     with padding_after_texts(optimized):
         features = optimized.features(inputs, ["hidden_states", "attention_logits", "logits"])
-    expected = {name: [float(np.abs(each).max()) for each in tensors] for name, tensors in features.items()}
+    expected = {name: [float(np.abs(tensor).max()) for tensor in tensors] for name, tensors in features.items()}
     logits = [value for name, value in found["maxima"].items() if "attention logits" in name]
     (output,) = [value for name, value in found["maxima"].items() if name.startswith("output ")]
     sums = [value for name, value in found["maxima"].items() if "ADD" in name]

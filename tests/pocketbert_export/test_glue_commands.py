@@ -35,22 +35,22 @@ STSB_TEST = "index genre filename year old_index source1 source2 sentence1 sente
 
 @pytest.fixture(scope="module")
 def models(small_model: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
-    made = {}
+    models = {}
     for task, config in TASKS.items():
-        model = made[task] = networks.network(networks.bert_config(), [config], small_model.tokenizer)
+        model = models[task] = networks.network(networks.bert_config(), [config], small_model.tokenizer)
         if config.kind == "classification":
             # So that every label is the answer to some text.
             bias = model.weights_by_path()["heads.classification.output.bias"]
             logits = [logits_of(model, text, pair if task == "mnli" else None) for text, pair in PAIRS]
             bias.assign(bias - np.mean(logits, axis=0))
     # Scores from -1 to 6, some within STS-B's range.
-    scores = [float(logits_of(made["stsb"], *pair)) for pair in PAIRS]
+    scores = [float(logits_of(models["stsb"], *pair)) for pair in PAIRS]
     slope = 7 / (max(scores) - min(scores))
     head = "heads.regression.output"
-    kernel, bias = (made["stsb"].weights_by_path()[f"{head}.{name}"] for name in ("kernel", "bias"))
+    kernel, bias = (models["stsb"].weights_by_path()[f"{head}.{name}"] for name in ("kernel", "bias"))
     kernel.assign(slope * kernel)
     bias.assign(slope * (bias - min(scores)) - 1)
-    return made
+    return models
 
 
 @pytest.fixture(scope="module")

@@ -161,7 +161,10 @@ def test_versions_make_old_runtimes_refuse(model: Model, int4_file: bytes, tmp_p
     needed = {"FULLY_CONNECTED": 12} | table
     assert count_ops(path).needed_versions == needed
     found = read_model(int4_file)
-    versions = {operator_name(found, each): found.operatorCodes[each.opcodeIndex].version for each in operators(found)}
+    versions = {
+        operator_name(found, operator): found.operatorCodes[operator.opcodeIndex].version
+        for operator in operators(found)
+    }
     assert {name: versions[name] for name in needed} == needed
 
 

@@ -58,7 +58,7 @@ def test_files_hold_one_length_with_scores(bundle: Bundle, tmp_path: Path) -> No
     for length, path in zip((7, 19), written["files"], strict=True):
         model = schema.ModelT.InitFromPackedBuf(Path(path).read_bytes(), 0)
         assert len(model.subgraphs) == 1
-        assert [operator_name(model, each) for each in model.subgraphs[0].operators][-1] == "SOFTMAX"
+        assert [operator_name(model, operator) for operator in model.subgraphs[0].operators][-1] == "SOFTMAX"
         interpreter = Interpreter(path)
         assert [list(tensor["shape"]) for tensor in interpreter.get_input_details()] == [[1, length]] * 3
         inputs = bundle.tokenizer(["the film is good ."], max_length=length, pad_to=length)
@@ -217,7 +217,7 @@ def client(name: str, models: Mapping[str, Sequence[str]]) -> tuple[str, dict[st
         inputs = WordPieceTokenizer(vocabulary)(list(texts), max_length=length, pad_to=length)
         runner = Interpreter(path).get_signature_runner()
         arrays = [{key: np.asarray(array)[row : row + 1] for key, array in inputs.items()} for row in range(len(texts))]
-        rows = [runner(**each)["scores"][0] for each in arrays]
+        rows = [runner(**array)["scores"][0] for array in arrays]
         answers[path] = [dict(zip(labels, map(float, row), strict=True)) for row in rows]
     return "1.2.2", answers
 

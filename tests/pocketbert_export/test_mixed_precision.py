@@ -224,11 +224,11 @@ def classes(content: bytes, data: LabelledData, model: Model) -> np.ndarray:
     buckets = bucket_by_length(
         {name: np.asarray(rows) for name, rows in encoded.items()}, LENGTHS, model.tokenizer.pad_token_id
     )
-    found = np.empty(len(data), np.int32)
-    found[np.concatenate([bucket.indices for bucket in buckets])] = [
+    classes = np.empty(len(data), np.int32)
+    classes[np.concatenate([bucket.indices for bucket in buckets])] = [
         answer["logits"].argmax() for answer in calibration.outputs_of(content, buckets)
     ]
-    return found
+    return classes
 
 
 def test_limit_in_points_reads_the_calibration_labels(

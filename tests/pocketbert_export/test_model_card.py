@@ -187,7 +187,7 @@ def test_command_adds_the_bundles_own_latencies(
     facts = content(bundle, "bundle.json")["model_card"]
     assert [each["length"] for each in facts["latencies"]] == [each.length for each in latencies_of(bundle, [measured])]
     assert "| This file | 0.7500 | " in card and Bundle.open(bundle).recipe == "float32"
-    others = tuple(dataclasses.replace(each, model_sha256="0" * 64) for each in measured.measurements)
+    others = tuple(dataclasses.replace(measurement, model_sha256="0" * 64) for measurement in measured.measurements)
     results.write(tmp_path / "other.json", dataclasses.replace(measured, measurements=others))
     capsys.readouterr()
     assert cli.main(["card", str(bundle), f"--results={tmp_path / 'other.json'}"]) == 2

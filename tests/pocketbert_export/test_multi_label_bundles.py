@@ -66,13 +66,13 @@ def test_training_learns_the_labels(folder):
 @pytest.mark.parametrize("model", ["run/model", "bundle"])
 def test_evaluate_scores_decisions(folder, model, capsys):
     assert cli.main(["evaluate", f"--model={folder / model}", f"--file={folder / 'dev.jsonl'}"]) in (None, 0)
-    found = json.loads(capsys.readouterr().out)
+    content = json.loads(capsys.readouterr().out)
     rows = [json.loads(line) for line in (folder / "dev.jsonl").read_text().splitlines()]
     logits = open_predictor(folder / model).logits([row["text"] for row in rows])
     labels = np.array([[name in row["label"] for name in WORDS] for row in rows])
-    assert found["metrics"]["micro_f1"] == pytest.approx(f1_score(labels, logits >= 0, average="micro"))
-    assert list(found["classes"]["by_label"]) == list(WORDS)
-    assert 0.5 < found["baseline"]["metrics"]["micro_f1"] < found["metrics"]["micro_f1"]
+    assert content["metrics"]["micro_f1"] == pytest.approx(f1_score(labels, logits >= 0, average="micro"))
+    assert list(content["classes"]["by_label"]) == list(WORDS)
+    assert 0.5 < content["baseline"]["metrics"]["micro_f1"] < content["metrics"]["micro_f1"]
 
 
 def test_predict_gives_each_labels_probability(folder, tmp_path, capsys):

@@ -81,7 +81,10 @@ def compare(made: dict[str, Any], small_model: Model, small_directory: Path) -> 
     """Compares the records of a bundle with `made`."""
 
     def run(folder: Path, reference: Model = small_model, directory: Path | None = small_directory) -> dict[str, Check]:
-        return {each.name: each for each in check_records(Bundle.open(folder), made, reference, directory)}
+        return {
+            check_record.name: check_record
+            for check_record in check_records(Bundle.open(folder), made, reference, directory)
+        }
 
     return run
 
@@ -91,9 +94,9 @@ def reasons(checks: dict[str, Check]) -> list[str]:
 
 
 def content(folder: Path) -> dict[str, Any]:
-    found = json.loads((folder / "verification.json").read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
-    return found
+    content = json.loads((folder / "verification.json").read_text(encoding="utf-8"))
+    assert isinstance(content, dict)
+    return content
 
 
 def test_true_records_pass(bundle: Path, verify: Compare, labelled: Examples) -> None:

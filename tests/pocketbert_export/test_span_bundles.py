@@ -191,10 +191,10 @@ def test_languages_are_scored_separately_and_together(
         values = [part["metrics"][name] for part in result["parts"].values()]
         assert result["metrics"][name] == pytest.approx(sum(values) / 2)
     # MLQA's languages ask the same questions under the same ids, and these files do.
-    found = json.loads(answers.read_text())
-    assert set(found) == {"de-en", "en-en"}
-    assert found["de-en"] != found["en-en"]
-    for part, own in found.items():
+    content = json.loads(answers.read_text())
+    assert set(content) == {"de-en", "en-en"}
+    assert content["de-en"] != content["en-en"]
+    for part, own in content.items():
         file = tmp_path / f"dev-context-{part[:2]}-question-en.json"
         official = squad_evaluate_v1_1.evaluate(json.loads(file.read_text())["data"], own)
         assert result["parts"][part]["metrics"]["exact_match"] == pytest.approx(official["exact_match"])

@@ -176,8 +176,8 @@ def test_equalized_inputs_give_the_same_bits_and_differ_less(float_file: bytes, 
 
 
 def test_equalized_inputs_lower_the_error_of_a_large_gelu_channel(small_model: Model, texts: CalibrationTexts) -> None:
-    made = Model(small_model.config, small_model.tasks, small_model.tokenizer)
-    weights = made.weights_by_path()
+    model = Model(small_model.config, small_model.tasks, small_model.tokenizer)
+    weights = model.weights_by_path()
     for variable, source in zip(weights.values(), small_model.weights_by_path().values(), strict=True):
         variable.assign(source)
     kernels = [weights[f"encoder.layers.0.feed_forwards.0.{name}.kernel"] for name in ("intermediate", "output")]
@@ -185,7 +185,7 @@ def test_equalized_inputs_lower_the_error_of_a_large_gelu_channel(small_model: M
     # A large channel that matters as much as the others.
     kernels[0].assign(kernels[0] * np.where(channel, 100.0, 1.0))
     kernels[1].assign(kernels[1] * np.where(channel, 0.01, 1.0)[:, None])
-    content = to_tflite(optimize_graph(made, GraphOptimizations()), LENGTHS, get_recipe("float32"))
+    content = to_tflite(optimize_graph(model, GraphOptimizations()), LENGTHS, get_recipe("float32"))
     outputs_only = calibration.largest_per_channel(content, texts.measured, dense_positions(content))
     inputs_too = outputs_only | calibration.largest_per_channel(content, texts.measured, lone_inputs(content))
     expected = calibration.outputs_of(content, texts.dev)
@@ -251,9 +251,9 @@ def test_dense_layers_compute_in_int8_with_calibrated_ranges(
             assert len(weight.quantization.scale) == weight.shape[0]
             found += [float(each.quantization.scale[0]) for each in (source, output)]
         np.testing.assert_allclose(found, [(high - low) / 255 for low, high in limits], rtol=1e-4)
-        others = [each for each in graph.operators if operator_name(file, each) == "SOFTMAX"]
+        others = [operator for operator in graph.operators if operator_name(file, operator) == "SOFTMAX"]
         assert others
-        assert all(TYPE_NAMES[graph.tensors[each.outputs[0]].type] == "float32" for each in others)
+        assert all(TYPE_NAMES[graph.tensors[other.outputs[0]].type] == "float32" for other in others)
     outputs = Interpreter(model_content=made.content).get_signature_runner("length_7").get_output_details()
     assert outputs["logits"]["dtype"] == np.float32
 

@@ -115,7 +115,9 @@ def test_padding_has_no_int8_probability(
     }
     interpreter.get_signature_runner(f"length_{length}")(**inputs)
     number = next(
-        each.subgraphIndex for each in model.signatureDefs if each.signatureKey == f"length_{length}".encode()
+        signatureDef.subgraphIndex
+        for signatureDef in model.signatureDefs
+        if signatureDef.signatureKey == f"length_{length}".encode()
     )
     graph = model.subgraphs[number]
     softmaxes = [operator for operator in graph.operators if operator_name(model, operator) == "SOFTMAX"]
@@ -134,10 +136,10 @@ def test_keys_and_values_have_the_zero_point_0(family: str, small_model: Model, 
     made = quantize_static(float_file(family, small_model), texts, recipe=get_recipe("static_wi8_ai8_full"))
     model = read_model(made.content)
     for graph in model.subgraphs:
-        products = [each for each in graph.operators if operator_name(model, each) == "BATCH_MATMUL"]
+        products = [operator for operator in graph.operators if operator_name(model, operator) == "BATCH_MATMUL"]
         assert products
-        for each in products:
-            quantization = graph.tensors[each.inputs[1]].quantization
+        for product in products:
+            quantization = graph.tensors[product.inputs[1]].quantization
             assert quantization.zeroPoint.tolist() == [0]
             assert quantization.scale[0] > 0
 

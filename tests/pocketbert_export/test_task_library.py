@@ -157,7 +157,7 @@ def test_outputs_are_end_and_start(bundle: Bundle, tmp_path: Path) -> None:
     assert written["files"] == [str(tmp_path / "files" / "length_384.tflite")]
     model = schema.ModelT.InitFromPackedBuf(Path(written["files"][0]).read_bytes(), 0)
     (signature,), (graph,) = model.signatureDefs, model.subgraphs
-    names = {each.tensorIndex: each.name for each in signature.outputs}
+    names = {output.tensorIndex: output.name for output in signature.outputs}
     assert [names[index] for index in graph.outputs] == [b"end_logits", b"start_logits"]
     assert [graph.tensors[index].shape.tolist() for index in [*graph.inputs, *graph.outputs]] == [[1, LENGTH]] * 5
 

@@ -72,7 +72,7 @@ def test_evaluate_scores_the_predicted_spans(
 ) -> None:
     dev = folder / "dev.conll"
     assert cli.main(["evaluate", f"--model={folder / model}", f"--file={dev}", "--max-length=24"]) in (None, 0)
-    found = json.loads(capsys.readouterr().out)
+    content = json.loads(capsys.readouterr().out)
     flags = [f"--input={dev}", "--max-length=24", f"--output={tmp_path / 'spans.jsonl'}"]
     assert cli.main(["predict", f"--model={folder / model}", *flags]) in (None, 0)
     data, said = read_tagged(dev), []
@@ -84,10 +84,10 @@ def test_evaluate_scores_the_predicted_spans(
             assert text[span["start"] : span["end"]] == span["text"] and 0.2 < span["probability"] <= 1
         spans = [(starts.index(each["start"]), ends.index(each["end"]), each["label"]) for each in row["spans"]]
         said.append(iob2(spans, len(tags)))
-    assert found["metrics"]["f1"] == pytest.approx(f1_score(data.tags, said))
+    assert content["metrics"]["f1"] == pytest.approx(f1_score(data.tags, said))
     # The last sentence has more words than a window, and spans to its end.
     assert len(said[-1]) > 50 and set(said[-1][-12:]) > {"O"}
-    assert [*found["classes"]["by_label"]] == ["FLAW", "MOOD"]
+    assert [*content["classes"]["by_label"]] == ["FLAW", "MOOD"]
 
 
 def test_gate_compares_words_and_spans(folder: Path) -> None:

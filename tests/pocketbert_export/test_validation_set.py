@@ -154,10 +154,10 @@ def test_texts_are_taken_evenly(small_model: Model, monkeypatch: pytest.MonkeyPa
     texts = [word for word in words for _ in range(25)]
     small_task = get_task(small_model.task)
     examples = Examples(texts, None, None, [*map(str, range(100))], "language after language")
-    asked = ValidationSet(small_task, examples, tokenizer_of(small_model), 7)
+    validation_set = ValidationSet(small_task, examples, tokenizer_of(small_model), 7)
     vocabulary = tokenizer_of(small_model)(words)["input_word_ids"].numpy()[:, 1]
-    counts = [int((asked.encoded["input_word_ids"][:, 1] == word_id).sum()) for word_id in vocabulary]
-    assert sum(counts) == asked.count == 11
+    counts = [int((validation_set.encoded["input_word_ids"][:, 1] == word_id).sum()) for word_id in vocabulary]
+    assert sum(counts) == validation_set.count == 11
     assert min(counts) >= 2
     few = ValidationSet(small_task, examples.select(range(9)), tokenizer_of(small_model), 7)
     assert few.count == 9
@@ -185,14 +185,14 @@ def test_questions_are_taken_evenly_too(small_model: Model, tmp_path: Path, monk
     monkeypatch.setattr(gate, "MOST_EXAMPLES", 60)
     words = ["cat", "dog", "sun", "rain"]
     questions = write_paragraphs(tmp_path / "questions.json", words, 30)
-    asked = ValidationSet(SPAN, questions, tokenizer_of(small_model), 19)
+    validation_set = ValidationSet(SPAN, questions, tokenizer_of(small_model), 19)
     # [CLS] the [SEP] and so on leave 15 of 19 tokens, and a stride of a third: more than three windows each.
-    windows = len(asked.encoded["input_word_ids"]) // asked.count
+    windows = len(validation_set.encoded["input_word_ids"]) // validation_set.count
     assert windows > 3
-    assert 60 - windows <= len(asked.encoded["input_word_ids"]) <= 60
+    assert 60 - windows <= len(validation_set.encoded["input_word_ids"]) <= 60
     vocabulary = tokenizer_of(small_model)(words)["input_word_ids"].numpy()[:, 1]
     for word_id in vocabulary:
-        assert (asked.encoded["input_word_ids"] == word_id).any(axis=1).sum() >= 2 * windows
+        assert (validation_set.encoded["input_word_ids"] == word_id).any(axis=1).sum() >= 2 * windows
     # Closer together they are more, and a question is cut where the caller cuts it.
     closer = ValidationSet(SPAN, questions, tokenizer_of(small_model), 19, {"stride": 2})
     assert len(closer.encoded["input_word_ids"]) // closer.count > 2 * windows

@@ -21,12 +21,12 @@ COUNTS = {"en": 24, "de": 15, "sw": 9}
 def rows(count: int, seed: int, wrong: int = 0) -> list[tuple[str, str, str]]:
     """Pairs whose hypothesis says the label, but for the first few, which say another."""
     random = np.random.default_rng(seed)
-    found = []
+    rows = []
     for number in range(count):
         label = XNLI.labels[int(random.integers(3))]
         said = XNLI.labels[(XNLI.labels.index(label) + 1) % 3] if number < wrong else label
-        found.append(("the film of a scene", f"{WORDS[said]} story {WORDS[said]}", label))
-    return found
+        rows.append(("the film of a scene", f"{WORDS[said]} story {WORDS[said]}", label))
+    return rows
 
 
 @pytest.fixture(scope="module")

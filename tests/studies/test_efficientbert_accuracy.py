@@ -31,7 +31,7 @@ def test_seeds_and_tasks_differ_by_network() -> None:
 
 def write_results(output: Path) -> None:
     for name, result in {
-        **{networks.search_name(each): {"winners": dict.fromkeys("123", WINNER)} for each in networks.SEARCHES},
+        **{networks.search_name(search): {"winners": dict.fromkeys("123", WINNER)} for search in networks.SEARCHES},
         networks.LATENCY: {"inner size": 348},
     }.items():
         path = output / "jobs" / f"{name}.json"
@@ -42,7 +42,7 @@ def write_results(output: Path) -> None:
 def test_winners_start_from_one_supernet(tmp_path: Path) -> None:
     write_results(tmp_path)
     frozen = supernet_config(networks.BASE)
-    starts = {each.label: each.start for each in networks.NETWORKS}
+    starts = {network.label: network.start for network in networks.NETWORKS}
     # Table 5 compares architectures: the weights of all its networks come from the same supernet.
     assert {starts[each.label] for each in networks.MAIN} == {"supernet"}
     for network in networks.NETWORKS:
@@ -52,7 +52,7 @@ def test_winners_start_from_one_supernet(tmp_path: Path) -> None:
 
 def test_networks_differ_as_their_labels_say(tmp_path: Path) -> None:
     write_results(tmp_path)
-    configs = {each.label: networks.network_config(each, tmp_path) for each in networks.NETWORKS}
+    configs = {network.label: networks.network_config(network, tmp_path) for network in networks.NETWORKS}
     slow = configs["base as slow as stage 3, random weights"]
     assert slow == configs["base"].replace(intermediate_size=348)
     plain, searched = configs["BERT's layers"], configs["BERT's layers, stage 3"]
@@ -67,8 +67,8 @@ def test_nearest_inner_width_is_chosen(tmp_path: Path, monkeypatch: pytest.Monke
     def milliseconds(configs: list) -> list[float]:
         # The winner of stage 3 costs as much as an inner width of 341.
         return [
-            0.341 if each.feedforward.expressions == tuple(WINNER) else each.intermediate_size / 1000
-            for each in configs
+            0.341 if config.feedforward.expressions == tuple(WINNER) else config.intermediate_size / 1000
+            for config in configs
         ]
 
     monkeypatch.setattr(training, "_milliseconds", milliseconds)
@@ -89,8 +89,8 @@ def test_hand_designed_networks_weigh_the_same() -> None:
 
 def test_equal_numbers_of_candidates_train() -> None:
     trained = [
-        sum(count for stage, count in zip(each.stages, each.candidates, strict=True) if stage != 3)
-        for each in networks.SEARCHES
+        sum(count for stage, count in zip(search.stages, search.candidates, strict=True) if stage != 3)
+        for search in networks.SEARCHES
     ]
     assert len(set(trained)) == 1
 

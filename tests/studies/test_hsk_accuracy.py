@@ -18,11 +18,11 @@ def test_joint_amounts_fit_table_5(amount: int, chosen: tuple[variants.HSKVarian
     assert len(set(chosen)) == 3
     for variant in chosen:
         assert variant.knowledge is not None
-        found = Knowledge.parse(variant.knowledge)
+        knowledge = Knowledge.parse(variant.knowledge)
         # Table 1: 5 % around each amount, 10 % around 1. The teacher is 384 wide; a width is rounded.
-        assert found.units(0, 0, 384) == pytest.approx(amount, rel=0.11 if amount == 1 else 0.06)
+        assert knowledge.units(0, 0, 384) == pytest.approx(amount, rel=0.11 if amount == 1 else 0.06)
         # The pruned student has 3 layers and an embedding.
-        assert found.layers is not None and found.layers <= 4
+        assert knowledge.layers is not None and knowledge.layers <= 4
 
 
 def test_table_2_has_all_seeds() -> None:

@@ -29,7 +29,7 @@ def content() -> results.ResultFile:
         for task, metric, found in (("sst2", "accuracy", scores), ("mrpc", "f1", others))
         for label, recipe, value, n in found
     ]
-    (first, second, *_) = (each for each in read.measurements if each.model == "minilmv2_6l_384d")
+    (first, second, *_) = (measurement for measurement in read.measurements if measurement.model == "minilmv2_6l_384d")
     both = [dataclasses.replace(each, recipe=name) for each, name in ((first, "dynamic_wi8"), (second, INT16))]
     ratio = read.ratios[0]
     ratios = [

@@ -215,6 +215,8 @@ def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]
         print(f"{outcome.name}: {outcome.problem or outcome.path}")
         if outcome.result:
             print(report.table(outcome.result))
-    measurements = [each for outcome in outcomes if outcome.result for each in outcome.result.measurements]
+    measurements = [
+        measurement for outcome in outcomes if outcome.result for measurement in outcome.result.measurements
+    ]
     lost = any(outcome.problem for outcome in outcomes)
     return int(lost or any(measurement.status == "failed" for measurement in measurements))

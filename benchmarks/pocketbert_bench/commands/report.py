@@ -69,13 +69,15 @@ def run(options: Options) -> None:
     made: list[Path] = []
     with together() as group:
         if own.results:
-            bundles = [Path(each) for each in own.bundles]
+            bundles = [Path(bundle) for bundle in own.bundles]
             made.append(
                 report.build_report(
                     [completed(results.read(path), bundles) for path in own.results],
                     output,
-                    verification={Path(each).resolve().name: read_verification(Path(each)) for each in own.bundles},
-                    cards={Path(each).resolve().name: Path(each) / CARD_FILE for each in own.bundles},
+                    verification={
+                        Path(bundle).resolve().name: read_verification(Path(bundle)) for bundle in own.bundles
+                    },
+                    cards={Path(bundle).resolve().name: Path(bundle) / CARD_FILE for bundle in own.bundles},
                     title=own.title,
                     overwrite=own.overwrite,
                     group=group,

@@ -225,7 +225,7 @@ def _constraints(options: Options, task: Any) -> list[Any]:
     from pocketbert.search.constraints import FlopsConstraint, ParameterConstraint
 
     limits = options[LimitOptions]
-    found: list[Any] = []
+    constraints: list[Any] = []
     if limits.max_latency_ms is not None:
         from pocketbert_bench.latency_model import LatencyConstraint
         from pocketbert_bench.network_latency import Host, PhoneDevice, Setting
@@ -241,13 +241,13 @@ def _constraints(options: Options, task: Any) -> list[Any]:
             apk=Path(limits.apk) if limits.apk else None,
         )
         device = Host() if limits.device == HOST else phone
-        found.append(LatencyConstraint(limit=limits.max_latency_ms, setting=setting, device=device))
+        constraints.append(LatencyConstraint(limit=limits.max_latency_ms, setting=setting, device=device))
     if limits.min_parameters is not None or limits.max_parameters is not None:
         most = math.inf if limits.max_parameters is None else limits.max_parameters
-        found.append(ParameterConstraint(minimum=limits.min_parameters or 0, limit=most))
+        constraints.append(ParameterConstraint(minimum=limits.min_parameters or 0, limit=most))
     if limits.max_flops is not None:
-        found.append(FlopsConstraint(limit=limits.max_flops, length=options[SearchConfig].max_length))
-    return found
+        constraints.append(FlopsConstraint(limit=limits.max_flops, length=options[SearchConfig].max_length))
+    return constraints
 
 
 def _workers(options: ParallelOptions, candidates: int) -> Any:

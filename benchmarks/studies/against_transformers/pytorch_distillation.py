@@ -74,11 +74,11 @@ def _attention_logits(model: Any, layers: Iterable[int]) -> Callable[[], list[An
         attention.key.register_forward_hook(catch(layer, "key"))
 
     def logits() -> list[Any]:
-        found = []
+        logits = []
         for layer in chosen:
             query, key = (caught[layer, name].unflatten(-1, (heads, -1)).transpose(1, 2) for name in ("query", "key"))
-            found.append(query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5)
-        return found
+            logits.append(query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5)
+        return logits
 
     return logits
 

@@ -145,7 +145,7 @@ def _official(path: Path, vocabulary: Path) -> Callable[[], list[Any]]:
     tokenizer = tokenization.FullTokenizer(vocab_file=str(vocabulary), do_lower_case=True)
 
     def features() -> list[Any]:
-        found: list[Any] = []
+        features: list[Any] = []
         squad_lib.convert_examples_to_features(
             squad_lib.read_squad_examples(str(path), is_training=True, version_2_with_negative=False),
             tokenizer,
@@ -153,9 +153,9 @@ def _official(path: Path, vocabulary: Path) -> Callable[[], list[Any]]:
             STRIDE,
             MAX_QUESTION_TOKENS,
             is_training=True,
-            output_fn=found.append,
+            output_fn=features.append,
         )
-        return found
+        return features
 
     return features
 

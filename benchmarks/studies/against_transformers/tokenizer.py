@@ -56,19 +56,22 @@ def run(quick: bool) -> dict[str, Any]:
         ) from error
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-    ours = WordPieceTokenizer(vocabulary)
+    word_piece_tokenizer = WordPieceTokenizer(vocabulary)
     peer = BertTokenizerFast(str(vocabulary), do_lower_case=True)
     ids_only = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
     padded = {"truncation": True, "max_length": MAX_LENGTH, "padding": "longest", "return_tensors": "np"}
     calls: dict[str, tuple[Callable[[list[str]], Any], Callable[[list[str]], Any]]] = {
-        "ids": (ours.tokenize, lambda batch: peer(batch, **ids_only)["input_ids"]),
-        "inputs": (lambda batch: ours(batch, max_length=MAX_LENGTH), lambda batch: peer(batch, **padded)),
+        "ids": (word_piece_tokenizer.tokenize, lambda batch: peer(batch, **ids_only)["input_ids"]),
+        "inputs": (
+            lambda batch: word_piece_tokenizer(batch, max_length=MAX_LENGTH),
+            lambda batch: peer(batch, **padded),
+        ),
     }
     ratios, notes = [], []
     for name, all_texts in texts.items():
         batches = [all_texts[start : start + BATCH_SIZE] for start in range(0, len(all_texts), BATCH_SIZE)]
         for batch in batches:
-            if ours.tokenize(batch).to_list() != peer(batch, **ids_only)["input_ids"]:
+            if word_piece_tokenizer.tokenize(batch).to_list() != peer(batch, **ids_only)["input_ids"]:
                 raise AssertionError(f"{name}: the ids of both tokenizers must be equal for a comparison; they differ")
         for result, pair in calls.items():
             ratios.append(_compare(pair, batches, len(all_texts), 3 if quick else 9, name, result))

@@ -105,7 +105,7 @@ def _random_files(name: str, examples: Examples, folder: Path) -> list[Configura
         _enlarge_channel([weight for path, weight in weights.items() if path.endswith(".0.output.kernel")])
     texts = choose_texts(examples, None, tokenizer, [LENGTH], most=_RANDOM_TEXTS)
     inputs = baseline_calls.legal_inputs(model.config, LENGTH)
-    found = []
+    files = []
     for recipe in (*RECIPES, NAIVE):
         path = folder / f"{recipe.replace(' ', '_')}.tflite"
         if recipe == NAIVE:
@@ -122,7 +122,7 @@ def _random_files(name: str, examples: Examples, folder: Path) -> list[Configura
             )
         path.write_bytes(content)
         signature = "serving_default" if recipe == NAIVE else signature_name(LENGTH)
-        found.append(
+        files.append(
             Configuration(
                 label=f"{name}, {recipe}",
                 model=name,
@@ -135,7 +135,7 @@ def _random_files(name: str, examples: Examples, folder: Path) -> list[Configura
                 weights="random",
             )
         )
-    return found
+    return files
 
 
 def _enlarge_channel(kernels: Sequence[Any]) -> None:
@@ -167,7 +167,7 @@ def _naive(model: Any, rows: Sequence[Mapping[str, Sequence[int]]]) -> bytes:
 
 def _int16_layers(files: Sequence[Configuration]) -> str:
     """Number of dense layers with int16 outputs, and of all dense layers, in the int16 file."""
-    (path,) = (each.model_path for each in files if each.recipe == INT16)
+    (path,) = (file.model_path for file in files if file.recipe == INT16)
     model = read_model(path.read_bytes())
     graph = model.subgraphs[0]
     types = [

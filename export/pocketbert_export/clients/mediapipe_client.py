@@ -67,8 +67,8 @@ def run_client(client: Client, models: Mapping[str, Sequence[str]]) -> tuple[str
         )
         if finished.returncode != 0:
             raise RuntimeRefused(f"mediapipe ended with code {finished.returncode}: {last_words(finished.stderr)}")
-        made = json.loads(answers.read_text(encoding="utf-8"))
-    return made["version"], made["answers"]
+        content = json.loads(answers.read_text(encoding="utf-8"))
+    return content["version"], content["answers"]
 
 
 def check_written(bundle: Bundle, folder: Path) -> None:
@@ -140,7 +140,7 @@ def _rows(bundle: Bundle, texts: Sequence[str], length: int) -> dict[str, np.nda
     """Inputs of texts and of the golden examples of a length."""
     rows = [bundle.tokenizer(texts, max_length=length, pad_to=length)] if texts else []
     rows += [golden.inputs for golden in bundle.goldens if golden.length == length]
-    return {name: np.concatenate([np.asarray(each[name], np.int32) for each in rows]) for name in INPUT_NAMES}
+    return {name: np.concatenate([np.asarray(row[name], np.int32) for row in rows]) for name in INPUT_NAMES}
 
 
 def _difference(bundle: Bundle, path: Path, inputs: Mapping[str, np.ndarray], length: int) -> float:

@@ -207,7 +207,7 @@ def task_file(bundle: Bundle, length: int) -> bytes:
     signature = _keep_signature(model, bundle.signature(length))
     if _asks(bundle.task):
         client_name, described = QUESTION_CLIENT, _QUESTION_OUTPUTS
-        indices = {each.name.decode(): each.tensorIndex for each in signature.outputs}
+        indices = {output.name.decode(): output.tensorIndex for output in signature.outputs}
         model.subgraphs[0].outputs = [indices[output.name] for output in described]
     else:
         client = CLIENTS[bundle.task.kind]
@@ -296,7 +296,7 @@ def client_output(bundle: Bundle, answers: Mapping[str, np.ndarray]) -> np.ndarr
 
 def _keep_signature(model: schema.ModelT, name: str) -> schema.SignatureDefT:
     """Leaves one signature and its subgraph in the model."""
-    signature = next(each for each in model.signatureDefs if each.signatureKey.decode() == name)
+    signature = next(definition for definition in model.signatureDefs if definition.signatureKey.decode() == name)
     model.subgraphs = [model.subgraphs[signature.subgraphIndex]]
     signature.subgraphIndex = 0
     model.signatureDefs = [signature]

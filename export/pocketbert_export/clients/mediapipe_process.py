@@ -30,7 +30,7 @@ def _classify(path: str, texts: list[str]) -> list[Any]:
 
     options = text.TextClassifierOptions(base_options=BaseOptions(model_asset_path=path))
     with text.TextClassifier.create_from_options(options) as classifier:
-        answers = [classifier.classify(each).classifications[0].categories for each in texts]
+        answers = [classifier.classify(text).classifications[0].categories for text in texts]
     return [{category.category_name: category.score for category in answer} for answer in answers]
 
 
@@ -39,7 +39,7 @@ def _embed(path: str, texts: list[str]) -> list[Any]:
 
     options = text.TextEmbedderOptions(base_options=BaseOptions(model_asset_path=path))
     with text.TextEmbedder.create_from_options(options) as embedder:
-        return [embedder.embed(each).embeddings[0].embedding.tolist() for each in texts]
+        return [embedder.embed(text).embeddings[0].embedding.tolist() for text in texts]
 
 
 if __name__ == "__main__":

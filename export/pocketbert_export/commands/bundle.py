@@ -165,9 +165,9 @@ def _tiles(bundle: Bundle, model: Path) -> list[tuple[str, str, str]]:
     tiles = [(f"{size / 1e6:.1f} MB", bundle.recipe, f"The float model has {before / 1e6:.1f} MB.")]
     card = read_description(bundle.directory).get("model_card") or {}
     latencies = [each for each in card.get("latencies", ()) if each["threads"] == 1]
-    for each in latencies:
-        detail = f"median of one text, one thread, {each['runtime']} on {each['machine']}"
-        tiles.append((f"{each['median_ms']:.2f} ms", f"{each['length']} tokens", detail))
+    for latency in latencies:
+        detail = f"median of one text, one thread, {latency['runtime']} on {latency['machine']}"
+        tiles.append((f"{latency['median_ms']:.2f} ms", f"{latency['length']} tokens", detail))
     if not latencies:
         tiles.append(("–", "latency not measured", f"Run pocketbert bench {bundle.directory}."))
     checks = read_verification(bundle.directory)["checks"]
@@ -212,11 +212,11 @@ def _bundle(
     recipe, overwrite = options[ConversionOptions].recipe, options[BundleOptions].overwrite
     in_table = bool(options[TaskOptions].train_file) and task.task.rules.reads in ("table", "pairs")
     if output.exists() and not overwrite:
-        found = Bundle.open(output)
-        same = found.source == weight_digests(model)
-        if same and found.recipe == recipe and list(found.lengths) == sorted(lengths):
+        bundle = Bundle.open(output)
+        same = bundle.source == weight_digests(model)
+        if same and bundle.recipe == recipe and list(bundle.lengths) == sorted(lengths):
             log_info(f"{output}: this bundle is finished")
-            return found
+            return bundle
         raise UserError(
             f"{output} must be a bundle of these weights, recipe and lengths; it is another; choose another output, "
             "or pass --overwrite"

@@ -183,7 +183,7 @@ def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:
     baselines = [part["baseline"] for part in parts.values()]
     result = {
         "metrics": _means([part["metrics"] for part in parts.values()]),
-        "baseline": {**baselines[0], "metrics": _means([each["metrics"] for each in baselines])}
+        "baseline": {**baselines[0], "metrics": _means([baseline["metrics"] for baseline in baselines])}
         if all(baselines)
         else None,
         "warnings": [

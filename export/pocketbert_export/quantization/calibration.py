@@ -234,13 +234,13 @@ class ActivationHistograms:
         Args:
           ranges: ranges of the observed operators.
         """
-        found = {}
+        errors = {}
         for position, limits in self._limits.items():
             squares, counts = self._squares[position], self._counts[position]
             median = float(np.median(squares)) * len(squares)
             error = _rounding_error(counts, limits, ranges[position]) * float(squares.sum())
-            found[position] = float(np.sqrt(error / median)) if median else 0.0
-        return found
+            errors[position] = float(np.sqrt(error / median)) if median else 0.0
+        return errors
 
 
 def _texts(data: LabelledData) -> list[tuple[str, str | None]]:

@@ -216,6 +216,6 @@ class _Scaling:
                 scaled = editor.tensor(graph, bytes(tensor.name) + b"/scaled", tensor.type, tensor.shape)
                 for operator in graph.operators:
                     operator.inputs = [scaled if int(each) == index else each for each in operator.inputs]
-                    operator.outputs = [scaled if int(each) == index else each for each in operator.outputs]
+                    operator.outputs = [scaled if int(output) == index else output for output in operator.outputs]
                 factors = editor.constant(graph, bytes(tensor.name) + b"/scales", 1 / self._scales[index])
                 yield editor.operator("MUL", [scaled, factors], [index], schema.MulOptionsT())

@@ -64,14 +64,14 @@ def lone_inputs(content: bytes) -> list[int]:
         # A dense layer may read several axes as one.
         return graph.tensors[graph.operators[position].inputs[1]].shape[-1] == graph.tensors[index].shape[-1]
 
-    found = []
+    inputs = []
     for position, operator in enumerate(graph.operators):
         written = int(operator.outputs[0])
         if operator_name(model, operator) in (_DENSE, "GATHER") or len(operator.outputs) > 1 or written in outputs:
             continue
         if written in readers and all(reads_channels(each, written) for each in readers[written]):
-            found.append(position)
-    return found
+            inputs.append(position)
+    return inputs
 
 
 def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:

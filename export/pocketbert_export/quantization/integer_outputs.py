@@ -21,7 +21,9 @@ def check_output_type(output_type: str, recipe: Recipe) -> None:
         raise UserError(f"{argument('output_type')} must be float32 or int8; received {output_type}")
     # With all operators, the last one is int8; in other recipes, small heads are float32.
     if output_type == "int8" and recipe.operators != "all":
-        recipes = " or ".join(argument("recipe", each.name) for each in RECIPES.values() if each.operators == "all")
+        recipes = " or ".join(
+            argument("recipe", recipe.name) for recipe in RECIPES.values() if recipe.operators == "all"
+        )
         raise UserError(f"{argument('output_type', 'int8')} needs {recipes}; received {recipe.name}")
 
 

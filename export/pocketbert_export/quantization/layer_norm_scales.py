@@ -53,13 +53,13 @@ def _layer_norm(
     """Difference, sum with epsilon and last product of the layer norm around a square."""
     square = graph.operators[position]
     differences = [
-        each
-        for each in graph.operators[:position]
-        if operator_name(model, each) == "SUB" and each.outputs[0] == square.inputs[0]
+        operator
+        for operator in graph.operators[:position]
+        if operator_name(model, operator) == "SUB" and operator.outputs[0] == square.inputs[0]
     ]
     found, tensor = [], int(square.outputs[0])
     for name in ("MEAN", "ADD", "RSQRT", "MUL"):
-        readers = [each for each in graph.operators if tensor in [int(index) for index in each.inputs]]
+        readers = [operator for operator in graph.operators if tensor in [int(index) for index in operator.inputs]]
         if len(readers) != 1 or operator_name(model, readers[0]) != name:
             return None
         found.append(readers[0])

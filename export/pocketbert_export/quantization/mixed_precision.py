@@ -251,14 +251,14 @@ def _path(parts: _Parts, texts: CalibrationTexts) -> list[dict[int, WeightFormat
             found[position] = relative_error(expected, outputs) ** 2 / saved
     widened, path = dict(start), [start]
     budget = _MOST_FLOAT * sum(parts.bytes["int8"].values())
-    for position in sorted(parts.positions, key=lambda each: -changes["float32"][each]):
+    for position in sorted(parts.positions, key=lambda position: -changes["float32"][position]):
         budget -= parts.bytes["int8"][position]
         if budget < 0:
             break
         widened = {**widened, position: "float32"}
         path.insert(0, widened)
     narrowed = start
-    for position in sorted(parts.positions, key=lambda each: changes["int4"][each]):
+    for position in sorted(parts.positions, key=lambda position: changes["int4"][position]):
         narrowed = {**narrowed, position: "int4"}
         path.append(narrowed)
     return path

@@ -39,14 +39,14 @@ def layers(content: bytes) -> dict[int, str]:
     graphs = [[operator_name(model, operator) for operator in graph.operators] for graph in model.subgraphs]
     assert all(names == graphs[0] for names in graphs), "signatures must have the same operators"
     first = model.subgraphs[0]
-    found = {}
+    layers = {}
     for position, operator in enumerate(first.operators):
         name = graphs[0][position]
         if name in _MATRIX:
             matrix = first.tensors[operator.inputs[_MATRIX[name]]]
             if model.buffers[matrix.buffer].data is not None and np.prod(matrix.shape) >= FEWEST_QUANTIZED:
-                found[position] = name
-    return found
+                layers[position] = name
+    return layers
 
 
 def quantize(content: bytes, formats: Mapping[int, LayerFormat], ranges: Ranges | None = None) -> bytes:

@@ -88,7 +88,7 @@ def _smooth_table(
     source, float_graph = floats
     gathers = [float_graph.operators[position] for position in _layers(source, float_graph, "GATHER")]
     tables = [values(float_graph, operator.inputs[0]) for operator in gathers]
-    table = next(each for each in tables if each is not None and each.shape == size)
+    table = next(table for table in tables if table is not None and table.shape == size)
     place, dequantize = next(
         (position, operator)
         for position, operator in enumerate(graph.operators)

@@ -81,7 +81,7 @@ def documented_shares(path: str | Path) -> tuple[DelegateShare, ...]:
 
 def _share(model: schema.ModelT, name: str, takes: Callable[[_Operator], bool], source: str) -> DelegateShare:
     operators = [_Operator(model, each) for each in model.subgraphs[0].operators or ()]
-    left = Counter(each.name for each in operators if not takes(each))
+    left = Counter(operator.name for operator in operators if not takes(operator))
     return DelegateShare(
         name=name,
         delegated_ops=len(operators) - left.total(),
@@ -115,8 +115,8 @@ def _gpu_takes(operator: _Operator) -> bool:
     results = (*_GPU_TYPES, *integers) if operator.name == "CAST" else _GPU_TYPES
     return (
         operator.name in _GPU_OPERATORS
-        and all(each.type in (*_GPU_TYPES, *integers) for each in operator.variables)
-        and all(each.type in results for each in operator.outputs)
+        and all(variable.type in (*_GPU_TYPES, *integers) for variable in operator.variables)
+        and all(output.type in results for output in operator.outputs)
         and _gpu_takes_shapes(operator)
     )
 
@@ -142,7 +142,7 @@ def _gpu_takes_shapes(operator: _Operator) -> bool:
 
 
 def _npu_takes(operator: _Operator) -> bool:
-    hybrid = any(each.type in _QUANTIZED for each in operator.constants) and operator.outputs[0].type in _FLOATS
+    hybrid = any(constant.type in _QUANTIZED for constant in operator.constants) and operator.outputs[0].type in _FLOATS
     blockwise = any(
         each.quantization and each.quantization.detailsType == schema.QuantizationDetails.BlockwiseQuantization
         for each in operator.inputs

@@ -143,13 +143,13 @@ def attention_products(model: schema.ModelT) -> dict[int, AttentionProduct]:
     """Positions of the matrix products of attention: logits before, context after the softmax."""
     graph = model.subgraphs[0]
     producers = producer_positions(graph)
-    found: dict[int, AttentionProduct] = {}
+    products: dict[int, AttentionProduct] = {}
     for position, operator in enumerate(graph.operators):
         if operator_name(model, operator) == "BATCH_MATMUL":
             source = producers.get(int(operator.inputs[0]))
             is_context = source is not None and operator_name(model, graph.operators[source]) == "SOFTMAX"
-            found[position] = "context" if is_context else "logits"
-    return found
+            products[position] = "context" if is_context else "logits"
+    return products
 
 
 def drop_unused(model: schema.ModelT) -> None:

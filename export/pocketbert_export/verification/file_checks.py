@@ -149,6 +149,6 @@ def check_vocabulary(histogram: OpHistogram, vocab_size: int, ids: str) -> Check
     """
     rows = [table.rows for table in histogram.tables.get(ids, ())]
     passed = len(rows) == len(histogram.signatures) and set(rows) == {vocab_size}
-    found = ", ".join(f"{each:,}" for each in sorted(set(rows))) or "no"
+    found = ", ".join(f"{row:,}" for row in sorted(set(rows))) or "no"
     reason = f"the vocabulary has {vocab_size:,} tokens, the embedding table {found} rows"
     return Check(name="vocabulary", passed=passed, measured=None, bound=None, reason=reason)

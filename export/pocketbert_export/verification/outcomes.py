@@ -170,20 +170,20 @@ def check(
     if examples.identity != outcome["examples_sha256"]:
         reason = f"{metric} {outcome['score']:.4f} {source} is not compared, since these are other examples"
         return Check(name="outcome", passed=True, measured=None, bound=None, reason=reason)
-    asked = ScoringData(
+    scoring_data = ScoringData(
         data=examples,
         metrics=(metric,),
         main_metric=metric,
         data_task=data_task,
         windows=outcome.get("windows", {}),
     )
-    windows = {"max_length": max(bundle.lengths), **asked.windows}
-    found, _ = asked.score(bundle.predictor(**windows))
+    windows = {"max_length": max(bundle.lengths), **scoring_data.windows}
+    found, _ = scoring_data.score(bundle.predictor(**windows))
     known = {"baselines": _simple(outcome, found), "teacher": outcome["teacher"]}
     known |= recorded(run_folder, examples, found)
     float_model = outcome["float_model"]
     if reference is not None:
-        float_model = asked.score(model_predictor(reference, **windows))[0].score
+        float_model = scoring_data.score(model_predictor(reference, **windows))[0].score
     found = dataclasses.replace(found, float_model=float_model, **known)
     tolerance = _SAME if exact else _NEAR_TIES / found.examples
     problems = _differences(outcome, found, tolerance, _NEAR_TIES / found.examples)

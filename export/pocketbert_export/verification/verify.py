@@ -184,7 +184,7 @@ def verify_bundle(
     task = task and named(task, data_task)
     metric = gate_metric(task, metric, examples)
     made_task = get_task(task) if task else None
-    asked = ValidationSet(made_task, given, bundle.tokenizer, max(bundle.lengths), windows)
+    validation_set = ValidationSet(made_task, given, bundle.tokenizer, max(bundle.lengths), windows)
     histogram = count_ops(bundle.model_path)
     names = {bundle.signature(length): length for length in bundle.lengths}
     found = [
@@ -213,7 +213,7 @@ def verify_bundle(
     shares: list[DelegateShare] = []
     maxima = None
     if callable_by_name:
-        validation_inputs = _probes(bundle, asked, histogram)
+        validation_inputs = _probes(bundle, validation_set, histogram)
         expected = None if reference is None else reference_outputs(reference, validation_inputs)
         for runtime in runtimes or bundle.runtimes:
             try:
@@ -229,7 +229,7 @@ def verify_bundle(
             answers = {length: ran.answers[name] for name, length in names.items()}
             made = judge(bundle, validation_inputs, answers, bounds)
             if expected is not None:
-                made += compare(made_task, validation_inputs, expected, answers, asked, bounds, metric)
+                made += compare(made_task, validation_inputs, expected, answers, validation_set, bounds, metric)
             elif any(table.first_two_differ for table in histogram.tables.get("input_type_ids", ())):
                 made.append(check_segments_are_read(validation_inputs, answers))
             found += [dataclasses.replace(check, runtime=runtime) for check in made]
@@ -255,10 +255,10 @@ def verify_bundle(
         recipe=bundle.recipe,
         checks=tuple(found),
         runtimes=versions,
-        num_examples=asked.count,
-        source=asked.source,
+        num_examples=validation_set.count,
+        source=validation_set.source,
         examples_sha256=record_checks.examples_digest(given, windows),
-        labelled=asked.labelled,
+        labelled=validation_set.labelled,
         metric=metric,
         weights_need=histogram.needed_versions,
         graph_optimizations=bundle.graph_optimizations,
@@ -289,7 +289,9 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledDat
     ours, theirs = bundle.tokenizer, None if reference is None else reference.tokenizer
     problems = tokenization_problems(bundle.goldens, ours)
     if theirs is not None:
-        problems += [f"with the model's tokenizer {each}" for each in tokenization_problems(bundle.goldens, theirs)]
+        problems += [
+            f"with the model's tokenizer {problem}" for problem in tokenization_problems(bundle.goldens, theirs)
+        ]
         texts = given.first_texts(_MOST_TOKENIZED)
         both = [tokenizer(texts.texts, texts.pairs, max_length=bundle.lengths[-1]) for tokenizer in (ours, theirs)]
         if any(not np.array_equal(both[0][name], both[1][name]) for name in INPUT_NAMES):

@@ -71,7 +71,7 @@ class WordVectors:
         if count < 1:
             raise ValueError(f"count must be positive; received {count}")
         known = [word for word in dict.fromkeys(words) if word in self._rows and self._has_direction[self._rows[word]]]
-        found: dict[str, tuple[str, ...]] = {}
+        neighbours: dict[str, tuple[str, ...]] = {}
         for start in range(0, len(known), _QUERIES_A_PRODUCT):
             chunk = known[start : start + _QUERIES_A_PRODUCT]
             rows = np.array([self._rows[word] for word in chunk])
@@ -81,8 +81,8 @@ class WordVectors:
             places = min(count + _SPARE_PLACES, len(self.words))
             nearest = np.argpartition(cosines, len(self.words) - places, axis=1)[:, -places:]
             for word, row, candidates in zip(chunk, rows, nearest, strict=True):
-                found[word] = self._ranked(int(row), candidates, count)
-        return found
+                neighbours[word] = self._ranked(int(row), candidates, count)
+        return neighbours
 
     def _ranked(self, row: int, candidates: np.ndarray, count: int) -> tuple[str, ...]:
         candidates = candidates[self._has_direction[candidates] & (candidates != row)]

@@ -103,7 +103,7 @@ class MLMCandidates:
         Returns:
           For each sentence: position → candidates, most probable first (ties by id).
         """
-        found: list[dict[int, tuple[str, ...]]] = [{} for _ in sentences]
+        candidates: list[dict[int, tuple[str, ...]]] = [{} for _ in sentences]
         by_width: dict[int, list[_Row]] = {}
         for sentence, places in enumerate(positions):
             size = len(sentences[sentence])
@@ -119,9 +119,11 @@ class MLMCandidates:
                 batch = rows[start : start + size]
                 ids = self._top(*self._inputs(batch, sentences, size, width)).numpy()
                 for row, best in zip(batch, ids, strict=False):
-                    found[row.sentence][row.place] = tuple(self.pieces[each] for each in best if self.is_word[each])
+                    candidates[row.sentence][row.place] = tuple(
+                        self.pieces[each] for each in best if self.is_word[each]
+                    )
                 on_rows(len(batch))
-        return found
+        return candidates
 
     def _width(self, row: _Row) -> int:
         tokens = row.behind - row.first

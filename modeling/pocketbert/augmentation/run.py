@@ -133,7 +133,7 @@ def augment(
     with open_run(unfinished, recorded, overwrite=overwrite, files=(PARTS_FOLDER,)) as run:
         folder = run / PARTS_FOLDER
         parts = shards_of(part, shards or count_chunks(len(part.sides)))
-        pending = [each for each in parts if not each.file(folder).exists()]
+        pending = [part for part in parts if not part.file(folder).exists()]
         # A run killed after the output was renamed only needs to clean up.
         is_joined = not pending and _holds(output, _joined(job, parts, folder))
         if not is_joined:

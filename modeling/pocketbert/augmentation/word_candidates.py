@@ -117,13 +117,13 @@ class WordCandidates:
         tokenizer, pieces = self._mlm_candidates.tokenizer, self._mlm_candidates.pieces
         tokens = tokenizer.tokenize_with_offsets(list(texts))
         splits = tokens.ids.row_splits.numpy()
-        all_ids, all_starts, all_ends = (each.values.numpy() for each in tokens)
+        all_ids, all_starts, all_ends = (token.values.numpy() for token in tokens)
         unknown = tokenizer.unk_token_id
         special = {tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id}
         ids, words = [], []
         for text, low, high in zip(texts, splits[:-1], splits[1:], strict=True):
             row: list[_Word] = []
-            spelled = [pieces[each] for each in all_ids[low:high]]
+            spelled = [pieces[token_id] for token_id in all_ids[low:high]]
             starts = [place for place, piece in enumerate(spelled) if not piece.startswith(CONTINUATION)]
             for first, behind in itertools.pairwise([*starts, len(spelled)]):
                 identity = int(all_ids[low + first])

@@ -312,9 +312,9 @@ def _config_arguments(name: str, path: str, arguments: Sequence[str]) -> list[st
 def _as_arguments(path: str, key: str, value: Any) -> list[str]:
     """Converts a key of a `--config` file to arguments, one for each value of a list."""
     values = value if isinstance(value, list) else [value]
-    if not all(isinstance(each, str | bool | int | float) for each in values):
+    if not all(isinstance(value, str | bool | int | float) for value in values):
         raise UserError(f"{path}: {key} must be text, a number, true, false or a list of these; received {value!r}")
-    return [f"--{key}={str(each).lower() if isinstance(each, bool) else each}" for each in values]
+    return [f"--{key}={str(value).lower() if isinstance(value, bool) else value}" for value in values]
 
 
 def _toml(value: Any) -> str:

@@ -60,7 +60,7 @@ def _all_fields(name: str) -> dict[str, OptionField]:
     variants = [command]
     if hasattr(command.module, "variants"):
         variants += [Command(name, arguments) for arguments in command.module.variants()]
-    return {field.flag: field for each in variants for field in each.fields}
+    return {field.flag: field for variant in variants for field in variant.fields}
 
 
 def _values(field: OptionField) -> list[str]:

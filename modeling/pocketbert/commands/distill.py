@@ -180,30 +180,30 @@ def check(options: Options) -> None:
 def plan_problems(options: Options) -> list[str]:
     """Lists problems with the student and the data."""
     models, task, data = options[DistillationOptions], options[TaskOptions], options[DistillationDataOptions]
-    found = []
+    problems = []
     if not models.student and not models.teacher_layers:
-        found.append("--student or --teacher-layers is required; received neither")
+        problems.append("--student or --teacher-layers is required; received neither")
     if models.supernet and models.teacher_layers:
-        found.append("a student starts from --supernet or --teacher-layers; received both; give one of them")
+        problems.append("a student starts from --supernet or --teacher-layers; received both; give one of them")
     if task.metric and not task.given:
-        found.append(f"--metric needs a task; received {task.metric} without one; leave it out")
+        problems.append(f"--metric needs a task; received {task.metric} without one; leave it out")
     if task.given:
-        found += task_options.problems(task)
+        problems += task_options.problems(task)
     kinds = [bool(each) for each in (task.given, data.text, data.pretraining_data)]
     if sum(kinds) > 1:
-        found.append(
+        problems.append(
             "a run must have one kind of data: a task, --text or --pretraining-data; received several; make one run "
             "for each"
         )
     elif not any(kinds):
-        found.append(
+        problems.append(
             "data must be --task and --data, --train-file, --text or --pretraining-data; received none of them"
         )
     if data.augmented_file and not task.given:
-        found.append("--augmented-file needs a task; received it without one")
+        problems.append("--augmented-file needs a task; received it without one")
     if data.dev_pretraining_data and not data.pretraining_data:
-        found.append("--dev-pretraining-data needs --pretraining-data; received it alone")
-    return found
+        problems.append("--dev-pretraining-data needs --pretraining-data; received it alone")
+    return problems
 
 
 def chosen_student(options: Options) -> Any:

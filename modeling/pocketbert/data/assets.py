@@ -178,7 +178,7 @@ def task_of_asset(directory_or_name: str | os.PathLike[str]) -> TaskConfig | Non
         asset = ASSETS.get(os.fspath(directory_or_name))
     else:
         place = path.resolve()
-        asset = next((each for each in ASSETS.values() if place == _folder(each, cache_folder()).resolve()), None)
+        asset = next((asset for asset in ASSETS.values() if place == _folder(asset, cache_folder()).resolve()), None)
     return asset.task if asset else None
 
 

@@ -153,7 +153,7 @@ class LabelSetColumn:
         if all(_BITS_IN_A_CELL.fullmatch(cell) for cell in cells):
             return {cell: re.split(r"\s*[,;\s]\s*", cell) for cell in cells}
         parts = {cell: [part.strip() for part in cell.split(self._separator)] for cell in cells}
-        if parts and all(len(each) == 1 for each in parts.values()):
+        if parts and all(len(part) == 1 for part in parts.values()):
             digits = all(re.fullmatch("[01]{2,}", cell) for cell in cells) and len({len(cell) for cell in cells}) == 1
             if digits and any(cell.startswith("0") for cell in cells):
                 return {cell: [*cell] for cell in cells}

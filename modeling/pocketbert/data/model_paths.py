@@ -54,8 +54,8 @@ def find_model(value: str | os.PathLike[str], form: ModelForm, names: tuple[str,
     if form == "start" or any((path / file).exists() for file in files[form]):
         return path
     for place, file in [
-        *((place, BUNDLE_FILE) for place in _BUNDLES if form != "model"),
-        *((place, MODEL_FILE) for place in _MODELS if form != "bundle"),
+        *((bundle, BUNDLE_FILE) for bundle in _BUNDLES if form != "model"),
+        *((model, MODEL_FILE) for model in _MODELS if form != "bundle"),
     ]:
         if (path / place / file).exists():
             log_info(f"{path}: using {path / place}")

@@ -115,7 +115,9 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
     lengths = np.diff(splits)
 
     # One value per question.
-    paragraph = len(questions) + np.fromiter((contexts[each.context] for each in questions), np.int64, len(questions))
+    paragraph = len(questions) + np.fromiter(
+        (contexts[question.context] for question in questions), np.int64, len(questions)
+    )
     question_length = np.minimum(lengths[: len(questions)], options.question_room(special))
     paragraph_length = lengths[paragraph]
     room = options.max_length - special - question_length
@@ -253,7 +255,10 @@ def _positions(
     most_context: np.ndarray,
 ) -> np.ndarray:
     """Positions [W, 2] of the first answer in each window; all but the first two arguments are [P]."""
-    given = [(each.starts[0], each.starts[0] + len(each.answers[0])) if each.answers else (0, 0) for each in questions]
+    given = [
+        (question.starts[0], question.starts[0] + len(question.answers[0])) if question.answers else (0, 0)
+        for question in questions
+    ]
     answer_start, answer_end = np.asarray(given, np.int64).reshape(-1, 2).T
     question = question_of_window[window]
     is_answer = (ends > answer_start[question]) & (starts < answer_end[question])

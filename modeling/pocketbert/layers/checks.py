@@ -38,7 +38,7 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
-        found = re.search(rf"\[{_MARK}([^\]]*)\] \[([^\]]*)\]", str(error.message))
-        if found is None:
+        match = re.search(rf"\[{_MARK}([^\]]*)\] \[([^\]]*)\]", str(error.message))
+        if match is None:
             raise
-        raise UserError(f"{found[1]} {found[2]}") from None
+        raise UserError(f"{match[1]} {match[2]}") from None

@@ -102,7 +102,7 @@ def _overview(maps: Mapping[str, AttentionMaps]) -> dict[str, Any]:
 
 def _layers(sides: list[dict[str, Any]], maps: Mapping[str, AttentionMaps]) -> list[dict[str, Any]]:
     """Heading and figures of each layer, or pair of layers; the heads of two models alternate."""
-    found = []
+    layers = []
     for place in range(len(next(iter(maps.values())).layers)):
         names = [f"{name} layer {each.layers[place]}" for name, each in maps.items()]
         heading = " and ".join(names) if len(names) > 1 else names[0].removeprefix("model ")
@@ -115,13 +115,13 @@ def _layers(sides: list[dict[str, Any]], maps: Mapping[str, AttentionMaps]) -> l
                 text = f"layer {each.layers[place]}, head {head + 1}"
                 text = f"{name} {text}" if len(maps) > 1 else text
                 figures.append({"side": side, "image": f"map-{side['number']}-{place}-{head}", "text": text})
-        found.append({"heading": heading[0].upper() + heading[1:], "figures": figures})
-    return found
+        layers.append({"heading": heading[0].upper() + heading[1:], "figures": figures})
+    return layers
 
 
 def _shares(shares: Mapping[str, SeparatorShares], separator: str) -> dict[str, Any]:
     """Curves on a plot area of 292 x 176, and a table."""
-    depth = max(len(counts) for each in shares.values() for counts in each.counts.values())
+    depth = max(len(counts) for share in shares.values() for counts in share.counts.values())
     lines, head = [], ["Layer"]
     for (name, each), colour in zip(shares.items(), CURVES, strict=False):
         for k, dash in zip(sorted(each.counts), ("none", "6 4"), strict=False):

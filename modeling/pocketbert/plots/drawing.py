@@ -100,8 +100,8 @@ def draw_png(draw: Callable[[Figure], None]) -> bytes:
 def _draw_maps(figure: Figure, sides: Sequence[tuple[str, AttentionMaps]], title: str) -> None:
     """Lays the maps out in inches, from the top left corner."""
     labels = [[short(token) for token in maps.tokens] for _, maps in sides]
-    margins = [0.15 + 0.62 * _POINTS / 72 * max(map(len, each)) for each in labels]
-    units = [max(_TOKEN, _MAP / len(each)) for each in labels]
+    margins = [0.15 + 0.62 * _POINTS / 72 * max(map(len, label)) for label in labels]
+    units = [max(_TOKEN, _MAP / len(label)) for label in labels]
     side_inches = [unit * len(each) for unit, each in zip(units, labels, strict=True)]
     heads = [maps.probs.shape[1] for _, maps in sides]
     blocks = [margin + count * (side + 0.12) for margin, count, side in zip(margins, heads, side_inches, strict=True)]

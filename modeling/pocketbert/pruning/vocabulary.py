@@ -151,7 +151,9 @@ def _compare(before: Tokenizer, after: Tokenizer, kept: np.ndarray, paragraphs: 
     """Compares both tokenizers on sentences; see `TrimResult`."""
     sentences = same_sentences = same_tokens = 0
     totals, unknown = [0, 0], [0, 0]
-    for batch in _batches((each for text in paragraphs for each in split_sentences(text)), "comparing sentences"):
+    for batch in _batches(
+        (split_sentence for text in paragraphs for split_sentence in split_sentences(text)), "comparing sentences"
+    ):
         rows = []
         for side, (tokenizer, ids) in enumerate(((before, np.arange(before.vocab_size)), (after, kept))):
             found = tokenizer.tokenize_with_offsets(batch)

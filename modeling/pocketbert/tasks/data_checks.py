@@ -20,15 +20,15 @@ def training_warnings(data: TaskData, vocabulary: Vocabulary | None, max_length:
       max_length: maximum sequence length.
     """
     task = supervised_task(data.task)
-    found = task.data_warnings(data.train, data.dev)
+    warnings = task.data_warnings(data.train, data.dev)
     if vocabulary is None:
-        return found
+        return warnings
     tokenizer = open_tokenizer(vocabulary)
     truncated = sum(task.count_truncated(part, tokenizer, max_length) for part in (data.train, data.dev))
     sides = 2 if data.task.kind == "embedding" and data.train.has_pairs else 1
     count = sides * (len(data.train) + len(data.dev))
     cut = truncation_warning(data.train.source, truncated, count, max_length)
-    return [*found, *([] if cut is None else [cut]), *vocabulary_warnings(all_texts(data.train), tokenizer)]
+    return [*warnings, *([] if cut is None else [cut]), *vocabulary_warnings(all_texts(data.train), tokenizer)]
 
 
 def reading_warnings(predictor: Predictor, data: LabelledData, remedy: str) -> list[DataWarning]:

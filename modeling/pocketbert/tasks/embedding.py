@@ -256,7 +256,7 @@ class SentenceEmbedding(SupervisedTask):
         vectors = self.embed(texts if pairs is None else [*texts, *pairs], forward, tokenizer, max_length)
         if pairs is None:
             return [{OUTPUT: vector.tolist()} for vector in vectors]
-        return [{"similarity": float(each)} for each in cosines(*np.split(vectors, 2))]
+        return [{"similarity": float(cosine)} for cosine in cosines(*np.split(vectors, 2))]
 
     def embed(
         self,

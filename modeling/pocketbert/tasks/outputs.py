@@ -38,9 +38,9 @@ class Labelled(NamedTuple):
 def output_names(heads: Heads) -> dict[str, dict[str, str]]:
     """Maps head → own output name → the model's output name, prefixed with the head if several heads share the name."""
     own = {head: list(layer.losses_by_output()) for head, layer in heads.items()}
-    given = Counter(name for names in own.values() for name in names)
+    counter = Counter(name for names in own.values() for name in names)
     return {
-        head: {name: f"{head}_{name}" if given[name] > 1 else name for name in names} for head, names in own.items()
+        head: {name: f"{head}_{name}" if counter[name] > 1 else name for name in names} for head, names in own.items()
     }
 
 
@@ -230,7 +230,7 @@ def check_finite_answers(outputs: Outputs) -> Outputs:
     Raises:
       UserError: a value is NaN or infinite.
     """
-    if not all(np.isfinite(each).all() for each in outputs.values()):
+    if not all(np.isfinite(output).all() for output in outputs.values()):
         raise UserError(
             "a model's answers must be finite; received NaN or infinity; its weights are damaged, or its training "
             "diverged: fine-tune it again, and export it again"
@@ -248,7 +248,7 @@ def check_finite(when: str, outputs: Outputs) -> Outputs:
     Raises:
       TrainingFailed: a value is NaN or infinite.
     """
-    if not all(np.isfinite(each).all() for each in outputs.values()):
+    if not all(np.isfinite(output).all() for output in outputs.values()):
         raise TrainingFailed(
             f"the outputs must stay finite; {when} some are not; try a lower learning rate, a longer warm-up, "
             "clipping, or float32"

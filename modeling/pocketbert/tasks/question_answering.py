@@ -286,7 +286,7 @@ class QuestionEvaluator:
             self._questions.num_impossible > 0 if self._choose_threshold else self.task.null_threshold is not None
         )
         self._last = scores = QuestionScores(self._scorer)
-        found = read_answers(
+        answers = read_answers(
             self._questions,
             self._tokenizer,
             self._options,
@@ -297,7 +297,7 @@ class QuestionEvaluator:
         )
         self._answers_by_id.clear()
         self._best.clear()
-        for question, answered in found:
+        for question, answered in answers:
             scores.add(question, answered)
             best, none = answered.best, 1 - sum(answer.probability for answer in answered.answers)
             self._best.append((best.text, best.probability, none) if best else ("", 0.0, none))
@@ -324,14 +324,14 @@ class QuestionEvaluator:
             for (text, probability, none), is_empty in zip(self._best, empty, strict=True)
         ]
         places = most_certain(f1 == 0, np.array([probability for _, probability in answers]))
-        found = []
+        mistakes = []
         # A file gives questions in its own order.
         questions = dict(zip(sorted(places), self._questions.select(places), strict=True))
         for place in places:
             question, (text, probability) = questions[place], answers[place]
             start = question.starts[0] if question.starts else max(question.context.find(text), 0)
             length = len(question.answers[0]) if question.answers else len(text)
-            found.append(
+            mistakes.append(
                 Mistake(
                     text=question.question,
                     pair=excerpt(question.context, start, start + length),
@@ -340,7 +340,7 @@ class QuestionEvaluator:
                     probability=probability,
                 )
             )
-        return found
+        return mistakes
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
         """See `Evaluator.scores`. The baseline does not read the question."""

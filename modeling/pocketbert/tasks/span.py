@@ -209,7 +209,7 @@ class Span(SupervisedTask):
             Question("", question, context, answers=(), starts=(), impossible=False)
             for question, context in zip(questions, contexts or (), strict=True)
         ]
-        found = read_answers(
+        answers = read_answers(
             given,
             tokenizer,
             WindowOptions(max_length=max_length, **windows),
@@ -218,19 +218,19 @@ class Span(SupervisedTask):
             n_best=max(n_best, N_BEST),
             max_answer_tokens=max_answer_tokens,
         )
-        return [described(answered, self.config.null_threshold, n_best) for _, answered in found]
+        return [described(answered, self.config.null_threshold, n_best) for _, answered in answers]
 
     def data_warnings(self, train: QuestionFile, dev: QuestionFile) -> list[DataWarning]:
         """Also warns of unanswerable training questions if no dev question is unanswerable."""
-        found = super().data_warnings(train, dev)
+        warnings = super().data_warnings(train, dev)
         if not train.num_impossible or dev.num_impossible:
-            return found
+            return warnings
         sentence = (
             f"{train.num_impossible} of {len(train)} training questions have no answer, but none of the {len(dev)} "
             "development questions: they give no threshold, and the model will always answer; to leave questions "
             "unanswered, choose by development questions of both kinds"
         )
-        return [*found, DataWarning(sentence, "no_unanswerable_dev", train.num_impossible)]
+        return [*warnings, DataWarning(sentence, "no_unanswerable_dev", train.num_impossible)]
 
     def centred(self, output: np.ndarray) -> np.ndarray:
         """Subtracts the mean over tokens: only differences between logits matter."""

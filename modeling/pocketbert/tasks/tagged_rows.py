@@ -129,11 +129,11 @@ class TaggedRows:
     def spans(self, outputs: Outputs) -> list[list[dict[str, Any]]]:
         """The predicted spans of each text; see `TokenClassification.predict`."""
         probability = probabilities_of(outputs[self._task.output_names[0]]).max(axis=1)
-        found = []
+        spans = []
         for text, words, places, tags in zip(
             self.data.texts, self.data.words, self._places, self.tags(outputs), strict=True
         ):
-            found.append(
+            spans.append(
                 [
                     {
                         "text": text[words[first, 0] : words[last, 1]],
@@ -145,7 +145,7 @@ class TaggedRows:
                     for first, last, label in spans_of(tags)
                 ]
             )
-        return found
+        return spans
 
     def mistakes(self, outputs: Outputs) -> list[Mistake]:
         """Texts with wrong spans; the most certain wrong tag of a word orders them."""

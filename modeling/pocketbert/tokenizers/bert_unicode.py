@@ -190,7 +190,7 @@ def _normalized(code: int, lowercase: bool, strip_accents: bool) -> list[int]:
             return []
     is_decomposed = strip_accents and code not in _NOT_DECOMPOSED_MEMBERS
     results = unicodedata.normalize("NFD", character) if is_decomposed else character
-    return [lower for each in results for lower in (_lower(ord(each)) if lowercase else [ord(each)])]
+    return [lower for result in results for lower in (_lower(ord(result)) if lowercase else [ord(result)])]
 
 
 def _lower(code: int) -> list[int]:

@@ -53,7 +53,7 @@ def read_byte_bpe(vocab_path: str | os.PathLike[str], merges_path: str | os.Path
 def ordered_tokens(content: Any, problems: list[str]) -> list[str]:
     """The tokens of a mapping token → id in the order of the ids; empty with the reason in `problems`."""
     ids = list(content.values()) if isinstance(content, Mapping) else []
-    if not ids or any(type(each) is not int for each in ids) or sorted(ids) != list(range(len(ids))):
+    if not ids or any(type(token_id) is not int for token_id in ids) or sorted(ids) != list(range(len(ids))):
         problems.append("a vocabulary must map tokens to the ids 0, 1, 2…, each used once; received other ids")
         return []
     return sorted(content, key=content.__getitem__)

@@ -75,7 +75,7 @@ def normalizer_model(
     """
     tables = normalization(lowercase, strip_accents, tokenize_chinese_chars)
     kind_there = _kinds_in_tensorflow_text()
-    characters = {ord(each) for each in vocabulary_characters}
+    characters = {ord(vocabulary_character) for vocabulary_character in vocabulary_characters}
     has_order = (tables.combining[:CODE_POINTS] > 0) & (tables.kind[:CODE_POINTS] != DROPPED)
     left_out = characters.intersection(np.flatnonzero(has_order).tolist())
     strings: dict[int, str] = {}

@@ -70,7 +70,7 @@ class PythonCalls(abc.ABC):
             types = [tf.int64] + [tf.int32] * count
             arrays = tf.numpy_function(function, [texts], types, stateful=False)
             splits, *values = (tf.ensure_shape(array, [None]) for array in arrays)
-            return [tf.RaggedTensor.from_row_splits(each, splits, validate=False) for each in values]
+            return [tf.RaggedTensor.from_row_splits(value, splits, validate=False) for value in values]
 
     def _flat_ids(self, texts: np.ndarray) -> list[np.ndarray]:
         rows = list(self._ids_of(_decoded(texts)))
@@ -131,6 +131,6 @@ def _flat(rows: Sequence[Sequence[int]]) -> np.ndarray:
 
 def tokens_of(encodings: Iterable[Any]) -> Iterable[Tokens]:
     """Tokens from the results of the library `tokenizers`."""
-    for each in encodings:
-        starts, ends = zip(*each.offsets, strict=True) if each.offsets else ((), ())
-        yield Tokens(each.ids, starts, ends)
+    for encoding in encodings:
+        starts, ends = zip(*encoding.offsets, strict=True) if encoding.offsets else ((), ())
+        yield Tokens(encoding.ids, starts, ends)

@@ -140,12 +140,12 @@ def make_model(subwords: Sequence[tuple[str, float]], charsmap: bytes) -> Any:
 
 def fairseq_tokens(model: Any) -> list[str]:
     """The tokens of XLM-R in the order of their ids: four special tokens, the subwords, and <mask>."""
-    return [*_FIRST_TOKENS, *(each.text for each in model.subwords[len(_FIRST) :]), MASK]
+    return [*_FIRST_TOKENS, *(subword.text for subword in model.subwords[len(_FIRST) :]), MASK]
 
 
 def fairseq_scores(model: Any) -> list[tuple[str, float]]:
     """The subwords with their scores, without special tokens."""
-    return [(each.text, each.score) for each in model.subwords[len(_FIRST) :]]
+    return [(subword.text, subword.score) for subword in model.subwords[len(_FIRST) :]]
 
 
 def subword_problems(subwords: Sequence[str]) -> list[str]:
@@ -163,7 +163,7 @@ def subword_problems(subwords: Sequence[str]) -> list[str]:
 
 def _problems(model: Any) -> list[str]:
     # One pass: a model of XLM-R has 250,000 subwords.
-    entries = [(each.text, each.type) for each in model.subwords]
+    entries = [(subword.text, subword.type) for subword in model.subwords]
     first, rest = tuple(entries[: len(_FIRST)]), entries[len(_FIRST) :]
     if first != _FIRST:
         received = ", ".join(repr(subword) for subword, _ in first) or "no subwords"

@@ -151,7 +151,7 @@ class UnigramTokenizer(PythonTokenizer):
 
     def _fairseq_ids(self, ids: Sequence[int]) -> list[int]:
         unknown = self.unk_token_id
-        return [each + FAIRSEQ_OFFSET if each else unknown for each in ids]
+        return [token_id + FAIRSEQ_OFFSET if token_id else unknown for token_id in ids]
 
 
 def _normalizer(model: bytes) -> Callable[[str], tuple[str, Sequence[int]]]:

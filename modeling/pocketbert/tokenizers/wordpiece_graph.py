@@ -162,7 +162,7 @@ class WordPieceGraph(tf.Module):
                 return _components(tuple(tf.gather(tf.concat(part, 0), order) for part in parts))
 
             splits, *values = tf.cond(tf.reduce_all(is_simple), all_simple, mixed)
-            ids, starts, ends = (tf.RaggedTensor.from_row_splits(each, splits, validate=False) for each in values)
+            ids, starts, ends = (tf.RaggedTensor.from_row_splits(value, splits, validate=False) for value in values)
             return ids, starts, ends
 
     def _tokens_of_simple(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
@@ -191,7 +191,7 @@ class WordPieceGraph(tf.Module):
         )
         rows_splits = tf.RaggedTensor.from_value_rowids(rows, rows, tf.size(texts, tf.int64), validate=False).row_splits
         return tuple(
-            tf.RaggedTensor.from_row_splits(tf.cast(each, tf.int32), rows_splits, validate=False) for each in values
+            tf.RaggedTensor.from_row_splits(tf.cast(value, tf.int32), rows_splits, validate=False) for value in values
         )
 
 
@@ -203,7 +203,7 @@ def _regular_text(excluded: Sequence[str], special_tokens: Sequence[str]) -> str
       special_tokens: special tokens, all beginning with "["; texts with "[" and the second character of one do not
         match.
     """
-    without = "".join("-".join(f"\\x{{{ord(each):x}}}" for each in entry.split("-")) for entry in excluded)
+    without = "".join("-".join(f"\\x{{{ord(word):x}}}" for word in entry.split("-")) for entry in excluded)
     if not special_tokens:
         return f"[^{without}]*"
     seconds = "".join(sorted({token[1] for token in special_tokens}))
@@ -212,7 +212,7 @@ def _regular_text(excluded: Sequence[str], special_tokens: Sequence[str]) -> str
 
 def _components(tokens: tuple[tf.RaggedTensor, ...]) -> tuple[tf.Tensor, ...]:
     """Returns row splits and values: `tf.cond` requires plain tensors with equal types from both branches."""
-    return tokens[0].row_splits, *(each.values for each in tokens)
+    return tokens[0].row_splits, *(token.values for token in tokens)
 
 
 def _absent_code_point(tokens: Sequence[str]) -> int:

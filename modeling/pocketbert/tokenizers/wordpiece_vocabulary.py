@@ -74,21 +74,23 @@ def read_tokens(path: str | os.PathLike[str]) -> list[str]:
 
 def token_problems(tokens: Sequence[str]) -> list[str]:
     """Lists problems of a vocabulary: repeated, empty or too long tokens, control characters, and no words."""
-    found = []
+    problems = []
     lines: dict[str, list[int]] = {}
     for line, token in enumerate(tokens, start=1):
         lines.setdefault(token, []).append(line)
     repeated = {token: where for token, where in lines.items() if token and len(where) > 1}
     if repeated:
-        found.append(
+        problems.append(
             "tokens must be unique; received "
             + _some([f"{token!r} in lines {_some(where)}" for token, where in repeated.items()])
             + "; remove the repetitions"
         )
     if tokens and not any(map(_is_word, tokens)):
-        found.append("a vocabulary must have a word without punctuation; received none; add the tokens of your texts")
+        problems.append(
+            "a vocabulary must have a word without punctuation; received none; add the tokens of your texts"
+        )
     if "" in lines:
-        found.append(f"tokens must not be empty; received empty lines {_some(lines[''])}; remove them")
+        problems.append(f"tokens must not be empty; received empty lines {_some(lines[''])}; remove them")
     controls = {
         character: line
         for line, token in enumerate(tokens, start=1)
@@ -97,11 +99,15 @@ def token_problems(tokens: Sequence[str]) -> list[str]:
     }
     if controls:
         shown = _some([f"U+{ord(character):04X} in line {line}" for character, line in controls.items()])
-        found.append(f"tokens must not have control characters; received {shown}; check that the file is a vocabulary")
+        problems.append(
+            f"tokens must not have control characters; received {shown}; check that the file is a vocabulary"
+        )
     long = [line for line, token in enumerate(tokens, start=1) if len(token.encode("utf-8")) > _MAX_TOKEN_BYTES]
     if long:
-        found.append(f"tokens must have at most {_MAX_TOKEN_BYTES} bytes; received longer ones in lines {_some(long)}")
-    return found
+        problems.append(
+            f"tokens must have at most {_MAX_TOKEN_BYTES} bytes; received longer ones in lines {_some(long)}"
+        )
+    return problems
 
 
 def _is_word(token: str) -> bool:

@@ -280,14 +280,14 @@ def test_parts_of_other_runs_are_refused(
     def interrupted(self: Augmenter, *arguments: object) -> Iterator[bytes]:
         raise Interrupted
 
-    own = Path(shutil.copytree(folder, tmp_path / "own"))
+    path = Path(shutil.copytree(folder, tmp_path / "own"))
     (tmp_path / "out").mkdir()
     output = tmp_path / "out" / "a.jsonl"
     with monkeypatch.context() as context, pytest.raises(Interrupted):
         context.setattr(Augmenter, "rows", interrupted)
-        cli.main(command(own, output))
+        cli.main(command(path, output))
     # The same in another place is the same.
-    moved = own.rename(tmp_path / "moved")
+    moved = path.rename(tmp_path / "moved")
     text = (moved / changed).read_text("utf-8")
     (moved / changed).write_text(text.replace("film", "play", 1) if "film" in text else text + " ", encoding="utf-8")
     name = {"model/config.json": "masked_lm", "glove.txt": "glove", "pairs.jsonl": "examples"}[changed]

@@ -81,7 +81,7 @@ def test_in_turn_keeps_the_other_side() -> None:
     rows = [texts for _, texts in augmented_rows([sentence(first), sentence(second)], 6, options)]
     firsts = algorithm_1(first.split(" "), 0.9, 5, [1, 6], side=0)
     seconds = algorithm_1(second.split(" "), 0.9, 5, [1, 6], side=1, first_copy=6)
-    assert rows == [(first, second), *((each, second) for each in firsts), *((first, each) for each in seconds)]
+    assert rows == [(first, second), *((first, second) for first in firsts), *((first, second) for second in seconds)]
     # The authors' code keeps the row that it wrote last: that would be seen here.
     row, by_authors = [first, second], []
     for side, copies in enumerate((firsts, seconds)):

@@ -72,7 +72,7 @@ def test_batched_candidates_equal_single_calls(model: Model, mode: str, fill: bo
     positions = [range(number % 2, len(row), 2) for number, row in enumerate(sentences)]
     told: list[int] = []
     found = words.candidates(sentences, positions, told.append)
-    assert [list(each) for each in found] == [list(each) for each in positions]
+    assert [list(each) for each in found] == [list(position) for position in positions]
     assert sum(told) == sum(map(len, positions)) > 50 and len(told) > 5
     shorter = 0
     for row, places in zip(sentences, found, strict=True):
@@ -153,7 +153,7 @@ def test_model_fills_single_tokens_vectors_others(model: Model, vectors: WordVec
     assert model.tokenizer is not None
     (ids,) = model.tokenizer.tokenize([text]).to_list()
     spelled = "the actor was ##[UNK]".split()[:2]
-    assert [PIECES[each] for each in ids[:2]] == spelled
+    assert [PIECES[token_id] for token_id in ids[:2]] == spelled
     found = slots_of(model, vectors, text)
     # "wasn" and "exxe" have no vector; the literal [SEP] and punctuation are no words.
     assert list(found) == ["The", "Actor", "t", "playing", "was", "bad", "42"]
@@ -230,7 +230,9 @@ def test_real_sentences_and_vectors(shared: Path, tmp_path: Path) -> None:
         counts = {word: len(tokenizer.tokenize([word]).to_list()[0]) for word in text.split()}
         for slot in sentence.slots:
             word = text[slot.start : slot.end]
-            assert len(set(slot.candidates)) == 15 and not any(each.startswith("##") for each in slot.candidates)
+            assert len(set(slot.candidates)) == 15 and not any(
+                candidate.startswith("##") for candidate in slot.candidates
+            )
             words += 1
             if counts.get(word, 1) > 1 and word.isalpha():
                 assert slot.candidates == table.neighbours([word], 15)[word]

@@ -46,7 +46,7 @@ def test_conflicts_copies_and_rare_classes_count() -> None:
     assert _found(train, dev) == {"conflicting_labels": 2, "train_in_dev": 2}
     few = _examples([*CLEAN[:9:3], ("x", 1), ("y", 1), ("z", 2)])
     assert _found(few, dev) == {"rare_classes": 2, "train_in_dev": 2}
-    sentence = next(str(each) for each in label_warnings(train, dev, LABELS))
+    sentence = next(str(label_warning) for label_warning in label_warnings(train, dev, LABELS))
     assert "t.csv: 2 texts occur with different labels, such as 'text 0'; correct" in sentence
 
 
@@ -64,7 +64,7 @@ def test_labels_of_multi_label_and_spans_count(tmp_path: Path) -> None:
     path.write_text("Ann B-PER\nran O\n\nBob B-PER\nin O\nRome B-LOC\n\nCy B-PER\n\nDi B-PER\n", "utf-8")
     tagged = read_tagged(path)
     warnings = label_warnings(tagged, tagged, ("O", "B-LOC", "I-LOC", "B-PER", "I-PER"))
-    assert {each.kind: each.number for each in warnings} == {"train_in_dev": 4, "rare_classes": 1}
+    assert {warning.kind: warning.number for warning in warnings} == {"train_in_dev": 4, "rare_classes": 1}
 
 
 def test_warning_is_json_and_a_sentence() -> None:
@@ -104,10 +104,10 @@ def test_training_names_the_cut_texts(vocabulary: Path) -> None:
     data = pb.TaskData(task=TaskConfig(kind="classification", labels=("a", "b")), train=train, dev=_examples(rows[:1]))
     warnings = training_warnings(data, pb.WordPieceTokenizer(vocabulary).vocabulary, 4)
     # Three texts of the training file and one of the dev file have 5 tokens.
-    cut = [str(each) for each in warnings if each.kind == "truncated"]
+    cut = [str(warning) for warning in warnings if warning.kind == "truncated"]
     assert len(cut) == 1
     assert cut[0].startswith("t.csv: 4 of 10 texts have more than 4 tokens, and their ends are cut; pass a larger")
-    assert not any("cut" in each for each in training_warnings(data, None, 4))
+    assert not any("cut" in training_warning for training_warning in training_warnings(data, None, 4))
 
 
 @pytest.mark.data

@@ -80,9 +80,9 @@ def test_vectors_without_names_are_refused(sources: dict[str, Any]) -> None:
     for name, source in sources.items():
         with pytest.raises(UserError, match="has vectors of 3 zeros and ones, without the names") as raised:
             read_table(source, **MULTI)
-        found = re.search(r"label_names=(\(.*\))$", str(raised.value))
-        assert found is not None, name
-        examples, labels = read_table(source, **MULTI, labels=ast.literal_eval(found[1]))
+        match = re.search(r"label_names=(\(.*\))$", str(raised.value))
+        assert match is not None, name
+        examples, labels = read_table(source, **MULTI, labels=ast.literal_eval(match[1]))
         assert (len(labels), examples.labels.tolist()) == (3, VECTORS), name
 
 

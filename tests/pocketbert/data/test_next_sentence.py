@@ -166,7 +166,10 @@ def test_counts_on_wikipedia(shared: Path) -> None:
 
     vocabulary = shared / "data" / "vocab" / "bert-base-uncased.vocab.txt"
     articles = itertools.islice(read_documents(shared / "data" / "text" / "enwiki2015-train.txt.xz"), 12)
-    sentences = [[each for part in article.paragraphs for each in split_sentences(part)] for article in articles]
+    sentences = [
+        [split_sentence for part in article.paragraphs for split_sentence in split_sentences(part)]
+        for article in articles
+    ]
     peer = tokenization.FullTokenizer(str(vocabulary), do_lower_case=True)
     documents = [[tokens for each in article if (tokens := peer.tokenize(each))] for article in sentences]
     ids = WordPieceTokenizer(vocabulary, special_tokens_in_text="text").tokenize(sum(sentences, []))

@@ -25,17 +25,17 @@ def test_real_windows_match_tf_models_official(shared: Path, tmp_path: Path, siz
     questions = list(file.select(range(0, len(file), 23)))
     paragraphs = [
         {
-            "context": each.context,
+            "context": question.context,
             "qas": [
                 {
-                    "id": each.id,
-                    "question": each.question,
+                    "id": question.id,
+                    "question": question.question,
                     # The baseline wants one answer for training.
-                    "answers": [{"text": each.answers[0], "answer_start": each.starts[0]}],
+                    "answers": [{"text": question.answers[0], "answer_start": question.starts[0]}],
                 }
             ],
         }
-        for each in questions
+        for question in questions
     ]
     path = tmp_path / "one_answer.json"
     path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), encoding="utf-8")

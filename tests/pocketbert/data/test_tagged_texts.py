@@ -41,18 +41,18 @@ def write(path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_schemes_give_the_same_tags(scheme: str, tmp_path: Path) -> None:
-    found = read_tagged(write(tmp_path / "a.conll", FOUR.format(*SCHEMES[scheme])))
-    assert found.texts == ["EU rejects German Bank Bonn", "U.N. ."]
-    assert found.tags == [["B-ORG", "O", "B-ORG", "I-ORG", "B-LOC"], ["B-LOC", "O"]]
-    assert found.words[0].tolist() == [[0, 2], [3, 10], [11, 17], [18, 22], [23, 27]]
-    assert found.types == ["LOC", "ORG"] and found.labelled and len(found) == 2
+    tagged = read_tagged(write(tmp_path / "a.conll", FOUR.format(*SCHEMES[scheme])))
+    assert tagged.texts == ["EU rejects German Bank Bonn", "U.N. ."]
+    assert tagged.tags == [["B-ORG", "O", "B-ORG", "I-ORG", "B-LOC"], ["B-LOC", "O"]]
+    assert tagged.words[0].tolist() == [[0, 2], [3, 10], [11, 17], [18, 22], [23, 27]]
+    assert tagged.types == ["LOC", "ORG"] and tagged.labelled and len(tagged) == 2
 
 
 def test_two_columns_and_windows_line_ends(tmp_path: Path) -> None:
     content = "a b\tB-X\r\nc\tI-X\r\n\r\n\r\nd\tO\r\n"
-    found = read_tagged(write(tmp_path / "a.conll", content))
+    tagged = read_tagged(write(tmp_path / "a.conll", content))
     # Columns are separated by tabs where there are tabs.
-    assert found.texts == ["a b c", "d"] and found.tags == [["B-X", "I-X"], ["O"]]
+    assert tagged.texts == ["a b c", "d"] and tagged.tags == [["B-X", "I-X"], ["O"]]
 
 
 def test_label_column_is_a_number(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_bad_conll_names_the_line(content: str, problem: str, tmp_path: Path) ->
 
 def test_skipped_sentences_leave_the_scheme_check(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "a B-X\nb O O\n\nc B-X\nd I-X\n")
-    found = read_tagged(path, skip_bad_rows=True)
-    assert (found.texts, found.skipped_rows) == (["c d"], 1)
+    tagged = read_tagged(path, skip_bad_rows=True)
+    assert (tagged.texts, tagged.skipped_rows) == (["c d"], 1)
     path.write_text(path.read_text(encoding="utf-8") + "\ne I-X\n", encoding="utf-8")
     with pytest.raises(UserError, match="line 7: the tags must follow IOB1, IOB2 or BIOES"):
         read_tagged(path, skip_bad_rows=True)
@@ -119,18 +119,18 @@ def test_spans_in_jsonl(tmp_path: Path) -> None:
         {"text": "Ada 🙂 Lovelace, London", "spans": [{"start": 16, "end": 22, "label": "LOC"}, [0, 14, "PER"]]},
         {"text": "no names", "spans": []},
     ]
-    found = read_tagged(write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
-    assert found.tags == [["B-PER", "I-PER", "I-PER", "O", "B-LOC"], ["O", "O"]]
+    tagged = read_tagged(write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    assert tagged.tags == [["B-PER", "I-PER", "I-PER", "O", "B-LOC"], ["O", "O"]]
     renamed = [{"body": row["text"], "entities": row["spans"]} for row in rows]
     path = write(tmp_path / "b.jsonl", "".join(json.dumps(row) + "\n" for row in renamed))
-    assert read_tagged(path, text="body", label="entities").tags == found.tags
+    assert read_tagged(path, text="body", label="entities").tags == tagged.tags
     assert not read_tagged(path, text="body").labelled
 
 
 def test_spans_inside_words_are_extended(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     rows = [{"text": "Londoners like London", "spans": [[0, 6, "LOC"], [15, 21, "LOC"]]}]
-    found = read_tagged(write(tmp_path / "a.jsonl", json.dumps(rows[0])))
-    assert found.tags == [["B-LOC", "O", "B-LOC"]]
+    tagged = read_tagged(write(tmp_path / "a.jsonl", json.dumps(rows[0])))
+    assert tagged.tags == [["B-LOC", "O", "B-LOC"]]
     assert "1 of 2 spans start or end inside a word" in capfd.readouterr().err
 
 
@@ -158,10 +158,10 @@ def test_bad_spans_name_the_line(spans: object, problem: str, tmp_path: Path) ->
 
 
 def test_words_are_those_of_bert() -> None:
-    theirs = BasicTokenizer(do_lower_case=False)
+    basic_tokenizer = BasicTokenizer(do_lower_case=False)
     for text in ("Hello, U.S.  don't 東京x", "", "a\tb\nc", "naïve façade—(x)", "100,000 €5", "e\u0301e", "a\u00a0b"):
         found = [text[start:end] for start, end in split_words(text)]
-        assert [word.replace("e\u0301", "é") for word in found] == theirs.tokenize(text)
+        assert [word.replace("e\u0301", "é") for word in found] == basic_tokenizer.tokenize(text)
 
 
 def test_data_are_split_and_selected(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_dataset_is_traced_once(finished: Path) -> None:
         return tf.reduce_sum(targets["hidden"])
 
     widths = {batch["input_mask"].shape[1] for batch, _ in batches}
-    assert [step(*each) for each in batches] and len(traces) == 1 and len(widths) > 1
+    assert [step(*batch) for batch in batches] and len(traces) == 1 and len(widths) > 1
     assert "labels" not in batches.element_spec[0]
 
 

@@ -80,7 +80,7 @@ def test_small_disk_is_refused_before_writing(tmp_path: Path, monkeypatch: pytes
 def test_all_caches_must_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     second = dataclasses.replace(IDENTITY, stage="second")
     plans = [plan(tmp_path / "first"), plan(tmp_path / "second", identity=second, targets=TARGETS[:2])]
-    needed = [each.manifest().size_bytes for each in plans]
+    needed = [plan.manifest().size_bytes for plan in plans]
     usage = shutil.disk_usage(tmp_path)
     for free in (sum(needed) - 1, sum(needed)):
         monkeypatch.setattr(teacher_cache_writer.shutil, "disk_usage", lambda _, free=free: usage._replace(free=free))
@@ -91,7 +91,7 @@ def test_all_caches_must_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             assert not list(tmp_path.iterdir())
         else:
             with open_writers(plans) as writers:
-                assert [each.path.name for each in writers] == ["first", "second"]
+                assert [writer.path.name for writer in writers] == ["first", "second"]
 
 
 def test_deleted_cache_counts_as_free_space(copied: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def test_answer_tokens_contain_its_characters(
     if expected is None:
         assert (first, last) == (0, 0)
     else:
-        assert [PIECES[each] for each in windows.word_ids[first : last + 1]] == expected
+        assert [PIECES[word_token_id] for word_token_id in windows.word_ids[first : last + 1]] == expected
         if start is not None:
             assert windows.char_starts[first] == start
 

@@ -71,11 +71,11 @@ def test_official_file_is_found_in_zip_folder(official: Path) -> None:
 
 def test_one_file_per_language_is_equal(official: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     expected = read_xnli(official, "dev")
-    found = read_xnli(write_languages(tmp_path_factory.mktemp("languages"), "dev", ROWS), "dev")
-    assert (found.texts, found.pairs, found.groups, found.ids) == (
+    xnli = read_xnli(write_languages(tmp_path_factory.mktemp("languages"), "dev", ROWS), "dev")
+    assert (xnli.texts, xnli.pairs, xnli.groups, xnli.ids) == (
         expected.texts, expected.pairs, expected.groups, expected.ids
     )  # fmt: skip
-    np.testing.assert_array_equal(found.labels, expected.labels)
+    np.testing.assert_array_equal(xnli.labels, expected.labels)
 
 
 @pytest.mark.parametrize("layout", ["official", "languages"])

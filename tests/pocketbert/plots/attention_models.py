@@ -39,7 +39,7 @@ class Reference:
         """Ids, and attention [N, S, S] by layer, without padding."""
         encoded = self.tokenizer(text, pair, truncation=True, max_length=max_length, return_tensors="tf")
         attentions = self._model(dict(encoded), output_attentions=True).attentions
-        return encoded["input_ids"][0].numpy().tolist(), [each[0].numpy() for each in attentions]
+        return encoded["input_ids"][0].numpy().tolist(), [attention[0].numpy() for attention in attentions]
 
 
 def write(folder: Path, kind: str, **changes: Any) -> Path:

@@ -67,7 +67,7 @@ def encoded(teacher: pb.Model) -> EncodedExamples:
 
 
 def test_importance_follows_its_definition(teacher: pb.Model, encoded: EncodedExamples, tmp_path: Path) -> None:
-    found = measure_importance(teacher, encoded, tmp_path / "importance", batch_size=BATCH, seed=2)
+    importance = measure_importance(teacher, encoded, tmp_path / "importance", batch_size=BATCH, seed=2)
 
     weights = teacher.named_variables()
     sums = {name: np.zeros(variable.shape) for name, variable in weights.items()}
@@ -92,11 +92,11 @@ def test_importance_follows_its_definition(teacher: pb.Model, encoded: EncodedEx
         for head in range(tiny.BERT.num_attention_heads):
             expected = output[:, head * size : (head + 1) * size].sum()
             # float32 sums of some 200 terms of one sign.
-            assert found.heads[layer, head] == pytest.approx(expected, rel=1e-4)
+            assert importance.heads[layer, head] == pytest.approx(expected, rel=1e-4)
         for neuron in range(tiny.BERT.intermediate_size):
             expected, count = first[neuron].sum() + second[:, neuron].sum(), count + 1
-            assert found.neurons[layer, neuron] == pytest.approx(expected, rel=1e-4)
-    assert count == found.neurons.size and found.batches == 3
+            assert importance.neurons[layer, neuron] == pytest.approx(expected, rel=1e-4)
+    assert count == importance.neurons.size and importance.batches == 3
 
 
 @pytest.mark.usefixtures("eager")
@@ -116,9 +116,9 @@ def test_stopped_pass_continues_bit_identically(
     with pytest.raises(KeyboardInterrupt):
         measure_importance(teacher, encoded, path, batch_size=BATCH, checkpoint_seconds=0)
     assert read_importance(path).batches == 2
-    found = measure_importance(teacher, encoded, path, batch_size=BATCH)
-    np.testing.assert_array_equal(found.heads, whole.heads)
-    np.testing.assert_array_equal(found.neurons, whole.neurons)
+    importance = measure_importance(teacher, encoded, path, batch_size=BATCH)
+    np.testing.assert_array_equal(importance.heads, whole.heads)
+    np.testing.assert_array_equal(importance.neurons, whole.neurons)
     assert path.read_bytes() == (tmp_path / "whole").read_bytes()
 
     content = bytearray(path.read_bytes())

@@ -23,7 +23,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = "abcdefgh"
 WORDS = ["bad", "cab", "fab", "head", "##ed", "##age", "cabbage", "fade", "##es", "deed", "##head"]
 # 5 special tokens, 16 characters and 11 longer tokens, the padding token not at 0.
-TOKENS = [*SPECIAL[1:], "fade", SPECIAL[0], *LETTERS, *WORDS[:3], *[f"##{each}" for each in LETTERS], *WORDS[3:7]]
+TOKENS = [*SPECIAL[1:], "fade", SPECIAL[0], *LETTERS, *WORDS[:3], *[f"##{letter}" for letter in LETTERS], *WORDS[3:7]]
 TOKENS += WORDS[8:]
 REQUIRED = len(SPECIAL) + 2 * len(LETTERS)
 TASKS = (TaskConfig(kind="masked_lm"), TaskConfig(kind="regression"))
@@ -101,7 +101,7 @@ def measured_by_transformers(before: Path, after: Path, sentences: list[str]) ->
     found = []
     for folder in (before, after):
         tokenizer = BertTokenizerFast(str(folder / "vocab.txt"))
-        rows = [tokenizer(each, add_special_tokens=False, return_offsets_mapping=True) for each in sentences]
+        rows = [tokenizer(sentence, add_special_tokens=False, return_offsets_mapping=True) for sentence in sentences]
         found.append(
             [
                 list(zip(tokenizer.convert_ids_to_tokens(row["input_ids"]), row["offset_mapping"], strict=True))

@@ -52,14 +52,14 @@ def test_the_best_answer_is_the_paragraphs_own_text() -> None:
     start = _logits(1, 9, 9, 4, 2, 0, 9)
     end = _logits(0.5, 9, 9, 0, 3, 1, 9)
     (answered,) = answer_questions([CONTEXT], ONE, start, end, n_best=4, with_null=False)
-    assert [(each.text, each.start, each.end, each.score) for each in answered.answers] == [
+    assert [(answer.text, answer.start, answer.end, answer.score) for answer in answered.answers] == [
         ("red  green", 0, 10, 7.0),
         ("red  green blue", 0, 15, 5.0),
         ("green", 5, 10, 5.0),
         ("red", 0, 3, 4.0),
     ]
     weights = np.exp([7.0, 5.0, 5.0, 4.0])
-    np.testing.assert_allclose([each.probability for each in answered.answers], weights / weights.sum(), rtol=1e-12)
+    np.testing.assert_allclose([answer.probability for answer in answered.answers], weights / weights.sum(), rtol=1e-12)
     assert answered.best == answered.answers[0]
     assert (answered.null_score, answered.null_difference) == (1.5, -5.5)
 
@@ -67,7 +67,7 @@ def test_the_best_answer_is_the_paragraphs_own_text() -> None:
 def test_with_null_the_empty_answer_takes_its_share() -> None:
     start, end = _logits(1, 0, 0, 2, 0, 0, 0), _logits(1, 0, 0, 1, 0, 0, 0)
     (answered,) = answer_questions([CONTEXT], ONE, start, end, n_best=1, with_null=True)
-    assert [each.text for each in answered.answers] == ["red"]
+    assert [answer.text for answer in answered.answers] == ["red"]
     assert answered.answers[0].probability == pytest.approx(math.e**3 / (math.e**3 + math.e**2), rel=1e-12)
 
 
@@ -85,9 +85,9 @@ def test_an_answer_never_reaches_into_the_next_window() -> None:
     start = _logits(0, 9, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0)
     end = _logits(3, 0, 0, 0, 1, 0, 9, 0, 0, 0, 9, 0, 0)
     first, second = answer_questions([CONTEXT, CONTEXT], windows, start, end, n_best=2, with_null=True)
-    assert [(each.text, each.score) for each in first.answers] == [("red", 9.0), ("red  green", 9.0)]
+    assert [(answer.text, answer.score) for answer in first.answers] == [("red", 9.0), ("red  green", 9.0)]
     # Not the 11 of "green" in the second window: that token has its most context in the first.
-    assert "blue" not in [each.text for each in first.answers]
+    assert "blue" not in [answer.text for answer in first.answers]
     assert (first.null_score, second.null_score) == (2.0, 2.0)
     assert second.best is not None and (second.best.text, second.best.score) == ("red  green", 9.0)
 
@@ -98,7 +98,7 @@ def test_texts_are_not_repeated() -> None:
     start, end = _logits(0, 0, 4, 5, 3, 0, 0), _logits(0, 0, 4, 4, 4, 0, 0)
     (answered,) = answer_questions([context], windows, start, end, n_best=9, max_answer_tokens=2, with_null=False)
     # 7 spans, "no" three times and "no no" twice: the best of each, with its own place.
-    assert [(each.text, each.start, each.score) for each in answered.answers] == [
+    assert [(answer.text, answer.start, answer.score) for answer in answered.answers] == [
         ("no", 3, 9.0),
         ("no no", 3, 9.0),
         ("no yes", 6, 3.0),
@@ -114,7 +114,7 @@ def test_enough_different_texts_are_found_among_many_equal_ones() -> None:
     start = _logits(0, 0, *[9] * words, 1, 2, 3, 4, 5, 0)
     end = _logits(*[0] * len(start))
     (answered,) = answer_questions([context], windows, start, end, n_best=5, max_answer_tokens=1, with_null=False)
-    assert [each.text for each in answered.answers] == ["no", "e", "d", "c", "b"]
+    assert [answer.text for answer in answered.answers] == ["no", "e", "d", "c", "b"]
 
 
 def test_a_paragraph_without_tokens_has_no_answer() -> None:
@@ -197,14 +197,14 @@ def test_the_search_finds_what_trying_every_pair_finds(spans_at_once: int, monke
             begin, behind = int(windows.char_starts[first]), int(windows.char_ends[last])
             expected.setdefault(context[begin:behind], (-negative, begin, behind))
         best = list(expected.items())[:6]
-        assert [(each.text, (each.score, each.start, each.end)) for each in answered.answers] == best
+        assert [(answer.text, (answer.score, answer.start, answer.end)) for answer in answered.answers] == best
         first_tokens = windows.offsets[:-1][windows.question_index == question]
         null = min(float(start[token]) + float(end[token]) for token in first_tokens)
         assert answered.null_score == null
         weights = np.exp(np.asarray([score for _, (score, *_) in best] + [null]))
         # Double precision, sums of seven.
         np.testing.assert_allclose(
-            [each.probability for each in answered.answers], (weights / weights.sum())[:-1], rtol=1e-13
+            [answer.probability for answer in answered.answers], (weights / weights.sum())[:-1], rtol=1e-13
         )
 
 

@@ -43,7 +43,7 @@ def task_of(*labels: str) -> TokenClassification:
 
 def conll(path: Path, *sentences: str) -> Any:
     """Sentences of `word/tag` pairs."""
-    lines = ["".join(each.replace("/", "\t") + "\n" for each in sentence.split()) for sentence in sentences]
+    lines = ["".join(word.replace("/", "\t") + "\n" for word in sentence.split()) for sentence in sentences]
     path.write_text("\n".join(lines), encoding="utf-8")
     return read_tagged(path)
 

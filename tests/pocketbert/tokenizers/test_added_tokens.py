@@ -53,7 +53,9 @@ def test_graphs_pairs_and_copies(make: Any) -> None:
         assert expected.shape == (3, 12)
         tf.debugging.assert_equal(found[name], expected)
         tf.debugging.assert_equal(copy(texts, ["the", "[E1]", "cats"], max_length=12, pad_to=12)[name], expected)
-    ids, starts, ends = (each.to_list()[0] for each in tokenizer.tokenize_with_offsets(texts[:1]))
+    ids, starts, ends = (
+        tokenize_with_offset.to_list()[0] for tokenize_with_offset in tokenizer.tokenize_with_offsets(texts[:1])
+    )
     place = ids.index(size - 1)
     assert texts[0][starts[place] : ends[place]] == "cats"
 
@@ -103,7 +105,7 @@ def test_digests_tell_added_tokens_apart(tmp_path: Path) -> None:
             for flags in ({}, {"lstrip": True}, {"normalized": True})
         ),
     ]
-    assert len({each.digest() for each in variants}) == len({each.segmentation() for each in variants}) == 4
+    assert len({variant.digest() for variant in variants}) == len({variant.segmentation() for variant in variants}) == 4
     plain.require_no_added("a store", "distil live")
     with pytest.raises(pb.UserError, match="a store cannot have added tokens; received 'x'; distil live"):
         variants[1].require_no_added("a store", "distil live")

@@ -45,7 +45,7 @@ def peer(files: tuple[Path, Path], **options: Any) -> Any:
 
 def assert_equal(ours: pb.ByteBPETokenizer, reference: Any, texts: list[str]) -> None:
     expected = reference(texts, add_special_tokens=False, return_offsets_mapping=True)
-    ids, starts, ends = (each.to_list() for each in ours.tokenize_with_offsets(texts))
+    ids, starts, ends = (tokenize_with_offset.to_list() for tokenize_with_offset in ours.tokenize_with_offsets(texts))
     assert len(ids) == len(texts)
     for row, text in enumerate(texts):
         assert ids[row] == expected["input_ids"][row], ascii(text)
@@ -55,17 +55,17 @@ def assert_equal(ours: pb.ByteBPETokenizer, reference: Any, texts: list[str]) ->
 
 @pytest.mark.parametrize("mode", ["token", "text"])
 def test_generated_texts(files: tuple[Path, Path], mode: Any) -> None:
-    ours = pb.ByteBPETokenizer(*files, special_tokens_in_text=mode)
-    assert_equal(ours, peer(files, split_special_tokens=mode == "text"), hard_texts(400, seed=5))
+    byte_bpetokenizer = pb.ByteBPETokenizer(*files, special_tokens_in_text=mode)
+    assert_equal(byte_bpetokenizer, peer(files, split_special_tokens=mode == "text"), hard_texts(400, seed=5))
 
 
 @pytest.mark.data
 def test_real_vocabulary(shared: Path) -> None:
     folder = shared / "data" / "vocab"
     files = folder / "roberta.vocab.json", folder / "roberta.merges.txt"
-    ours = pb.ByteBPETokenizer(*files)
-    assert ours.vocab_size == 50265 and ours.mask_token_id == 50264
-    assert_equal(ours, peer(files), [*hard_texts(500, seed=6), *SENTENCES])
+    byte_bpetokenizer = pb.ByteBPETokenizer(*files)
+    assert byte_bpetokenizer.vocab_size == 50265 and byte_bpetokenizer.mask_token_id == 50264
+    assert_equal(byte_bpetokenizer, peer(files), [*hard_texts(500, seed=6), *SENTENCES])
 
 
 def test_pairs_truncation_and_padding(files: tuple[Path, Path], tokenizer: pb.ByteBPETokenizer) -> None:
@@ -104,7 +104,9 @@ def test_call_forms_agree(tokenizer: pb.ByteBPETokenizer) -> None:
 
 def test_spans_exclude_spaces(tokenizer: pb.ByteBPETokenizer) -> None:
     text = "the  cat <mask>\n ½"
-    _, starts, ends = (each.to_list()[0] for each in tokenizer.tokenize_with_offsets(text))
+    _, starts, ends = (
+        tokenize_with_offset.to_list()[0] for tokenize_with_offset in tokenizer.tokenize_with_offsets(text)
+    )
     spans = [text[start:end] for start, end in zip(starts, ends, strict=True)]
     assert "".join(spans).replace(" ", "")[:13] == "thecat<mask>\n"
     assert not any(span.startswith(" ") or span.endswith(" ") for span in spans)
@@ -131,7 +133,7 @@ def test_byte_characters_are_gpt2s() -> None:
 
 
 def without(vocab: Path, token: str) -> None:
-    tokens = [each for each in json.loads(vocab.read_text("utf-8")) if each != token]
+    tokens = [load for load in json.loads(vocab.read_text("utf-8")) if load != token]
     vocab.write_text(json.dumps({each: index for index, each in enumerate(tokens)}), "utf-8")
 
 

@@ -95,8 +95,10 @@ def test_examples(shared: Path) -> None:
         path = shared / "data" / "vocab" / f"bert-base-{name}.vocab.txt"
         options = {"do_lower_case": name == "uncased"}
         slow, fast = BertTokenizer(str(path), **options), BertTokenizerFast(str(path), **options)
-        ours = pb.WordPieceTokenizer(path, lowercase=name == "uncased")
+        word_piece_tokenizer = pb.WordPieceTokenizer(path, lowercase=name == "uncased")
         for _, text, slow_pieces, fast_pieces in (example for example in EXAMPLES if example[0] == name):
             assert slow.tokenize(text) == slow_pieces, ascii(text)
             assert fast.tokenize(text) == fast_pieces, ascii(text)
-            assert fast.convert_ids_to_tokens(ours.tokenize(text).to_list()[0]) == fast_pieces, ascii(text)
+            assert fast.convert_ids_to_tokens(word_piece_tokenizer.tokenize(text).to_list()[0]) == fast_pieces, ascii(
+                text
+            )

@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.data, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def texts(shared: Path) -> list[str]:
     lines = (path.read_text("utf-8").splitlines() for path in sorted((shared / "data" / "xnli").glob("dev-*.tsv")))
-    found = sorted({text for line in itertools.chain(*lines) for text in line.split("\t")[:2]})
-    assert len(found) > 40_000
-    return found
+    texts = sorted({text for line in itertools.chain(*lines) for text in line.split("\t")[:2]})
+    assert len(texts) > 40_000
+    return texts
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,15 @@ def xlm_r(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_unigram_equals_sentencepiece(xlm_r: Path, texts: list[str], form: Any) -> None:
     import sentencepiece
 
-    ours = pb.UnigramTokenizer(xlm_r)
-    assert ours.vocab_size == 250_002
+    unigram_tokenizer = pb.UnigramTokenizer(xlm_r)
+    assert unigram_tokenizer.vocab_size == 250_002
     texts = [unicodedata.normalize(form, text) for text in texts]
     core = sentencepiece.SentencePieceProcessor(model_file=str(xlm_r))
     expected = [[each + 1 if each else 3 for each in row] for row in core.encode(texts)]
-    assert ours.tokenize(texts).to_list() == expected
-    ids, starts, ends = (each.to_list() for each in ours.tokenize_with_offsets(texts))
+    assert unigram_tokenizer.tokenize(texts).to_list() == expected
+    ids, starts, ends = (
+        tokenize_with_offset.to_list() for tokenize_with_offset in unigram_tokenizer.tokenize_with_offsets(texts)
+    )
     assert ids == expected
     for text, begins, stops in zip(texts, starts, ends, strict=True):
         spans = [text[begin:stop] for begin, stop in zip(begins, stops, strict=True)]
@@ -60,7 +62,10 @@ def test_byte_bpe_equals_transformers(shared: Path, texts: list[str]) -> None:
 
     files = [str(shared / "data" / "vocab" / name) for name in ("roberta.vocab.json", "roberta.merges.txt")]
     expected = RobertaTokenizerFast(*files)(texts, add_special_tokens=False, return_offsets_mapping=True)
-    ids, starts, ends = (each.to_list() for each in pb.ByteBPETokenizer(*files).tokenize_with_offsets(texts))
+    ids, starts, ends = (
+        tokenize_with_offset.to_list()
+        for tokenize_with_offset in pb.ByteBPETokenizer(*files).tokenize_with_offsets(texts)
+    )
     assert ids == expected["input_ids"]
     offsets = [[*zip(*row, strict=True)] for row in zip(starts, ends, strict=True)]
     assert offsets == expected["offset_mapping"]

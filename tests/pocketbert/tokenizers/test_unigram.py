@@ -49,20 +49,22 @@ def core(path: Path) -> Any:
 @pytest.mark.parametrize("mode", ["token", "text"])
 def test_generated_texts(path: Path, mode: Any) -> None:
     """U+0085 is left out: the slow class strips it before <mask>, sentencepiece has a subword for it."""
-    ours = pb.UnigramTokenizer(path, special_tokens_in_text=mode)
+    unigram_tokenizer = pb.UnigramTokenizer(path, special_tokens_in_text=mode)
     reference = peer(path, split_special_tokens=mode == "text")
     texts = [text.replace("\x85", "") for text in texts_with_nfd(400, seed=5)]
     expected = [reference(text, add_special_tokens=False)["input_ids"] for text in texts]
-    for text, row, theirs in zip(texts, ours.tokenize(texts).to_list(), expected, strict=True):
+    for text, row, theirs in zip(texts, unigram_tokenizer.tokenize(texts).to_list(), expected, strict=True):
         assert row == theirs, ascii(text)
-    assert ours.tokenize_with_offsets(texts).ids.to_list() == expected
+    assert unigram_tokenizer.tokenize_with_offsets(texts).ids.to_list() == expected
 
 
 def test_spans_lie_in_sentencepieces(path: Path) -> None:
     """Where sentencepiece's own span is not empty, ours is the same without white space."""
-    ours = pb.UnigramTokenizer(path, special_tokens_in_text="text")
+    unigram_tokenizer = pb.UnigramTokenizer(path, special_tokens_in_text="text")
     texts = texts_with_nfd(200, seed=9)
-    _, starts, ends = (each.to_list() for each in ours.tokenize_with_offsets(texts))
+    _, starts, ends = (
+        tokenize_with_offset.to_list() for tokenize_with_offset in unigram_tokenizer.tokenize_with_offsets(texts)
+    )
     rows = core(path).encode(texts, return_type="offset_mapping")
     compared = 0
     for text, row, begins, stops in zip(texts, rows, starts, ends, strict=True):
@@ -77,7 +79,9 @@ def test_spans_lie_in_sentencepieces(path: Path) -> None:
 
 def test_spans_by_hand(tokenizer: pb.UnigramTokenizer) -> None:
     def spans(text: str) -> list[str]:
-        _, starts, ends = (each.to_list()[0] for each in tokenizer.tokenize_with_offsets(text))
+        _, starts, ends = (
+            tokenize_with_offset.to_list()[0] for tokenize_with_offset in tokenizer.tokenize_with_offsets(text)
+        )
         return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
     assert "".join(spans("  the \u3000 cat\n")) == "thecat"

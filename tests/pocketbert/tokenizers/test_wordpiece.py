@@ -78,7 +78,11 @@ def test_no_texts(tokenizer: pb.WordPieceTokenizer) -> None:
     assert tokenizer([])["input_word_ids"].shape == (0, 0)
     assert tokenizer([], [], max_length=5, pad_to=5)["input_word_ids"].shape == (0, 5)
     assert tokenizer.tokenize([]).to_list() == []
-    assert [each.to_list() for each in tokenizer.tokenize_with_offsets([])] == [[], [], []]
+    assert [tokenize_with_offset.to_list() for tokenize_with_offset in tokenizer.tokenize_with_offsets([])] == [
+        [],
+        [],
+        [],
+    ]
 
 
 def test_texts_without_words(tokenizer: pb.WordPieceTokenizer) -> None:

@@ -39,7 +39,9 @@ def words_of(path: Path) -> list[str]:
 
 def assert_equal(tokenizer: pb.WordPieceTokenizer, reference: Any, texts: list[str]) -> None:
     expected = reference(texts, add_special_tokens=False, return_offsets_mapping=True)
-    ids, starts, ends = (each.to_list() for each in tokenizer.tokenize_with_offsets(texts))
+    ids, starts, ends = (
+        tokenize_with_offset.to_list() for tokenize_with_offset in tokenizer.tokenize_with_offsets(texts)
+    )
     assert len(ids) == len(texts)
     for row, text in enumerate(texts):
         offsets = list(zip(starts[row], ends[row], strict=True))
@@ -65,7 +67,10 @@ def test_committed_golden_is_the_shared_one(goldens: Path) -> None:
 def test_golden_texts(uncased: pb.WordPieceTokenizer, golden: dict[str, Any]) -> None:
     cases = golden["single"]
     assert len(cases) == 337
-    ids, starts, ends = (each.to_list() for each in uncased.tokenize_with_offsets([case["text"] for case in cases]))
+    ids, starts, ends = (
+        tokenize_with_offset.to_list()
+        for tokenize_with_offset in uncased.tokenize_with_offsets([case["text"] for case in cases])
+    )
     assert ids == [case["ids"] for case in cases]
     offsets = [[list(pair) for pair in zip(*row, strict=True)] for row in zip(starts, ends, strict=True)]
     assert offsets == [case["offsets"] for case in cases]
@@ -167,7 +172,9 @@ def test_truncation_of_single_texts(shared: Path, uncased: pb.WordPieceTokenizer
 def test_ascii_characters_one_by_one(shared: Path, uncased: pb.WordPieceTokenizer) -> None:
     """Printable ASCII takes a shorter way than other texts; every character, alone and beside every kind."""
     characters = [chr(code) for code in range(0x80)]
-    texts = [f"{left}{each}{right}" for each in characters for left in ("", "a", ".") for right in ("", "b", "!")]
+    texts = [
+        f"{left}{character}{right}" for character in characters for left in ("", "a", ".") for right in ("", "b", "!")
+    ]
     reference = peer(shared, "uncased")
     assert_equal(uncased, reference, texts)
     assert_equal(pb.WordPieceTokenizer(vocabulary(shared, "cased"), lowercase=False), peer(shared, "cased"), texts)

@@ -170,10 +170,10 @@ class PretrainingManifest:
           UserError: lists all missing or damaged files.
         """
         files = [self.vocabulary, *(file for shard in self.shards for file in (shard.records, shard.sizes))]
-        raise_if_any((each for file in files for each in size_problems(folder, file, REMEDY)), str(folder))
+        raise_if_any((problem for file in files for problem in size_problems(folder, file, REMEDY)), str(folder))
         if digests:
             with bar(sum(file.size_bytes for file in files), "checking pretraining data", "B") as progress:
-                found = (each for file in files for each in digest_problems(folder, file, progress, REMEDY))
+                found = (problem for file in files for problem in digest_problems(folder, file, progress, REMEDY))
                 raise_if_any(found, str(folder))
 
 

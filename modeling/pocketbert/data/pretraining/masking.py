@@ -153,7 +153,7 @@ def mask_batch(
                 tf.TensorSpec([max_length], tf.int32),
             ),
         )
-    priority, action, random_ids = (each[:, :length] for each in draws)
+    priority, action, random_ids = (draw[:, :length] for draw in draws)
     is_token = input_mask == 1
     selectable = is_token & ~special
     continues = tf.zeros_like(selectable)

@@ -189,12 +189,12 @@ class PretrainingData:
 
     def records(self, examples: np.ndarray) -> np.ndarray:
         """Reads serialized examples by index, as an array `[B]` of bytes objects."""
-        found = np.empty(len(examples), object)
+        records = np.empty(len(examples), object)
         shards = np.searchsorted(self._firsts, examples, side="right") - 1
         for row, (example, shard) in enumerate(zip(examples, shards, strict=True)):
             end = self._ends[example] - _TAIL_BYTES
-            found[row] = self._mapped(int(shard))[end - self._sizes[example] : end].tobytes()
-        return found
+            records[row] = self._mapped(int(shard))[end - self._sizes[example] : end].tobytes()
+        return records
 
     def _map(self, shard: int) -> np.ndarray:
         return np.memmap(self.folder / self.manifest.shards[shard].records.name, np.uint8, mode="r")
@@ -202,11 +202,11 @@ class PretrainingData:
 
 def _sizes(folder: Path, shard: ShardEntry, max_length: int) -> np.ndarray:
     """Reads the number of tokens and the record size in bytes of each example, int32 `[2, examples]`."""
-    found = read_int32(folder / shard.sizes.name, (2, shard.counts.examples), REMEDY)
-    tokens, sizes = found
+    counts = read_int32(folder / shard.sizes.name, (2, shard.counts.examples), REMEDY)
+    tokens, sizes = counts
     total = int(sizes.sum(dtype=np.int64)) + (_HEAD_BYTES + _TAIL_BYTES) * len(sizes)
     if (len(sizes) and (tokens.min() < 1 or tokens.max() > max_length or sizes.min() < 0)) or (
         total != shard.records.size_bytes
     ):
         raise UserError(f"{folder / shard.sizes.name}: the sizes must match the records; received others; {REMEDY}")
-    return found
+    return counts

@@ -105,9 +105,9 @@ class FinishedShard:
           UserError: the record is damaged.
         """
         try:
-            found = parse_json(path.read_bytes(), path)
-            content = found["shard"]
-            if found["sha256"] != _digest(content):
+            stored = parse_json(path.read_bytes(), path)
+            content = stored["shard"]
+            if stored["sha256"] != _digest(content):
                 raise ValueError("its SHA-256 differs")
             entries = {name: content[name] and shard_entry(content[name]) for name in ("train", "dev")}
             return cls(**{**content, **entries})

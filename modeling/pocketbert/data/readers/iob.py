@@ -48,7 +48,7 @@ def type_of(tag: str) -> str:
 
 def tags_of_types(types: Sequence[str]) -> tuple[str, ...]:
     """The IOB2 tags of some types, in the order of a new model's logits."""
-    return OUTSIDE, *(f"{prefix}-{each}" for each in types for prefix in "BI")
+    return OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in "BI")
 
 
 def prefixed(label: str) -> str:

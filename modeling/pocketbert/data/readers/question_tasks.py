@@ -74,13 +74,13 @@ def question_paths(name: str, folder: str | os.PathLike[str], split: str) -> dic
         raise UserError(f"{name} has the splits {', '.join(task.files)}; received {split}{remedy}")
     form = task.files[split]
     pattern = re.compile("([a-z]+)".join(map(re.escape, form.split("*"))))
-    found = {}
+    paths = {}
     for path in sorted(Path(folder).glob(form)):
         if match := pattern.fullmatch(path.name):
-            found["-".join(match.groups())] = path
-    if not found:
+            paths["-".join(match.groups())] = path
+    if not paths:
         raise UserError(f"{folder}: {name} needs the file {form}; found none; pass the folder of the data set")
-    return found
+    return paths
 
 
 def read_questions(name: str, folder: str | os.PathLike[str], split: str) -> QuestionFile:

@@ -88,7 +88,7 @@ def _rows_of_columns(source: Any, columns: Sequence[str], wanted: Sequence[str])
                 "its columns"
             )
     values = {column: [*source[column]] for column in wanted}
-    if len(sizes := {len(each) for each in values.values()}) > 1:
+    if len(sizes := {len(value) for value in values.values()}) > 1:
         raise UserError(
             f"the columns of {name_of(source)} must have the same length; received "
             + ", ".join(f"{column!r} with {len(each)}" for column, each in values.items())

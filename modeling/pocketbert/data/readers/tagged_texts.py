@@ -73,7 +73,7 @@ class TaggedTexts:
     @functools.cached_property
     def identity(self) -> str:
         """SHA-256 of texts, words and tags."""
-        words = [each.tolist() for each in self.words]
+        words = [word.tolist() for word in self.words]
         return hashlib.sha256(json.dumps([self.texts, words, self.tags]).encode()).hexdigest()
 
     unit: ClassVar[str] = "texts"

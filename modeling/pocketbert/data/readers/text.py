@@ -170,14 +170,14 @@ def text_files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise UserError(f"{path}: there is no such file or folder; check the path")
-    found = sorted(
+    files = sorted(
         each
         for each in path.rglob("*")
         if each.is_file() and not any(part.startswith(".") for part in each.relative_to(path).parts)
     )
-    if not found:
+    if not files:
         raise UserError(f"{path}: the folder must have text files; received none")
-    return found
+    return files
 
 
 def _file_documents(path: Path, format: TextFormat | None) -> Iterator[_Raw]:

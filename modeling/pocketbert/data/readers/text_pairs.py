@@ -26,7 +26,7 @@ def single_texts(data: Examples, prompt: str = "") -> Examples:
         if data.pairs is None
         else [text for pair in zip(data.texts, data.pairs, strict=True) for text in pair]
     )
-    ids = data.ids if data.pairs is None else [f"{each}-{side}" for each in data.ids for side in (1, 2)]
+    ids = data.ids if data.pairs is None else [f"{example_id}-{side}" for example_id in data.ids for side in (1, 2)]
     return Examples([prompt + text for text in texts], None, None, ids, data.source)
 
 

@@ -123,7 +123,10 @@ def _chosen(source: Path, found: Sequence[str], wanted: Sequence[str] | None) ->
 
 
 def _ordered(languages: Sequence[str] | set[str]) -> list[str]:
-    return sorted(languages, key=lambda each: (LANGUAGES.index(each) if each in LANGUAGES else len(LANGUAGES), each))
+    return sorted(
+        languages,
+        key=lambda language: (LANGUAGES.index(language) if language in LANGUAGES else len(LANGUAGES), language),
+    )
 
 
 def _examples(rows: Mapping[str, Sequence[_Row]], split: str, source: Path) -> Examples:

@@ -67,20 +67,24 @@ class TeacherCacheIdentity:
     def differences(self, received: TeacherCacheIdentity) -> list[str]:
         """Lists differences between a cache with this identity and the requested one, `received`."""
         mine, asked = _plain(self), _plain(received)
-        found = []
+        differences = []
         for name in ("teacher", "tokenizer", "dataset"):
             if asked[name] is not None and mine[name] != asked[name]:
-                found.append(f"another {name} (SHA-256 {str(mine[name])[:12]}… in the cache, {asked[name][:12]}… here)")
+                differences.append(
+                    f"another {name} (SHA-256 {str(mine[name])[:12]}… in the cache, {asked[name][:12]}… here)"
+                )
         for name in ("method", "stage"):
             if mine[name] != asked[name]:
-                found.append(f"another {name} ({mine[name]} in the cache, {asked[name]} here)")
+                differences.append(f"another {name} ({mine[name]} in the cache, {asked[name]} here)")
         if mine["features"] != asked["features"]:
-            found.append(f"other features of the teacher ({mine['features']} in the cache, {asked['features']} here)")
+            differences.append(
+                f"other features of the teacher ({mine['features']} in the cache, {asked['features']} here)"
+            )
         for name in sorted(mine["options"]):
             values = mine["options"][name], asked["options"].get(name)
             if values[0] != values[1]:
-                found.append(f"another value of {name} ({values[0]!r} in the cache, {values[1]!r} here)")
-        return found
+                differences.append(f"another value of {name} ({values[0]!r} in the cache, {values[1]!r} here)")
+        return differences
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -157,7 +157,7 @@ class TeacherCacheWriter:
             raise ValueError(f"{shard.name}: {int((~content.filled).sum())} examples have no targets")
         write_aside(self.path / shard.name, content.memory)
         done = dataclasses.replace(shard, sha256=hashlib.sha256(content.memory).hexdigest())
-        shards = tuple(done if each.name == done.name else each for each in self.manifest.shards)
+        shards = tuple(done if shard.name == done.name else shard for shard in self.manifest.shards)
         self.manifest = dataclasses.replace(self.manifest, shards=shards)
         self.manifest.write(self.path)
 
@@ -250,7 +250,7 @@ def _largest(target: TargetSpec) -> float:
 def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray, candidates: np.ndarray | None = None) -> list[str]:
     """Describes the size of a cache: one line per kind of target."""
     kinds: dict[tuple[str, int | None], list[TargetSpec]] = {}
-    for target in sorted(targets, key=lambda each: (each.kept, (each.token_axes - 1) % 3)):
+    for target in sorted(targets, key=lambda target: (target.kept, (target.token_axes - 1) % 3)):
         key = ("per kept token", target.shape[0]) if target.kept else (_UNITS[target.token_axes], None)
         kinds.setdefault(key, []).append(target)
     lines = []
