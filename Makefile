@@ -25,7 +25,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test smoke android-test android arm64-check bazel-test lint fmt bench docs lock clean
+.PHONY: help venv demo test test-nightly smoke android-test android arm64-check bazel-test lint fmt bench docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
@@ -52,6 +52,14 @@ $(INSTALLED): $(LOCKED) pyproject.toml
 test: $(INSTALLED) ## run the default tests
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 	  $(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --durations 15 $(PYTEST_FLAGS)
+
+# Its record is committed: .ci/run fails after a red run.
+test-nightly: $(INSTALLED) ## run the default and the nightly tests, and record the result in .ci/nightly.json
+	mkdir -p out && rm -f out/nightly.xml
+	-TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
+	  $(BIN)/pytest -m "not slow and not device and not java and not android and not arm64" \
+	  -n $(TEST_WORKERS) --dist worksteal --durations 15 --junit-xml=out/nightly.xml $(PYTEST_FLAGS)
+	$(BIN)/python tools/ci_record.py nightly out/nightly.xml && $(BIN)/python tools/ci_record.py check-nightly
 
 smoke: $(INSTALLED) ## build the wheel and use it in fresh environments, with several Python versions
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tools/wheel_check.py $(SMOKE)

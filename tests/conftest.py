@@ -30,6 +30,19 @@ def _unavailable(reason: str) -> None:
     pytest.skip(reason)
 
 
+# First, because pytest selects by markers in the same hook.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks all cases of a `nightly_but` test, except those that the marker names, as nightly."""
+    for item in items:
+        marker = item.get_closest_marker("nightly_but")
+        if marker is None:
+            continue
+        case = item.name.partition("[")[2].removesuffix("]")
+        if case not in marker.args:
+            item.add_marker(pytest.mark.nightly)
+
+
 def pytest_collection_finish() -> None:
     # Test modules import it; where none of those collected does, it is not worth an import.
     if "tensorflow" in sys.modules:

@@ -22,6 +22,22 @@ def test_marked_alone():
 def test_plain():
     pass
 """
+NIGHTLY = """
+import pytest
+
+@pytest.mark.nightly_but("bert-3")
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("name", ["bert", "tiny"])
+def test_cases(name, size):
+    pass
+
+@pytest.mark.nightly
+def test_dear():
+    pass
+
+def test_plain():
+    pass
+"""
 SKIPPING = """
 import pytest
 
@@ -41,7 +57,8 @@ def checkout(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path
     folder = pytester.mkdir("checkout")
     (folder / "tests").mkdir()
     shutil.copy(CONFTEST, folder / "tests/conftest.py")
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    data: real data\naddopts = --strict-markers\n")
+    markers = "\n    ".join(("", "data", "nightly", "nightly_but"))
+    (folder / "pytest.ini").write_text(f"[pytest]\nmarkers ={markers}\naddopts = --strict-markers\n")
     monkeypatch.chdir(folder)
     return folder
 
@@ -89,3 +106,10 @@ def test_ci_fails_when_data_is_there_and_nothing_read_it(
     assert result.ret == 1
     # Nobody selected them: nothing is missed.
     assert _run(pytester, checkout, SKIPPING, "-m", "not data", *options).ret == 0
+
+
+def test_one_of_each_kind_stays_in_the_default_run(pytester: pytest.Pytester, checkout: Path) -> None:
+    result = _run(pytester, checkout, NIGHTLY, "-v", "-m", "not nightly")
+    result.assert_outcomes(passed=2, deselected=4)
+    result.stdout.fnmatch_lines(["*::test_cases?bert-3? PASSED*", "*::test_plain PASSED*"])
+    _run(pytester, checkout, NIGHTLY, "-m", "nightly").assert_outcomes(passed=4, deselected=2)

@@ -1,0 +1,90 @@
+"""Records of CI: which jobs run again, and which nightly runs count."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import ci_record
+
+JUNIT = """<testsuites><testsuite tests="7" failures="{failures}" errors="0" skipped="2" time="12.4"/></testsuites>"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit, as the root of the records."""
+    monkeypatch.setattr(ci_record, "ROOT", tmp_path)
+    for name in ("GREEN", "NIGHTLY"):
+        monkeypatch.setattr(ci_record, name, tmp_path / f"{name.lower()}.json")
+    for folder in ("modeling", "android_app", "docs"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "file").write_text("1")
+    _git(tmp_path, "init", "-q")
+    _commit(tmp_path)
+    return tmp_path
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    settings = ("-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *settings, *arguments], cwd=folder, check=True)
+
+
+def _commit(folder: Path) -> None:
+    _git(folder, "add", ".")
+    _git(folder, "commit", "-qm", "Change", "--allow-empty")
+
+
+@pytest.mark.parametrize(
+    ("changed", "jobs"),
+    [("docs/file", set()), ("android_app/file", {"android"}), ("modeling/file", {"smoke", "android"})],
+)
+def test_changed_inputs_run_their_jobs_again(repository: Path, changed: str, jobs: set[str]) -> None:
+    assert all(ci_record.main(["unchanged", job]) == 1 for job in ci_record.INPUTS)
+    for job in ci_record.INPUTS:
+        assert ci_record.main(["green", job]) == 0
+    assert all(ci_record.main(["unchanged", job]) == 0 for job in ci_record.INPUTS)
+    (repository / changed).write_text("2")
+    assert {job for job in ci_record.INPUTS if ci_record.main(["unchanged", job]) == 1} == jobs
+
+
+def test_renamed_and_new_inputs_run_their_jobs_again(repository: Path) -> None:
+    ci_record.main(["green", "smoke"])
+    _git(repository, "mv", "modeling/file", "modeling/other")
+    assert ci_record.main(["unchanged", "smoke"]) == 1
+    ci_record.main(["green", "smoke"])
+    (repository / "modeling/new").write_text("")
+    _commit(repository)
+    assert ci_record.main(["unchanged", "smoke"]) == 1
+
+
+@pytest.mark.parametrize(("failures", "code"), [(0, 0), (1, 1)])
+def test_a_red_nightly_run_fails(repository: Path, failures: int, code: int) -> None:
+    assert ci_record.main(["check-nightly"]) == 0
+    report = repository / "nightly.xml"
+    report.write_text(JUNIT.format(failures=failures))
+    assert ci_record.main(["nightly", str(report)]) == 0
+    assert ci_record.main(["check-nightly"]) == code
+
+
+def test_an_old_nightly_run_warns(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ci_record, "MOST_COMMITS", 2)
+    report = repository / "nightly.xml"
+    report.write_text(JUNIT.format(failures=0))
+    ci_record.main(["nightly", str(report)])
+    for warned in (False, False, True):
+        _commit(repository)
+        assert ci_record.main(["check-nightly"]) == 0
+        assert ("3 commits old" in capsys.readouterr().out) == warned
+
+
+def test_a_nightly_run_of_another_history_warns(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = repository / "nightly.xml"
+    report.write_text(JUNIT.format(failures=0))
+    ci_record.main(["nightly", str(report)])
+    ci_record.NIGHTLY.write_text(ci_record.NIGHTLY.read_text().replace('"commit": "', '"commit": "0'))
+    assert ci_record.main(["check-nightly"]) == 0
+    assert "not in this history" in capsys.readouterr().out

@@ -1,0 +1,120 @@
+"""What CI has already shown: digests of the inputs of green jobs, and the last nightly run.
+
+    python tools/ci_record.py unchanged smoke   exit code 0 if the job was green with the same inputs
+    python tools/ci_record.py green smoke       records the inputs of a green run
+    python tools/ci_record.py nightly JUNIT     records the result of `make test-nightly`
+    python tools/ci_record.py check-nightly     exit code 1 if the last nightly run failed
+
+The records are `.ci/green.json` and `.ci/nightly.json`. Commit them. It needs no packages, because it runs before
+`make venv`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[1]
+GREEN, NIGHTLY = ROOT / ".ci" / "green.json", ROOT / ".ci" / "nightly.json"
+_PRODUCT = ("Makefile", "pyproject.toml", "requirements", "tools", "modeling", "export", "benchmarks/pocketbert_bench")
+# Job → files and folders that decide its result.
+INPUTS = {"smoke": _PRODUCT, "android": (*_PRODUCT, "android_app", "tests/android", "tests/fixtures")}
+MOST_COMMITS = 100
+
+
+def digest(job: str) -> str:
+    """SHA-256 of the paths and contents of the committed inputs of a job."""
+    total = hashlib.sha256()
+    for path in sorted(_git("ls-files", "-z", "--", *INPUTS[job]).split("\0")):
+        file = ROOT / path
+        if path and file.is_file():
+            total.update(f"{path}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def unchanged(job: str) -> bool:
+    """Whether a job was green with the same inputs; then prints a line."""
+    if _read(GREEN).get(job) != digest(job):
+        return False
+    print(f"{job}: green before with the same files, so it does not run again; make {job} runs it")
+    return True
+
+
+def record_green(job: str) -> None:
+    """Records the inputs of a green run."""
+    _write(GREEN, _read(GREEN) | {job: digest(job)})
+
+
+def record_nightly(junit: Path) -> None:
+    """Records commit, counts and seconds of a pytest report in JUnit's format."""
+    suite = ElementTree.parse(junit).getroot().find("testsuite")
+    assert suite is not None
+    tests, failures, errors, skipped = (int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped"))
+    record = {
+        "commit": _git("rev-parse", "HEAD").strip(),
+        "tests": tests,
+        "failed": failures + errors,
+        "skipped": skipped,
+        "seconds": round(float(suite.attrib["time"])),
+    }
+    _write(NIGHTLY, record)
+    print(json.dumps(record))
+
+
+def nightly_problem() -> str:
+    """Why the last nightly run does not count, in one line; empty if it does. Prints a warning about an old one."""
+    record = _read(NIGHTLY)
+    if not record:
+        print("warning: no nightly run is recorded; run make test-nightly and commit .ci/nightly.json")
+        return ""
+    if record["failed"]:
+        return f"the nightly run of {record['commit'][:8]} failed: {record['failed']} of {record['tests']} tests"
+    try:
+        commits = int(_git("rev-list", "--count", f"{record['commit']}..HEAD"))
+    except (OSError, subprocess.CalledProcessError):
+        print(f"warning: {record['commit'][:8]}, the commit of the last nightly run, is not in this history")
+        return ""
+    if commits > MOST_COMMITS:
+        print(f"warning: the last nightly run is {commits} commits old; run make test-nightly")
+    return ""
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one command; returns the exit code."""
+    match arguments:
+        case ["unchanged", job] if job in INPUTS:
+            return 0 if unchanged(job) else 1
+        case ["green", job] if job in INPUTS:
+            record_green(job)
+        case ["nightly", junit]:
+            record_nightly(Path(junit))
+        case ["check-nightly"]:
+            problem = nightly_problem()
+            if problem:
+                print(problem, file=sys.stderr)
+            return 1 if problem else 0
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
