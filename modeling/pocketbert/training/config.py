@@ -25,6 +25,10 @@ WINDOW_OPTIONS = ("stride", "max_question_tokens")
 _WIDE, _SMALL_RATE, _WIDE_RATE = 512, 1e-4, 5e-5
 # A head on each token has more to learn than a fit on frozen features gives it.
 _TOKEN_FACTOR = 3
+# The numbers of examples for which pairs of texts taught more than the labels alone.
+_FEW_EXAMPLES, _CONTRASTIVE_STEPS = range(24, 200), 24
+# Few labels at the full rate undo what the pairs taught.
+_CONTRASTIVE_DIVISOR = 10
 
 _T = TypeVar("_T", bound="TrainResult")
 
@@ -96,10 +100,12 @@ class FinetuneConfig:
 
     Attributes:
       learning_rate: peak learning rate (default: 1e-4, or 5e-5 for networks wider than 512; three times as much for
-        token_classification).
+        token_classification, a tenth after contrastive steps).
       head_pooling: where a sentence head reads the text: the `first` token, the `mean` of the tokens, or `auto`: the
         one that fits better on frozen features. A head on the first token makes bundles faster.
       head_start: weights of a new head: from a linear `fit` on frozen features, or `random`.
+      contrastive_steps: updates that move texts with one label together before the head is fitted, for classes of
+        single texts (default: 24 for 24 to 199 examples, otherwise 0).
       calibrate: scale the logits by a temperature that fits the dev split (Guo et al. 2017); decisions do not change.
       schedule: schedule after the warm-up: `linear` decay to 0, or `constant`.
       warmup_ratio: share of steps for warm-up.
@@ -121,6 +127,7 @@ class FinetuneConfig:
     learning_rate: float | None = None
     head_pooling: Literal["auto", "first", "mean"] = "auto"
     head_start: Literal["fit", "random"] = "fit"
+    contrastive_steps: int | None = None
     calibrate: bool = True
     schedule: Literal["linear", "constant"] = "linear"
     warmup_ratio: float = 0.1
@@ -135,7 +142,7 @@ class FinetuneConfig:
     new_head: bool = False
 
     def __post_init__(self) -> None:
-        problems = option_problems(self, may_be_zero=("warmup_ratio", "weight_decay", "clip_norm"))
+        problems = option_problems(self, may_be_zero=("contrastive_steps", "warmup_ratio", "weight_decay", "clip_norm"))
         for name in ("warmup_ratio", "weight_decay"):
             if getattr(self, name) >= 1:
                 problems.append(f"{name} must lie in [0, 1); received {getattr(self, name)}")
@@ -149,12 +156,23 @@ class FinetuneConfig:
             problems.append(str(error))
         raise_if_any(problems, "fine-tuning options")
 
-    def resolved(self, hidden_size: int, kind: str) -> FinetuneConfig:
-        """The options with the defaults for a network of this width and a kind of task."""
-        if self.learning_rate is not None:
-            return self
-        rate = _WIDE_RATE if hidden_size > _WIDE else _SMALL_RATE
-        return dataclasses.replace(self, learning_rate=rate * (_TOKEN_FACTOR if kind == "token_classification" else 1))
+    def resolved(self, hidden_size: int, kind: str, examples: int, *, contrasts: bool) -> FinetuneConfig:
+        """The options with the defaults for a network and its data.
+
+        Args:
+          hidden_size: width of the network.
+          kind: kind of the task.
+          examples: number of training examples.
+          contrasts: whether a contrastive start is possible.
+        """
+        rate, steps = self.learning_rate, self.contrastive_steps
+        if steps is None:
+            steps = _CONTRASTIVE_STEPS if contrasts and examples in _FEW_EXAMPLES else 0
+        if rate is None:
+            rate = _WIDE_RATE if hidden_size > _WIDE else _SMALL_RATE
+            rate *= _TOKEN_FACTOR if kind == "token_classification" else 1
+            rate /= _CONTRASTIVE_DIVISOR if steps else 1
+        return dataclasses.replace(self, learning_rate=rate, contrastive_steps=steps)
 
     def windows(self) -> dict[str, Any]:
         """Fields of `WindowOptions`, for questions on paragraphs."""

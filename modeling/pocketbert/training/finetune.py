@@ -22,7 +22,13 @@ from pocketbert.tasks.data_checks import training_warnings
 from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
 from pocketbert.training.callbacks import Callback
 from pocketbert.training.class_weights import class_weights
-from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
+from pocketbert.training.config import (
+    FIXED_IN_A_GRID,
+    WINDOW_OPTIONS,
+    FinetuneConfig,
+    FinetuneResult,
+    RunConfig,
+)
 from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.grids.points import Choose, Grid, Point, at_point, options_at
 from pocketbert.training.grids.run import run_grid
@@ -90,6 +96,11 @@ def _finetune(
     if config.learning_rate is None:
         rate, width = plan.options["learning_rate"], plan.start.config.hidden_size
         log_info(f"learning_rate={rate:g}: the default for {data.task.kind} with a network {width} wide")
+    if config.contrastive_steps is None and plan.objective.contrastive_steps:
+        log_info(
+            f"contrastive_steps={plan.objective.contrastive_steps}: the default for {len(data.train)} examples; texts "
+            "with one label move together before the head is fitted"
+        )
     folder, result = run_plan(plan, output, callbacks)
     show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
     return FinetuneResult.of(folder, result)
@@ -141,8 +152,14 @@ def plan_finetuning(
         checked = _checked(dataclasses.replace(data, task=continued))
         data = checked.given
     start = dataclasses.replace(start, config=get_task(data.task).encoder_config(start.config))
-    config = config.resolved(start.config.hidden_size, data.task.kind)
+    contrasts = _contrasts(config, data, run, continues=continued is not None)
+    config = config.resolved(start.config.hidden_size, data.task.kind, len(data.train), contrasts=contrasts)
     _check_configs([config], data, start.config, run)
+    if config.contrastive_steps and not contrasts:
+        raise UserError(
+            "contrastive_steps needs classes of single texts, a new head that starts from a fit, and one replica; "
+            f"received {config.contrastive_steps} without them; leave it out"
+        )
     if start.vocabulary is None:
         raise UserError(
             f"fine-tuning needs a model directory with a vocab.txt or another tokenizer's files; {directory} has none; "
@@ -153,6 +170,7 @@ def plan_finetuning(
             class_weights=_class_weights(config, data),
             head_pooling=config.head_pooling,
             head_start=config.head_start,
+            contrastive_steps=config.contrastive_steps or 0,
             continues=continued is not None,
         ),
         # Records of fine-tunings always have this field.
@@ -244,6 +262,12 @@ def _start(directory: str | os.PathLike[str]) -> ModelInit:
     if not Path(directory).is_dir():
         raise UserError(f"the model must be a model directory with config.json and weights; received {directory}")
     return plan_model(Path(directory))
+
+
+def _contrasts(config: FinetuneConfig, data: TaskData, run: RunConfig, *, continues: bool) -> bool:
+    """Whether a fine-tuning can start on pairs of texts with and without a common label."""
+    of_texts = data.task.kind == "classification" and data.train.pairs is None
+    return of_texts and not continues and config.head_start == "fit" and run.distribution == "one"
 
 
 def _class_weights(config: FinetuneConfig, data: TaskData) -> np.ndarray | None:

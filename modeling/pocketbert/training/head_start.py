@@ -117,19 +117,20 @@ def frozen_vectors(
     model: Model, task: SupervisedTask, encoded: EncodedExamples, poolings: Sequence[Pooling]
 ) -> dict[Pooling, np.ndarray]:
     """The vectors that a head on each pooling would read, float32 [N, H]."""
-    head = next(iter(model.heads.values()), None)
 
     def read(outputs: dict[str, tf.Tensor], mask: tf.Tensor) -> dict[str, tf.Tensor]:
-        vectors = {}
-        if "mean" in poolings:
-            vectors["mean"] = mean_vectors(outputs["sequence_output"], mask)
-        if "first" in poolings:
-            assert head is not None
-            vectors["first"] = tf.cast(head.pooled({**outputs, "input_mask": mask}, training=False), tf.float32)
-        return vectors
+        return {pooling: read_vectors(model, outputs, mask, pooling) for pooling in poolings}
 
     gathered = _run(model, task, encoded, read)
     return {pooling: gathered[pooling] for pooling in poolings}
+
+
+def read_vectors(model: Model, outputs: dict[str, tf.Tensor], mask: tf.Tensor, pooling: Pooling) -> tf.Tensor:
+    """The vectors that the head of a model would read with a pooling, float32 [B, H], from its encoder's outputs."""
+    if pooling == "mean":
+        return mean_vectors(outputs["sequence_output"], mask)
+    head = next(iter(model.heads.values()))
+    return tf.cast(head.pooled({**outputs, "input_mask": mask}, training=False), tf.float32)
 
 
 def frozen_tokens(model: Model, task: SupervisedTask, encoded: EncodedExamples) -> np.ndarray:

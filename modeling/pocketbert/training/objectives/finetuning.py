@@ -21,6 +21,7 @@ from pocketbert.tasks.classification import MEAN_LENGTH
 from pocketbert.tasks.registry import get_task, supervised_task
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.config import FinetuneConfig
+from pocketbert.training.contrastive_start import train_contrastively
 from pocketbert.training.head_start import fit_head, frozen_vectors, start_head
 from pocketbert.training.initialization import assign_weights
 from pocketbert.training.label_losses import labels_loss
@@ -44,6 +45,7 @@ class Finetuning(Objective):
       class_weights: float32 `[classes]`, weight of each class in the loss; None for 1.
       head_pooling: see `FinetuneConfig`.
       head_start: see `FinetuneConfig`.
+      contrastive_steps: see `FinetuneConfig`.
       continues: whether the head of the model directory continues.
     """
 
@@ -51,6 +53,7 @@ class Finetuning(Objective):
     class_weights: np.ndarray | None = None
     head_pooling: str = "first"
     head_start: str = "random"
+    contrastive_steps: int = 0
     continues: bool = False
 
     def loss(
@@ -132,6 +135,8 @@ class FinetuningPlan(Plan):
             score = evaluator.metrics("before training")[self.main_metric]
             methods.append(Baseline(name="a linear model on frozen features", score=score, remedy=_FROZEN_REMEDY))
         run.start = {"pooling": "first", **run.start, "methods": [dataclasses.asdict(method) for method in methods]}
+        if self.objective.contrastive_steps:
+            self._start_contrastively(run)
         if run.distribution.is_chief:
             write_json(run.folder / START_FILE, run.start)
         return {}
@@ -152,6 +157,17 @@ class FinetuningPlan(Plan):
             write_text(run.folder / REPORT_FILE, text)
         head = {name: run.start[name] for name in ("pooling", "reason") if name in run.start}
         return {**scores.to_json(), "head": {**head, "temperature": state.temperature}}
+
+    def _start_contrastively(self, run: PlannedRun) -> None:
+        """Trains on pairs of texts, and fits the head again."""
+        steps, pooling = self.objective.contrastive_steps, run.start["pooling"]
+        task, train, length = supervised_task(self.tasks[0]), self.data.given.train, self.stages[-1].max_length
+        encoded = task.encode(train, self.tokenizer, length)
+        train_contrastively(run.model, pooling, encoded, steps, seed=self.run.seed, frozen=self.frozen_paths)
+        start = fit_head(run.model, task, train, length, (pooling,), self.objective.class_weights)
+        assert start is not None
+        start_head(run.model, start.fit)
+        run.start["reason"] += f"; before it, {steps} contrastive steps on pairs of the {len(train)} examples"
 
     def _start_random(self, model: Model, run: PlannedRun) -> Model:
         pooling = "mean" if self.objective.head_pooling == "mean" else "first"
