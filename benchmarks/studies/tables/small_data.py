@@ -13,7 +13,7 @@ from studies.tables.render import NOTHING, page, table
 
 _DEFAULTS, _EXAMPLES = "defaults", 500
 # Columns of the counts, and those of all examples, with which three epochs take hours.
-_COUNTED, _COUNTED_OF_ALL = (_DEFAULTS, "before", "setfit"), ("1 epoch", "before, 1 epoch", "setfit")
+_COUNTED, _COUNTED_OF_ALL = (_DEFAULTS, "before", "setfit"), ("1 epoch", "before", "setfit")
 
 
 def data_table(content: results.ResultFile) -> str:

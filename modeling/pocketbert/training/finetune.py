@@ -266,7 +266,8 @@ def _start(directory: str | os.PathLike[str]) -> ModelInit:
 
 def _contrasts(config: FinetuneConfig, data: TaskData, run: RunConfig, *, continues: bool) -> bool:
     """Whether a fine-tuning can start on pairs of texts with and without a common label."""
-    of_texts = data.task.kind == "classification" and data.train.pairs is None
+    train: Any = data.train
+    of_texts = data.task.kind == "classification" and train.pairs is None
     return of_texts and not continues and config.head_start == "fit" and run.distribution == "one"
 
 
