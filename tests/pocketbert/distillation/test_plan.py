@@ -14,6 +14,7 @@ import tiny_distillation
 import tiny_finetuning
 import toy_method
 
+import pocketbert
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.teacher_cache.layout import read_manifest
 from pocketbert.distillation import planning
@@ -247,3 +248,8 @@ def test_few_examples_depend_on_the_limit(
     planning.warn_of_few_examples(plan_distillation(**(from_store if cached else given)))
     said = capsys.readouterr().err
     assert ("random weights" in said) == bool(line) and re.search(line, said)
+    remedy = re.search(r"pb\.\S+", said)
+    if remedy:
+        student = eval(remedy[0], {"pb": pocketbert})
+        planning.warn_of_few_examples(plan_distillation(**{**given, "student": student}))
+        assert "random weights" not in capsys.readouterr().err
