@@ -86,3 +86,13 @@ def test_imports_count_inside_and_outgoing(tmp_path: Path) -> None:
 def test_committed_tables_match_results() -> None:
     results = json.loads(call_path.RESULTS.read_text(encoding="utf-8"))
     assert call_path.tables(results) in call_path.ADR.read_text(encoding="utf-8"), "run: tools/call_path.py --save=NAME"
+
+
+def test_path_to_the_loss_does_not_grow(tmp_path: Path) -> None:
+    bound = json.loads(call_path.RESULTS.read_text(encoding="utf-8"))["after"]["paths"]["loss"]
+    call_path._in_process(call_path.write_inputs, tmp_path)
+    measured = call_path.figures(call_path.walk("loss", call_path.ROOT, tmp_path))
+    longer = {kind: count for kind, count in measured.items() if count > bound[kind]}
+    assert not longer, (
+        f"shorten the path, or save it with tools/call_path.py and tell the reason in ADR 8; bound: {bound}"
+    )

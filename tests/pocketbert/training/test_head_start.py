@@ -44,6 +44,8 @@ def _mixed(count: int, seed: int) -> Examples:
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_fit_picks_pooling_of_encoder(tmp_path: Path, pooling: str, seed: int) -> None:
+    # Numbers in the names of layers affect the order of sums, and both losses are almost equal.
+    tf_keras.backend.reset_uids()
     config = tiny.BERT.replace(num_layers=1, initializer_range=0.1, hidden_dropout=0.0, attention_dropout=0.0)
     directory = tiny_finetuning.write_model(tmp_path / "start", config)
     task = dataclasses.replace(tiny_finetuning.TASK, pooling="mean" if pooling == "mean" else None, dropout=0.0)
