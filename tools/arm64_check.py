@@ -188,16 +188,16 @@ def reference_bundles(folder: Path) -> list[Path]:
     texts = [f"{first}{second} {second}" for first in "abcdef" for second in "ghijkl"]
     ids = [str(number) for number in range(len(texts))]
     examples = Examples(texts=texts, pairs=None, labels=None, ids=ids, source="letters")
-    for each in RECIPES.values():
-        is_int16 = each.name == "static_wi8_ai16"
+    for recipe in RECIPES.values():
+        is_int16 = recipe.name == "static_wi8_ai16"
         # About half of the layers become int4.
-        most = 0.95 if each.name == "mixed" else None
+        most = 0.95 if recipe.name == "mixed" else None
         export(
             folder / ("unequal" if is_int16 else "model"),
-            folder / each.name,
-            recipe=each.name,
+            folder / recipe.name,
+            recipe=recipe.name,
             lengths=LENGTHS,
-            calibration=examples if each.calibration == "required" else None,
+            calibration=examples if recipe.calibration == "required" else None,
             calibration_options=CalibrationOptions(equalize=not is_int16, max_mb=most),
         )
     return [folder / name for name in RECIPES]

@@ -179,9 +179,9 @@ def application_id() -> str:
 
 
 def _min_sdk() -> str:
-    found = re.search(r'android:minSdkVersion="(\d+)"', MANIFEST.read_text(encoding="utf-8"))
-    assert found is not None
-    return found.group(1)
+    match = re.search(r'android:minSdkVersion="(\d+)"', MANIFEST.read_text(encoding="utf-8"))
+    assert match is not None
+    return match.group(1)
 
 
 def java_resources(artifacts: Artifacts) -> dict[str, bytes]:

@@ -238,7 +238,7 @@ def main() -> None:
 
 def _rows(table: Mapping[str, Sequence[Mapping[str, int]]]) -> list[str]:
     return [
-        f"| {name} |" + "".join(f" {', '.join(map(str, each.values())) or '–'} |" for each in cells)
+        f"| {name} |" + "".join(f" {', '.join(map(str, cell.values())) or '–'} |" for cell in cells)
         for name, cells in table.items()
     ]
 

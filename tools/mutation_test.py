@@ -89,7 +89,7 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
 def mutants(source: str) -> list[tuple[int, str]]:
     """Line and text of every changed version of a module; annotations and strings do not change."""
     tree = ast.parse(source)
-    found: list[tuple[int, str]] = []
+    mutants: list[tuple[int, str]] = []
 
     def walk(node: ast.AST) -> None:
         for field, value in ast.iter_fields(node):
@@ -100,13 +100,13 @@ def mutants(source: str) -> list[tuple[int, str]]:
                     continue
                 for other in changes(child):
                     _put(node, field, index, other)
-                    found.append((getattr(child, "lineno", 0), ast.unparse(ast.fix_missing_locations(tree))))
+                    mutants.append((getattr(child, "lineno", 0), ast.unparse(ast.fix_missing_locations(tree))))
                     _put(node, field, index, child)
                 if not isinstance(child, ast.JoinedStr):
                     walk(child)
 
     walk(tree)
-    return found
+    return mutants
 
 
 def _put(parent: ast.AST, field: str, index: int, child: ast.AST) -> None:
@@ -181,7 +181,7 @@ def main() -> None:
         results.append({"module": module, "line": line, "diff": diff, "survived": survived})
         options.result.write_text(json.dumps(results, indent=2), "utf-8")
         print("SURVIVED" if survived else "noticed ", f"{module}:{line}", *diff, sep="\n    ", flush=True)
-    print(f"{sum(each['survived'] for each in results)} of {len(results)} survived")
+    print(f"{sum(result['survived'] for result in results)} of {len(results)} survived")
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ def find() -> str:
     Raises:
       UserError: adb is not found.
     """
-    if found := shutil.which("adb"):
-        return found
+    if path := shutil.which("adb"):
+        return path
     for variable in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
         candidate = Path(os.environ.get(variable, "")) / "platform-tools" / "adb"
         if os.environ.get(variable) and os.access(candidate, os.X_OK):
@@ -124,15 +124,15 @@ class Phone:
           PhoneError: adb failed in all attempts.
           Disconnected: the phone is gone.
         """
-        said = ""
+        errors = ""
         for _ in range(ATTEMPTS):
             done = self._adb("shell", shlex.join(words), seconds=SHELL_SECONDS)
-            said = done.stderr
+            errors = done.stderr
             complains = re.search(r"^(?:adb: )?error: ", done.stderr, re.MULTILINE)
             if done.stdout or (done.returncode and not complains):
                 return done.stdout
             self.check_connected()
-        raise PhoneError(f"adb shell failed {ATTEMPTS} times: {_sentence(said)}")
+        raise PhoneError(f"adb shell failed {ATTEMPTS} times: {_sentence(errors)}")
 
     def properties(self) -> dict[str, str]:
         """Android's properties by name."""
@@ -153,16 +153,16 @@ class Phone:
         Returns:
           Number of copied files.
         """
-        wanted = {path: files.sha256(source) for path, source in sources.items()}
-        found, copied = self.sha256(list(wanted)), 0
-        for folder in sorted({str(PurePosixPath(path).parent) for path in wanted}):
+        digests = {path: files.sha256(source) for path, source in sources.items()}
+        on_phone, copied = self.sha256(list(digests)), 0
+        for folder in sorted({str(PurePosixPath(path).parent) for path in digests}):
             self.shell("mkdir", "-p", folder)
-        for path in wanted:
-            if found.get(path) != wanted[path]:
+        for path in digests:
+            if on_phone.get(path) != digests[path]:
                 self._transfer("push", str(sources[path]), path)
                 copied += 1
-        found = self.sha256(list(wanted))
-        if wrong := [path for path in wanted if found.get(path) != wanted[path]]:
+        on_phone = self.sha256(list(digests))
+        if wrong := [path for path in digests if on_phone.get(path) != digests[path]]:
             raise PhoneError(f"{', '.join(wrong)} did not arrive as sent")
         return copied
 
@@ -202,20 +202,20 @@ class Phone:
                 raise
             except PhoneError as error:
                 # The phone refused, and would refuse again.
-                if attempt == ATTEMPTS or any(each in str(error) for each in ("No space left", "Failure [")):
+                if attempt == ATTEMPTS or any(fragment in str(error) for fragment in ("No space left", "Failure [")):
                     raise
 
     def _run(self, *words: str, seconds: float = SHELL_SECONDS, check: bool = True) -> str:
         done = self._adb(*words, seconds=seconds)
-        said = done.stdout + done.stderr
+        answer = done.stdout + done.stderr
         # adb's own errors share exit codes with commands on the phone.
         if done.returncode:
             self.check_connected()
             if check:
-                if "No space left" in said or "INSUFFICIENT_STORAGE" in said:
+                if "No space left" in answer or "INSUFFICIENT_STORAGE" in answer:
                     whose = "this computer's disk" if words[0] == "pull" else "the phone's storage"
                     raise PhoneError(f"{whose} is full (No space left: adb {words[0]}); free some of it")
-                raise PhoneError(f"adb {words[0]} failed: {_sentence(said)}")
+                raise PhoneError(f"adb {words[0]} failed: {_sentence(answer)}")
         return done.stdout
 
     def _adb(self, *words: str, seconds: float) -> subprocess.CompletedProcess[str]:
@@ -259,7 +259,7 @@ class Stream:
         return line.decode(errors="replace").rstrip("\r")
 
 
-def _sentence(said: str) -> str:
+def _sentence(text: str) -> str:
     """The last line of adb's output, without its prefix."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1].removeprefix("adb: ").removeprefix("error: ")[:300] if lines else "nothing"

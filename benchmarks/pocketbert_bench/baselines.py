@@ -71,7 +71,7 @@ def plain_export(
         _check_recipe(recipe)
     network = pb.from_pretrained(model_directory)
     calls = calls_with_answers(network, length, "serving_default")
-    found = []
+    exports = []
     with tempfile.TemporaryDirectory() as folder:
         saved_model = str(Path(folder, "saved_model"))
         write_saved_model(network, saved_model, [length])
@@ -83,7 +83,7 @@ def plain_export(
             with stderr_on_failure():
                 content = converter.convert()
             files.write_bytes(path, content)
-            found += [
+            exports += [
                 Configuration(
                     label=f"{TFLITE_CONVERTER} {recipe}",
                     model=model,
@@ -97,7 +97,7 @@ def plain_export(
                 )
                 for number in threads
             ]
-    return found
+    return exports
 
 
 def _check_recipe(recipe: str) -> None:

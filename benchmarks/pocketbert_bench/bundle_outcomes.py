@@ -49,17 +49,17 @@ class BundleOutcome:
 
 def outcomes_of(configurations: Iterable[Configuration]) -> tuple[BundleOutcome, ...]:
     """The outcomes in `bundle.json` of the bundles among some configurations; bundles without one are left out."""
-    found: dict[tuple[str, str], BundleOutcome] = {}
+    outcomes: dict[tuple[str, str], BundleOutcome] = {}
     for configuration in configurations:
         content = (
             None if configuration.is_baseline or configuration.problem else recorded(configuration.model_path.parent)
         )
-        if content is not None and (configuration.model, configuration.label) not in found:
+        if content is not None and (configuration.model, configuration.label) not in outcomes:
             digest = files.sha256(configuration.model_path)
-            found[configuration.model, configuration.label] = _outcome(
+            outcomes[configuration.model, configuration.label] = _outcome(
                 content, configuration.model, configuration.label, digest
             )
-    return tuple(found.values())
+    return tuple(outcomes.values())
 
 
 def recorded(bundle: Path) -> dict[str, Any] | None:
@@ -74,12 +74,12 @@ def recorded(bundle: Path) -> dict[str, Any] | None:
 def completed(run: ResultFile, bundles: Sequence[Path]) -> ResultFile:
     """A run with the outcomes of bundles that it measured without recording them, matched by the file's SHA-256."""
     measured = {measurement.model_sha256: measurement for measurement in run.measurements if not measurement.peer}
-    known = {each.model_sha256 for each in run.outcomes or ()}
+    digests = {outcome.model_sha256 for outcome in run.outcomes or ()}
     more = []
     for bundle in bundles:
         content = recorded(bundle)
         digest = None if content is None else files.sha256(bundle / "model.tflite")
-        if content is not None and digest is not None and digest in measured and digest not in known:
+        if content is not None and digest is not None and digest in measured and digest not in digests:
             more.append(_outcome(content, measured[digest].model, measured[digest].label, digest))
     return dataclasses.replace(run, outcomes=(*(run.outcomes or ()), *more)) if more else run
 
@@ -98,7 +98,7 @@ def _outcome(content: Mapping[str, Any], model: str, label: str, digest: str) ->
             "label": label,
             "model_sha256": digest,
             "interval": None if content["interval"] is None else tuple(content["interval"]),
-            "baselines": tuple(BaselineScore(**each) for each in content["baselines"]),
+            "baselines": tuple(BaselineScore(**baseline) for baseline in content["baselines"]),
             "warnings": tuple(content["warnings"]),
         }
     )

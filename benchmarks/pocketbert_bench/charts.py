@@ -46,27 +46,27 @@ _SETTINGS: Any = {
 }
 
 
-def draw(found: Sequence[Row]) -> dict[str, tuple[bytes, str]]:
+def draw(rows: Sequence[Row]) -> dict[str, tuple[bytes, str]]:
     """Draws all plots for which the rows have data.
 
     Args:
-      found: rows from `comparison.rows`.
+      rows: rows from `comparison.rows`.
     Returns:
       name → (PNG, SVG element), in display order.
     """
-    return {name: _image(figure) for name, figure in figures(found).items()}
+    return {name: _image(figure) for name, figure in figures(rows).items()}
 
 
-def colours(found: Sequence[Row]) -> dict[tuple[str, str], str]:
+def colours(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
     """(network, export) → colour."""
-    chosen, ours, baselines = {}, iter(OURS * 9), iter(BASELINES * 9)
-    for row in found:
+    chosen, our_colours, baselines = {}, iter(OURS * 9), iter(BASELINES * 9)
+    for row in rows:
         if (row.model, row.label) not in chosen:
-            chosen[row.model, row.label] = next(baselines if row.is_baseline else ours)
+            chosen[row.model, row.label] = next(baselines if row.is_baseline else our_colours)
     return chosen
 
 
-def figures(found: Sequence[Row]) -> dict[str, Figure]:
+def figures(rows: Sequence[Row]) -> dict[str, Figure]:
     """Draws all plots for which the rows have data: name → figure, in display order."""
     # The object-oriented interface has no global state and needs no display.
     import matplotlib
@@ -84,7 +84,7 @@ def figures(found: Sequence[Row]) -> dict[str, Figure]:
         for name, plot in plots.items():
             figure = Figure(figsize=_SIZE, layout="constrained")
             FigureCanvasAgg(figure)
-            if plot(figure.add_subplot(), found):
+            if plot(figure.add_subplot(), rows):
                 drawn[name] = figure
     return drawn
 
@@ -110,20 +110,22 @@ def _element(document: str) -> str:
     return re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", element)
 
 
-def _accuracy_against_latency(axes: Any, found: Sequence[Row]) -> bool:
-    scored = [row for row in found if row.accuracy and row.latencies]
+def _accuracy_against_latency(axes: Any, rows: Sequence[Row]) -> bool:
+    scored = [row for row in rows if row.accuracy and row.latencies]
     if not scored:
         return False
-    thread_count, colour = comparison.threads(scored)[0], colours(found)
+    thread_count, colour = comparison.threads(scored)[0], colours(rows)
     labels: list[_Label] = []
     for row in scored:
         assert row.accuracy
         points = sorted((length, row.latency_us(length, n)) for length, n in row.latencies if n == thread_count)
         xs, score = [latency / 1e3 for _, latency in points if latency], 100 * row.accuracy.value
-        own = colour[row.model, row.label]
-        axes.plot(xs, [score] * len(xs), "-", color=own, linewidth=1.5, alpha=0.5)
-        axes.plot(xs, [score] * len(xs), "o", color=own, label=comparison.name(row, found), markersize=_MARKER_POINTS)
-        labels += [_Label(x, score, str(length), own) for x, (length, _) in zip(xs, points, strict=True)]
+        row_colour = colour[row.model, row.label]
+        axes.plot(xs, [score] * len(xs), "-", color=row_colour, linewidth=1.5, alpha=0.5)
+        axes.plot(
+            xs, [score] * len(xs), "o", color=row_colour, label=comparison.name(row, rows), markersize=_MARKER_POINTS
+        )
+        labels += [_Label(x, score, str(length), row_colour) for x, (length, _) in zip(xs, points, strict=True)]
     scores = [100 * row.accuracy.value for row in scored if row.accuracy]
     margin = max(2.0, max(scores) - min(scores))
     axes.set_ylim(min(scores) - margin, max(scores) + margin)
@@ -177,24 +179,24 @@ def _write_labels(axes: Any, labels: Sequence[_Label]) -> None:
         ).set_in_layout(False)
 
 
-def _latency_by_length(axes: Any, found: Sequence[Row]) -> bool:
-    measured = [row for row in found if row.latencies]
+def _latency_by_length(axes: Any, rows: Sequence[Row]) -> bool:
+    measured = [row for row in rows if row.latencies]
     if not measured:
         return False
-    lengths, thread_count, colour = comparison.lengths(measured), comparison.threads(measured)[0], colours(found)
+    lengths, thread_count, colour = comparison.lengths(measured), comparison.threads(measured)[0], colours(rows)
     # A line for each bar, so that values never meet, and one between the lengths.
     group = len(measured) + 1
     for index, row in enumerate(measured):
         own_colour = colour[row.model, row.label]
         for position, length in enumerate(lengths):
-            own = row.latency_us(length, thread_count)
-            latency = own or row.effective_latency_us(length, thread_count)
+            latency_us = row.latency_us(length, thread_count)
+            latency = latency_us or row.effective_latency_us(length, thread_count)
             if latency is None:
                 continue
             y = position * group + index
-            axes.barh(y, latency / 1e3, 0.8, color=own_colour, alpha=1 if own else 0.25)
-            _value(axes, latency / 1e3, y, short(latency / 1e3), _INK if own else _SOFT)
-        axes.barh(0, 0, color=own_colour, label=comparison.name(row, found))
+            axes.barh(y, latency / 1e3, 0.8, color=own_colour, alpha=1 if latency_us else 0.25)
+            _value(axes, latency / 1e3, y, short(latency / 1e3), _INK if latency_us else _SOFT)
+        axes.barh(0, 0, color=own_colour, label=comparison.name(row, rows))
     axes.figure.set_size_inches(_SIZE[0], max(_MIN_HEIGHT, 1.2 + 0.19 * group * len(lengths)))
     axes.set_yticks(
         [position * group + (len(measured) - 1) / 2 for position in range(len(lengths))],
@@ -214,13 +216,13 @@ def _value(axes: Any, x: float, y: float, text: str, colour: str = _INK) -> None
     axes.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=_LABEL_POINTS, color=colour)
 
 
-def _size(axes: Any, found: Sequence[Row]) -> bool:
-    sized = [row for row in found if row.size_bytes]
+def _size(axes: Any, rows: Sequence[Row]) -> bool:
+    sized = [row for row in rows if row.size_bytes]
     if not sized:
         return False
-    colour = colours(found)
+    colour = colours(rows)
     megabytes = [(row.size_bytes or 0) / 1e6 for row in sized]
-    positions, names = range(len(sized)), [_wrapped(comparison.name(row, found)) for row in sized]
+    positions, names = range(len(sized)), [_wrapped(comparison.name(row, rows)) for row in sized]
     axes.figure.set_size_inches(_SIZE[0], max(_MIN_HEIGHT, 0.9 + max(0.42, _line_inches(names, 10)) * len(sized)))
     axes.barh(positions, megabytes, 0.6, color=[colour[row.model, row.label] for row in sized])
     for position, value in zip(positions, megabytes, strict=True):
@@ -234,25 +236,22 @@ def _size(axes: Any, found: Sequence[Row]) -> bool:
     return True
 
 
-def _distribution(axes: Any, found: Sequence[Row]) -> bool:
+def _distribution(axes: Any, rows: Sequence[Row]) -> bool:
     """Draws all calls: boxes from the 25th to the 75th percentile, whiskers from the 1st to the 99th."""
     parts = [
         (row, length, number, row.latencies[length, number])
-        for row in found
+        for row in rows
         for length, number in sorted(row.latencies, reverse=True)
     ]
     if not parts:
         return False
-    colour = colours(found)
+    colour = colours(rows)
     boxes = []
     for row, length, number, measurement in parts:
         low, quarter, middle, three, high = np.percentile(measurement.latency_us, [1, 25, 50, 75, 99]) / 1e3
         box = {"whislo": low, "q1": quarter, "med": middle, "q3": three, "whishi": high, "fliers": []}
         boxes.append(
-            {
-                **box,
-                "label": _wrapped(f"{comparison.name(row, found)} ·\xa0{length}\xa0·\xa0{number}t", _BOX_CHARACTERS),
-            }
+            {**box, "label": _wrapped(f"{comparison.name(row, rows)} ·\xa0{length}\xa0·\xa0{number}t", _BOX_CHARACTERS)}
         )
     line_inches = _line_inches([box["label"] for box in boxes], 8)
     axes.figure.set_size_inches(_SIZE[0], max(_MIN_HEIGHT, 0.9 + line_inches * len(parts)))

@@ -94,48 +94,48 @@ class Caveat:
     details: Sequence[tuple[str, int, int, str]]
 
 
-def delegate_notes(found: Sequence[Row]) -> list[str]:
+def delegate_notes(rows: Sequence[Row]) -> list[str]:
     """The shares of operators that delegates take, one sentence for each export with an estimate."""
     notes = []
-    for row in found:
+    for row in rows:
         measured = next((latency for latency in row.latencies.values() if latency.expected_delegates), None)
         if measured:
             shares = ", ".join(map(str, measured.delegates))
-            notes.append(f"operators on delegates (GPU, NPU: by documented rules): {name(row, found)}: {shares}")
+            notes.append(f"operators on delegates (GPU, NPU: by documented rules): {name(row, rows)}: {shares}")
     return notes
 
 
-def memory_notes(found: Sequence[Row]) -> list[str]:
+def memory_notes(rows: Sequence[Row]) -> list[str]:
     """Resident growth and opening time, one sentence for each export; none without a weight cache in the run."""
     # Each measurement opens all lengths of a file, so the shortest stands for all.
-    measured = [(row, row.latencies[min(row.latencies)]) for row in found if row.latencies]
-    if not any(each.weight_cache_bytes for _, each in measured):
+    measured = [(row, row.latencies[min(row.latencies)]) for row in rows if row.latencies]
+    if not any(latency.weight_cache_bytes for _, latency in measured):
         return []
     notes = []
-    for row, each in measured:
-        if not each.resident_memory_bytes or not each.base_memory_bytes:
+    for row, latency in measured:
+        if not latency.resident_memory_bytes or not latency.base_memory_bytes:
             continue
-        growth = (each.resident_memory_bytes - each.base_memory_bytes) / 1e6
-        opening = ((each.init_us or 0) + (each.first_inference_us or 0)) / 1e3
-        cache = f" (weight cache {each.weight_cache_bytes / 1e6:.1f} MB)" if each.weight_cache_bytes else ""
+        growth = (latency.resident_memory_bytes - latency.base_memory_bytes) / 1e6
+        opening = ((latency.init_us or 0) + (latency.first_inference_us or 0)) / 1e3
+        cache = f" (weight cache {latency.weight_cache_bytes / 1e6:.1f} MB)" if latency.weight_cache_bytes else ""
         notes.append(
-            f"memory: {name(row, found)}: grew by {growth:.1f} MB, opened and called once in {opening:.0f} ms{cache}"
+            f"memory: {name(row, rows)}: grew by {growth:.1f} MB, opened and called once in {opening:.0f} ms{cache}"
         )
     return notes
 
 
-def caveats(found: Sequence[Row]) -> list[Caveat]:
+def caveats(rows: Sequence[Row]) -> list[Caveat]:
     """Reasons why latencies are uncertain, one sentence for each mark."""
-    measured = [(row, *key, measurement) for row in found for key, measurement in row.latencies.items()]
-    busy = [(*each, each[3].load) for each in measured if each[3].load and each[3].load.busy_because]
-    unsteady = [each for each in measured if each[3].warmed_up is False]
+    measured = [(row, *key, measurement) for row in rows for key, measurement in row.latencies.items()]
+    busy = [(*entry, entry[3].load) for entry in measured if entry[3].load and entry[3].load.busy_because]
+    unsteady = [entry for entry in measured if entry[3].warmed_up is False]
     caveats = []
     if busy:
         sentence = (
             f"The machine was busy in {len(busy)} of {len(measured)} measurements "
             f"({busy_signs([load for *_, load in busy])}). These latencies are too high; compare the ratios."
         )
-        details = [(name(row, found), length, threads, load.busy_because) for row, length, threads, _, load in busy]
+        details = [(name(row, rows), length, threads, load.busy_because) for row, length, threads, _, load in busy]
         caveats.append(Caveat(mark=BUSY, sentence=sentence, details=details))
     if unsteady:
         sentence = (
@@ -143,7 +143,7 @@ def caveats(found: Sequence[Row]) -> list[Caveat]:
             "Measure them again."
         )
         details = [
-            (name(row, found), length, threads, "not steady after the longest warm-up")
+            (name(row, rows), length, threads, "not steady after the longest warm-up")
             for row, length, threads, _ in unsteady
         ]
         caveats.append(Caveat(mark=UNSTEADY, sentence=sentence, details=details))
@@ -194,31 +194,31 @@ def _ground(measurement: Measurement) -> tuple[Runtime | None, bool]:
     return measurement.runtime, bool(measurement.delegate and measurement.delegate.is_gpu)
 
 
-def name(row: Row, found: Sequence[Row]) -> str:
-    """Name of an export: its label, with the network's name if another in `found` has the same label."""
-    shared = any(other.label == row.label and other.model != row.model for other in found)
+def name(row: Row, rows: Sequence[Row]) -> str:
+    """Name of an export: its label, with the network's name if another in `rows` has the same label."""
+    shared = any(other.label == row.label and other.model != row.model for other in rows)
     return f"{row.model}, {row.label}" if shared else row.label
 
 
-def faster(ours: Row, theirs: Row, at: tuple[int, int]) -> Ratio | None:
-    """Latency of `ours` ÷ latency of `theirs` at (length, threads); None if their rounds are not paired.
+def faster(row: Row, baseline: Row, at: tuple[int, int]) -> Ratio | None:
+    """Latency of `row` ÷ latency of `baseline` at (length, threads); None if their rounds are not paired.
 
     One or two rounds give no interval. Measurements in one round per process did not alternate.
     """
-    mine, other = ours.latencies.get(at), theirs.latencies.get(at)
+    mine, other = row.latencies.get(at), baseline.latencies.get(at)
     if not mine or not other or not len(mine.round_sizes) == len(other.round_sizes) >= _FEWEST_ROUNDS:
         return None
-    return latency_ratio(ours.label, mine, other, f"{ours.label} over {theirs.label}", None)
+    return latency_ratio(row.label, mine, other, f"{row.label} over {baseline.label}", None)
 
 
-def lengths(found: Sequence[Row]) -> list[int]:
+def lengths(rows: Sequence[Row]) -> list[int]:
     """All measured lengths, ascending."""
-    return sorted({length for row in found for length, _ in row.latencies})
+    return sorted({length for row in rows for length, _ in row.latencies})
 
 
-def threads(found: Sequence[Row]) -> list[int]:
+def threads(rows: Sequence[Row]) -> list[int]:
     """All measured numbers of threads, ascending."""
-    return sorted({number for row in found for _, number in row.latencies})
+    return sorted({number for row in rows for _, number in row.latencies})
 
 
 def _row(result: ResultFile, model: str, label: str, parts: Sequence[Measurement]) -> Row:
@@ -235,7 +235,7 @@ def _row(result: ResultFile, model: str, label: str, parts: Sequence[Measurement
         latencies={(part.length, part.threads): part for part in good if part.length},
         failures=tuple(dict.fromkeys(part.error for part in parts if part.error)),
         accuracy=scores[0] if scores else None,
-        outcome=next((each for each in result.outcomes or () if each.model_sha256 in digests), None),
+        outcome=next((outcome for outcome in result.outcomes or () if outcome.model_sha256 in digests), None),
     )
 
 

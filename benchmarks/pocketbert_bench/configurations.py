@@ -68,11 +68,11 @@ class Configuration:
 
     def tolerance(self) -> float:
         """Largest difference from the expected values that the golden check allows, in their unit."""
-        known = [abs(value) for call in self.calls for value in _flat(call.expected or {})]
+        expected = [abs(value) for call in self.calls for value in _flat(call.expected or {})]
         relative = self.relative_tolerance
         if relative is None:
             relative = RECIPES[self.recipe].bounds.own_difference
-        return relative * max(known, default=0.0)
+        return relative * max(expected, default=0.0)
 
 
 def from_bundles(
@@ -97,15 +97,17 @@ def from_bundles(
       UserError: there is no such folder, or none of the bundles has one of the lengths.
     """
     bundles = [
-        each
+        configuration
         for path in paths
-        for each in from_bundle(path, lengths, threads, weights=weights, model=models.get(path), label=labels.get(path))
+        for configuration in from_bundle(
+            path, lengths, threads, weights=weights, model=models.get(path), label=labels.get(path)
+        )
     ]
     readable = [bundle for bundle in bundles if bundle.recipe != _UNKNOWN]
     for length in lengths or ():
-        at_length = [each for each in readable if each.length == length]
-        if at_length and all(each.problem for each in at_length):
-            problems = dict.fromkeys(str(each.problem) for each in at_length)
+        at_length = [configuration for configuration in readable if configuration.length == length]
+        if at_length and all(configuration.problem for configuration in at_length):
+            problems = dict.fromkeys(str(configuration.problem) for configuration in at_length)
             raise UserError(f"{'; '.join(problems)}; choose such a length, or export the model with this one")
     return bundles
 
@@ -144,17 +146,19 @@ def from_bundle(
         _check_goldens(bundle)
         calls_of = {length: golden_calls(bundle, length) for length in bundle.lengths}
     except UserError as error:
-        asked: Sequence[int | None] = lengths or [None]
+        asked_lengths: Sequence[int | None] = lengths or [None]
         broken = _broken(path, name, label, weights, str(error))
-        return [dataclasses.replace(broken, length=length, threads=number) for length in asked for number in threads]
-    found = []
+        return [
+            dataclasses.replace(broken, length=length, threads=number) for length in asked_lengths for number in threads
+        ]
+    configurations = []
     for length in lengths or bundle.lengths:
         problem = None
         if length not in bundle.lengths:
             has = ", ".join(map(str, bundle.lengths))
             problem = f"{path} has no signature for {length} tokens; it has {has}"
         for number in threads:
-            found.append(
+            configurations.append(
                 Configuration(
                     label=label or bundle.recipe,
                     model=name,
@@ -167,18 +171,20 @@ def from_bundle(
                     problem=problem,
                 )
             )
-    return found
+    return configurations
 
 
-def on_runtimes(found: Sequence[Configuration], runtimes: Sequence[LiteRT]) -> list[Configuration]:
+def on_runtimes(configurations: Sequence[Configuration], runtimes: Sequence[LiteRT]) -> list[Configuration]:
     """Every configuration on every runtime; with several runtimes, the labels of all but `litert` name theirs."""
     return [
         dataclasses.replace(
-            each,
+            configuration,
             runtime=runtime,
-            label=each.label if runtime == "litert" or len(runtimes) == 1 else f"{each.label} ({runtime})",
+            label=configuration.label
+            if runtime == "litert" or len(runtimes) == 1
+            else f"{configuration.label} ({runtime})",
         )
-        for each in found
+        for configuration in configurations
         for runtime in runtimes
     ]
 
@@ -249,7 +255,7 @@ def _broken(path: Path, model: str, label: str | None, weights: Weights | None, 
 
 def _flat(value: Any) -> list[float]:
     if isinstance(value, Mapping):
-        return [each for item in value.values() for each in _flat(item)]
+        return [number for item in value.values() for number in _flat(item)]
     if isinstance(value, (list, tuple)):
-        return [each for item in value for each in _flat(item)]
+        return [number for item in value for number in _flat(item)]
     return [float(value)]

@@ -104,7 +104,7 @@ def bench_phones(
         with ThreadPoolExecutor(max_workers=len(subjects)) as pool:
             running = [pool.submit(_Session(subject, plan, output, apk, stop).run) for subject in subjects]
             try:
-                return [each.result() for each in running]
+                return [future.result() for future in running]
             except BaseException:
                 stop.set()
                 raise
@@ -117,7 +117,7 @@ def find_phones(tool: str, serials: Sequence[str]) -> list[Subject]:
       UserError: lists all phones that are missing or cannot run the app.
     """
     connected = adb.states(tool)
-    problems = [found for serial in serials if (found := adb.problem(serial, connected))]
+    problems = [problem for serial in serials if (problem := adb.problem(serial, connected))]
     raise_if_any(problems, "phones")
     subjects: list[Subject] = []
     for serial in serials:
@@ -206,8 +206,8 @@ class _Session:
         return installed
 
     def _installed(self) -> str | None:
-        said = self._phone.ask("pm", "path", phone_app.APPLICATION)
-        paths = [line.removeprefix("package:").strip() for line in said.splitlines() if line.endswith("base.apk")]
+        answer = self._phone.ask("pm", "path", phone_app.APPLICATION)
+        paths = [line.removeprefix("package:").strip() for line in answer.splitlines() if line.endswith("base.apk")]
         return self._phone.sha256(paths).get(paths[0]) if paths else None
 
     @contextlib.contextmanager

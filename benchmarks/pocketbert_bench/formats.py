@@ -40,8 +40,10 @@ def _speeds(device: DeviceConditions) -> str:
     for name, highest in (device.processors_highest_khz or {}).items():
         if now := (device.processors_khz or {}).get(name):
             kinds.setdefault(highest, []).append(now)
-    said = [f"{len(now)} at {min(now) / 1e6:.2f} of {highest / 1e6:.2f} GHz" for highest, now in sorted(kinds.items())]
-    return ", ".join(said) or "unknown"
+    speeds = [
+        f"{len(now)} at {min(now) / 1e6:.2f} of {highest / 1e6:.2f} GHz" for highest, now in sorted(kinds.items())
+    ]
+    return ", ".join(speeds) or "unknown"
 
 
 FILTERS: dict[str, Callable[..., str]] = {

@@ -157,9 +157,9 @@ class Worker:
     def _cause_of_death(self) -> str:
         code = self._process.wait()
         self._errors.seek(0)
-        said = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"the process {how}" + (f"; its last output: {said[-1][:200]}" if said else "")
+        return f"the process {how}" + (f"; its last output: {lines[-1][:200]}" if lines else "")
 
 
 def bench_bundles(
@@ -207,13 +207,13 @@ def bench_bundles(
     )
     everything = configurations.on_runtimes(everything, runtimes)
     if weight_cache:
-        everything = [_with_weight_cache(each, weight_cache) for each in everything]
+        everything = [_with_weight_cache(configuration, weight_cache) for configuration in everything]
     everything += [dataclasses.replace(baseline, weights=weights) for baseline in baselines]
     created, before = now(), machine.machine()
     measurements = measure(everything, QUICK if quick else FULL, seed=seed)
     notes = [RANDOM_WEIGHTS_NOTE] if weights == "random" else []
-    found: dict[str, Any] = {"measurements": measurements, "outcomes": outcomes_of(everything), "notes": notes}
-    return result_file(title, quick=quick, **found, on=before, created=created)
+    fields: dict[str, Any] = {"measurements": measurements, "outcomes": outcomes_of(everything), "notes": notes}
+    return result_file(title, quick=quick, **fields, on=before, created=created)
 
 
 def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: int = 0) -> list[Measurement]:
@@ -383,8 +383,8 @@ class _Subject:
                 break
             before = median
         median_seconds = max(median / 1e6, 1e-6)
-        wanted = min(max(schedule.runs, schedule.seconds / median_seconds), MOST_RUNS)
-        return max(1, round(min(wanted, schedule.longest_seconds / median_seconds) / schedule.rounds))
+        runs = min(max(schedule.runs, schedule.seconds / median_seconds), MOST_RUNS)
+        return max(1, round(min(runs, schedule.longest_seconds / median_seconds) / schedule.rounds))
 
     def _run(self, count: int) -> list[float]:
         assert self.worker

@@ -115,11 +115,15 @@ def check_recipe(name: str) -> None:
     from pocketbert_export.recipes import get_recipe
 
     # In float16, calibration texts change no operator.
-    known = [each for each, recipe in RECIPES.items() if recipe.calibration == "none" or recipe.weights == "float16"]
-    if get_recipe(name).name not in known:
+    measurable = [
+        recipe_name
+        for recipe_name, recipe in RECIPES.items()
+        if recipe.calibration == "none" or recipe.weights == "float16"
+    ]
+    if get_recipe(name).name not in measurable:
         raise UserError(
-            f"a latency limit needs a recipe without calibration, {', '.join(known)}, since untrained networks are "
-            f"measured; received {name}; search with dynamic_wi8 and export with your recipe"
+            f"a latency limit needs a recipe without calibration, {', '.join(measurable)}, since untrained networks "
+            f"are measured; received {name}; search with dynamic_wi8 and export with your recipe"
         )
 
 
@@ -171,9 +175,9 @@ class LatencyConstraint:
         path = folder / LATENCY_FILE
         if not path.exists():
             self.device.check()
-            kept = folder / LATENCY_FOLDER
-            write_json(path, dataclasses.asdict(fit(space, self.setting, self.device, kept)))
-            shutil.rmtree(kept, ignore_errors=True)
+            stored = folder / LATENCY_FOLDER
+            write_json(path, dataclasses.asdict(fit(space, self.setting, self.device, stored)))
+            shutil.rmtree(stored, ignore_errors=True)
         names = [field.name for field in dataclasses.fields(LatencyModel)]
         self.model = LatencyModel(**read_record(path, names))
         log_info(
@@ -199,8 +203,8 @@ def fit(space: SearchSpace, setting: Setting, device: Device, folder: Path, seed
     # The cheapest and the dearest network span the range.
     ends = [(f"linear{shape}(gelu(linear{shape}(x)))",) * free.num_layers for shape in ("1_4", "4_1")]
     configs = [free.config(genotype) for genotype in (*ends, *(free.sample(random) for _ in range(count)))]
-    with tempfile.TemporaryDirectory() as place:
-        parts = _measure_parts(Path(place), free.encoder, setting.recipe, setting.length)
+    with tempfile.TemporaryDirectory() as temporary:
+        parts = _measure_parts(Path(temporary), free.encoder, setting.recipe, setting.length)
     whole = device.measure(configs, setting, folder)
     share = 1 / setting.length if get_task(setting.task).first_token_only else 1.0
     sums = np.array([parts_us(parts, config, share) for config in configs])

@@ -214,18 +214,18 @@ def busy_signs(loads: Sequence[Load]) -> str:
 
 def _percent_of_processors(turns: Sequence[Turn], part: Any) -> float | None:
     passed = [(turn, turn.processors) for turn in turns if turn.processors]
-    total = sum(each.total for _, each in passed)
+    total = sum(processors.total for _, processors in passed)
     if len(passed) < len(turns) or total <= 0 or sum(turn.wall_seconds for turn in turns) < FEWEST_SECONDS:
         return None
-    share = sum(part(turn, each) for turn, each in passed) / total
+    share = sum(part(turn, processors) for turn, processors in passed) / total
     # Ticks and clocks round differently.
     return round(100 * min(max(share, 0.0), 1.0), 1)
 
 
 def _waiting_percent(turns: Sequence[Turn]) -> float | None:
     waited = [turn.waiting_seconds for turn in turns if turn.waiting_seconds is not None]
-    wanted = sum(waited) + sum(turn.process_seconds for turn in turns)
-    return round(100 * sum(waited) / wanted, 1) if len(waited) == len(turns) and wanted > 0 else None
+    busy = sum(waited) + sum(turn.process_seconds for turn in turns)
+    return round(100 * sum(waited) / busy, 1) if len(waited) == len(turns) and busy > 0 else None
 
 
 # Larger than a first-level cache, so that neighbours on other cores show too.

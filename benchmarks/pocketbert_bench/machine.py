@@ -123,11 +123,11 @@ def _cpu_name() -> str:
 
 def _instruction_sets() -> tuple[str, ...]:
     # The ones that determine the matrix kernels.
-    wanted = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve")
+    shown = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve")
     for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
         if line.startswith(("flags", "Features")):
             flags = set(line.split(":", 1)[1].split())
-            return tuple(name for name in wanted if name in flags)
+            return tuple(name for name in shown if name in flags)
     return ()
 
 

@@ -86,14 +86,14 @@ class Host:
         # The latency does not depend on the weights.
         ids = [1 + number % (configs[0].vocab_size - 1) for number in range(length)]
         inputs = {"input_word_ids": ids, "input_mask": [1] * length, "input_type_ids": [0] * length}
-        found = []
-        with tempfile.TemporaryDirectory() as place:
+        medians = []
+        with tempfile.TemporaryDirectory() as temporary:
             with bar(len(configs), "converting networks", "network") as progress:
                 for number, config in enumerate(configs):
                     model = optimize_graph(from_preset(config, [setting.task]), GraphOptimizations())
-                    path = Path(place) / f"network-{number}.tflite"
+                    path = Path(temporary) / f"network-{number}.tflite"
                     write_bytes(path, to_tflite(model, (length,), get_recipe(setting.recipe)))
-                    found.append(
+                    medians.append(
                         Configuration(
                             label=f"network {number}",
                             model="network",
@@ -105,7 +105,7 @@ class Host:
                         )
                     )
                     progress.update()
-            return _medians(host.measure(found, host.QUICK))
+            return _medians(host.measure(medians, host.QUICK))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,9 @@ class PhoneDevice:
                 progress.update()
         plan = PhonePlan(
             configurations=tuple(
-                each for path in bundles for each in configurations.from_bundle(path, None, [1], weights="random")
+                configuration
+                for path in bundles
+                for configuration in configurations.from_bundle(path, None, [1], weights="random")
             ),
             repeats=_REPEATS,
         )
@@ -185,6 +187,6 @@ class PhoneDevice:
 
 
 def _medians(measured: Sequence[Measurement]) -> np.ndarray:
-    if problems := [each.error for each in measured if each.error]:
+    if problems := [measurement.error for measurement in measured if measurement.error]:
         raise UserError(f"networks must run to be measured; received: {problems[0]}")
-    return np.array([statistics.median(each.latency_us) for each in measured])
+    return np.array([statistics.median(measurement.latency_us) for measurement in measured])

@@ -107,9 +107,9 @@ def start(phone: Phone, component: str, command: list[str] | None = None) -> Non
     Raises:
       AppError: Android did not start it.
     """
-    said = phone.shell(*(command or ["am", "start", "-W", "-n", component]))
+    answer = phone.shell(*(command or ["am", "start", "-W", "-n", component]))
     # `am` exits with 0 even after errors.
-    if problem := re.search(r"^(?:Error:|Exception|java\.|Security exception).*", said, re.MULTILINE):
+    if problem := re.search(r"^(?:Error:|Exception|java\.|Security exception).*", answer, re.MULTILINE):
         raise AppError(f"Android does not start the app: {problem[0][:200]}")
 
 
@@ -159,8 +159,8 @@ def _check_time(heard: float, end: float) -> None:
 
 def _last_words(phone: Phone, run: str) -> Progress:
     """Reads the last output of an ended process, which may still arrive."""
-    said = phone.shell(*LOG, "-d").splitlines()
-    for progress in (parse(line, run) for line in reversed(said)):
+    lines = phone.shell(*LOG, "-d").splitlines()
+    for progress in (parse(line, run) for line in reversed(lines)):
         if progress and progress.state in _FINAL:
             return progress
     raise AppError("the app's process ended without a result: it crashed, or Android killed it for its memory")

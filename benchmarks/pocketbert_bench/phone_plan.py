@@ -53,7 +53,7 @@ class PhonePlan:
 
     def turns(self) -> list[tuple[int, int]]:
         """(configuration, repeat from 1) in measuring order: every repeat is a shuffled round of all configurations."""
-        usable = [index for index, each in enumerate(self.configurations) if not each.problem]
+        usable = [index for index, configuration in enumerate(self.configurations) if not configuration.problem]
         generator = random.Random(self.seed)
         return [
             (index, repeat) for repeat in range(1, self.repeats + 1) for index in generator.sample(usable, len(usable))
@@ -126,9 +126,9 @@ def open_folder(folder: Path, plan: PhonePlan, *, overwrite: bool) -> None:
                 f"{argument('output')} or pass {argument('overwrite', True)}"
             )
         return
-    for each in folder.glob(f"*/{PHONE_FILE}"):
-        each.parent.with_name(f"{each.parent.name}.json").unlink(missing_ok=True)
-        shutil.rmtree(each.parent)
+    for part_path in folder.glob(f"*/{PHONE_FILE}"):
+        part_path.parent.with_name(f"{part_path.parent.name}.json").unlink(missing_ok=True)
+        shutil.rmtree(part_path.parent)
     files.write_json(path, plan.to_json())
 
 
@@ -175,29 +175,33 @@ class Kept:
           UserError: lists how the file differs from the plan.
         """
         part, configuration = results.read(path), self.plan.configurations[turn[0]]
-        wanted = {
+        expected = {
             "length": configuration.length,
             "threads": configuration.threads,
             "recipe": configuration.recipe,
             "model_sha256": files.sha256(configuration.model_path),
         }
-        found = part.measurements[0] if len(part.measurements) == 1 else None
-        problems = [] if found else [f"it must have one measurement; received {len(part.measurements)}"]
+        measurement = part.measurements[0] if len(part.measurements) == 1 else None
+        problems = [] if measurement else [f"it must have one measurement; received {len(part.measurements)}"]
         if part.measured_on != "device":
             problems.append(f"it must be measured on a device; received {part.measured_on}")
-        for name, value in wanted.items() if found else ():
-            if getattr(found, name) != value:
-                problems.append(f"{name} must be {value}; it is {getattr(found, name)}")
-        if found and found.status == "ok" and self.plan.delegate == "gpu":
-            if not (found.delegate and found.delegate.is_gpu):
+        for name, value in expected.items() if measurement else ():
+            if getattr(measurement, name) != value:
+                problems.append(f"{name} must be {value}; it is {getattr(measurement, name)}")
+        if measurement and measurement.status == "ok" and self.plan.delegate == "gpu":
+            if not (measurement.delegate and measurement.delegate.is_gpu):
                 problems.append("it must be a time of the GPU; the result names none")
-        if found and found.status == "ok" and (found.weight_cache_bytes is not None) != self.plan.weight_cache:
+        if (
+            measurement
+            and measurement.status == "ok"
+            and (measurement.weight_cache_bytes is not None) != self.plan.weight_cache
+        ):
             problems.append(f"its weight cache must be {'on' if self.plan.weight_cache else 'off'}; it is not")
         raise_if_any(problems, "the phone's result file")
-        assert found
-        if found.status == "ok":
+        assert measurement
+        if measurement.status == "ok":
             results.write(self._path(turn), part)
-        return found.error
+        return measurement.error
 
     def note(self, turn: tuple[int, int], problem: str) -> None:
         """Records, for this run's report, why a turn gave no result."""
@@ -251,7 +255,7 @@ class Kept:
             weights=configuration.weights,
             golden=max(
                 (repeat.golden for repeat in repeats if repeat.golden),
-                key=lambda each: each.max_absolute_difference,
+                key=lambda golden: golden.max_absolute_difference,
                 default=None,
             ),
             init_us=_median([repeat.init_us for repeat in repeats]),
@@ -309,7 +313,7 @@ def _worst_conditions(repeats: Sequence[DeviceConditions]) -> DeviceConditions |
     allowed = {repeat.processors_allowed: None for repeat in repeats}
     return dataclasses.replace(
         repeats[0],
-        processors_allowed=None if None in allowed else "; ".join(str(each) for each in allowed),
+        processors_allowed=None if None in allowed else "; ".join(str(processor_count) for processor_count in allowed),
         processors_khz=_slowest([repeat.processors_khz for repeat in repeats]),
         processors_highest_khz=_slowest([repeat.processors_highest_khz for repeat in repeats]),
         battery_percent=_worst(min, [repeat.battery_percent for repeat in repeats]),
@@ -322,9 +326,9 @@ def _worst_conditions(repeats: Sequence[DeviceConditions]) -> DeviceConditions |
 
 def _slowest(repeats: Sequence[Mapping[str, int] | None]) -> dict[str, int] | None:
     """Processor → its lowest frequency; None if no repeat has frequencies."""
-    known = [repeat for repeat in repeats if repeat is not None]
-    names = dict.fromkeys(name for each in known for name in each)
-    return {name: min(each[name] for each in known if name in each) for name in names} if known else None
+    speeds = [repeat for repeat in repeats if repeat is not None]
+    names = dict.fromkeys(name for speed in speeds for name in speed)
+    return {name: min(speed[name] for speed in speeds if name in speed) for name in names} if speeds else None
 
 
 def _all_of(values: Sequence[bool | None]) -> bool | None:
@@ -334,10 +338,10 @@ def _all_of(values: Sequence[bool | None]) -> bool | None:
 
 def _worst(choose: Callable[[list[Any]], Any], values: Sequence[Any]) -> Any:
     """Applies `choose` to the known values; None if there are none."""
-    known = [value for value in values if value is not None]
-    return choose(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return choose(numbers) if numbers else None
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(float(np.median(known)), 1) if known else None
+    numbers = [value for value in values if value is not None]
+    return round(float(np.median(numbers)), 1) if numbers else None

@@ -236,8 +236,8 @@ def _accuracies(
 def _baseline(dev: Examples) -> str:
     """Sentence with the score of a constant prediction."""
     assert dev.labels is not None
-    found = text_task(TASK).baseline(dev.labels, (METRIC,))
-    return f"A constant prediction ({found['answer']}) has {100 * found['metrics'][METRIC]:.2f} % {METRIC}."
+    baseline = text_task(TASK).baseline(dev.labels, (METRIC,))
+    return f"A constant prediction ({baseline['answer']}) has {100 * baseline['metrics'][METRIC]:.2f} % {METRIC}."
 
 
 def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder: Path, *, full: bool) -> ResultFile:

@@ -87,7 +87,7 @@ def _quickstart(output: Path, glue: str | None, *, full: bool, seed: int) -> str
     scored = dev if glue is None else read_glue("stsb", glue, "dev")
 
     log_info(f"[2/5] distil it into a student of {len(TEACHER_LAYERS)} of its layers on {2 * len(train):,} sentences")
-    found = distill(
+    student = distill(
         TeacherLayers(TEACHER_LAYERS),
         TaskData(task=task, train=train, dev=dev),
         output / STUDENT,
@@ -95,7 +95,7 @@ def _quickstart(output: Path, glue: str | None, *, full: bool, seed: int) -> str
         method=DISTILLATION if full else PART_DISTILLATION,
         run=RunConfig(seed=seed),
     )
-    models = {TEACHER: teacher, STUDENT: Path(found.model_directory)}
+    models = {TEACHER: teacher, STUDENT: Path(student.model_directory)}
 
     log_info(f"[3/5] export and verify: {RECIPE} of both for {', '.join(map(str, LENGTHS))} tokens")
     judged = scored.select(np.arange(0, len(scored), max(1, len(scored) // GATE_PAIRS)))
@@ -117,7 +117,7 @@ def _quickstart(output: Path, glue: str | None, *, full: bool, seed: int) -> str
     page = report.build_report(
         [measured],
         output / "report",
-        verification={f"{role}, {RECIPE}": each for role, each in verification.items()},
+        verification={f"{role}, {RECIPE}": checks for role, checks in verification.items()},
         title="PocketBERT quickstart: sentence embeddings",
         summary=_summary(len(train), len(scored), stsb=glue is not None),
         searches=searches,
@@ -167,12 +167,12 @@ def _accuracies(
     scored: Examples, models: Mapping[str, Path], bundles: Mapping[str, Path], *, stsb: bool
 ) -> tuple[Accuracy, ...]:
     """Scores of all models and bundles."""
-    found = []
+    accuracies = []
     for role, model in models.items():
         for label, path in (("model", model), (RECIPE, bundles[role])):
             metrics = open_predictor(path).evaluator(scored).metrics("at the end")
             log_info(f"  {role}, {label}: {METRIC} {metrics[METRIC]:.4f} on {len(scored)} pairs")
-            found.append(
+            accuracies.append(
                 accuracy.record(
                     label=label,
                     model=role,
@@ -185,7 +185,7 @@ def _accuracies(
                     model_file=path / "model.tflite" if label == RECIPE else None,
                 )
             )
-    return tuple(found)
+    return tuple(accuracies)
 
 
 def _latencies(bundles: Mapping[str, Path], *, full: bool) -> ResultFile:
@@ -208,13 +208,17 @@ def _searches(bundle: Path, sentences: Sequence[str]) -> list[Search]:
     )
     places, values = search(queries, documents, SHOWN)
     return [
-        Search(query=query, hits=tuple((sentences[place], float(value)) for place, value in zip(*hits, strict=True)))
+        Search(
+            query=query, hits=tuple((sentences[position], float(value)) for position, value in zip(*hits, strict=True))
+        )
         for query, *hits in zip(QUERIES, places, values, strict=True)
     ]
 
 
-def _shown(found: Search) -> str:
-    return "\n".join([f"nearest to {found.query!r}:", *(f"  {value:.3f}  {text}" for text, value in found.hits)])
+def _shown(one_search: Search) -> str:
+    return "\n".join(
+        [f"nearest to {one_search.query!r}:", *(f"  {value:.3f}  {text}" for text, value in one_search.hits)]
+    )
 
 
 def _summary(pairs: int, scored: int, *, stsb: bool) -> str:

@@ -114,8 +114,8 @@ class Section:
     def with_published_latencies(self) -> list[tuple[str, float]]:
         """(export, microseconds) of our exports measured with the paper's length and number of threads."""
         at = paper_figures.LENGTH, paper_figures.THREADS
-        found = [(comparison.name(row, self.rows), row.latency_us(*at)) for row in self.rows if not row.is_baseline]
-        return [(name, latency) for name, latency in found if latency]
+        latencies = [(comparison.name(row, self.rows), row.latency_us(*at)) for row in self.rows if not row.is_baseline]
+        return [(name, latency) for name, latency in latencies if latency]
 
 
 def build_report(
@@ -154,8 +154,8 @@ def build_report(
             f"a report shows latencies of devices and hosts; received {emulated[0]}, measured on qemu; leave it out"
         )
     sections = _sections(runs, verification or {}, pair)
-    found = [row for section in sections for row in section.rows]
-    if not any(row.latencies or row.failures for row in found) and not any(run.ratios for run in runs):
+    rows = [row for section in sections for row in section.rows]
+    if not any(row.latencies or row.failures for row in rows) and not any(run.ratios for run in runs):
         raise UserError("a report needs at least one measurement or ratio; the result files have none")
     page = render(
         "report.html",
@@ -165,7 +165,7 @@ def build_report(
         summary=summary,
         runs=runs,
         quick=any(run.quick for run in runs),
-        outcomes=_outcomes(found),
+        outcomes=_outcomes(rows),
         sections=sections,
         captions=CAPTIONS,
         paper=paper_figures,
@@ -177,7 +177,7 @@ def build_report(
         },
         pair=pair,
         searches=searches,
-        costs=side_by_side.costs(found, pair) if pair else None,
+        costs=side_by_side.costs(rows, pair) if pair else None,
         disagreements=pair.most_confident(SHOWN_DISAGREEMENTS) if pair else [],
         ratios=[ratio for run in runs for ratio in run.ratios],
     )
@@ -199,16 +199,16 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
       run: content of the result file.
       pair: a student and its teacher among the networks; the reference of the student is the teacher's export.
     """
-    found = _rows([run], pair)
-    lengths, all_threads = comparison.lengths(found), comparison.threads(found)
-    metric = _metric(found)
+    rows = _rows([run], pair)
+    lengths, all_threads = comparison.lengths(rows), comparison.threads(rows)
+    metric = _metric(rows)
     heads = ["export", "MB", *([f"{metric} %"] if metric else [])]
     heads += [f"ms@{length}" + (f"/{number}t" if number > 1 else "") for number in all_threads for length in lengths]
-    references = _references(found)
+    references = _references(rows)
     heads += ["smaller", "faster"] if references else []
     lines = [heads]
-    for row in found:
-        cells = [comparison.name(row, found), f"{row.size_bytes / 1e6:.1f}" if row.size_bytes else "failed"]
+    for row in rows:
+        cells = [comparison.name(row, rows), f"{row.size_bytes / 1e6:.1f}" if row.size_bytes else "failed"]
         if metric:
             cells.append(f"{100 * row.score[1]:.2f}" if row.score and row.score[0] == metric else "")
         for number in all_threads:
@@ -220,40 +220,40 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
         lines.append(cells)
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     aligned = [
-        "  ".join(cell.ljust(width) if index == 0 else cell.rjust(width) for index, (cell, width) in enumerate(each))
-        for each in (list(zip(line, widths, strict=True)) for line in lines)
+        "  ".join(cell.ljust(width) if index == 0 else cell.rjust(width) for index, (cell, width) in enumerate(padded))
+        for padded in (list(zip(line, widths, strict=True)) for line in lines)
     ]
     notes = (
         [f"smaller, faster: compared with {', '.join(references)} at the longest shared length"] if references else []
     )
     notes += [pair.verdict] if pair else []
-    notes += comparison.delegate_notes(found) + comparison.memory_notes(found)
-    notes += [f"{caveat.mark} {caveat.sentence}" for caveat in comparison.caveats(found)]
-    notes += [f"failed: {comparison.name(row, found)}: {failure}" for row in found for failure in row.failures]
+    notes += comparison.delegate_notes(rows) + comparison.memory_notes(rows)
+    notes += [f"{caveat.mark} {caveat.sentence}" for caveat in comparison.caveats(rows)]
+    notes += [f"failed: {comparison.name(row, rows)}: {failure}" for row in rows for failure in row.failures]
     worth = [
-        bundle_outcomes.line(comparison.name(row, found), row.outcome)
-        for row in found
+        bundle_outcomes.line(comparison.name(row, rows), row.outcome)
+        for row in rows
         if not row.is_baseline and row.latencies and (row.outcome or not row.accuracy)
     ]
     return "\n".join(line.rstrip() for line in [*worth, *aligned, *notes])
 
 
-def _metric(found: Sequence[Row]) -> str:
+def _metric(rows: Sequence[Row]) -> str:
     """Metric of the score column; empty without scores."""
-    return next((row.score[0] for row in found if row.score), "")
+    return next((row.score[0] for row in rows if row.score), "")
 
 
-def _outcomes(found: Sequence[Row]) -> list[dict[str, Any]]:
+def _outcomes(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Outcomes of our exports for the page, each once; a score of the run serves if the bundle has none."""
     seen: dict[str, Mapping[str, Any] | None] = {}
-    for row in found:
+    for row in rows:
         if row.is_baseline or not row.latencies:
             continue
         content: dict[str, Any] | None = None if row.outcome is None else dataclasses.asdict(row.outcome)
         if content is None and row.accuracy is not None:
             score = {"metric": row.accuracy.metric, "score": row.accuracy.value, "examples": row.accuracy.examples}
             content = {**score, "interval": None, "baselines": (), "teacher": None, "verdict": "good", "warnings": ()}
-        name = comparison.name(row, found)
+        name = comparison.name(row, rows)
         seen[name] = content if content is not None else seen.get(name)
     return [view(name, content) for name, content in seen.items()]
 
@@ -290,43 +290,47 @@ def _gpu_share(run: ResultFile) -> str:
     taken = [
         measurement.delegate for measurement in run.measurements if measurement.delegate and measurement.delegate.is_gpu
     ]
-    return f", GPU for {min(each.delegated_ops / each.total_ops for each in taken):.0%} of operators" if taken else ""
+    return (
+        f", GPU for {min(delegate.delegated_ops / delegate.total_ops for delegate in taken):.0%} of operators"
+        if taken
+        else ""
+    )
 
 
 def _rows(runs: Sequence[ResultFile], pair: Pair | None) -> list[Row]:
     return comparison.rows(runs, {pair.student: pair.teacher} if pair else None)
 
 
-def _references(found: Sequence[Row]) -> list[str]:
+def _references(rows: Sequence[Row]) -> list[str]:
     """Baseline of the exports."""
-    return list(dict.fromkeys(comparison.name(row.reference, found) for row in found if row.reference))
+    return list(dict.fromkeys(comparison.name(row.reference, rows) for row in rows if row.reference))
 
 
-def _smallest(found: Sequence[Row]) -> Row | None:
+def _smallest(rows: Sequence[Row]) -> Row | None:
     """The export of the headline: our smallest, float32 last."""
-    ours = [row for row in found if not row.is_baseline and row.latencies and row.size_bytes]
-    return min(ours, key=lambda row: (row.recipe == "float32", row.size_bytes or 0), default=None)
+    our_rows = [row for row in rows if not row.is_baseline and row.latencies and row.size_bytes]
+    return min(our_rows, key=lambda row: (row.recipe == "float32", row.size_bytes or 0), default=None)
 
 
-def _headline(found: Sequence[Row]) -> str:
+def _headline(rows: Sequence[Row]) -> str:
     """Export and baseline of the headline figures, in a sentence or two."""
-    best = _smallest(found)
+    best = _smallest(rows)
     if not best:
         return ""
     reference = best.reference if best.smaller or best.faster else None
-    sentence = f"Export: {comparison.name(best, found)}."
+    sentence = f"Export: {comparison.name(best, rows)}."
     if reference and _differ(best, reference):
         sentence += f" Baseline: {_qualified_name(reference, best)}."
     return sentence
 
 
-def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+def _tiles(rows: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
     """The headline figures: (figure, name, detail)."""
-    tiles, best = [], _smallest(found)
+    tiles, best = [], _smallest(rows)
     if best:
         reference = best.reference
         networks = {best.model, reference.model if reference else best.model}
-        same_run = [row for row in found if row.run is best.run and row.model in networks and row is not best]
+        same_run = [row for row in rows if row.run is best.run and row.model in networks and row is not best]
         if reference and _differ(best, reference):
             tiles += _against_reference(best, reference)
         alike = [row for row in same_run if row.is_baseline and row.recipe == best.recipe and row.latencies]
@@ -336,7 +340,7 @@ def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) 
             float32 = next((row for row in same_run if row.recipe == "float32" and row.accuracy), None)
             detail = f"{best.accuracy.examples:,} examples"
             if float32 and float32.accuracy:
-                detail += f"; {comparison.name(float32, found)} {100 * float32.accuracy.value:.1f} %"
+                detail += f"; {comparison.name(float32, rows)} {100 * float32.accuracy.value:.1f} %"
             tiles.append((f"{100 * best.accuracy.value:.1f} %", best.accuracy.metric, detail))
     checks = [check for content in verification.values() for check in content["checks"]]
     # Alone, they would look like the outcome.
@@ -377,9 +381,9 @@ def _against_same_recipe(best: Row, baseline: Row) -> list[tuple[str, str, str]]
     short = min(length for length, _ in best.latencies)
     tiles = []
     for tokens, name in ((longest, "faster with the same recipe"), (short, "faster on short texts")):
-        mine, theirs = best.effective_latency_us(tokens, number), baseline.effective_latency_us(tokens, number)
-        if mine and theirs and (tokens == longest or short < longest):
+        mine, baseline_us = best.effective_latency_us(tokens, number), baseline.effective_latency_us(tokens, number)
+        if mine and baseline_us and (tokens == longest or short < longest):
             pads = "" if (tokens, number) in baseline.latencies else f" pads to {longest}:"
-            detail = f"{ms(mine)} at {tokens} tokens; {_qualified_name(baseline, best)}{pads} {ms(theirs)}"
-            tiles.append((times(theirs / mine), name, detail))
+            detail = f"{ms(mine)} at {tokens} tokens; {_qualified_name(baseline, best)}{pads} {ms(baseline_us)}"
+            tiles.append((times(baseline_us / mine), name, detail))
     return tiles

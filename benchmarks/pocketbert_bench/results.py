@@ -225,8 +225,8 @@ def ratio(
     *, ours_samples: Sequence[float], peer_samples: Sequence[float], target: float | None = None, **fields: Any
 ) -> Ratio:
     """Creates a `Ratio` from samples in any form, taken alternately."""
-    ours, baseline = (tuple(float(sample) for sample in samples) for samples in (ours_samples, peer_samples))
-    return Ratio(ours_samples=ours, peer_samples=baseline, target=target, **fields)
+    our_samples, baseline = (tuple(float(sample) for sample in samples) for samples in (ours_samples, peer_samples))
+    return Ratio(ours_samples=our_samples, peer_samples=baseline, target=target, **fields)
 
 
 def latency_ratio(name: str, ours: Measurement, baseline: Measurement, description: str, target: float | None) -> Ratio:

@@ -82,8 +82,8 @@ class Pair:
     def most_confident(self, count: int) -> list[Disagreement]:
         """The disagreements with the highest confidence: the lower of both probabilities."""
 
-        def confidence(each: Disagreement) -> float:
-            return min(each.teacher.probability, each.student.probability)
+        def confidence(disagreement: Disagreement) -> float:
+            return min(disagreement.teacher.probability, disagreement.student.probability)
 
         return sorted(self.disagreements, key=confidence, reverse=True)[:count]
 
@@ -156,9 +156,9 @@ def disagreements(
     )
 
 
-def costs(found: Sequence[Row], pair: Pair) -> Costs | None:
+def costs(report_rows: Sequence[Row], pair: Pair) -> Costs | None:
     """Rows of a pair with their comparison; None if one of them was not measured."""
-    rows = {row.model: row for row in found if row.label == pair.export and row.latencies}
+    rows = {row.model: row for row in report_rows if row.label == pair.export and row.latencies}
     if pair.teacher not in rows or pair.student not in rows:
         return None
     teacher, student = rows[pair.teacher], rows[pair.student]

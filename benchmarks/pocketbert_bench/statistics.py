@@ -78,24 +78,26 @@ def bootstrap_median(
     return float(low), float(high)
 
 
-def paired_ratio(ours: Sequence[float], baseline: Sequence[float], seed: int = 0) -> tuple[float, tuple[float, float]]:
+def paired_ratio(
+    samples: Sequence[float], baseline: Sequence[float], seed: int = 0
+) -> tuple[float, tuple[float, float]]:
     """Median of `ours[i] / baseline[i]`, and its bootstrap interval at `CONFIDENCE`; arguments as in `pair_ratios`."""
-    ratios = pair_ratios(ours, baseline)
+    ratios = pair_ratios(samples, baseline)
     return float(np.median(ratios)), bootstrap_median(ratios, seed=seed)
 
 
-def pair_ratios(ours: Sequence[float], baseline: Sequence[float]) -> np.ndarray:
+def pair_ratios(samples: Sequence[float], baseline: Sequence[float]) -> np.ndarray:
     """Computes `ours[i] / baseline[i]` for every pair.
 
     The values of a pair are measured in direct succession, so that load slows both.
 
     Args:
-      ours: one value per pair, positive.
+      samples: one value per pair, positive.
       baseline: the other value of each pair, positive.
     Raises:
       ValueError: the numbers of values differ, or one is not positive.
     """
-    numerators, denominators = np.asarray(ours, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
+    numerators, denominators = np.asarray(samples, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     if numerators.shape != denominators.shape or numerators.ndim != 1 or not len(numerators):
         raise ValueError(f"pairs need as many values on both sides; received {numerators.shape}, {denominators.shape}")
     if (numerators <= 0).any() or (denominators <= 0).any():

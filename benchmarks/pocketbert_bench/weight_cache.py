@@ -68,13 +68,13 @@ def prepare(folder: Path, model_path: Path, build: Callable[[Path], None]) -> Pa
 
 def _build(cache: Path, record: Path, depends_on: dict[str, Any], build: Callable[[Path], None]) -> None:
     with temporary_folder(cache.parent) as folder:
-        made = folder / cache.name
-        build(made)
-        if not made.is_file():
+        built = folder / cache.name
+        build(built)
+        if not built.is_file():
             raise UserError(f"LiteRT must write a weight cache to {cache.parent}; it wrote none; check the free space")
-        content = {**depends_on, "sha256": files.sha256(made), "size_bytes": made.stat().st_size}
+        content = {**depends_on, "sha256": files.sha256(built), "size_bytes": built.stat().st_size}
         # Between the two renames the record does not match, so a process that ends there leaves a cache to be rebuilt.
-        os.replace(made, cache)
+        os.replace(built, cache)
         files.write_json(record, content)
 
 

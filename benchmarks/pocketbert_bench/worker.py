@@ -117,13 +117,13 @@ def _open_compiled_model(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
     def make_call(signature: str, inputs: dict[str, np.ndarray]) -> Call:
         sources, targets = buffers[signature]
         details = model.get_output_tensor_details(signature)
-        for name, each in details.items():
-            if each["dtype"] != "float32":
+        for name, detail in details.items():
+            if detail["dtype"] != "float32":
                 raise ValueError(
-                    f"CompiledModel does not report the scale of {each['dtype']} outputs ({name}); use "
+                    f"CompiledModel does not report the scale of {detail['dtype']} outputs ({name}); use "
                     f"{job['other_runtime']}"
                 )
-        shapes = {name: each["shape"] for name, each in details.items()}
+        shapes = {name: detail["shape"] for name, detail in details.items()}
 
         def call() -> dict[str, np.ndarray]:
             for name, array in inputs.items():
@@ -167,10 +167,10 @@ def _difference(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> flo
     differences = []
     for name, values in expected.items():
         answer = np.asarray(outputs[name], dtype=np.float64).ravel()
-        known = np.asarray(values, dtype=np.float64).ravel()
-        if answer.shape != known.shape:
-            raise ValueError(f"{name} has {answer.size} values; expected {known.size}")
-        differences.append(np.abs(answer - known).max())
+        numbers = np.asarray(values, dtype=np.float64).ravel()
+        if answer.shape != numbers.shape:
+            raise ValueError(f"{name} has {answer.size} values; expected {numbers.size}")
+        differences.append(np.abs(answer - numbers).max())
     # JSON has no NaN; treat it as an infinite error.
     return float(np.nan_to_num(np.max(differences), nan=1e30, posinf=1e30))
 

@@ -205,16 +205,16 @@ def export(
         for warning in verification.warnings:
             log_info(f"export {recipe}: warning: {warning}")
         files.write_json(folder / layout.VERIFICATION_FILE, verification.to_json())
-        found = None
+        scores = None
         if to_score is not None:
             log_info(f"export {recipe}: scoring on {len(to_score.scored)} examples")
-            found = outcomes.score_both(Bundle.open(folder), model, to_score, outcomes.run_folder_of(directory))
-            description["outcome"] = outcomes.to_json(found.bundle, to_score)
+            scores = outcomes.score_both(Bundle.open(folder), model, to_score, outcomes.run_folder_of(directory))
+            description["outcome"] = outcomes.to_json(scores.bundle, to_score)
         description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
         write_card(folder, Path(output).resolve().name)
     opened = Bundle.open(folder if group else output)
-    opened.scored = found
+    opened.scored = scores
     return opened
 
 

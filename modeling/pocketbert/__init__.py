@@ -100,9 +100,9 @@ def __getattr__(name: str) -> Any:
     if name not in modules:
         from pocketbert.errors import did_you_mean
 
-        known = sorted([*modules, "presets"])
+        names = sorted([*modules, "presets"])
         raise AttributeError(
-            f"module 'pocketbert' has no attribute {name!r}{did_you_mean(name, known)}; it has {', '.join(known)}"
+            f"module 'pocketbert' has no attribute {name!r}{did_you_mean(name, names)}; it has {', '.join(names)}"
         )
     module = importlib.import_module(modules[name])
     value = globals()[name] = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)

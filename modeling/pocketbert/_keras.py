@@ -24,9 +24,9 @@ def fresh_layer_names() -> Iterator[None]:
     Keras numbers the layers of a class over the whole process, and the numbers become part of tensor names in converted
     files. `reset_uids` would also rename later layers of the caller, so the counters are restored.
     """
-    kept = backend.PER_GRAPH_OBJECT_NAME_UIDS, backend.OBSERVED_NAMES
+    counters = backend.PER_GRAPH_OBJECT_NAME_UIDS, backend.OBSERVED_NAMES
     backend.PER_GRAPH_OBJECT_NAME_UIDS, backend.OBSERVED_NAMES = weakref.WeakKeyDictionary(), set()
     try:
         yield
     finally:
-        backend.PER_GRAPH_OBJECT_NAME_UIDS, backend.OBSERVED_NAMES = kept
+        backend.PER_GRAPH_OBJECT_NAME_UIDS, backend.OBSERVED_NAMES = counters

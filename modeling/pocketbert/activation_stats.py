@@ -115,8 +115,8 @@ class ActivationWatch:
 
         @tf.function(reduce_retracing=True)
         def largest(batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
-            found = model.features(batch, request, training=False)
-            return tuple(tf.stack([_largest(each) for each in found[name]]) for name in request)
+            features = model.features(batch, request, training=False)
+            return tuple(tf.stack([_largest(feature) for feature in features[name]]) for name in request)
 
         self._largest = largest
 
@@ -131,8 +131,10 @@ class ActivationWatch:
 
         Padding counts, since the mask does not stop an attention logit from overflowing there.
         """
-        found = zip(*map(self._largest, self._batches), strict=True)
-        hidden_states, attention_logits = (tuple(map(float, tf.reduce_max(each, axis=0).numpy())) for each in found)
+        by_batch = zip(*map(self._largest, self._batches), strict=True)
+        hidden_states, attention_logits = (
+            tuple(map(float, tf.reduce_max(batches, axis=0).numpy())) for batches in by_batch
+        )
         return ActivationRange(hidden_states=hidden_states, attention_logits=attention_logits)
 
 

@@ -36,11 +36,11 @@ def is_ahead(path: Path, main: str | os.PathLike[str] | None) -> bool:
         record = parse_json((path / AHEAD).read_bytes(), path / AHEAD)
     except (OSError, UserError):
         return False
-    place, folder = Path(os.path.realpath(main)), Path(os.path.realpath(path))
-    if not isinstance(record, dict) or record.get("main") != os.path.relpath(place, folder):
+    real_path, folder = Path(os.path.realpath(main)), Path(os.path.realpath(path))
+    if not isinstance(record, dict) or record.get("main") != os.path.relpath(real_path, folder):
         return False
-    found = os.stat(place) if place.exists() else None
-    if found is None or [found.st_dev, found.st_ino] != record.get("is"):
+    status = os.stat(real_path) if real_path.exists() else None
+    if status is None or [status.st_dev, status.st_ino] != record.get("is"):
         return True
     (path / AHEAD).unlink()
     return False

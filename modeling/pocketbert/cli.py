@@ -205,7 +205,7 @@ def check_paths(options: Options) -> None:
             continue
         # --config may be in the output folder, unless that is deleted.
         if field.name != "config" or options.values.get("overwrite"):
-            values += [each for each in (value if field.many else [value])]
+            values += [path for path in (value if field.many else [value])]
     # Some options are NAME=PATH.
     values += [value.partition("=")[2] for value in values if "=" in value]
     for output in outputs:
@@ -214,8 +214,8 @@ def check_paths(options: Options) -> None:
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:
-    for asked, all_options in (("--help-all", True), ("-h", False), ("--help", False), ("-help", False)):
-        if asked in arguments:
+    for flag, all_options in (("--help-all", True), ("-h", False), ("--help", False), ("-help", False)):
+        if flag in arguments:
             print(command_help(Command(name, arguments), all_options=all_options))
             return 0
     options = parse(name, arguments)

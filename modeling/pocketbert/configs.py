@@ -345,7 +345,7 @@ class TaskConfig:
             least = "two labels" if rules.min_labels == 2 else "one label"
             problems.append(f"{self.kind} needs at least {least}; received {shown(self.labels) or 'none'}")
         elif self.labels and not rules.min_labels:
-            labelled = " and ".join(kind for kind, each in TASK_RULES.items() if each.min_labels)
+            labelled = " and ".join(kind for kind, other_rules in TASK_RULES.items() if other_rules.min_labels)
             problems.append(f"only {labelled} have labels; received {self.labels} with kind={self.kind!r}")
         if not 0 <= self.dropout < 1:
             problems.append(f"dropout must lie in [0, 1); received {self.dropout}")
@@ -355,7 +355,9 @@ class TaskConfig:
             sentences = " and ".join(kind for kind, row in TASK_RULES.items() if row.head == "sentence")
             problems.append(f"pooling is for {sentences}; received {self.pooling!r} for {self.kind!r}")
         if self.null_threshold is not None and not rules.has_null_threshold:
-            thresholded = " and ".join(kind for kind, each in TASK_RULES.items() if each.has_null_threshold)
+            thresholded = " and ".join(
+                kind for kind, other_rules in TASK_RULES.items() if other_rules.has_null_threshold
+            )
             problems.append(f"null_threshold is for {thresholded}; received {self.null_threshold} for {self.kind!r}")
         if rules.has_embedding:
             object.__setattr__(self, "embedding", embedding_config(self.embedding))

@@ -83,8 +83,8 @@ def embedding_config(given: EmbeddingConfig | Mapping[str, Any] | None) -> Embed
     """
     if given is None or isinstance(given, EmbeddingConfig):
         return given or EmbeddingConfig()
-    known = EmbeddingConfig.__dataclass_fields__
-    raise_if_any([f"the field {name!r} is unknown" for name in given if name not in known], "EmbeddingConfig")
+    names = EmbeddingConfig.__dataclass_fields__
+    raise_if_any([f"the field {name!r} is unknown" for name in given if name not in names], "EmbeddingConfig")
     return EmbeddingConfig(**given)
 
 

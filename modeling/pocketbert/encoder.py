@@ -165,17 +165,17 @@ class Encoder(tf_keras.Model):
         Raises:
           UserError: an unknown name, a layer that the encoder does not have, or inputs that are too long.
         """
-        wanted = resolve_request(request, self.config.num_layers)
+        layers_by_name = resolve_request(request, self.config.num_layers)
         x, bias = self.embedded(inputs, training)
         found: dict[tuple[str, int], tf.Tensor] = {("hidden_states", 0): x}
-        for layer in range(1, wanted.highest + 1):
-            names = [name for name in ATTENTION_FEATURES if layer in wanted.layers.get(name, ())]
+        for layer in range(1, layers_by_name.highest + 1):
+            names = [name for name in ATTENTION_FEATURES if layer in layers_by_name.layers.get(name, ())]
             x, features = self.layers_[layer - 1](
-                x, bias, wanted=names, attention_only=layer > wanted.highest_hidden, training=training
+                x, bias, wanted=names, attention_only=layer > layers_by_name.highest_hidden, training=training
             )
             found[("hidden_states", layer)] = x
             found.update({(name, layer): value for name, value in features.items()})
-        return {name: [found[(name, layer)] for layer in layers] for name, layers in wanted.layers.items()}
+        return {name: [found[(name, layer)] for layer in layers] for name, layers in layers_by_name.layers.items()}
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def printable(text: str) -> str:
     Args:
       text: any text; tabs and ends of lines stay.
     """
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def raise_if_any(problems: Iterable[str], subject: str) -> None:
@@ -50,9 +50,9 @@ def raise_if_any(problems: Iterable[str], subject: str) -> None:
       problems: one sentence each: rule, received value, remedy.
       subject: start of the message, for example the path of a file.
     """
-    found = list(problems)
-    if found:
-        raise UserError(f"{subject}: " + "; ".join(found))
+    reasons = list(problems)
+    if reasons:
+        raise UserError(f"{subject}: " + "; ".join(reasons))
 
 
 def first_line(error: Exception) -> str:
@@ -61,15 +61,15 @@ def first_line(error: Exception) -> str:
     return next((line.strip()[:200] for line in lines if line.strip()), type(error).__name__)
 
 
-def did_you_mean(received: str, known: Iterable[str], prefix: str = "") -> str:
+def did_you_mean(received: str, choices: Iterable[str], prefix: str = "") -> str:
     """Returns ` (did you mean 'x'?)` for an unknown name, or "" if no known name is similar.
 
     Args:
       received: the unknown name.
-      known: all known names.
+      choices: all known names.
       prefix: prefix of the suggested name, for example `--`.
     """
-    close = difflib.get_close_matches(received, list(known), n=1)
+    close = difflib.get_close_matches(received, list(choices), n=1)
     return f" (did you mean {prefix + close[0]!r}?)" if close else ""
 
 

@@ -311,9 +311,9 @@ class _Parser:
             return Node(INPUT, (), position)
         shape = re.fullmatch(rf"{LINEAR}(\d{{1,9}})_(\d{{1,9}})", name)
         if not shape and name not in ACTIVATIONS + AGGREGATIONS:
-            known = (INPUT, *ACTIVATIONS, *AGGREGATIONS, f"{LINEAR}1_1")
+            names = (INPUT, *ACTIVATIONS, *AGGREGATIONS, f"{LINEAR}1_1")
             raise self._error(
-                f"unknown operation {name!r}{did_you_mean(name, known)}" if name else "text ends", position
+                f"unknown operation {name!r}{did_you_mean(name, names)}" if name else "text ends", position
             )
         self._expect("(")
         arguments = [self._node()]

@@ -63,10 +63,10 @@ def stamp(path: str | os.PathLike[str]) -> tuple[int, int, int]:
       UserError: there is no such file.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         raise UserError(f"{path}: the file cannot be read ({error.strerror}); check the path") from error
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def named_after(path: Path, suffix: str, *, hidden: bool = True) -> Path:
@@ -130,8 +130,8 @@ def lock(descriptor: int, path: Path, output: str | os.PathLike[str]) -> bool:
         raise UserError(
             f"one process at a time may write an output; another has {output}; wait for it, or choose another output"
         ) from None
-    found = os.fstat(descriptor)
-    return (found.st_dev, found.st_ino) == _identity(path)
+    status = os.fstat(descriptor)
+    return (status.st_dev, status.st_ino) == _identity(path)
 
 
 @contextlib.contextmanager
@@ -153,8 +153,8 @@ def locked_folder(folder: Path, output: str | os.PathLike[str]) -> Iterator[None
             stack.callback(os.close, descriptor)
             if not lock(descriptor, folder, output):
                 continue
-            found = os.fstat(descriptor)
-            held_folders[folder] = found.st_dev, found.st_ino
+            status = os.fstat(descriptor)
+            held_folders[folder] = status.st_dev, status.st_ino
             stack.callback(held_folders.pop, folder)
             yield
             return
@@ -162,10 +162,10 @@ def locked_folder(folder: Path, output: str | os.PathLike[str]) -> Iterator[None
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 @contextlib.contextmanager
@@ -281,10 +281,10 @@ def check_different(name: str, paths: Iterable[str | os.PathLike[str]]) -> None:
     """Raises `UserError` if two of the inputs called `name` are the same file or folder."""
     places: dict[str, str | os.PathLike[str]] = {}
     for path in paths:
-        place = os.path.realpath(path)
-        if place in places:
-            raise UserError(f"{name} must be different; {places[place]} and {path} are the same; name each once")
-        places[place] = path
+        real_path = os.path.realpath(path)
+        if real_path in places:
+            raise UserError(f"{name} must be different; {places[real_path]} and {path} are the same; name each once")
+        places[real_path] = path
 
 
 def check_absent(path: str | os.PathLike[str], *, overwrite: bool) -> None:

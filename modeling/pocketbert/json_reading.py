@@ -237,10 +237,10 @@ def from_json(kind: type[Kind], value: Any, where: str) -> Kind:
       UserError: a field is missing, unknown or has a wrong type, or the dataclass rejects its values.
     """
     try:
-        made: Kind = _read(kind, value, "it")
+        result: Kind = _read(kind, value, "it")
     except ValueError as error:
         raise UserError(f"{where}: {error}") from error
-    return made
+    return result
 
 
 def read_members(value: Any, kinds: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -263,37 +263,37 @@ def read_members(value: Any, kinds: Mapping[str, Any], where: str) -> dict[str, 
         raise UserError(f"{where}: {error}") from None
 
 
-def _read(kind: Any, value: Any, place: str) -> Any:
+def _read(kind: Any, value: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return value
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        return _read(next(argument for argument in arguments if argument is not type(None)), value, place)
+        return _read(next(argument for argument in arguments if argument is not type(None)), value, where)
     if origin is typing.Literal:
         if value not in arguments or isinstance(value, bool):
-            raise _wrong(place, f"one of {', '.join(map(str, arguments))}", value)
+            raise _wrong(where, f"one of {', '.join(map(str, arguments))}", value)
         return value
     if origin in (tuple, list):
         if not isinstance(value, list):
-            raise _wrong(place, "a list", value)
-        return origin(_read(arguments[0], each, f"{place}[{number}]") for number, each in enumerate(value))
+            raise _wrong(where, "a list", value)
+        return origin(_read(arguments[0], item, f"{where}[{number}]") for number, item in enumerate(value))
     if origin in (dict, collections.abc.Mapping):
         if not isinstance(value, dict):
-            raise _wrong(place, "an object", value)
-        return {name: _read(arguments[1], each, f"{place}.{name[:_CHARACTERS_SHOWN]}") for name, each in value.items()}
+            raise _wrong(where, "an object", value)
+        return {name: _read(arguments[1], item, f"{where}.{name[:_CHARACTERS_SHOWN]}") for name, item in value.items()}
     if dataclasses.is_dataclass(kind):
-        return _read_fields(kind, value, place)
+        return _read_fields(kind, value, where)
     accepted, called = _PLAIN[kind]
     if type(value) not in accepted or (kind is int and abs(value) >= _MOST_WHOLE):
-        raise _wrong(place, called, value)
+        raise _wrong(where, called, value)
     return value
 
 
-def _read_fields(kind: Any, value: Any, place: str) -> Any:
+def _read_fields(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
-        raise _wrong(place, "an object", value)
+        raise _wrong(where, "an object", value)
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]
     missing = [name for name in names if name not in value]
@@ -302,13 +302,13 @@ def _read_fields(kind: Any, value: Any, place: str) -> Any:
         parts = [
             f"{what}: {_shown(', '.join(each))}" for what, each in (("missing", missing), ("unknown", unknown)) if each
         ]
-        raise ValueError(f"{place} must have the fields {', '.join(names)}; {'; '.join(parts)}")
-    inside = "" if place == "it" else f"{place}."
+        raise ValueError(f"{where} must have the fields {', '.join(names)}; {'; '.join(parts)}")
+    inside = "" if where == "it" else f"{where}."
     return kind(**{name: _read(hints[name], value[name], inside + name) for name in names})
 
 
-def _wrong(place: str, wanted: str, value: Any) -> ValueError:
-    return ValueError(f"{place} must be {wanted}; received {_shown(repr(value))}")
+def _wrong(where: str, expected: str, value: Any) -> ValueError:
+    return ValueError(f"{where} must be {expected}; received {_shown(repr(value))}")
 
 
 def _shown(text: str) -> str:

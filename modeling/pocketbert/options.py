@@ -177,7 +177,7 @@ def format_value(field: OptionField, value: Any) -> str:
         return OFF
     if isinstance(value, tuple):
         line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow([format_value(field, each) for each in value])
+        csv.writer(line, lineterminator="").writerow([format_value(field, item) for item in value])
         return line.getvalue()
     if isinstance(value, bool):
         return str(value).lower()

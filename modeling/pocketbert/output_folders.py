@@ -46,12 +46,12 @@ def check_inputs(output: str | os.PathLike[str], inputs: Iterable[str | os.PathL
       output: path of the output.
       inputs: paths of inputs; None and missing paths are ignored.
     """
-    place = Path(os.path.realpath(output))
+    output_path = Path(os.path.realpath(output))
     for path in inputs:
         if path is None or not os.path.lexists(path):
             continue
-        found = Path(os.path.realpath(path))
-        if place == found or place in found.parents:
+        input_path = Path(os.path.realpath(path))
+        if output_path == input_path or output_path in input_path.parents:
             raise UserError(
                 f"an input must not be in the output; received {path} and the output {output}; choose another output"
             )
@@ -60,8 +60,8 @@ def check_inputs(output: str | os.PathLike[str], inputs: Iterable[str | os.PathL
 def check_apart(outputs: Sequence[str | os.PathLike[str]]) -> None:
     """Raises `UserError` if two outputs are equal, or one is inside another."""
     for output, other in itertools.permutations(outputs, 2):
-        place, found = Path(os.path.realpath(output)), Path(os.path.realpath(other))
-        if place == found or place in found.parents:
+        output_path, other_path = Path(os.path.realpath(output)), Path(os.path.realpath(other))
+        if output_path == other_path or output_path in other_path.parents:
             raise UserError(f"outputs must not lie in one another; received {output} and {other}; choose another")
 
 
@@ -95,10 +95,10 @@ def _check_directory(path: Path, kind: str, *, overwrite: bool, main: str | os.P
         raise UserError(
             f"the output must not exist yet; received {path}; choose another or pass {argument('overwrite', True)}"
         )
-    found = os.listdir(path)
+    entries = os.listdir(path)
     marker = read_marker(path)
-    if found and (marker is None or marker["kind"] != kind):
-        held = f"a folder that holds a {marker['kind']}" if marker else f"another folder, with {_some(found)}"
+    if entries and (marker is None or marker["kind"] != kind):
+        held = f"a folder that holds a {marker['kind']}" if marker else f"another folder, with {_some(entries)}"
         raise UserError(
             f"{argument('overwrite', True)} replaces only what PocketBERT made: the output must be a {kind}; {path} is "
             f"{held}; choose another output"
@@ -168,10 +168,10 @@ class Together:
         if not self._folders:
             return
         (first, main, *_), *others = self._folders
-        found = os.stat(first)
+        status = os.stat(first)
         for source, target, kind, _ in self._folders:
             if target != main:
-                write_ahead(source, target, main, found)
+                write_ahead(source, target, main, status)
             _mark(source, kind)
         undo: list[Callable[[], object]] = []
         replaced = []
@@ -379,17 +379,17 @@ def read_marker(folder: Path) -> dict[str, Any] | None:
         content = parse_json((folder / MARKER).read_bytes(), folder / MARKER)
     except (OSError, UserError):
         return None
-    ours = isinstance(content, dict) and isinstance(content.get("kind"), str) and isinstance(content.get("files"), list)
-    return content if ours else None
+    good = isinstance(content, dict) and isinstance(content.get("kind"), str) and isinstance(content.get("files"), list)
+    return content if good else None
 
 
 def _is_ours(name: str, names: Collection[str]) -> bool:
-    return name in (MARKER, _MARKER_ASIDE, AHEAD) or name in names or any(name == f".{own}.{PARTIAL}" for own in names)
+    return name in (MARKER, _MARKER_ASIDE, AHEAD, *names) or any(name == f".{final}.{PARTIAL}" for final in names)
 
 
 def _some(names: Iterable[str]) -> str:
-    found = sorted(names)
-    return ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+    ordered = sorted(names)
+    return ", ".join(ordered[:_SHOWN]) + (f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else "")
 
 
 def remove(path: Path) -> None:

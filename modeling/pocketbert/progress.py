@@ -70,12 +70,12 @@ class _Bar(tqdm):
     @property
     def format_dict(self) -> dict[str, Any]:
         """Values for a line."""
-        found = super().format_dict
+        fields = super().format_dict
         finished = self.total is not None and self.n >= self.total
         if not self.disable and not finished and not (self._updates >= UNTIMED_UPDATES and self._ema_dt()):
             # A rate of 0 is shown as `?`; without a rate tqdm would use the mean since the start.
-            found["rate"] = 0
-        return found
+            fields["rate"] = 0
+        return fields
 
 
 class _LineBar(_Bar):

@@ -121,96 +121,96 @@ OPTIONS = (BenchOptions, PhoneOptions)
 
 def check(options: Options) -> None:
     """Raises a `UserError` if the options contradict each other."""
-    own, phone = options[BenchOptions], options[PhoneOptions]
+    chosen, phone = options[BenchOptions], options[PhoneOptions]
     if phone.device:
-        _check_phones(own, phone)
+        _check_phones(chosen, phone)
         return
-    if given := options.changed("apk", "delegate", "affinity", "phone_weight_cache", "repeats", "seed"):
-        raise UserError(f"{given[0]} is for phones; received it without --device; name a phone or leave it out")
-    if own.baselines and not own.model:
+    if phone_names := options.changed("apk", "delegate", "affinity", "phone_weight_cache", "repeats", "seed"):
+        raise UserError(f"{phone_names[0]} is for phones; received it without --device; name a phone or leave it out")
+    if chosen.baselines and not chosen.model:
         raise UserError("--baselines needs --model, the model directory that the bundles were exported from")
 
 
 def run(options: Options) -> int:
     """Runs the command."""
-    own, phone = options[BenchOptions], options[PhoneOptions]
-    paths = [Path(path) for path in own.bundles]
+    chosen, phone = options[BenchOptions], options[PhoneOptions]
+    paths = [Path(path) for path in chosen.bundles]
     if phone.device:
-        return _run_on_phones(own, phone, paths)
-    if own.output:
-        check_absent(own.output, overwrite=own.overwrite)
+        return _run_on_phones(chosen, phone, paths)
+    if chosen.output:
+        check_absent(chosen.output, overwrite=chosen.overwrite)
 
     from pocketbert_bench import baselines, results
     from pocketbert_bench.benchmark import benchmark
 
-    name = own.name or (Path(own.model).resolve().name if own.model else None)
+    name = chosen.name or (Path(chosen.model).resolve().name if chosen.model else None)
     with tempfile.TemporaryDirectory() as folder:
         others = []
-        if own.baselines and own.model:
-            longest = max(own.lengths or [128])
+        if chosen.baselines and chosen.model:
+            longest = max(chosen.lengths or [128])
             others = baselines.all_exports(
-                Path(own.model), Path(folder), model=name, length=longest, threads=own.threads
+                Path(chosen.model), Path(folder), model=name, length=longest, threads=chosen.threads
             )
         measured = benchmark(
             paths,
-            lengths=own.lengths or None,
-            threads=own.threads,
-            quick=own.quick,
-            weights=own.weights,
+            lengths=chosen.lengths or None,
+            threads=chosen.threads,
+            quick=chosen.quick,
+            weights=chosen.weights,
             name=name,
             baselines=others,
-            runtimes=own.runtime or (("litert-compiled",) if own.weight_cache else ("litert",)),
-            weight_cache=own.weight_cache,
+            runtimes=chosen.runtime or (("litert-compiled",) if chosen.weight_cache else ("litert",)),
+            weight_cache=chosen.weight_cache,
         )
-    if own.output:
-        measured.save(own.output, overwrite=own.overwrite)
-    print(json.dumps(results.to_json(measured.result), indent=2) if own.json else measured)
+    if chosen.output:
+        measured.save(chosen.output, overwrite=chosen.overwrite)
+    print(json.dumps(results.to_json(measured.result), indent=2) if chosen.json else measured)
     return int(any(measurement.status == "failed" for measurement in measured.result.measurements))
 
 
-def _check_phones(own: BenchOptions, phone: PhoneOptions) -> None:
+def _check_phones(chosen: BenchOptions, phone: PhoneOptions) -> None:
     serials, apk = phone.device, Path(phone.apk) if phone.apk else None
     problems = [
         f"--{name.replace('_', '-')} is for this machine; leave it out with --device"
         for name in ("baselines", "model", "runtime", "weight_cache", "quick", "json")
-        if getattr(own, name)
+        if getattr(chosen, name)
     ]
-    if not own.output:
+    if not chosen.output:
         problems.append("--device needs --output, the folder for the measurements")
     if len(set(serials)) != len(serials) or not all(serials):
         problems.append(f"--device takes different serial numbers, as adb devices lists them; received {list(serials)}")
-    if max(own.threads) > phone_app.MOST_THREADS:
+    if max(chosen.threads) > phone_app.MOST_THREADS:
         problems.append(
-            f"the app takes at most {phone_app.MOST_THREADS} threads; received {','.join(map(str, own.threads))}"
+            f"the app takes at most {phone_app.MOST_THREADS} threads; received {','.join(map(str, chosen.threads))}"
         )
     if apk and not apk.is_file():
         problems.append(f"--apk must be a file that make android built; received {apk}")
     raise_if_any(problems, "bench")
 
 
-def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]) -> int:
+def _run_on_phones(chosen: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]) -> int:
     serials, apk = phone.device, Path(phone.apk) if phone.apk else None
     from pocketbert_bench import configurations, device, report
     from pocketbert_bench.benchmark import labels_of
     from pocketbert_bench.phone_plan import PhonePlan
 
-    found = configurations.from_bundles(
+    subjects = configurations.from_bundles(
         paths,
-        own.lengths or None,
-        own.threads,
-        weights=own.weights,
-        models=dict.fromkeys(paths, own.name) if own.name else {},
+        chosen.lengths or None,
+        chosen.threads,
+        weights=chosen.weights,
+        models=dict.fromkeys(paths, chosen.name) if chosen.name else {},
         labels=labels_of(paths),
     )
     plan = PhonePlan(
-        configurations=tuple(found),
+        configurations=tuple(subjects),
         delegate=phone.delegate,
         affinity=phone.affinity,
         weight_cache=phone.phone_weight_cache,
         repeats=phone.repeats,
         seed=phone.seed,
     )
-    outcomes = device.bench_phones(serials, plan, Path(own.output or ""), apk=apk, overwrite=own.overwrite)
+    outcomes = device.bench_phones(serials, plan, Path(chosen.output or ""), apk=apk, overwrite=chosen.overwrite)
     for outcome in outcomes:
         print(f"{outcome.name}: {outcome.problem or outcome.path}")
         if outcome.result:

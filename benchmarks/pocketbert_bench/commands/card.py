@@ -41,19 +41,19 @@ OPTIONS = (CardCommandOptions,)
 
 def run(options: Options) -> None:
     """Runs the command."""
-    own = options[CardCommandOptions]
+    chosen = options[CardCommandOptions]
     from pocketbert.errors import UserError
     from pocketbert_bench import results
     from pocketbert_bench.benchmark import latencies_of
     from pocketbert_export.bundles.bundle import Bundle
     from pocketbert_export.bundles.model_card import write_card
 
-    folder = Path(own.bundle)
+    folder = Path(chosen.bundle)
     Bundle.open(folder)
-    found = latencies_of(folder, [results.read(path) for path in own.results])
-    if own.results and not found:
+    latencies = latencies_of(folder, [results.read(path) for path in chosen.results])
+    if chosen.results and not latencies:
         raise UserError(
-            f"a result file must measure this bundle; received {', '.join(own.results)} without its model.tflite; run "
-            f"pocketbert bench {folder}"
+            f"a result file must measure this bundle; received {', '.join(chosen.results)} without its "
+            f"model.tflite; run pocketbert bench {folder}"
         )
-    print(write_card(folder, own.name or folder.resolve().name, found))
+    print(write_card(folder, chosen.name or folder.resolve().name, latencies))

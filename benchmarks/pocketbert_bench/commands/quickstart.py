@@ -52,21 +52,21 @@ OPTIONS = (QuickstartOptions,)
 
 def run(options: Options) -> int:
     """Runs the quickstart and prints the table."""
-    own = options[QuickstartOptions]
+    chosen = options[QuickstartOptions]
     from pocketbert.errors import TrainingFailed
     from pocketbert.progress import log_info
     from pocketbert_bench.quickstart import quickstart
     from pocketbert_export.verification.verify import GateFailed
 
-    if own.glue and own.task != "embedding":
-        raise UserError(f"--glue is for --task=embedding; received it with {own.task}; leave it out")
+    if chosen.glue and chosen.task != "embedding":
+        raise UserError(f"--glue is for --task=embedding; received it with {chosen.task}; leave it out")
     try:
-        if own.task == "embedding":
+        if chosen.task == "embedding":
             from pocketbert_bench.quickstart_embedding import quickstart_embedding
 
-            print(quickstart_embedding(Path(own.output), glue=own.glue, full=own.full, seed=own.seed))
+            print(quickstart_embedding(Path(chosen.output), glue=chosen.glue, full=chosen.full, seed=chosen.seed))
             return 0
-        print(quickstart(Path(own.output), full=own.full, seed=own.seed))
+        print(quickstart(Path(chosen.output), full=chosen.full, seed=chosen.seed))
     except (GateFailed, TrainingFailed) as error:
         log_info(f"pocketbert quickstart: {error}")
         return 1

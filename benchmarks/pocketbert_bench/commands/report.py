@@ -49,7 +49,7 @@ OPTIONS = (ReportOptions,)
 
 def run(options: Options) -> None:
     """Runs the command."""
-    own = options[ReportOptions]
+    chosen = options[ReportOptions]
     from pocketbert.errors import UserError
     from pocketbert.output_folders import TRY_KIND, beside, check_together, together
     from pocketbert_bench import report, results
@@ -58,32 +58,32 @@ def run(options: Options) -> None:
     from pocketbert_export.bundles.bundle import Bundle, read_verification
     from pocketbert_export.bundles.model_card import CARD_FILE
 
-    if not own.results and not own.try_:
+    if not chosen.results and not chosen.try_:
         raise UserError("report takes at least one RESULT, or --try; received none")
-    output, page = Path(own.output), beside(own.output, "try")
-    bundle = Bundle.open(own.try_) if own.try_ else None
-    kinds = ({str(output): report.KIND} if own.results else {}) | ({str(page): TRY_KIND} if bundle else {})
-    check_together(kinds, overwrite=own.overwrite)
+    output, page = Path(chosen.output), beside(chosen.output, "try")
+    bundle = Bundle.open(chosen.try_) if chosen.try_ else None
+    kinds = ({str(output): report.KIND} if chosen.results else {}) | ({str(page): TRY_KIND} if bundle else {})
+    check_together(kinds, overwrite=chosen.overwrite)
     if bundle is not None:
         check_tryable(bundle)
-    made: list[Path] = []
+    pages: list[Path] = []
     with together() as group:
-        if own.results:
-            bundles = [Path(bundle) for bundle in own.bundles]
-            made.append(
+        if chosen.results:
+            bundles = [Path(bundle) for bundle in chosen.bundles]
+            pages.append(
                 report.build_report(
-                    [completed(results.read(path), bundles) for path in own.results],
+                    [completed(results.read(path), bundles) for path in chosen.results],
                     output,
                     verification={
-                        Path(bundle).resolve().name: read_verification(Path(bundle)) for bundle in own.bundles
+                        Path(bundle).resolve().name: read_verification(Path(bundle)) for bundle in chosen.bundles
                     },
-                    cards={Path(bundle).resolve().name: Path(bundle) / CARD_FILE for bundle in own.bundles},
-                    title=own.title,
-                    overwrite=own.overwrite,
+                    cards={Path(bundle).resolve().name: Path(bundle) / CARD_FILE for bundle in chosen.bundles},
+                    title=chosen.title,
+                    overwrite=chosen.overwrite,
                     group=group,
                 )
             )
         if bundle is not None:
-            made.append(write_try_page(bundle, page, title=own.title, overwrite=own.overwrite, group=group))
-    for each in made:
-        print(each)
+            pages.append(write_try_page(bundle, page, title=chosen.title, overwrite=chosen.overwrite, group=group))
+    for page_path in pages:
+        print(page_path)

@@ -170,11 +170,11 @@ def run(options: Options) -> int | None:
     task = task_options.with_metrics(examples)
 
     def make() -> dict[str, Any]:
-        place, models = options[RunFolderOptions], options[SearchModelOptions]
+        chosen, models = options[RunFolderOptions], options[SearchModelOptions]
         result = search(
             models.student,
             task,
-            place.output,
+            chosen.output,
             teacher=models.teacher,
             text=models.text,
             text_teacher=models.text_teacher,
@@ -184,7 +184,7 @@ def run(options: Options) -> int | None:
             workers=workers,
             tasks=_others(options),
             supernet=models.supernet,
-            overwrite=place.overwrite,
+            overwrite=chosen.overwrite,
         )
         return dataclasses.asdict(result)
 

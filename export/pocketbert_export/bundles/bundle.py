@@ -296,8 +296,8 @@ def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]
         file = directory / name
         if not file.is_file():
             problems.append(f"{name} must be there; it is missing")
-        elif (found := file.stat().st_size) != expected["size_bytes"]:
-            problems.append(f"{name} must have {expected['size_bytes']} bytes; it has {found}")
+        elif (size := file.stat().st_size) != expected["size_bytes"]:
+            problems.append(f"{name} must have {expected['size_bytes']} bytes; it has {size}")
         elif (digest := sha256(file)) != expected["sha256"]:
             problems.append(f"{name} must have the sha256 {expected['sha256']}; it has {digest}")
     has_labels = bool(description["task"] and description["task"]["labels"])
@@ -345,8 +345,8 @@ def _description_problems(description: Mapping[str, Any]) -> list[str]:
 
 
 def _calibration_problems(description: Mapping[str, Any]) -> list[str]:
-    wanted, recorded = RECIPES[description["recipe"]].calibration, "calibration" in description
-    if wanted == "optional" or recorded == (wanted == "required"):
+    calibration, recorded = RECIPES[description["recipe"]].calibration, "calibration" in description
+    if calibration == "optional" or recorded == (calibration == "required"):
         return []
     if recorded:
         return [f"calibration must not be recorded for the recipe {description['recipe']}; it is there"]
@@ -367,8 +367,8 @@ def _content_problems(directory: Path, description: Mapping[str, Any]) -> list[s
     if stated and read_json(directory / ADDED_NAME, where=ADDED_NAME) != stated:
         problems.append(f"{ADDED_NAME} must have the added_tokens of {BUNDLE_FILE}; it has others")
     labels = description["task"]["labels"] if description["task"] else []
-    wanted = "".join(f"{label}\n" for label in labels).encode()
-    if labels and (directory / LABELS_FILE).read_bytes() != wanted:
+    lines = "".join(f"{label}\n" for label in labels).encode()
+    if labels and (directory / LABELS_FILE).read_bytes() != lines:
         problems.append(
             f"{LABELS_FILE} must hold the labels of {BUNDLE_FILE} in their order, one per line; it does not"
         )

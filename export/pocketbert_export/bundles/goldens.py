@@ -145,21 +145,25 @@ def _read_answers(
     path: Path, count: int, outputs: Sequence[str], problems: list[str]
 ) -> dict[tuple[int, str], dict[str, np.ndarray]]:
     """(index, kind) → output → array."""
-    wanted = {f"{index}/{kind}/{name}" for index in range(count) for kind in _KINDS for name in outputs}
+    expected_names = {f"{index}/{kind}/{name}" for index in range(count) for kind in _KINDS for name in outputs}
     answers: dict[tuple[int, str], dict[str, np.ndarray]] = {}
     try:
         with safe_open(path, framework="numpy") as stored:
             names = set(stored.keys())
-            problems += [f"{path.name} must hold the tensor {name}; it is missing" for name in sorted(wanted - names)]
-            problems += [f"{path.name} must hold no tensor {name}; remove it" for name in sorted(names - wanted)]
+            problems += [
+                f"{path.name} must hold the tensor {name}; it is missing" for name in sorted(expected_names - names)
+            ]
+            problems += [
+                f"{path.name} must hold no tensor {name}; remove it" for name in sorted(names - expected_names)
+            ]
             for index in range(count):
                 for kind in _KINDS:
-                    found = answers.setdefault((index, kind), {})
+                    golden_outputs = answers.setdefault((index, kind), {})
                     for name in outputs:
                         key = f"{index}/{kind}/{name}"
                         if key in names:
-                            found[name] = stored.get_tensor(key)
-                            problems += _answer_problems(f"{path.name}: {key}", found[name])
+                            golden_outputs[name] = stored.get_tensor(key)
+                            problems += _answer_problems(f"{path.name}: {key}", golden_outputs[name])
     except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
         problems.append(f"{path.name} must be a whole safetensors file; received a damaged one ({error})")
     return answers
@@ -197,11 +201,11 @@ def _shape_problems(
 def _logits_shape(task: Mapping[str, Any]) -> tuple[int | str | None, ...]:
     labels = tuple(task["labels"])
     try:
-        made = get_task(TaskConfig(kind=task["kind"], labels=labels))
+        made_task = get_task(TaskConfig(kind=task["kind"], labels=labels))
     except UserError:
         # Another check reports the wrong task.
         return 1, len(labels)
-    return (1, "length", made.num_logits) if made.per_token else (1, made.num_logits)
+    return (1, "length", made_task.num_logits) if made_task.per_token else (1, made_task.num_logits)
 
 
 def _answer_problems(where: str, array: np.ndarray) -> list[str]:

@@ -86,11 +86,11 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
     else:
         run = read_members(read_json(run_file), {"model_sha256": str | None}, str(run_file))
         run_sha256, started_from = sha256(run_file), _asset_with_digest(run["model_sha256"])
-    known = started_from if options.base_model is None else None
+    asset = started_from if options.base_model is None else None
     return {
         "license": options.license,
-        "base_model": known.origin if known else options.base_model,
-        "base_model_license": options.base_model_license or (known.license if known else None),
+        "base_model": asset.origin if asset else options.base_model,
+        "base_model_license": options.base_model_license or (asset.license if asset else None),
         "dataset": options.dataset,
         "dataset_license": options.dataset_license,
         "limits": list(options.limits),

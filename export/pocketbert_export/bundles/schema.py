@@ -71,13 +71,13 @@ def _tokenizer(**properties: Any) -> dict[str, Any]:
 
 def _model_card() -> dict[str, Any]:
     """Facts of the model card."""
-    known = {"type": ["string", "null"]}
+    text_or_null = {"type": ["string", "null"]}
     facts = _object(
-        license=known,
-        base_model=known,
-        base_model_license=known,
-        dataset=known,
-        dataset_license=known,
+        license=text_or_null,
+        base_model=text_or_null,
+        base_model_license=text_or_null,
+        dataset=text_or_null,
+        dataset_license=text_or_null,
         limits=_list(_TEXT, least=0),
         run_sha256={"oneOf": [_DIGEST, {"type": "null"}]},
     )
@@ -89,7 +89,7 @@ def _model_card() -> dict[str, Any]:
 
 def _outcome() -> dict[str, Any]:
     """Of bundles exported with labelled examples: `Scores.outcome` of the file, and the identity of the examples."""
-    known = {"type": ["number", "null"]}
+    number_or_null = {"type": ["number", "null"]}
     outcome = _object(
         metric=_TEXT,
         score=_NUMBER,
@@ -97,7 +97,7 @@ def _outcome() -> dict[str, Any]:
         examples_sha256=_DIGEST,
         interval={"oneOf": [{**_list(_NUMBER, least=2), "maxItems": 2}, {"type": "null"}]},
         baselines=_list(_object(name=_TEXT, score=_NUMBER), least=0),
-        teacher=known,
+        teacher=number_or_null,
         float_model=_NUMBER,
         verdict={"enum": [*VERDICT_WORDS]},
         headline=_TEXT,

@@ -101,37 +101,34 @@ def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[
         return TaskConfig(kind=model.kind, labels=tuple(labels))
     if task_name:
         return XNLI if task_name == XNLI.name else glue_task(task_name).task
-    own = XNLI if model.name == XNLI.name else GLUE[model.name].task if model.name in GLUE else None
-    if own is not None and label_positions(own.labels, model.labels) is not None:
-        return own
+    own_task = XNLI if model.name == XNLI.name else GLUE[model.name].task if model.name in GLUE else None
+    if own_task is not None and label_positions(own_task.labels, model.labels) is not None:
+        return own_task
     return model if are_placeholders(model.labels) else None
 
 
 def examples_for(
-    model: TaskConfig | None,
-    given: LabelledData | TaskData | str | os.PathLike[str] | None,
-    *,
-    train: bool = False,
+    model: TaskConfig | None, source: LabelledData | TaskData | str | os.PathLike[str] | None, *, train: bool = False
 ) -> LabelledData | None:
     """Returns examples from any source with labels in the order of a model's logits.
 
     Args:
       model: the model's task; None for a bare encoder, which uses no labels.
-      given: examples in that order, a run's data, a path of a table with the column text and, for labels, label, or
+      source: examples in that order, a run's data, a path of a table with the column text and, for labels, label, or
         None.
       train: return a run's training examples, not its development examples.
 
     Raises:
       UserError: the file cannot be read, or its labels differ from the model's.
     """
-    if isinstance(given, TaskData):
-        examples = given.train if train else given.dev
+    if isinstance(source, TaskData):
+        examples = source.train if train else source.dev
         if model is None or not isinstance(examples, Examples):
             return examples
-        return in_order_of(model, given.task, examples)
-    if not isinstance(given, str | os.PathLike):
-        return given
+        return in_order_of(model, source.task, examples)
+    if not isinstance(source, str | os.PathLike):
+        return source
     task = None if model is None else supervised_task(model)
-    if task is None or (isinstance(task, TextTask) and not has_labels(given, task.config.labels, ["text"])):
-        return read_table(given, text_column="text")[0]
-    return task.read(given)
+    if task is None or (isinstance(task, TextTask) and not has_labels(source, task.config.labels, ["text"])):
+        return read_table(source, text_column="text")[0]
+    return task.read(source)

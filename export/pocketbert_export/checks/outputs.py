@@ -159,13 +159,13 @@ def check_response(
         float_rounding = RECIPES["float32"].bounds.rms_difference * root_mean_square(scales[output])
         if len(expected) < 2 or math.sqrt(energy / x.size) <= float_rounding:
             continue
-        found = float(x @ y) / energy
-        rest = y - found * x
+        response = float(x @ y) / energy
+        rest = y - response * x
         error = math.sqrt(float(rest @ rest) / energy / (len(expected) - 1))
         common = root_mean_square(rounding[output]) / math.sqrt(energy / x.size) if rounding else 0.0
-        wrong = max(0.0, abs(1 - found) - _STANDARD_ERRORS * error - common)
+        wrong = max(0.0, abs(1 - response) - _STANDARD_ERRORS * error - common)
         if not wrong <= worst:
-            worst, slope = wrong, found
+            worst, slope = wrong, response
     reason = (
         f"a change of {what} moves the outputs {slope:.3g} times as far as in the float model; "
         "measured: difference from 1, beyond rounding noise"
@@ -253,15 +253,16 @@ def check_metric(
 def check_angles(reference: Outputs, answers: Outputs, bounds: Bounds) -> Check:
     """Checks the mean cosine between the embeddings `[n, d]` of the float model and of the bundle."""
     (name,) = reference
-    found = cosines(reference[name], answers[name])
-    degrees = float(np.degrees(np.arccos(np.clip(found, -1.0, 1.0))).max(initial=0.0))
-    mean = float(found.mean())
+    angles = cosines(reference[name], answers[name])
+    degrees = float(np.degrees(np.arccos(np.clip(angles, -1.0, 1.0))).max(initial=0.0))
+    mean = float(angles.mean())
     return Check(
         name="angle",
         passed=mean >= bounds.mean_cosine,
         measured=mean,
         bound=bounds.mean_cosine,
-        reason=f"mean cosine to the float model's embedding, {len(found):,} texts; largest angle {degrees:.2f} degrees",
+        reason=f"mean cosine to the float model's embedding, {len(angles):,} texts; "
+        f"largest angle {degrees:.2f} degrees",
     )
 
 

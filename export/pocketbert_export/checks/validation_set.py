@@ -106,13 +106,15 @@ def gate_metric(task: TaskConfig | None, metric: str | None, examples: LabelledD
     Raises:
       UserError: the task has no such metric, or the examples have no labels.
     """
-    made = None if task is None else get_task(task)
-    known = made.gate_metrics if isinstance(made, SupervisedTask) else ()
+    gate_task = None if task is None else get_task(task)
+    gate_metrics = gate_task.gate_metrics if isinstance(gate_task, SupervisedTask) else ()
     if metric is None:
-        return made.main_metric if isinstance(made, SupervisedTask) else None
-    if metric not in known:
+        return gate_task.main_metric if isinstance(gate_task, SupervisedTask) else None
+    if metric not in gate_metrics:
         kind = "a model without a task" if task is None else f"{task.kind} with {len(task.labels)} labels"
-        raise UserError(f"the metric must be one of {', '.join(known) or 'none'} for {kind}; received {metric!r}")
+        raise UserError(
+            f"the metric must be one of {', '.join(gate_metrics) or 'none'} for {kind}; received {metric!r}"
+        )
     if examples is None or not examples.labelled:
         where = "no examples" if examples is None else f"{examples.source}, which has none"
         raise UserError(f"a metric needs labelled examples; received {metric} with {where}; give some, or leave it out")

@@ -204,20 +204,22 @@ def check_answers(bundle: Bundle, texts: Sequence[str], folder: Path) -> tuple[s
         refused = Check(name="runs", passed=False, measured=None, bound=None, reason=str(refusal))
         return "", dataclasses.replace(refused, runtime=MEDIAPIPE.name)
     for length, path in paths.items():
-        made = bundle.run(bundle.tokenizer(same, max_length=length, pad_to=length), length)
-        ours = client_output(bundle, made)
-        theirs = np.array([[each[label] for label in labels] if labels else each for each in answers[path]])
-        worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
-        (output,) = made.values()
+        outputs = bundle.run(bundle.tokenizer(same, max_length=length, pad_to=length), length)
+        bundle_answers = client_output(bundle, outputs)
+        client_answers = np.array(
+            [[answer[label] for label in labels] if labels else answer for answer in answers[path]]
+        )
+        worst = max(worst, float(np.abs(bundle_answers - client_answers).max(initial=0.0)))
+        (output,) = outputs.values()
         scale = float(np.sqrt(np.mean(np.square(output, dtype=np.float64)))) if len(same) else 0.0
         bound = max(bound, RECIPES[bundle.recipe].bounds.own_difference * scale / (2 if labels else 1))
-        other_labels += int((ours.argmax(axis=1) != theirs.argmax(axis=1)).sum()) if labels else 0
-    found = f"{len(same)} texts at {len(paths)} lengths" + (f", {other_labels} other labels" if labels else "")
+        other_labels += int((bundle_answers.argmax(axis=1) != client_answers.argmax(axis=1)).sum()) if labels else 0
+    summary = f"{len(same)} texts at {len(paths)} lengths" + (f", {other_labels} other labels" if labels else "")
     return version, Check(
         name="mediapipe",
         passed=bool(same) and worst <= bound and not other_labels,
         measured=worst,
         bound=bound,
-        reason=f"{found}; {sum(differing)} of {len(texts)} texts left out, which MediaPipe tokenizes differently",
+        reason=f"{summary}; {sum(differing)} of {len(texts)} texts left out, which MediaPipe tokenizes differently",
         runtime=MEDIAPIPE.name,
     )

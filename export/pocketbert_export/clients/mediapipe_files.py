@@ -215,7 +215,7 @@ def task_file(bundle: Bundle, length: int) -> bytes:
         client_name, described = client.name, (TensorDescription(client.output, client.description, labels_file),)
         if client.operator:
             _add_scores(model, signature, client)
-    names = {each.tensorIndex: each.name.decode() for each in signature.inputs}
+    names = {tensor.tensorIndex: tensor.name.decode() for tensor in signature.inputs}
     add_metadata(
         model,
         name=bundle.task.name or bundle.task.kind,

@@ -138,8 +138,8 @@ def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
         if name == "probabilities":
             cells |= {f"probability_{label}": probability for label, probability in value.items()}
         elif name == "top":
-            for place, best in enumerate(value, start=1):
-                cells |= {f"label_{place}": best["label"], f"probability_{place}": best["probability"]}
+            for rank, best in enumerate(value, start=1):
+                cells |= {f"label_{rank}": best["label"], f"probability_{rank}": best["probability"]}
         elif name == "spans":
             cells[name] = json.dumps(value, ensure_ascii=False)
         elif isinstance(value, list):

@@ -73,16 +73,16 @@ def check(options: Options) -> None:
 
 def run(options: Options) -> int:
     """Trains, exports and scores; returns 1 if training or the gate fails."""
-    own, made = options[BundleOptions], options[ConversionOptions]
+    chosen, conversion = options[BundleOptions], options[ConversionOptions]
     from pocketbert.checkpoints.directory import describe_directory
     from pocketbert.data.assets import minilm
     from pocketbert.files import write_json, write_text
     from pocketbert.output_folders import check_held, held_directory
     from pocketbert.progress import log_info
 
-    check_held(own.output, _KIND)
+    check_held(chosen.output, _KIND)
     examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
-    model = Path(own.model) if own.model else minilm()
+    model = Path(chosen.model) if chosen.model else minilm()
     config = describe_directory(model, headless=True).config
 
     from pocketbert.tasks.registry import get_task
@@ -93,13 +93,13 @@ def run(options: Options) -> int:
     from pocketbert_export.tflite.signatures import check_lengths, default_lengths
     from pocketbert_export.verification.verify import GateFailed
 
-    output = Path(own.output)
+    output = Path(chosen.output)
     task = task_options.with_metrics(examples)
     training = finetune.training_config(options, task.task)
-    run_config = dataclasses.replace(options[RunConfig], seed=own.seed, overwrite=own.overwrite)
+    run_config = dataclasses.replace(options[RunConfig], seed=chosen.seed, overwrite=chosen.overwrite)
     # Fail before training, not an hour later.
     usual = default_lengths(task.task, config.max_position_embeddings, training.max_length)
-    lengths = list(check_lengths(made.lengths or usual, config))
+    lengths = list(check_lengths(conversion.lengths or usual, config))
     _check_calibration(options, task)
     # As in training, which chose checkpoint and threshold with these windows.
     windows = {name: getattr(training, name) for name in get_task(task.task).window_options}
@@ -139,9 +139,9 @@ def _check_calibration(options: Options, task: TaskData) -> None:
     from pocketbert_export.quantization.static_quantization import check_options
     from pocketbert_export.recipes import get_recipe
 
-    recipe, given = get_recipe(options[ConversionOptions].recipe), options[CalibrationOptions]
-    check_limits(given, recipe)
-    check_options(given, recipe, has_texts=recipe.calibration != "none")
+    recipe, calibration = get_recipe(options[ConversionOptions].recipe), options[CalibrationOptions]
+    check_limits(calibration, recipe)
+    check_options(calibration, recipe, has_texts=recipe.calibration != "none")
     if recipe.calibration != "none":
         usable_texts(as_read(task.task, task.train), as_read(task.task, task.dev))
 
@@ -164,7 +164,7 @@ def _tiles(bundle: Bundle, model: Path) -> list[tuple[str, str, str]]:
     size, before = (path.stat().st_size for path in (bundle.model_path, model / "model.safetensors"))
     tiles = [(f"{size / 1e6:.1f} MB", bundle.recipe, f"The float model has {before / 1e6:.1f} MB.")]
     card = read_description(bundle.directory).get("model_card") or {}
-    latencies = [each for each in card.get("latencies", ()) if each["threads"] == 1]
+    latencies = [entry for entry in card.get("latencies", ()) if entry["threads"] == 1]
     for latency in latencies:
         detail = f"median of one text, one thread, {latency['runtime']} on {latency['machine']}"
         tiles.append((f"{latency['median_ms']:.2f} ms", f"{latency['length']} tokens", detail))
@@ -186,11 +186,11 @@ def _result(bundle: Bundle, task: TaskData, scored: BundleScores) -> dict[str, A
         "size_bytes": bundle.model_path.stat().st_size,
         "examples": shared.examples or len(task.dev),
         "source": task.dev.source,
-        "metrics": {name: dict(found.metrics) for name, found in both.items()},
+        "metrics": {name: dict(scores.metrics) for name, scores in both.items()},
         "baseline": shared.baseline,
         "positive_label": shared.positive_label,
-        "classes": {name: found.classes for name, found in both.items()} if shared.classes else None,
-        "warnings": [f"{name}: {warning}" for name, found in both.items() for warning in found.warnings],
+        "classes": {name: scores.classes for name, scores in both.items()} if shared.classes else None,
+        "warnings": [f"{name}: {warning}" for name, scores in both.items() for warning in scores.warnings],
     }
 
 

@@ -78,27 +78,27 @@ OPTIONS = (EmbedOptions,)
 
 def run(options: Options) -> None:
     """Writes embeddings, similarities or nearest texts."""
-    own = options[EmbedOptions]
+    chosen = options[EmbedOptions]
     from pocketbert.files import check_absent
 
-    if own.output:
-        check_absent(own.output, overwrite=own.overwrite)
-    with opened_input(own.input) as stream:
+    if chosen.output:
+        check_absent(chosen.output, overwrite=chosen.overwrite)
+    with opened_input(chosen.input) as stream:
         from pocketbert_export.bundles.predictors import limit_remedy, open_predictor
 
-        embedder = _Embedder(open_predictor(own.model), own.prompt_name, own.search_prompt_name)
-        rows = read_rows(stream, own.format, own.input or "standard input")
-        if own.output and Path(own.output).suffix.lower() == _ARRAY:
-            _write_array(embedder, rows, own)
-            embedder.log_truncated(limit_remedy(own.model))
+        embedder = _Embedder(open_predictor(chosen.model), chosen.prompt_name, chosen.search_prompt_name)
+        rows = read_rows(stream, chosen.format, chosen.input or "standard input")
+        if chosen.output and Path(chosen.output).suffix.lower() == _ARRAY:
+            _write_array(embedder, rows, chosen)
+            embedder.log_truncated(limit_remedy(chosen.model))
             return
-        documents = _read_lines(own.search) if own.search else {}
+        documents = _read_lines(chosen.search) if chosen.search else {}
         size = 1 if stream.isatty() else LINES_A_CHUNK
-        with answer_lines.opened(own.output, "jsonl", ["text"], overwrite=own.overwrite) as write:
+        with answer_lines.opened(chosen.output, "jsonl", ["text"], overwrite=chosen.overwrite) as write:
             vectors = embedder.documents([*documents.values()]) if documents else None
             for chunk in text_chunks(rows, size):
-                write(_answers(embedder, chunk, [*documents.items()], vectors, own.top_k))
-        embedder.log_truncated(limit_remedy(own.model))
+                write(_answers(embedder, chunk, [*documents.items()], vectors, chosen.top_k))
+        embedder.log_truncated(limit_remedy(chosen.model))
 
 
 class _Embedder:
@@ -137,11 +137,13 @@ class _Embedder:
     def _embed(self, texts: Sequence[str], prompt: str | None) -> np.ndarray:
         from pocketbert.data.data_warnings import count_truncated
 
-        made = self._predictor
-        own = self._task.embedding.prompt if prompt is None else prompt
+        predictor = self._predictor
+        own_prompt = self._task.embedding.prompt if prompt is None else prompt
         self._count += len(texts)
-        self._truncated += count_truncated([own + text for text in texts], None, made.tokenizer, made.max_length)
-        return self._task.embed(texts, made.forward, made.tokenizer, made.max_length, prompt=prompt)
+        self._truncated += count_truncated(
+            [own_prompt + text for text in texts], None, predictor.tokenizer, predictor.max_length
+        )
+        return self._task.embed(texts, predictor.forward, predictor.tokenizer, predictor.max_length, prompt=prompt)
 
 
 def _answers(
@@ -153,9 +155,9 @@ def _answers(
 ) -> list[dict[str, Any]]:
     from pocketbert.tasks.vectors import cosines, search
 
-    found = embedder.texts([row["text"] for row in chunk])
+    chunk_vectors = embedder.texts([row["text"] for row in chunk])
     if vectors is not None:
-        indices, values = search(found, vectors, top_k)
+        indices, values = search(chunk_vectors, vectors, top_k)
         return [
             {
                 "text": row["text"],
@@ -167,27 +169,27 @@ def _answers(
             for row, *nearest in zip(chunk, indices, values, strict=True)
         ]
     if "pair" in chunk[0]:
-        similar = cosines(found, embedder.documents([row["pair"] for row in chunk]))
+        similar = cosines(chunk_vectors, embedder.documents([row["pair"] for row in chunk]))
         return [{**row, "similarity": round(float(value), 6)} for row, value in zip(chunk, similar, strict=True)]
-    return [{**row, "embedding": vector.tolist()} for row, vector in zip(chunk, found, strict=True)]
+    return [{**row, "embedding": vector.tolist()} for row, vector in zip(chunk, chunk_vectors, strict=True)]
 
 
-def _write_array(embedder: _Embedder, rows: Iterator[dict[str, str]], own: EmbedOptions) -> None:
+def _write_array(embedder: _Embedder, rows: Iterator[dict[str, str]], chosen: EmbedOptions) -> None:
     import numpy as np
 
     from pocketbert.files import new_file
 
-    assert own.output is not None
+    assert chosen.output is not None
     parts = []
     for chunk in text_chunks(rows, LINES_A_CHUNK):
         if "pair" in chunk[0]:
             raise UserError("pairs give similarities, as JSON lines; received a .npy --output; name a .jsonl file")
         parts.append(embedder.texts([row["text"] for row in chunk]))
     if not parts:
-        raise UserError(f"{own.input or 'standard input'} must have at least one text; received none")
-    with new_file(own.output, overwrite=own.overwrite) as stream:
+        raise UserError(f"{chosen.input or 'standard input'} must have at least one text; received none")
+    with new_file(chosen.output, overwrite=chosen.overwrite) as stream:
         np.save(stream, np.concatenate(parts))
-    print(own.output)
+    print(chosen.output)
 
 
 def _read_lines(path: str) -> dict[int, str]:

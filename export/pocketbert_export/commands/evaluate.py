@@ -117,21 +117,21 @@ def _score_texts(options: Options, predictor: Predictor) -> dict[str, Any]:
     from pocketbert_export.checks.label_order import named, with_label_names
     from pocketbert_export.glue.scoring import labelled_evaluator
 
-    own, table = options[ExampleOptions], options[TableOptions]
-    task = with_label_names(predictor.task.config, own.labels)
+    source, table = options[ExampleOptions], options[TableOptions]
+    task = with_label_names(predictor.task.config, source.labels)
     check_no_questions(options, task, "answer_language", "predictions")
-    examples = example_options.read_texts(own, table, task)
+    examples = example_options.read_texts(source, table, task)
     assert examples is not None
-    of_task = own.data or own.task
-    data_task = supervised_task(named(task, own.task))
+    of_task = source.data or source.task
+    data_task = supervised_task(named(task, source.task))
     names, main = (data_task.metrics, data_task.main_metric) if of_task else data_task.default_metrics
-    evaluator = labelled_evaluator(predictor, examples, named(task, own.task), metrics=names)
-    found = reading_warnings(predictor, examples, limit_remedy(options[EvaluateOptions].model))
+    evaluator = labelled_evaluator(predictor, examples, named(task, source.task), metrics=names)
+    warnings = reading_warnings(predictor, examples, limit_remedy(options[EvaluateOptions].model))
     scores = evaluator.scores(main)
     log_info(scores.sentence)
     skipped = {"skipped_rows": examples.skipped_rows} if table.skip_bad_rows else {}
     described = scores.to_json()
-    described["warnings"] = [*found, *described["warnings"]]
+    described["warnings"] = [*warnings, *described["warnings"]]
     return {**described, "examples": len(examples), **skipped, "source": examples.source}
 
 
@@ -143,42 +143,42 @@ def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:
     from pocketbert.tasks.question_answering import QuestionEvaluator
     from pocketbert_export.glue.scoring import labelled_evaluator
 
-    named, kept = options[ExampleOptions], options[PredictionsOptions]
-    if kept.predictions:
-        check_absent(kept.predictions, overwrite=kept.overwrite)
+    named, answer_file = options[ExampleOptions], options[PredictionsOptions]
+    if answer_file.predictions:
+        check_absent(answer_file.predictions, overwrite=answer_file.overwrite)
     files = example_options.question_files(named, options[TableOptions], predictor.task.config)
     task = QUESTION_TASKS.get(named.task or predictor.task.config.name)
     by_language = bool(named.data and task and task.languages)
-    if by_language and kept.answer_language:
+    if by_language and answer_file.answer_language:
         raise UserError(
             "--answer-language is for a file of your own; received it with --data, whose files have a language; "
             "leave it out"
         )
-    if kept.predictions:
+    if answer_file.predictions:
         for questions in files.values():
             questions.check_ids()
     parts: dict[str, dict[str, Any]] = {}
     predictions: dict[str, dict[str, str]] = {}
     for part, questions in files.items():
-        language = part.split("-")[0] if by_language else kept.answer_language
+        language = part.split("-")[0] if by_language else answer_file.answer_language
         evaluator = labelled_evaluator(
             predictor,
             questions,
             scorer=mlqa_scorer(language) if language else None,
             max_answer_tokens=options[AnswerOptions].max_answer_tokens,
-            keep_answers=bool(kept.predictions),
+            keep_answers=bool(answer_file.predictions),
         )
         assert isinstance(evaluator, QuestionEvaluator)
         scores = evaluator.scores()
         predictions[part] = evaluator.answers
         log_info(f"{part}: {scores.sentence}" if len(files) > 1 else scores.sentence)
         parts[part] = {**scores.to_json(), "examples": len(questions)}
-    if kept.predictions:
+    if answer_file.predictions:
         # Parts may share ids, as in MLQA, whose languages use the same ids for the same questions.
         write_json(
-            kept.predictions,
+            answer_file.predictions,
             predictions if len(parts) > 1 else next(iter(predictions.values())),
-            overwrite=kept.overwrite,
+            overwrite=answer_file.overwrite,
         )
     baselines = [part["baseline"] for part in parts.values()]
     result = {
@@ -188,8 +188,8 @@ def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:
         else None,
         "warnings": [
             f"{part}: {warning}" if len(parts) > 1 else warning
-            for part, found in parts.items()
-            for warning in found.pop("warnings")
+            for part, part_scores in parts.items()
+            for warning in part_scores.pop("warnings")
         ],
         "examples": sum(part["examples"] for part in parts.values()),
         "skipped_rows": sum(questions.skipped_rows for questions in files.values()),

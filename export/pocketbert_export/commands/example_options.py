@@ -132,18 +132,18 @@ def read_texts(
     name = options.task or (task.name if task is not None else "")
     check_source(options, task)
     task = None if task is None else with_label_names(task, options.labels)
-    made = None if task is None else get_task(task)
-    reads = made.file_options(table) if isinstance(made, SupervisedTask) else None
+    text_task = None if task is None else get_task(task)
+    reads = text_task.file_options(table) if isinstance(text_task, SupervisedTask) else None
     if reads is not None:
-        return _read_own_file(options, made, reads)
+        return _read_own_file(options, text_task, reads)
     if options.file:
-        if isinstance(made, SentenceEmbedding) and table.pair_column and labelled is not False:
-            return made.read(options.file, **table.rows, label_column=table.one_label)
-        columns = table.label_column if isinstance(made, TextTask) and labelled is not False else ()
+        if isinstance(text_task, SentenceEmbedding) and table.pair_column and labelled is not False:
+            return text_task.read(options.file, **table.rows, label_column=table.one_label)
+        columns = table.label_column if isinstance(text_task, TextTask) and labelled is not False else ()
         if labelled is None and columns == TableOptions.label_column and not options.labels:
             columns = columns if {*columns} <= {*table_columns(options.file, table.separator)} else ()
         numbers = order_of_numbers(task, options.task, options.labels) if task and task.labels else None
-        own = numbers or task
+        numbered_task = numbers or task
         if task is not None and numbers is not None:
             # Checked before the rows, each of which would fail.
             logit_positions(task, numbers)
@@ -151,7 +151,7 @@ def read_texts(
             options.file,
             **table.rows,
             label_column=columns,
-            labels=own.labels if own is not None and own.labels else None,
+            labels=numbered_task.labels if numbered_task is not None and numbered_task.labels else None,
             numbered=numbers is not None,
             kind="classification" if task is None else task.rules.label_form,
             label_separator=table.label_separator,
@@ -162,24 +162,24 @@ def read_texts(
     if not name:
         raise UserError("--data needs --task, a GLUE task, because the model does not name its own; received none")
     if name == XNLI.name:
-        given = XNLI
+        data_task = XNLI
         examples = read_xnli(options.data, options.split, options.languages)
     else:
-        given = glue_task(name).task
+        data_task = glue_task(name).task
         examples = read_glue(name, options.data, options.split)
     if task is not None and are_placeholders(task.labels):
         log_info(
             f"the model's labels {', '.join(task.labels)} are placeholders; its logits are read as "
-            f"{', '.join(given.labels)}, in this order; pass --labels for another order"
+            f"{', '.join(data_task.labels)}, in this order; pass --labels for another order"
         )
-    return examples if task is None else in_order_of(task, given, examples)
+    return examples if task is None else in_order_of(task, data_task, examples)
 
 
 def _read_own_file(options: ExampleOptions, task: Any, reads: dict[str, Any]) -> Any:
-    given = [f"--{name}" for name in ("task", "data", "labels") if getattr(options, name)]
-    if given:
+    flags = [f"--{name}" for name in ("task", "data", "labels") if getattr(options, name)]
+    if flags:
         raise UserError(
-            f"a model for {task.kind} reads a file of your own; received {' and '.join(given)}; pass --file alone"
+            f"a model for {task.kind} reads a file of your own; received {' and '.join(flags)}; pass --file alone"
         )
     return task.read(options.file, **reads) if options.file else None
 

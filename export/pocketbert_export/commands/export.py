@@ -119,7 +119,11 @@ OPTIONS = (
 
 def run(options: Options) -> int:
     """Exports; returns 1 if the gate fails."""
-    own, made, graph_optimizations = options[ExportOptions], options[ConversionOptions], options[GraphOptimizations]
+    chosen, conversion, graph_optimizations = (
+        options[ExportOptions],
+        options[ConversionOptions],
+        options[GraphOptimizations],
+    )
     from pocketbert.checkpoints.directory import describe_directory
     from pocketbert.data.assets import model_directory, task_of_asset
     from pocketbert.output_folders import (
@@ -131,17 +135,17 @@ def run(options: Options) -> int:
         together,
     )
 
-    if own.saved_model_inputs == "text" and not own.saved_model:
+    if chosen.saved_model_inputs == "text" and not chosen.saved_model:
         raise UserError("--saved-model-inputs=text needs --saved-model, the folder to write; received none")
-    mediapipe = beside(own.output, "mediapipe")
-    kinds = {own.output: BUNDLE_KIND}
-    kinds |= {own.saved_model: SAVED_MODEL_KIND} if own.saved_model else {}
-    kinds |= {str(mediapipe): MEDIAPIPE_KIND} if own.mediapipe else {}
-    check_together(kinds, overwrite=own.overwrite)
-    description = describe_directory(model_directory(own.model))
-    task = description.tasks[0] if description.tasks else task_of_asset(own.model)
+    mediapipe = beside(chosen.output, "mediapipe")
+    kinds = {chosen.output: BUNDLE_KIND}
+    kinds |= {chosen.saved_model: SAVED_MODEL_KIND} if chosen.saved_model else {}
+    kinds |= {str(mediapipe): MEDIAPIPE_KIND} if chosen.mediapipe else {}
+    check_together(kinds, overwrite=chosen.overwrite)
+    directory = describe_directory(model_directory(chosen.model))
+    task = directory.tasks[0] if directory.tasks else task_of_asset(chosen.model)
     file = options[ExampleOptions].file
-    stored_columns.use(options, own.model, file)
+    stored_columns.use(options, chosen.model, file)
     # A limit in points is measured on the labels of the calibration texts.
     scores = options[CalibrationOptions].max_points_lost is not None
     stored_columns.check(options, task, file, labelled=None)
@@ -159,12 +163,12 @@ def run(options: Options) -> int:
     from pocketbert_export.verification.default_texts import default_examples
     from pocketbert_export.verification.verify import GateFailed
 
-    lengths = list(made.lengths) or default_lengths(task, description.config.max_position_embeddings)
-    if own.saved_model_inputs == "text":
-        check_servable(task, description.vocabulary)
+    lengths = list(conversion.lengths) or default_lengths(task, directory.config.max_position_embeddings)
+    if chosen.saved_model_inputs == "text":
+        check_servable(task, directory.vocabulary)
     examples = example_options.read(options[ExampleOptions], options[TableOptions], task, labelled=None)
     skipped = None
-    if own.mediapipe:
+    if chosen.mediapipe:
         try:
             check_files(task, description.vocabulary, lengths, has_pairs=examples is not None and examples.has_pairs)
         except UserError as error:
@@ -172,38 +176,38 @@ def run(options: Options) -> int:
     try:
         with together() as group:
             bundle = export(
-                own.model,
-                own.output,
-                recipe=made.recipe,
+                chosen.model,
+                chosen.output,
+                recipe=conversion.recipe,
                 lengths=lengths,
                 examples=examples,
                 graph_optimizations=graph_optimizations,
-                runtime=own.runtime,
-                output_type=own.output_type,
-                overwrite=own.overwrite,
+                runtime=chosen.runtime,
+                output_type=chosen.output_type,
+                overwrite=chosen.overwrite,
                 metric=options[GateOptions].metric,
                 data_task=options[ExampleOptions].task,
                 calibration=_calibration(options, task, labelled=scores),
                 calibration_options=options[CalibrationOptions],
                 card=options[CardOptions],
-                columns=stored_columns.stored_columns(own.model),
+                columns=stored_columns.stored_columns(chosen.model),
                 group=group,
             )
-            if own.saved_model:
-                optimized = optimize_graph(from_pretrained(own.model), graph_optimizations)
-                if own.saved_model_inputs == "text":
+            if chosen.saved_model:
+                optimized = optimize_graph(from_pretrained(chosen.model), graph_optimizations)
+                if chosen.saved_model_inputs == "text":
                     longest = max(lengths)
-                    write_serving_model(optimized, own.saved_model, longest, overwrite=own.overwrite, group=group)
+                    write_serving_model(optimized, chosen.saved_model, longest, overwrite=chosen.overwrite, group=group)
                 else:
-                    write_saved_model(optimized, own.saved_model, lengths, overwrite=own.overwrite, group=group)
-            summary = _summary(bundle, own.output)
-            if own.mediapipe and not skipped:
-                given = examples or default_examples(task)
-                read = as_read(task, given.first_texts(len(given)))
+                    write_saved_model(optimized, chosen.saved_model, lengths, overwrite=chosen.overwrite, group=group)
+            summary = _summary(bundle, chosen.output)
+            if chosen.mediapipe and not skipped:
+                gate_examples = examples or default_examples(task)
+                read = as_read(task, gate_examples.first_texts(len(gate_examples)))
                 texts = list(dict.fromkeys([*read.texts, *(read.pairs or ())]))
                 try:
                     summary["mediapipe"] = write_task_files(
-                        bundle, mediapipe, texts, overwrite=own.overwrite, group=group
+                        bundle, mediapipe, texts, overwrite=chosen.overwrite, group=group
                     )
                 except UserError as error:
                     skipped = error
@@ -248,10 +252,10 @@ def _calibration(options: Options, task: TaskConfig | None, *, labelled: bool) -
     """Reads the calibration texts that the options name, if any."""
     from pocketbert_export.recipes import get_recipe
 
-    given, table, file = options[ExampleOptions], options[TableOptions], options[CalibrationFile].calibration_file
+    example, table, file = options[ExampleOptions], options[TableOptions], options[CalibrationFile].calibration_file
     if file is not None:
-        own = dataclasses.replace(given, file=file, data=None, languages=None)
-        return example_options.read(own, table, task, labelled=labelled)
-    if given.data and get_recipe(options[ConversionOptions].recipe).calibration != "none":
-        return example_options.read(dataclasses.replace(given, split="train"), table, task)
+        calibration_options = dataclasses.replace(example, file=file, data=None, languages=None)
+        return example_options.read(calibration_options, table, task, labelled=labelled)
+    if example.data and get_recipe(options[ConversionOptions].recipe).calibration != "none":
+        return example_options.read(dataclasses.replace(example, split="train"), table, task)
     return None

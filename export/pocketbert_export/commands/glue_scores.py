@@ -41,12 +41,12 @@ OPTIONS = (GlueScoresOptions,)
 
 def run(options: Options) -> None:
     """Prints the scores."""
-    own = options[GlueScoresOptions]
+    chosen = options[GlueScoresOptions]
     from pocketbert.progress import log_info
     from pocketbert_export.glue.models import parse_models
     from pocketbert_export.glue.scores import measure, table
 
-    scores = measure(parse_models(own.model), own.data)
+    scores = measure(parse_models(chosen.model), chosen.data)
     for line in table(scores):
         log_info(line)
     for warning in scores["warnings"]:

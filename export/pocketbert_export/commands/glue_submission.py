@@ -52,15 +52,11 @@ OPTIONS = (GlueSubmissionOptions,)
 
 def run(options: Options) -> None:
     """Writes the zip and prints its content."""
-    own = options[GlueSubmissionOptions]
+    chosen = options[GlueSubmissionOptions]
     from pocketbert_export.glue.models import parse_models
     from pocketbert_export.glue.submission import make_submission
 
     report = make_submission(
-        parse_models(own.model),
-        own.constant,
-        own.data,
-        own.output,
-        overwrite=own.overwrite,
+        parse_models(chosen.model), chosen.constant, chosen.data, chosen.output, overwrite=chosen.overwrite
     )
     print(json.dumps(report, indent=2))

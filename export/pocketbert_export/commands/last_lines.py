@@ -15,13 +15,15 @@ _QUESTION = '{"question": "Who wrote it?", "context": "Ada wrote it."}'
 _PAIR = '{"text": "A first text.", "pair": "A second text."}'
 
 
-def predict_line(bundle: Path, config: TaskConfig, given: TaskOptions, table: TableOptions, *, has_pairs: bool) -> str:
+def predict_line(
+    bundle: Path, config: TaskConfig, task_options: TaskOptions, table: TableOptions, *, has_pairs: bool
+) -> str:
     """A `pocketbert predict` line for a shell, which works as it stands.
 
     Args:
       bundle: the bundle.
       config: its task.
-      given: options of the data; your own file is the input.
+      task_options: options of the data; your own file is the input.
       table: options of its columns.
       has_pairs: whether inputs are pairs of texts.
     """
@@ -29,9 +31,9 @@ def predict_line(bundle: Path, config: TaskConfig, given: TaskOptions, table: Ta
     from pocketbert.tasks.registry import get_task
 
     command = ["pocketbert", "predict", f"--model={bundle}"]
-    path = given.dev_file or given.train_file
+    path = task_options.dev_file or task_options.train_file
     questions = get_task(config).needs_pairs
-    if not path or given.task:
+    if not path or task_options.task:
         text = _QUESTION if questions else _PAIR if has_pairs else "A text of your own."
         return f"echo {shlex.quote(text)} | {shlex.join(command)}"
     columns: Mapping[str, object] = {}

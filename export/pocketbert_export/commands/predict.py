@@ -94,24 +94,24 @@ OPTIONS = (
 
 def run(options: Options) -> None:
     """Streams predictions to the output."""
-    own, target = options[PredictOptions], options[AnswerFileOptions]
+    chosen, target = options[PredictOptions], options[AnswerFileOptions]
     form = answer_lines.form_of(target)
-    with opened_input(own.input) as stream:
-        stored_columns.use(options, own.model, own.input)
-        task = stored_columns.stored_task(own.model)
+    with opened_input(chosen.input) as stream:
+        stored_columns.use(options, chosen.model, chosen.input)
+        task = stored_columns.stored_task(chosen.model)
         asks = task is not None and task.rules.reads == "questions"
-        if own.format == "auto" and Path(own.input or "").suffix.lower() in TABLES and not asks:
-            stored_columns.check(options, None, own.input, labelled=False)
+        if chosen.format == "auto" and Path(chosen.input or "").suffix.lower() in TABLES and not asks:
+            stored_columns.check(options, None, chosen.input, labelled=False)
         from pocketbert_export.bundles.predictors import limit_remedy, open_predictor
 
-        predictor = open_predictor(own.model, **question_options.windows(options))
+        predictor = open_predictor(chosen.model, **question_options.windows(options))
         if predictor.task.needs_pairs:
             columns = ["id", "question"]
             answered = _answer_questions(predictor, stream, options, form)
         else:
             rows, columns = _text_rows(predictor, stream, options)
             size = 1 if stream.isatty() else LINES_A_CHUNK
-            answered = _answer_texts(predictor, rows, size, own.top_k, limit_remedy(own.model))
+            answered = _answer_texts(predictor, rows, size, chosen.top_k, limit_remedy(chosen.model))
         with answer_lines.opened(
             target.output, form, columns, safe=target.safe_csv, overwrite=target.overwrite
         ) as write:
@@ -125,16 +125,16 @@ def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple
     Raises:
       UserError: flags that do not apply to the model or the input.
     """
-    own, table = options[PredictOptions], options[TableOptions]
+    chosen, table = options[PredictOptions], options[TableOptions]
     question_options.check_no_questions(options, predictor.task.config, "n_best")
     from pocketbert.data.readers.tagged_texts import is_tagged_file, read_tagged
     from pocketbert.tasks.texts import TextTask
 
-    if own.top_k and not (predictor.task.config.labels and isinstance(predictor.task, TextTask)):
+    if chosen.top_k and not (predictor.task.config.labels and isinstance(predictor.task, TextTask)):
         raise UserError(f"--top-k is for a model with labels; received it for {predictor.task.kind}; leave it out")
-    source = own.input or "standard input"
+    source = chosen.input or "standard input"
     text, pair = table.text_column, table.pair_column
-    if own.format == "auto" and Path(source).suffix.lower() in TABLES:
+    if chosen.format == "auto" and Path(source).suffix.lower() in TABLES:
         from pocketbert.data.readers.tables import read_table
 
         examples, _ = read_table(source, **table.rows)
@@ -142,9 +142,9 @@ def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple
             return ({"text": text} for text in examples.texts), ["text"]
         pairs = zip(examples.texts, examples.pairs, strict=True)
         return ({"text": text, "pair": pair} for text, pair in pairs), ["text", "pair"]
-    if own.format == "auto" and is_tagged_file(source):
+    if chosen.format == "auto" and is_tagged_file(source):
         return ({"text": text} for text in read_tagged(source).texts), ["text"]
-    form, lines = _detected(stream, own.format, source)
+    form, lines = _detected(stream, chosen.format, source)
     used = {"jsonl": ("text_column", "pair_column"), "lines": ()}[form]
     shown = {"jsonl": "JSON", "lines": "lines of text"}[form]
     raise_if_any(
@@ -193,28 +193,29 @@ def _answer_questions(
     from pocketbert.data.readers.question_tasks import is_question_file
     from pocketbert.data.readers.questions import QuestionFile
 
-    own = options[PredictOptions]
-    if own.format == "lines":
+    chosen = options[PredictOptions]
+    if chosen.format == "lines":
         raise UserError("a model that answers questions reads JSON objects; received --format=lines; leave it out")
-    path = own.input
+    path = chosen.input
     if path and Path(path).suffix.lower() in TABLES:
         raise UserError(
             f"a model that answers questions reads .json or .jsonl files, or lines of JSON; received {path}"
         )
-    given = [name.replace("_", "-") for name in (*_TABLE_OPTIONS, "top_k") if options.given(name)]
-    raise_if_any([f"--{name} is for texts; received it for questions; leave it out" for name in given], "predict")
-    if form == "csv" and own.n_best:
+    flags = [name.replace("_", "-") for name in (*_TABLE_OPTIONS, "top_k") if options.given(name)]
+    raise_if_any([f"--{name} is for texts; received it for questions; leave it out" for name in flags], "predict")
+    if form == "csv" and chosen.n_best:
         raise UserError("--n-best needs JSON, since a row of CSV has one answer; received it with CSV; leave one out")
-    source, n_best = own.input or "standard input", own.n_best
-    asked: Iterator[tuple[dict[str, str], tuple[str, str]]]
+    source, n_best = chosen.input or "standard input", chosen.n_best
+    questions: Iterator[tuple[dict[str, str], tuple[str, str]]]
     if is_question_file(source):
-        asked = (
-            ({"id": each.id, "question": each.question}, (each.question, each.context)) for each in QuestionFile(source)
+        questions = (
+            ({"id": question.id, "question": question.question}, (question.question, question.context))
+            for question in QuestionFile(source)
         )
     else:
         rows = read_rows(stream, "jsonl", source, *QUESTIONS)
-        asked = ((row, (row["question"], row["context"])) for row in rows)
-    for chunk in _chunks(asked, 1 if stream.isatty() else LINES_A_CHUNK):
+        questions = ((row, (row["question"], row["context"])) for row in rows)
+    for chunk in _chunks(questions, 1 if stream.isatty() else LINES_A_CHUNK):
         answers = predictor.predict(
             [pair for _, pair in chunk], n_best=n_best, max_answer_tokens=options[AnswerOptions].max_answer_tokens
         )
@@ -277,8 +278,8 @@ def decoded(stream: Iterable[str], source: str) -> Iterator[str]:
 def _parse(line: str, where: str, required: Sequence[str], optional: Sequence[str]) -> dict[str, str]:
     row = parse_json(line, where, half_pairs=True)
     if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in required):
-        wanted = " and ".join(f'a string "{name}"' for name in required)
-        raise UserError(f"{where} must be a JSON object with {wanted}; received {line.strip()[:80]}")
+        members = " and ".join(f'a string "{name}"' for name in required)
+        raise UserError(f"{where} must be a JSON object with {members}; received {line.strip()[:80]}")
     for name in optional:
         if not isinstance(row.get(name, ""), str):
             raise UserError(f'{where}: "{name}" must be a string; received {row[name]!r}')

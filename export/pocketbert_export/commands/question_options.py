@@ -51,9 +51,9 @@ def check_no_questions(options: Options, task: TaskConfig, *others: str) -> None
     from pocketbert.tasks.registry import get_task
 
     windows = get_task(task).window_options
-    own = ("max_length", *windows) if windows else ()
-    given = [name.replace("_", "-") for name in (*NAMES, *others) if name not in own and options.given(name)]
+    window_names = ("max_length", *windows) if windows else ()
+    flags = [name.replace("_", "-") for name in (*NAMES, *others) if name not in window_names and options.given(name)]
     raise_if_any(
-        [f"--{name} is for a model that answers questions; received one for {task.kind}" for name in given],
+        [f"--{name} is for a model that answers questions; received one for {task.kind}" for name in flags],
         options.command,
     )

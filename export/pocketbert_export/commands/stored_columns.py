@@ -32,18 +32,18 @@ def stored_columns(folder: str | Path) -> dict[str, Any]:
     try:
         if (folder / _BUNDLE_FILE).exists():
             description = read_json(folder / _BUNDLE_FILE)
-            found = description.get("columns", {}) if isinstance(description, dict) else {}
+            columns = description.get("columns", {}) if isinstance(description, dict) else {}
         else:
             content = read_toml(folder.resolve().parent / _RUN_FILE)
-            found = {key: content.get(name.replace("_", "-")) for key, name in OPTION_OF.items()}
+            columns = {key: content.get(name.replace("_", "-")) for key, name in OPTION_OF.items()}
             # A run on a known task has no file of its own.
-            found = {key: value for key, value in found.items() if value} if content.get("train-file") else {}
+            columns = {key: value for key, value in columns.items() if value} if content.get("train-file") else {}
     except UserError:
         return {}
-    values = list(found.values()) if isinstance(found, dict) else [None]
+    values = list(columns.values()) if isinstance(columns, dict) else [None]
     texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
     fits = all(isinstance(text, str) for text in texts)
-    return {key: value for key, value in found.items() if key in OPTION_OF} if fits else {}
+    return {key: value for key, value in columns.items() if key in OPTION_OF} if fits else {}
 
 
 def stored_task(folder: str | Path) -> TaskConfig | None:
@@ -75,12 +75,12 @@ def use(options: Options, folder: str | Path, file: str | None) -> None:
         return
     from pocketbert.data.readers.tables import table_columns
 
-    found = {OPTION_OF[key]: value for key, value in stored_columns(folder).items()}
-    found = {name: value for name, value in found.items() if name in options.values and not options.given(name)}
-    separator = found.get("separator", options.values["separator"])
+    defaults = {OPTION_OF[key]: value for key, value in stored_columns(folder).items()}
+    defaults = {name: value for name, value in defaults.items() if name in options.values and not options.given(name)}
+    separator = defaults.get("separator", options.values["separator"])
     columns = table_columns(file, separator if Path(file).suffix.lower() == ".csv" else ",")
     taken: dict[str, Any] = {}
-    for name, value in found.items():
+    for name, value in defaults.items():
         named = value if isinstance(value, list) else [value]
         if name != "separator" and not all(column in columns for column in named):
             continue
@@ -117,10 +117,10 @@ def check(options: Options, task: TaskConfig | None, *files: str | None, labelle
     for file in files:
         if not file or (task is not None and task.rules.reads not in ("table", "pairs")):
             continue
-        wanted = [table["text_column"], table["pair_column"]]
-        check_columns(file, [column for column in wanted if column], table["separator"])
+        text_columns = [table["text_column"], table["pair_column"]]
+        check_columns(file, [column for column in text_columns if column], table["separator"])
         if labelled is False or task is None or task.rules.reads == "pairs":
             continue
         may_lack = labelled is None and table["label_column"] == (LABEL_COLUMN,) and not options.given("label_column")
-        if not may_lack or has_labels(file, task.labels, wanted, table["separator"]):
+        if not may_lack or has_labels(file, task.labels, text_columns, table["separator"]):
             check_columns(file, table["label_column"], table["separator"])

@@ -60,51 +60,51 @@ def check(options: Options) -> None:
 
 def run(options: Options) -> int:
     """Runs the gate and prints its result."""
-    own, examples_of = options[VerifyOptions], options[ExampleOptions]
-    stored_columns.use(options, own.bundle, examples_of.file)
+    chosen, examples_of = options[VerifyOptions], options[ExampleOptions]
+    stored_columns.use(options, chosen.bundle, examples_of.file)
     if examples_of.file:
-        task = stored_columns.stored_task(own.model or own.bundle)
+        task = stored_columns.stored_task(chosen.model or chosen.bundle)
         stored_columns.check(options, task, examples_of.file, labelled=None)
     from pocketbert.model import from_pretrained
     from pocketbert.progress import log_info
     from pocketbert_export.bundles.bundle import Bundle
     from pocketbert_export.verification.verify import GateFailed, check_task, verify_bundle
 
-    bundle = Bundle.open(own.bundle)
-    if own.mediapipe:
+    bundle = Bundle.open(chosen.bundle)
+    if chosen.mediapipe:
         from pocketbert_export.clients.mediapipe_client import check_written
         from pocketbert_export.clients.mediapipe_files import folder_beside
 
-        check_written(bundle, folder_beside(own.bundle))
-    reference = from_pretrained(own.model) if own.model else None
+        check_written(bundle, folder_beside(chosen.bundle))
+    reference = from_pretrained(chosen.model) if chosen.model else None
     examples = None
     # Labels in the examples are the model's: the bundle's may be wrong. Those of another task would only hide this.
     if reference is None or check_task(bundle.task, reference.task).passed:
         task = bundle.task if reference is None else reference.task
         examples = example_options.read(examples_of, options[TableOptions], task, labelled=None)
     verification = verify_bundle(
-        own.bundle,
+        chosen.bundle,
         reference=reference,
         examples=examples,
-        runtimes=own.runtime,
+        runtimes=chosen.runtime,
         metric=options[GateOptions].metric,
         data_task=examples_of.task,
-        model_directory=own.model,
+        model_directory=chosen.model,
     )
-    if own.mediapipe:
+    if chosen.mediapipe:
         from pocketbert_export.clients.mediapipe_client import check_answers, check_files
         from pocketbert_export.exporter import as_read
 
-        given = None if examples is None else as_read(bundle.task, examples).texts
-        texts, folder = given or [golden.text for golden in bundle.goldens], folder_beside(own.bundle)
-        made, version = [check_files(bundle, texts, folder)], ""
+        client_texts = None if examples is None else as_read(bundle.task, examples).texts
+        texts, folder = client_texts or [golden.text for golden in bundle.goldens], folder_beside(chosen.bundle)
+        client_checks, version = [check_files(bundle, texts, folder)], ""
         # Files that fail here need no client to tell.
-        if made[0].passed:
+        if client_checks[0].passed:
             version, answers = check_answers(bundle, texts, folder)
-            made.append(answers)
+            client_checks.append(answers)
         verification = dataclasses.replace(
             verification,
-            checks=(*verification.checks, *made),
+            checks=(*verification.checks, *client_checks),
             runtimes={**verification.runtimes, **({"mediapipe": version} if version else {})},
         )
     print(json.dumps(verification.to_json(), indent=2, allow_nan=False))

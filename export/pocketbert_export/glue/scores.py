@@ -83,18 +83,18 @@ def measure(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict[str
             scores[task][split] = text_task(glue.task).score(
                 examples.labels, predictions, glue.metrics, glue.main_metric
             )
-    baselines = _each(scores, lambda found: found.baseline)
+    baselines = _each(scores, lambda task_scores: task_scores.baseline)
     return {
-        **_summarized(_each(scores, lambda found: found.metrics)),
+        **_summarized(_each(scores, lambda task_scores: task_scores.metrics)),
         "baseline": {
-            **_summarized(_each(baselines, lambda found: found["metrics"])),
-            "answers": _each(baselines, lambda found: found["answer"]),
+            **_summarized(_each(baselines, lambda task_scores: task_scores["metrics"])),
+            "answers": _each(baselines, lambda task_scores: task_scores["answer"]),
         },
         "warnings": [
             f"{task}, {split}: {warning}"
             for task, splits in scores.items()
-            for split, found in splits.items()
-            for warning in found.warnings
+            for split, task_scores in splits.items()
+            for warning in task_scores.warnings
         ],
         "models": dict(models),
         "seconds": round(time.perf_counter() - start, 3),
@@ -102,7 +102,9 @@ def measure(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict[str
 
 
 def _each(by_task: Mapping[str, Mapping[str, Any]], part: Callable[[Any], Any]) -> dict[str, dict[str, Any]]:
-    return {task: {split: part(found) for split, found in splits.items()} for task, splits in by_task.items()}
+    return {
+        task: {split: part(task_scores) for split, task_scores in splits.items()} for task, splits in by_task.items()
+    }
 
 
 def _summarized(measured: Measured) -> dict[str, Any]:
@@ -141,8 +143,8 @@ def table(summary: Mapping[str, Any]) -> list[str]:
     """Lines in percent, as in the papers: titles, values of the models, and values of the baseline."""
     titles = [*summary["columns"], "average (papers)", "average (GLUE)"]
     rows = [["", *titles]]
-    for name, found in (("model", summary), ("baseline", summary["baseline"])):
-        values = [*found["columns"].values(), found["papers_average"], found["glue_average"]]
+    for name, metrics in (("model", summary), ("baseline", summary["baseline"])):
+        values = [*metrics["columns"].values(), metrics["papers_average"], metrics["glue_average"]]
         rows.append([name, *("-" if value is None else f"{100 * value:.1f}" for value in values)])
     first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [

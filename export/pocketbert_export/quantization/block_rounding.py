@@ -46,15 +46,15 @@ def round_with_moments(matrix: np.ndarray, moments: np.ndarray, block_size: int)
     scales = np.zeros((len(matrix), matrix.shape[1] // block_size), np.float16)
     for block in range(scales.shape[1]):
         first, behind = block * block_size, (block + 1) * block_size
-        own = inverse[first:behind, first:behind]
-        scales[:, block] = _best_scales(weights[:, first:behind], 1 / np.square(np.diag(own)))
+        block_inverse = inverse[first:behind, first:behind]
+        scales[:, block] = _best_scales(weights[:, first:behind], 1 / np.square(np.diag(block_inverse)))
         steps = scales[:, block].astype(np.float64)
         errors = np.zeros((len(matrix), block_size))
         for column in range(block_size):
-            place = first + column
-            numbers[:, place] = np.clip(np.round(weights[:, place] / steps), _LOWEST, _HIGHEST)
-            errors[:, column] = (weights[:, place] - numbers[:, place] * steps) / own[column, column]
-            weights[:, place:behind] -= errors[:, column, None] * own[column, column:]
+            position = first + column
+            numbers[:, position] = np.clip(np.round(weights[:, position] / steps), _LOWEST, _HIGHEST)
+            errors[:, column] = (weights[:, position] - numbers[:, position] * steps) / block_inverse[column, column]
+            weights[:, position:behind] -= errors[:, column, None] * block_inverse[column, column:]
         weights[:, behind:] -= errors @ inverse[first:behind, behind:]
     return numbers, scales
 

@@ -64,7 +64,7 @@ def _lookup(editor: GraphEditor, graph: Any, operator: Any, table: np.ndarray) -
     if stored_width != width:
         table_index = editor.constant(graph, graph.tensors[table_index].name, _widened(table, stored_width))
     rows = editor.tensor(graph, name + b"/rows", output.type, [count, stored_width])
-    made = [
+    operators = [
         editor.reshape(graph, operator.inputs[1], flat),
         editor.operator("EMBEDDING_LOOKUP", [flat, table_index], [rows]),
     ]
@@ -72,9 +72,9 @@ def _lookup(editor: GraphEditor, graph: Any, operator: Any, table: np.ndarray) -
         cut = editor.tensor(graph, name + b"/cut", output.type, [count, width])
         begin = editor.constant(graph, name + b"/begin", np.zeros(2, np.int32))
         size = editor.constant(graph, name + b"/size", np.array([count, width], np.int32))
-        made.append(editor.operator("SLICE", [rows, begin, size], [cut], schema.SliceOptionsT()))
+        operators.append(editor.operator("SLICE", [rows, begin, size], [cut], schema.SliceOptionsT()))
         rows = cut
-    return [*made, editor.reshape(graph, rows, operator.outputs[0])]
+    return [*operators, editor.reshape(graph, rows, operator.outputs[0])]
 
 
 def _pad(editor: GraphEditor, graph: Any, operator: Any, kernel: np.ndarray, padded: dict[int, int]) -> list[Any]:
@@ -83,7 +83,7 @@ def _pad(editor: GraphEditor, graph: Any, operator: Any, kernel: np.ndarray, pad
     missing = -width % BLOCK_SIZE
     if not missing:
         return [operator]
-    made = []
+    operators = []
     if source not in padded:
         tensor = graph.tensors[source]
         shape = [int(size) for size in tensor.shape]
@@ -92,10 +92,10 @@ def _pad(editor: GraphEditor, graph: Any, operator: Any, kernel: np.ndarray, pad
         name = bytes(tensor.name)
         padded[source] = editor.tensor(graph, name + b"/padded", tensor.type, [*shape[:-1], width + missing])
         inputs = [source, editor.constant(graph, name + b"/paddings", paddings)]
-        made.append(editor.operator("PAD", inputs, [padded[source]], schema.PadOptionsT()))
+        operators.append(editor.operator("PAD", inputs, [padded[source]], schema.PadOptionsT()))
     weight = editor.constant(graph, graph.tensors[operator.inputs[1]].name, _widened(kernel, width + missing))
     operator.inputs = [padded[source], weight, *operator.inputs[2:]]
-    return [*made, operator]
+    return [*operators, operator]
 
 
 def _widened(matrix: np.ndarray, width: int) -> np.ndarray:

@@ -90,11 +90,11 @@ def choose_texts(
     Raises:
       UserError: fewer than `FEWEST_TEXTS` texts, without those of the gate.
     """
-    given, places = _texts(data), drawn_places(data, gate, most, seed)
-    shared = {*given} & ({*_texts(gate)} if gate is not None else set())
+    texts, places = _texts(data), drawn_places(data, gate, most, seed)
+    shared = {*texts} & ({*_texts(gate)} if gate is not None else set())
     if shared:
         log_info(f"calibration: left out {len(shared):,} texts that the gate uses")
-    chosen = [given[place] for place in places]
+    chosen = [texts[position] for position in places]
     pairs = None if chosen[0][1] is None else [pair or "" for _, pair in chosen]
     encoded = tokenizer([text for text, _ in chosen], pairs, max_length=max(lengths))
     inputs = {name: np.asarray(encoded[name]) for name in INPUT_NAMES}
@@ -123,9 +123,9 @@ def usable_texts(data: LabelledData, gate: LabelledData | None) -> list[int]:
     Raises:
       UserError: there are fewer than `FEWEST_TEXTS`.
     """
-    given, taken = _texts(data), set() if gate is None else set(_texts(gate))
+    texts, taken = _texts(data), set() if gate is None else set(_texts(gate))
     # The same text twice tells nothing new.
-    first = {text: index for index, text in reversed(list(enumerate(given)))}
+    first = {text: index for index, text in reversed(list(enumerate(texts)))}
     usable = sorted(index for text, index in first.items() if text not in taken)
     if len(usable) < FEWEST_TEXTS:
         shared = len(first) - len(usable)
@@ -150,13 +150,13 @@ def largest_per_channel(
     Returns:
       Position → float32 `[channels]`, NaN if a value is NaN; `[1]` if the last axis counts tokens.
     """
-    found: dict[int, np.ndarray] = {}
+    by_position: dict[int, np.ndarray] = {}
     for position, values in _activations(content, buckets, positions, padding=padding):
-        largest, before = np.abs(values).max(axis=0), found.get(position)
+        largest, before = np.abs(values).max(axis=0), by_position.get(position)
         if before is not None and before.shape != largest.shape:
             largest, before = largest.max(keepdims=True), before.max(keepdims=True)
-        found[position] = largest if before is None else np.maximum(before, largest)
-    return found
+        by_position[position] = largest if before is None else np.maximum(before, largest)
+    return by_position
 
 
 def root_mean_squares(
@@ -187,10 +187,10 @@ def second_moments(content: bytes, buckets: Sequence[LengthBucket], positions: S
     graph = read_model(content).subgraphs[0]
     producers = producer_positions(graph)
     source_of = {position: producers[int(graph.operators[position].inputs[0])] for position in positions}
-    found: dict[int, np.ndarray] = {}
+    moments: dict[int, np.ndarray] = {}
     for source, values in _activations(content, buckets, list(dict.fromkeys(source_of.values()))):
-        found[source] = found.get(source, 0.0) + (values.T @ values).astype(np.float64)
-    return {position: found[source] for position, source in source_of.items()}
+        moments[source] = moments.get(source, 0.0) + (values.T @ values).astype(np.float64)
+    return {position: moments[source] for position, source in source_of.items()}
 
 
 class ActivationHistograms:
@@ -343,19 +343,19 @@ def outputs_of(content: bytes, buckets: Sequence[LengthBucket]) -> list[dict[str
 
     with stderr_on_failure():
         interpreter = Interpreter(model_content=content)
-    found = []
+    outputs = []
     for bucket in buckets:
         runner = interpreter.get_signature_runner(signature_name(bucket.length))
         for row in range(len(bucket.indices)):
             inputs = {name: rows[row : row + 1] for name, rows in bucket.inputs.items()}
-            found.append(real_values(runner(**inputs), inputs["input_mask"]))
-    return found
+            outputs.append(real_values(runner(**inputs), inputs["input_mask"]))
+    return outputs
 
 
 def relative_error(expected: Sequence[Mapping[str, np.ndarray]], received: Sequence[Mapping[str, np.ndarray]]) -> float:
     """Root mean square difference of all outputs, divided by the root mean square of the expected ones."""
     joined = [
-        np.concatenate([values.ravel() for outputs in each for values in outputs.values()])
-        for each in (expected, received)
+        np.concatenate([values.ravel() for outputs in answers for values in outputs.values()])
+        for answers in (expected, received)
     ]
     return float(np.sqrt(np.mean(np.square(joined[1] - joined[0])) / np.mean(np.square(joined[0]))))

@@ -23,7 +23,7 @@ from pocketbert_export.quantization.static_quantization import check_options
 def calibration_data(
     task: TaskConfig | None,
     recipe: Recipe,
-    given: LabelledData | TaskData | str | os.PathLike[str] | None,
+    source: LabelledData | TaskData | str | os.PathLike[str] | None,
     examples: LabelledData | TaskData | str | os.PathLike[str] | None,
     options: CalibrationOptions,
 ) -> LabelledData | None:
@@ -32,7 +32,7 @@ def calibration_data(
     Args:
       task: task of the model; None for a bare encoder.
       recipe: recipe of the export.
-      given: calibration texts, a run's data, a path, or None; see `exporter.export`.
+      source: calibration texts, a run's data, a path, or None; see `exporter.export`.
       examples: examples of the verification gate; those of a run come with training examples.
       options: calibration options.
     Returns:
@@ -41,22 +41,22 @@ def calibration_data(
       UserError: the recipe lacks texts or has no use for them, an option has no use, or a limit in points lacks labels.
     """
     check_limits(options, recipe)
-    if given is not None and recipe.calibration == "none":
+    if source is not None and recipe.calibration == "none":
         raise UserError(
             f"calibration texts need a recipe that uses them; received {recipe.name}; leave "
             f"{argument('calibration')} out"
         )
-    if given is None and isinstance(examples, TaskData) and recipe.calibration != "none":
-        given = examples
-    if given is None and recipe.calibration == "required":
+    if source is None and isinstance(examples, TaskData) and recipe.calibration != "none":
+        source = examples
+    if source is None and recipe.calibration == "required":
         raise UserError(
             f"{argument('recipe', recipe.name)} needs calibration texts that the gate does not use; received none; "
             f"pass {argument('calibration')}, such as your training file"
         )
-    check_options(options, recipe, has_texts=given is not None)
-    if given is None:
+    check_options(options, recipe, has_texts=source is not None)
+    if source is None:
         return None
-    data = examples_for(task, given, train=True)
+    data = examples_for(task, source, train=True)
     assert data is not None
     check_scorable(options, task, data)
     return data
@@ -78,7 +78,7 @@ def calibration_texts(
     """
     assert model.tokenizer is not None
     most, pairs = options.calibration_examples, None
-    read, read_by_gate = (each if model.task is None else get_task(model.task).inputs(each) for each in (data, gate))
+    read, read_by_gate = (part if model.task is None else get_task(model.task).inputs(part) for part in (data, gate))
     if options.max_points_lost is not None and read is not data:
         # The network reads the texts of a pair one by one; its score needs both.
         pairs = data.select(drawn_places(data, gate, most))

@@ -85,9 +85,9 @@ def scale_channels(content: bytes, groups: ChannelGroups, scales: np.ndarray) ->
         of_tensor = {}
         for position, operator in enumerate(graph.operators):
             for number, index in enumerate(operator.outputs):
-                found = scales[groups.of(position, number)].astype(np.float32)
-                if np.any(found != 1):
-                    of_tensor[int(index)] = found
+                factors = scales[groups.of(position, number)].astype(np.float32)
+                if np.any(factors != 1):
+                    of_tensor[int(index)] = factors
         _Scaling(model, graph, editor, of_tensor).apply()
     drop_unused(model)
     return write_model(model)
@@ -127,11 +127,11 @@ def _pairs(starts: dict[int, int], reader: _Reader, operator: schema.OperatorT) 
         channels = [starts[index] + np.arange(reader.width(index)) for index in (*inputs, *outputs)]
         joined = np.concatenate([np.zeros(0, np.int64), *channels])
         return np.stack([joined, np.zeros_like(joined)])
-    found = [
+    pairs = [
         np.stack([starts[one] + first, starts[other] + second])[:, None] + np.arange(size)
         for one, first, other, second, size in links
     ]
-    return np.concatenate([np.zeros((2, 0), np.int64), *found], axis=1)
+    return np.concatenate([np.zeros((2, 0), np.int64), *pairs], axis=1)
 
 
 def _links(reader: _Reader, operator: schema.OperatorT, inputs: list[int], outputs: list[int]) -> list[_Link] | None:
@@ -147,7 +147,7 @@ def _links(reader: _Reader, operator: schema.OperatorT, inputs: list[int], outpu
     if name in _LOOKUPS:
         table = int(operator.inputs[_LOOKUPS[name]])
         return [] if reader.is_constant(table) and reader.width(table) == widths[1][0] else None
-    same = [(each, 0, outputs[0], 0, widths[1][0]) for each in inputs]
+    same = [(tensor, 0, outputs[0], 0, widths[1][0]) for tensor in inputs]
     if name == "MUL":
         (factor,) = constants if len(inputs) == len(constants) == 1 else (None,)
         if factor is None or widths[0] != widths[1]:
@@ -187,7 +187,7 @@ class _Scaling:
         read = self._scales[activations[0]] if activations else None
         if written is None and read is None:
             return
-        output, inverse = (np.float32(1) if each is None else each for each in (written, read))
+        output, inverse = (np.float32(1) if factor is None else factor for factor in (written, read))
         factors: dict[int, Any] = {}
         if name == "FULLY_CONNECTED":
             factors = {1: np.reshape(output, [-1, 1]) / inverse, 2: output}
@@ -215,7 +215,9 @@ class _Scaling:
                 tensor = graph.tensors[index]
                 scaled = editor.tensor(graph, bytes(tensor.name) + b"/scaled", tensor.type, tensor.shape)
                 for operator in graph.operators:
-                    operator.inputs = [scaled if int(each) == index else each for each in operator.inputs]
+                    operator.inputs = [
+                        scaled if int(input_index) == index else input_index for input_index in operator.inputs
+                    ]
                     operator.outputs = [scaled if int(output) == index else output for output in operator.outputs]
                 factors = editor.constant(graph, bytes(tensor.name) + b"/scales", 1 / self._scales[index])
                 yield editor.operator("MUL", [scaled, factors], [index], schema.MulOptionsT())

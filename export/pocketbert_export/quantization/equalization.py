@@ -69,7 +69,7 @@ def lone_inputs(content: bytes) -> list[int]:
         written = int(operator.outputs[0])
         if operator_name(model, operator) in (_DENSE, "GATHER") or len(operator.outputs) > 1 or written in outputs:
             continue
-        if written in readers and all(reads_channels(each, written) for each in readers[written]):
+        if written in readers and all(reads_channels(reader, written) for reader in readers[written]):
             inputs.append(position)
     return inputs
 
@@ -95,24 +95,24 @@ def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
         equalized: dict[int, tuple[int, np.ndarray]] = {}
         for position, operator in enumerate(graph.operators):
             operators.append(operator)
-            own = factors.get(position)
+            own_factors = factors.get(position)
             if names[position] != _DENSE:
-                if own is not None:
+                if own_factors is not None:
                     source = int(operator.outputs[0])
-                    made, product = multiplied(editor, graph, source, 1 / own)
+                    multiplication, product = multiplied(editor, graph, source, 1 / own_factors)
                     operators.append(product)
-                    equalized[source] = made, own
+                    equalized[source] = multiplication, own_factors
                 continue
             source, of_inputs = equalized.get(int(operator.inputs[0]), (operator.inputs[0], None))
             kernel = editor.values(graph, operator.inputs[1])
-            if kernel is None or (own is None and of_inputs is None):
+            if kernel is None or (own_factors is None and of_inputs is None):
                 continue
             name = graph.tensors[operator.inputs[1]].name
             if of_inputs is not None:
                 kernel = kernel * of_inputs
-            if own is not None:
-                kernel = kernel / own[:, None]
-                operators.append(multiply_output(editor, graph, operator, own))
+            if own_factors is not None:
+                kernel = kernel / own_factors[:, None]
+                operators.append(multiply_output(editor, graph, operator, own_factors))
             operator.inputs = [source, editor.constant(graph, name, kernel), *operator.inputs[2:]]
         graph.operators = operators
     drop_unused(model)

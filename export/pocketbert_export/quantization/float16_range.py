@@ -70,11 +70,11 @@ class Float16Range:
 
     def check(self) -> Check:
         """Checks that all activations fit float16."""
-        place, value = max(self.maxima.items(), key=lambda item: item[1])
-        over = [name for name, each in self.maxima.items() if not each <= FLOAT16_MAX]
-        reason = f"largest activation on {self.num_texts:,} texts: {place}; the bound is the float16 range"
+        largest, value = max(self.maxima.items(), key=lambda item: item[1])
+        over = [name for name, maximum in self.maxima.items() if not maximum <= FLOAT16_MAX]
+        reason = f"largest activation on {self.num_texts:,} texts: {largest}; the bound is the float16 range"
         if over:
-            others = [name for name in over if name != place]
+            others = [name for name in over if name != largest]
             more = f", and {', '.join(others[:3])}{' and others' if others[3:] else ''} exceed it too" if others else ""
             reason += (
                 f"{more}; a GPU computes this file in float16; {argument('recipe', 'float32', of='export')} is for CPUs"
@@ -90,10 +90,10 @@ class Float16Range:
 
     def summary(self) -> dict[str, Any]:
         """The largest value and its place, with the limits and warnings for float16."""
-        place, value = max(self.maxima.items(), key=lambda item: item[1])
+        name, value = max(self.maxima.items(), key=lambda item: item[1])
         return {
             "texts": self.num_texts,
-            "largest": {"tensor": place, "value": _finite(value)},
+            "largest": {"tensor": name, "value": _finite(value)},
             "float16": {"largest": FLOAT16_MAX, "margin": FLOAT16_MARGIN, "warnings": self.warnings},
         }
 
@@ -111,10 +111,10 @@ def float16_range(content: bytes, buckets: Sequence[LengthBucket]) -> Float16Ran
     """
     named = arithmetic_operators(read_model(content))
     chosen = first_rows(buckets, _MOST_TEXTS)
-    found = largest_per_channel(content, chosen, list(named), padding=True)
+    largest = largest_per_channel(content, chosen, list(named), padding=True)
     maxima: dict[str, float] = {}
     for position, name in named.items():
-        value = float(found[position].max())
+        value = float(largest[position].max())
         # The converter may give two tensors one name.
         maxima[name] = max(maxima.get(name, 0.0), math.inf if math.isnan(value) else value)
     return Float16Range(
@@ -179,8 +179,8 @@ def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:
     ]
     groups, limit = ChannelGroups(model), FLOAT16_MAX / FLOAT16_MARGIN
     sizes = np.zeros(groups.count)
-    found = largest_per_channel(content, first_rows(buckets, _MOST_TEXTS), inner, padding=True)
-    for position, largest in found.items():
+    by_channel = largest_per_channel(content, first_rows(buckets, _MOST_TEXTS), inner, padding=True)
+    for position, largest in by_channel.items():
         labels = groups.of(position)
         if len(labels) == len(largest):
             np.maximum.at(sizes, labels, largest)
@@ -192,7 +192,7 @@ def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:
     operators = model.subgraphs[0].operators
     squares = {
         position: float(largest.max())
-        for position, largest in found.items()
+        for position, largest in by_channel.items()
         if is_square(model, operators[position]) and limit < largest.max() < math.inf
     }
     return scale_layer_norms(content, squares, limit) if squares else content
@@ -204,7 +204,7 @@ def arithmetic_operators(model: schema.ModelT) -> dict[int, str]:
     producers, products = producer_positions(graph), attention_products(model)
     outputs = {int(index) for index in graph.outputs}
     layers: dict[str, int] = {}
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     masks: set[int] = set()
     for position, operator in enumerate(graph.operators):
         tensor = graph.tensors[operator.outputs[0]]
@@ -220,8 +220,8 @@ def arithmetic_operators(model: schema.ModelT) -> dict[int, str]:
         what = "attention logits" if products.get(position) == "logits" else operator_name(model, operator)
         if outputs & {int(index) for index in operator.outputs}:
             what = "output"
-        found[position] = f"{where}{what} {name.rpartition('/encoder')[2].lstrip('_0123456789/') or name}"
-    return {position: what for position, what in found.items() if position not in masks}
+        names[position] = f"{where}{what} {name.rpartition('/encoder')[2].lstrip('_0123456789/') or name}"
+    return {position: what for position, what in names.items() if position not in masks}
 
 
 def _finite(value: float) -> float | None:

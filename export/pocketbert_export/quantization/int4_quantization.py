@@ -36,22 +36,24 @@ def quantize_int4(content: bytes, texts: CalibrationTexts | None = None) -> byte
       The quantized file.
     """
     prepared = prepare_for_blocks(content)
-    found = layers(prepared)
-    dense = [position for position, name in found.items() if name == "FULLY_CONNECTED"]
+    names = layers(prepared)
+    dense = [position for position, name in names.items() if name == "FULLY_CONNECTED"]
     moments = {} if texts is None else second_moments(prepared, [*texts.measured, *texts.dev], dense)
     source = read_model(prepared)
     editor, graph = GraphEditor(source), source.subgraphs[0]
     # ai-edge-quantizer rounds to nearest; this file has its layout and better numbers.
-    formats: dict[int, LayerFormat] = dict.fromkeys(found, "dynamic_wi4")
+    formats: dict[int, LayerFormat] = dict.fromkeys(names, "dynamic_wi4")
     formats |= dict.fromkeys(_with_large_blocks(graph, dense), "dynamic_wi4_64")
     quantized = read_model(quantize(prepared, formats))
     target = quantized.subgraphs[0]
-    for position in track(list(found), "rounding to int4", "layer"):
+    for position in track(list(names), "rounding to int4", "layer"):
         matrix = editor.values(graph, graph.operators[position].inputs[1])
         assert matrix is not None
-        known = moments.get(position)
+        layer_moments = moments.get(position)
         size = INT4_BLOCKS[formats[position]]
-        numbers, scales = round_blocks(matrix, size) if known is None else round_with_moments(matrix, known, size)
+        numbers, scales = (
+            round_blocks(matrix, size) if layer_moments is None else round_with_moments(matrix, layer_moments, size)
+        )
         tensor = target.tensors[target.operators[position].inputs[1]]
         stored = target.tensors[tensor.quantization.details.scales]
         quantized.buffers[tensor.buffer].data = np.frombuffer(pack(numbers), np.uint8)
@@ -62,4 +64,4 @@ def quantize_int4(content: bytes, texts: CalibrationTexts | None = None) -> byte
 def _with_large_blocks(graph: Any, dense: Sequence[int]) -> list[int]:
     """Dense layers with blocks of 64: those behind the first third that need no more padding than with 32."""
     late = dense[len(dense) // 3 :]
-    return [each for each in late if graph.tensors[graph.operators[each].inputs[1]].shape[1] % 64 == 0]
+    return [position for position in late if graph.tensors[graph.operators[position].inputs[1]].shape[1] % 64 == 0]

@@ -49,7 +49,9 @@ def with_int8_outputs(content: bytes) -> bytes:
                 )
             replaced[output] = int(operator.inputs[0])
             dropped.add(position)
-        graph.operators = [each for position, each in enumerate(graph.operators) if position not in dropped]
+        graph.operators = [
+            kept_operator for position, kept_operator in enumerate(graph.operators) if position not in dropped
+        ]
         graph.outputs = [replaced[int(output)] for output in graph.outputs]
         for signature in model.signatureDefs:
             for named in signature.outputs if signature.subgraphIndex == number else ():

@@ -29,19 +29,23 @@ def scale_layer_norms(content: bytes, largest: Mapping[int, float], limit: float
     Returns:
       Content of a file with the same outputs. Squares outside a layer norm stay as they are.
     """
-    scales = {place: 2.0 ** -np.ceil(np.log2(size / limit) / 2) for place, size in largest.items() if size > limit}
+    scales = {
+        tensor_position: 2.0 ** -np.ceil(np.log2(size / limit) / 2)
+        for tensor_position, size in largest.items()
+        if size > limit
+    }
     model = read_model(content)
     editor = GraphEditor(model)
     for graph in model.subgraphs:
         before: dict[int, schema.OperatorT] = {}
         for position, scale in scales.items():
-            found = _layer_norm(model, graph, position)
-            if found is not None:
-                before[position] = _scale(editor, graph, graph.operators[position], found, scale)
+            norm = _layer_norm(model, graph, position)
+            if norm is not None:
+                before[position] = _scale(editor, graph, graph.operators[position], norm, scale)
         graph.operators = [
-            each
+            inserted
             for position, operator in enumerate(graph.operators)
-            for each in ([before[position]] if position in before else []) + [operator]
+            for inserted in ([before[position]] if position in before else []) + [operator]
         ]
     drop_unused(model)
     return write_model(model)
@@ -57,16 +61,16 @@ def _layer_norm(
         for operator in graph.operators[:position]
         if operator_name(model, operator) == "SUB" and operator.outputs[0] == square.inputs[0]
     ]
-    found, tensor = [], int(square.outputs[0])
+    operators, tensor = [], int(square.outputs[0])
     for name in ("MEAN", "ADD", "RSQRT", "MUL"):
         readers = [operator for operator in graph.operators if tensor in [int(index) for index in operator.inputs]]
         if len(readers) != 1 or operator_name(model, readers[0]) != name:
             return None
-        found.append(readers[0])
+        operators.append(readers[0])
         tensor = int(readers[0].outputs[0])
-    if not differences or int(square.inputs[0]) not in [int(index) for index in found[-1].inputs]:
+    if not differences or int(square.inputs[0]) not in [int(index) for index in operators[-1].inputs]:
         return None
-    return differences[0], found[1], found[3]
+    return differences[0], operators[1], operators[3]
 
 
 def _scale(

@@ -84,11 +84,11 @@ def check_limits(options: CalibrationOptions, recipe: Recipe) -> None:
         range.
     """
     limits = {argument(name): getattr(options, name) for name in ("max_points_lost", "max_mb")}
-    given = [name for name, value in limits.items() if value is not None]
-    if len(given) != recipe.chooses_formats:
+    named = [name for name, value in limits.items() if value is not None]
+    if len(named) != recipe.chooses_formats:
         raise UserError(
             f"{argument('recipe', 'mixed')} takes one of {' and '.join(limits)}, and other recipes take none; received "
-            f"{' and '.join(given) or 'none'} with {argument('recipe', recipe.name)}; "
+            f"{' and '.join(named) or 'none'} with {argument('recipe', recipe.name)}; "
             + (
                 f"pass one, such as {argument('max_mb', 15)}"
                 if recipe.chooses_formats
@@ -148,12 +148,12 @@ def quantize_mixed(
     expected = outputs_of(content, texts.dev)
 
     def measure(index: int) -> FrontPoint:
-        made = parts.compose(path[index])
+        mixed = parts.compose(path[index])
         formats = list(path[index].values())
         return FrontPoint(
-            size_bytes=len(share_quantization(made)),
-            error=relative_error(expected, outputs_of(made, texts.dev)),
-            loss=scored.loss(made),
+            size_bytes=len(share_quantization(mixed)),
+            error=relative_error(expected, outputs_of(mixed, texts.dev)),
+            loss=scored.loss(mixed),
             counts={form: formats.count(form) for form in ("float32", "int8", "int4")},
         )
 
@@ -203,7 +203,9 @@ class _Parts:
             "float32": read_model(prepared),
             "int8": read_model(quantize(prepared, dict.fromkeys(self.positions, "dynamic_wi8"))),
         }
-        self.bytes = {form: {p: self._size(each, p) for p in self.positions} for form, each in self._others.items()}
+        self.bytes = {
+            form: {p: self._size(form_model, p) for p in self.positions} for form, form_model in self._others.items()
+        }
         int4 = read_model(self._int4)
         self.bytes["int4"] = {position: self._size(int4, position) for position in self.positions}
 
@@ -245,10 +247,10 @@ def _path(parts: _Parts, texts: CalibrationTexts) -> list[dict[int, WeightFormat
     expected = outputs_of(parts.compose(start), buckets)
     changes: dict[WeightFormat, dict[int, float]] = {"float32": {}, "int4": {}}
     for position in track(parts.positions, "sensitivity of layers", "layer"):
-        for form, found in changes.items():
+        for form, form_changes in changes.items():
             outputs = outputs_of(parts.compose({**start, position: form}), buckets)
             saved = abs(parts.bytes[form][position] - parts.bytes["int8"][position])
-            found[position] = relative_error(expected, outputs) ** 2 / saved
+            form_changes[position] = relative_error(expected, outputs) ** 2 / saved
     widened, path = dict(start), [start]
     budget = _MOST_FLOAT * sum(parts.bytes["int8"].values())
     for position in sorted(parts.positions, key=lambda position: -changes["float32"][position]):

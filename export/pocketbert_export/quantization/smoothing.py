@@ -62,9 +62,9 @@ def smooth(content: bytes, floats: bytes, sizes: Mapping[int, np.ndarray]) -> by
                 _requantize(model, graph, operator.inputs[1], weights[number] * scale)
         _smooth_table(model, graph, editor, reader.values, (source, float_graph), after)
         graph.operators = [
-            each
+            written
             for position, operator in enumerate(graph.operators)
-            for each in (*before.get(position, ()), operator, *after.get(position, ()))
+            for written in (*before.get(position, ()), operator, *after.get(position, ()))
         ]
     return write_model(model)
 
@@ -89,7 +89,7 @@ def _smooth_table(
     gathers = [float_graph.operators[position] for position in _layers(source, float_graph, "GATHER")]
     tables = [values(float_graph, operator.inputs[0]) for operator in gathers]
     table = next(table for table in tables if table is not None and table.shape == size)
-    place, dequantize = next(
+    lookup_position, dequantize = next(
         (position, operator)
         for position, operator in enumerate(graph.operators)
         if operator_name(model, operator) == "DEQUANTIZE" and operator.inputs[0] == lookup.outputs[0]
@@ -99,7 +99,7 @@ def _smooth_table(
     graph.tensors[lookup.outputs[0]].quantization = graph.tensors[lookup.inputs[0]].quantization
     raw = editor.tensor(graph, b"smoothed table", schema.TensorType.FLOAT32, graph.tensors[dequantize.outputs[0]].shape)
     factors = editor.constant(graph, b"columns", columns.astype(np.float32))
-    after[place] = [editor.operator("MUL", [raw, factors], [dequantize.outputs[0]], schema.MulOptionsT())]
+    after[lookup_position] = [editor.operator("MUL", [raw, factors], [dequantize.outputs[0]], schema.MulOptionsT())]
     dequantize.outputs = [raw]
 
 
@@ -122,7 +122,7 @@ def _requantize(model: Any, graph: Any, tensor: int, values: np.ndarray, *, per_
     largest = np.abs(values).max(axis=1) if per_row else np.abs(values).max(keepdims=True).ravel()
     steps = np.maximum(largest, np.finfo(np.float32).tiny).astype(np.float32) / np.float32(_LARGEST)
     rounded = np.round(values / (steps[:, np.newaxis] if per_row else steps[0])).astype(np.int8)
-    found = graph.tensors[tensor]
-    model.buffers[found.buffer].data = np.frombuffer(rounded.tobytes(), np.uint8)
-    found.quantization.scale = steps
-    found.quantization.zeroPoint = np.zeros(len(steps), np.int64)
+    stored = graph.tensors[tensor]
+    model.buffers[stored.buffer].data = np.frombuffer(rounded.tobytes(), np.uint8)
+    stored.quantization.scale = steps
+    stored.quantization.zeroPoint = np.zeros(len(steps), np.int64)

@@ -56,19 +56,19 @@ class IntegerOperators:
           measured: those of `measured`.
           padding_margin: how far the attention logits of padding end below all others.
         """
-        found = measured | self.fixed
+        ranges = measured | self.fixed
         for position in self.centred:
-            largest = max(-found[position][0], found[position][1])
+            largest = max(-ranges[position][0], ranges[position][1])
             # 128 steps below 0, 127 above.
-            found[position] = -largest * 128 / 127, largest
+            ranges[position] = -largest * 128 / 127, largest
         for position, (logits, mask) in self.masked.items():
-            low, high = found[logits]
-            found[position] = low - padding_margin, high
+            low, high = ranges[logits]
+            ranges[position] = low - padding_margin, high
             # Any logit of padding ends at or below the lower limit.
-            found[mask] = low - high - padding_margin, 0.0
+            ranges[mask] = low - high - padding_margin, 0.0
         for position, source in self.sources.items():
-            found[position] = found[source]
-        return found
+            ranges[position] = ranges[source]
+        return ranges
 
 
 def every_operator(content: bytes) -> list[int]:
@@ -86,7 +86,7 @@ def every_operator(content: bytes) -> list[int]:
     names = [operator_name(model, operator) for operator in graph.operators]
     has_norms = "MEAN" in names
     behind: set[int] = set()
-    found: list[int] = []
+    positions: list[int] = []
     for position, operator in enumerate(graph.operators):
         sources = [producers[int(index)] for index in operator.inputs if int(index) in producers]
         if names[position] != "GATHER" and not any(source in behind for source in sources):
@@ -98,11 +98,11 @@ def every_operator(content: bytes) -> list[int]:
         is_masked = names[position] == "ADD" and names[sources[0]] == "BATCH_MATMUL"
         if (
             names[position] in _ARITHMETIC
-            or (names[position] in _MOVES and (sources[0] in found or not has_norms))
+            or (names[position] in _MOVES and (sources[0] in positions or not has_norms))
             or (names[position] in _SUMS and (is_masked or not has_norms))
         ):
-            found.append(position)
-    return found
+            positions.append(position)
+    return positions
 
 
 def integer_operators(content: bytes, formats: dict[int, LayerFormat]) -> IntegerOperators:

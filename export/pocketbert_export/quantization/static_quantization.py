@@ -126,10 +126,10 @@ def quantize_static(
         # In the full recipe, the operators that write inputs of dense layers compute in int8 themselves.
         dense, inputs = _dense(content), [] if is_full else lone_inputs(content)
         largest = largest_per_channel(content, texts.measured, [*dense, *inputs])
-        found = unequal({each: largest[each] for each in dense})
-        found |= unequal({each: largest[each] for each in inputs}, UNEQUAL_INPUTS)
-        content = equalize(content, found)
-        log_info(f"calibration: equalized {len(found)} of {len(largest)} activations")
+        factors = unequal({position: largest[position] for position in dense})
+        factors |= unequal({position: largest[position] for position in inputs}, UNEQUAL_INPUTS)
+        content = equalize(content, factors)
+        log_info(f"calibration: equalized {len(factors)} of {len(largest)} activations")
     positions = every_operator(content) if is_full else list(layers(content))
     chosen = integer_operators(content, dict.fromkeys(positions, "static_wi8_ai8"))
     histograms = ActivationHistograms(content, texts.measured, chosen.measured)
@@ -222,8 +222,8 @@ def _with_int16(
     formats, ranges, count = dict(formats), dict(ranges), 0
     for position in dense:
         both = [position, producers[int(graph.operators[position].inputs[0])]]
-        if max(errors.get(each, 0.0) for each in both) > _MOST_ROUNDING:
+        if max(errors.get(end, 0.0) for end in both) > _MOST_ROUNDING:
             formats[position], count = "static_wi8_ai16", count + 1
-            ranges |= {each: limits[each] for each in both if each in limits}
+            ranges |= {end: limits[end] for end in both if end in limits}
     log_info(f"calibration: int16 activations for {count} of {len(dense)} dense layers")
     return formats, ranges

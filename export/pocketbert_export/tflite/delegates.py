@@ -80,7 +80,7 @@ def documented_shares(path: str | Path) -> tuple[DelegateShare, ...]:
 
 
 def _share(model: schema.ModelT, name: str, takes: Callable[[_Operator], bool], source: str) -> DelegateShare:
-    operators = [_Operator(model, each) for each in model.subgraphs[0].operators or ()]
+    operators = [_Operator(model, graph_operator) for graph_operator in model.subgraphs[0].operators or ()]
     left = Counter(operator.name for operator in operators if not takes(operator))
     return DelegateShare(
         name=name,
@@ -100,8 +100,8 @@ class _Operator:
         self.options = operator.builtinOptions
         self.inputs = [tensors[index] for index in operator.inputs if index >= 0]
         self.outputs = [tensors[index] for index in operator.outputs]
-        self.constants = [each for each in self.inputs if model.buffers[each.buffer].data is not None]
-        self.variables = [each for each in self.inputs if model.buffers[each.buffer].data is None]
+        self.constants = [tensor for tensor in self.inputs if model.buffers[tensor.buffer].data is not None]
+        self.variables = [tensor for tensor in self.inputs if model.buffers[tensor.buffer].data is None]
 
 
 def _gpu_takes(operator: _Operator) -> bool:
@@ -122,7 +122,7 @@ def _gpu_takes(operator: _Operator) -> bool:
 
 
 def _gpu_takes_shapes(operator: _Operator) -> bool:
-    ranks = [len(_shape(each)) for each in operator.inputs]
+    ranks = [len(_shape(tensor)) for tensor in operator.inputs]
     options = operator.options
     match operator.name:
         case "GATHER":
@@ -144,14 +144,14 @@ def _gpu_takes_shapes(operator: _Operator) -> bool:
 def _npu_takes(operator: _Operator) -> bool:
     hybrid = any(constant.type in _QUANTIZED for constant in operator.constants) and operator.outputs[0].type in _FLOATS
     blockwise = any(
-        each.quantization and each.quantization.detailsType == schema.QuantizationDetails.BlockwiseQuantization
-        for each in operator.inputs
+        tensor.quantization and tensor.quantization.detailsType == schema.QuantizationDetails.BlockwiseQuantization
+        for tensor in operator.inputs
     )
     return operator.name in _NPU_OPERATORS and not blockwise and (not hybrid or operator.name == "DEQUANTIZE")
 
 
 def _int8_npu_takes(operator: _Operator) -> bool:
-    has_floats = any(each.type in _FLOATS for each in (*operator.inputs, *operator.outputs))
+    has_floats = any(tensor.type in _FLOATS for tensor in (*operator.inputs, *operator.outputs))
     return _npu_takes(operator) and not has_floats
 
 

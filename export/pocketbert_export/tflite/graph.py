@@ -185,11 +185,11 @@ class GraphEditor:
 
     def values(self, graph: schema.SubGraphT, tensor: int) -> np.ndarray | None:
         """A float32 constant of the graph, or None for other tensors."""
-        found = graph.tensors[tensor]
-        data = self._model.buffers[found.buffer].data
-        if data is None or found.type != schema.TensorType.FLOAT32:
+        stored = graph.tensors[tensor]
+        data = self._model.buffers[stored.buffer].data
+        if data is None or stored.type != schema.TensorType.FLOAT32:
             return None
-        return np.frombuffer(bytes(data), np.float32).reshape([int(size) for size in found.shape])
+        return np.frombuffer(bytes(data), np.float32).reshape([int(size) for size in stored.shape])
 
     def constant(self, graph: schema.SubGraphT, name: bytes, values: np.ndarray) -> int:
         """Index of a new float32, float16 or int32 constant."""

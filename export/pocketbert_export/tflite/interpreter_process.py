@@ -45,11 +45,11 @@ def real_outputs(runner: Any, outputs: dict[str, np.ndarray]) -> dict[str, np.nd
     if all(values.dtype == np.float32 for values in outputs.values()):
         return outputs
     details = runner.get_output_details()
-    found = {}
+    real = {}
     for name, values in outputs.items():
         scale, zero_point = details[name]["quantization"]
-        found[name] = np.float32(scale) * (values.astype(np.float32) - np.float32(zero_point))
-    return found
+        real[name] = np.float32(scale) * (values.astype(np.float32) - np.float32(zero_point))
+    return real
 
 
 def delegate(interpreter: Any) -> dict[str, Any] | None:
@@ -74,7 +74,7 @@ def delegate(interpreter: Any) -> dict[str, Any] | None:
             if index is None or tensor in edges or index in taken:
                 continue
             taken.add(index)
-            pending += [int(each) for each in operators[index]["inputs"]]
+            pending += [int(input_index) for input_index in operators[index]["inputs"]]
     left = Counter(entry["op_name"] for index, entry in enumerate(operators) if index not in taken)
     return {
         "name": "XNNPACK",

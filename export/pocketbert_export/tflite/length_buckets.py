@@ -41,17 +41,19 @@ def fit_length(inputs: Mapping[str, np.ndarray], length: int, pad_token_id: int)
     for name, array in inputs.items():
         fill = pad_token_id if name == "input_word_ids" else 0
         result = np.full((len(array), length), fill, np.int32)
-        kept = min(length, array.shape[1])
-        result[:, :kept] = array[:, :kept]
+        shared = min(length, array.shape[1])
+        result[:, :shared] = array[:, :shared]
         fitted[name] = result
     return fitted
 
 
 def first_rows(buckets: Sequence[LengthBucket], most: int) -> list[LengthBucket]:
     """Up to `most` texts, evenly from all lengths."""
-    each = max(1, most // len(buckets))
+    most_each = max(1, most // len(buckets))
     return [
-        LengthBucket(bucket.length, bucket.indices[:each], {name: rows[:each] for name, rows in bucket.inputs.items()})
+        LengthBucket(
+            bucket.length, bucket.indices[:most_each], {name: rows[:most_each] for name, rows in bucket.inputs.items()}
+        )
         for bucket in buckets
     ]
 

@@ -81,7 +81,7 @@ def add_metadata(
     buffer.data = np.frombuffer(bytes(builder.Output()), np.uint8)
     model.buffers.append(buffer)
     entry.name, entry.buffer = BUFFER_NAME, len(model.buffers) - 1
-    model.metadata = [each for each in model.metadata or () if each.name != BUFFER_NAME] + [entry]
+    model.metadata = [other for other in model.metadata or () if other.name != BUFFER_NAME] + [entry]
 
 
 def append_files(content: bytes, files: Mapping[str, bytes]) -> bytes:

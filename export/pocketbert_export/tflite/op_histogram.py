@@ -224,14 +224,14 @@ def _reader(model: schema.ModelT, graph: schema.SubGraphT, constant: int) -> str
 
 
 def _tables(model: schema.ModelT) -> dict[str, tuple[TableInfo, ...]]:
-    found: dict[str, list[TableInfo]] = {}
+    by_name: dict[str, list[TableInfo]] = {}
     for signature in model.signatureDefs or ():
         graph = model.subgraphs[signature.subgraphIndex]
         for entry in signature.inputs or ():
             table = _table(model, graph, entry.tensorIndex)
             if table is not None:
-                found.setdefault(_text(entry.name), []).append(table)
-    return {name: tuple(tables) for name, tables in found.items()}
+                by_name.setdefault(_text(entry.name), []).append(table)
+    return {name: tuple(tables) for name, tables in by_name.items()}
 
 
 def _table(model: schema.ModelT, graph: schema.SubGraphT, ids: int) -> TableInfo | None:

@@ -61,19 +61,19 @@ def reference_outputs(model: Model, validation_inputs: ValidationInputs) -> Mapp
         with padding_after_texts(model):
             return model(batch, training=False)
 
-    asked = {"examples": batches_of(validation_inputs.examples), "full": validation_inputs.inputs("full")}
+    input_batches = {"examples": batches_of(validation_inputs.examples), "full": validation_inputs.inputs("full")}
     if model.config.type_vocab_size > 1:
-        asked |= {name: [*validation_inputs.inputs(name)] for name in _SEGMENTS}
-    found: dict[str, Outputs] = {}
-    for name, batches in asked.items():
+        input_batches |= {name: [*validation_inputs.inputs(name)] for name in _SEGMENTS}
+    by_name: dict[str, Outputs] = {}
+    for name, batches in input_batches.items():
         told = track(batches, "float model's outputs", "batch") if name == "examples" else batches
         outputs = [{output: array.numpy() for output, array in answer(batch).items()} for batch in told]
         real = [checks.real_values(output, batch["input_mask"]) for output, batch in zip(outputs, batches, strict=True)]
         if name == "full":
-            found |= {full_name(length): part for length, part in zip(validation_inputs.lengths, real, strict=True)}
+            by_name |= {full_name(length): part for length, part in zip(validation_inputs.lengths, real, strict=True)}
         else:
-            found[name] = checks.join(real)
-    return found
+            by_name[name] = checks.join(real)
+    return by_name
 
 
 def full_name(length: int) -> str:
@@ -131,31 +131,33 @@ def compare(
 ) -> list[Check]:
     """Runs the checks that compare with the float model on real texts."""
     reference, received = expected["examples"], _answers(validation_inputs, "examples", answers)
-    made = checks.check_difference(reference, received, bounds, task=task)
-    if any(check.measured is None for check in made):
-        return made
-    made.append(_full_rows(task, validation_inputs, expected, answers, bounds))
+    checks_made = checks.check_difference(reference, received, bounds, task=task)
+    if any(check.measured is None for check in checks_made):
+        return checks_made
+    checks_made.append(_full_rows(task, validation_inputs, expected, answers, bounds))
     moves, moved = checks.deviations(reference, task), checks.deviations(received, task)
-    made.append(checks.check_response("sensitivity", "text", moves, moved, checks.centred(reference, task)))
+    checks_made.append(checks.check_response("sensitivity", "text", moves, moved, checks.centred(reference, task)))
     if "segments" in expected:
         with_segments = _answers(validation_inputs, "segments", answers)
         moves = _change(expected["segments"], expected["no segments"])
         without = _answers(validation_inputs, "no segments", answers)
         moved, rounding = _change(with_segments, without), _change(without, expected["no segments"])
         scales = checks.centred(expected["segments"], task)
-        made.append(checks.check_response("segments", "segment ids", moves, moved, scales, rounding))
+        checks_made.append(checks.check_response("segments", "segment ids", moves, moved, scales, rounding))
     if task is not None and task.has_vectors:
-        made.append(checks.check_angles(reference, received, bounds))
+        checks_made.append(checks.check_angles(reference, received, bounds))
     order = np.concatenate([placed.indices for placed in validation_inputs.examples])
     if task is not None:
         name = task.output_names[0]
-        theirs, ours = (examples.decided(outputs, order)[name] for outputs in (reference, received))
-        decided = checks.check_labels(task, theirs, ours, bounds)
-        made += [decided] if decided is not None else []
+        reference_decided, received_decided = (
+            examples.decided(outputs, order)[name] for outputs in (reference, received)
+        )
+        decided = checks.check_labels(task, reference_decided, received_decided, bounds)
+        checks_made += [decided] if decided is not None else []
     if examples.labelled and metric is not None:
         expected_score, score = (examples.score(metric, outputs, order) for outputs in (reference, received))
-        made.append(checks.check_metric(metric, examples.count, expected_score, score, bounds))
-    return made
+        checks_made.append(checks.check_metric(metric, examples.count, expected_score, score, bounds))
+    return checks_made
 
 
 def _full_rows(
@@ -168,14 +170,14 @@ def _full_rows(
     """Compares full rows, length by length, on the scale of the examples: all outputs of a few rows may be small."""
     examples = expected["examples"], _answers(validation_inputs, "examples", answers)
     parts = validation_inputs.answers("full", answers), validation_inputs.masks("full")
-    made = []
+    rows = []
     for length, outputs, mask in zip(validation_inputs.lengths, *parts, strict=True):
         full = expected[full_name(length)], checks.real_values(outputs, mask)
         reference, received = (checks.join(both) for both in zip(examples, full, strict=True))
         largest, _ = checks.check_difference(reference, received, bounds, "full rows", task)
         reason = f"difference from the float model on full rows of {length} tokens, relative to the RMS of its outputs"
-        made.append(dataclasses.replace(largest, name="full rows", reason=reason))
-    return max(made, key=lambda check: math.inf if check.measured is None else check.measured)
+        rows.append(dataclasses.replace(largest, name="full rows", reason=reason))
+    return max(rows, key=lambda check: math.inf if check.measured is None else check.measured)
 
 
 def _answers(validation_inputs: ValidationInputs, name: str, answers: Mapping[int, Outputs]) -> dict[str, np.ndarray]:

@@ -38,12 +38,12 @@ def check_signatures(
         f"{name} is not in bundle.json" for name in sorted(extra)
     ]
     for name in sorted(set(names) & set(histogram.signatures)):
-        signature, wanted = histogram.signatures[name], ("int32", (1, names[name]))
+        signature, expected = histogram.signatures[name], ("int32", (1, names[name]))
         if set(signature.inputs) != set(inputs):
             problems.append(f"{name} takes {', '.join(sorted(signature.inputs))}, not {', '.join(sorted(inputs))}")
         for input_name, tensor in signature.inputs.items():
-            if (tensor.dtype, tensor.shape) != wanted:
-                problems.append(f"{name}'s {input_name} is {tensor.dtype} {tensor.shape}, not int32 {wanted[1]}")
+            if (tensor.dtype, tensor.shape) != expected:
+                problems.append(f"{name}'s {input_name} is {tensor.dtype} {tensor.shape}, not int32 {expected[1]}")
         for output_name, tensor in signature.outputs.items():
             if tensor.dtype != output_type:
                 problems.append(f"{name}'s {output_name} is {tensor.dtype}, not {output_type}")
@@ -120,20 +120,20 @@ def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig
       task: task of the bundle.
     """
     problems = []
-    made = None if task is None else get_task(task)
-    logits = None if made is None else made.num_logits
+    output_task = None if task is None else get_task(task)
+    logits = None if output_task is None else output_task.num_logits
     for signature_name, signature in sorted(histogram.signatures.items()):
         if set(signature.outputs) != set(names):
-            found = ", ".join(sorted(signature.outputs))
-            problems.append(f"{signature_name} gives {found}, not {', '.join(sorted(names))}")
+            received = ", ".join(sorted(signature.outputs))
+            problems.append(f"{signature_name} gives {received}, not {', '.join(sorted(names))}")
         for name, tensor in signature.outputs.items():
-            if made is not None and logits is not None:
-                tokens = [next(iter(signature.inputs.values())).shape[1]] if made.per_token else []
-                wanted = [1, *tokens, logits]
-                if list(tensor.shape) != wanted:
-                    count = len(made.config.labels)
+            if output_task is not None and logits is not None:
+                tokens = [next(iter(signature.inputs.values())).shape[1]] if output_task.per_token else []
+                expected = [1, *tokens, logits]
+                if list(tensor.shape) != expected:
+                    count = len(output_task.config.labels)
                     problems.append(
-                        f"{signature_name}'s {name} is {list(tensor.shape)}, not {wanted} for {count} labels"
+                        f"{signature_name}'s {name} is {list(tensor.shape)}, not {expected} for {count} labels"
                     )
     reason = "; ".join(problems) or "outputs have the names in bundle.json and one logit per label"
     return Check(name="outputs", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
@@ -149,6 +149,6 @@ def check_vocabulary(histogram: OpHistogram, vocab_size: int, ids: str) -> Check
     """
     rows = [table.rows for table in histogram.tables.get(ids, ())]
     passed = len(rows) == len(histogram.signatures) and set(rows) == {vocab_size}
-    found = ", ".join(f"{row:,}" for row in sorted(set(rows))) or "no"
-    reason = f"the vocabulary has {vocab_size:,} tokens, the embedding table {found} rows"
+    row_counts = ", ".join(f"{row:,}" for row in sorted(set(rows))) or "no"
+    reason = f"the vocabulary has {vocab_size:,} tokens, the embedding table {row_counts} rows"
     return Check(name="vocabulary", passed=passed, measured=None, bound=None, reason=reason)

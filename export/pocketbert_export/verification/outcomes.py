@@ -90,10 +90,10 @@ def score_both(bundle: Bundle, model: Model, examples: ScoringData, run_folder: 
     windows = {"max_length": max(bundle.lengths), **examples.windows}
     of_model, _ = examples.score(model_predictor(model, **windows))
     of_bundle, mistakes = examples.score(bundle.predictor(**windows))
-    known = recorded(run_folder, examples.data, of_bundle)
+    stored = recorded(run_folder, examples.data, of_bundle)
     return BundleScores(
-        model=dataclasses.replace(of_model, **known),
-        bundle=dataclasses.replace(of_bundle, float_model=of_model.score, **known),
+        model=dataclasses.replace(of_model, **stored),
+        bundle=dataclasses.replace(of_bundle, float_model=of_model.score, **stored),
         mistakes=tuple(mistakes),
     )
 
@@ -171,46 +171,42 @@ def check(
         reason = f"{metric} {outcome['score']:.4f} {source} is not compared, since these are other examples"
         return Check(name="outcome", passed=True, measured=None, bound=None, reason=reason)
     scoring_data = ScoringData(
-        data=examples,
-        metrics=(metric,),
-        main_metric=metric,
-        data_task=data_task,
-        windows=outcome.get("windows", {}),
+        data=examples, metrics=(metric,), main_metric=metric, data_task=data_task, windows=outcome.get("windows", {})
     )
     windows = {"max_length": max(bundle.lengths), **scoring_data.windows}
-    found, _ = scoring_data.score(bundle.predictor(**windows))
-    known = {"baselines": _simple(outcome, found), "teacher": outcome["teacher"]}
-    known |= recorded(run_folder, examples, found)
+    scores, _ = scoring_data.score(bundle.predictor(**windows))
+    stored = {"baselines": _simple(outcome, scores), "teacher": outcome["teacher"]}
+    stored |= recorded(run_folder, examples, scores)
     float_model = outcome["float_model"]
     if reference is not None:
         float_model = scoring_data.score(model_predictor(reference, **windows))[0].score
-    found = dataclasses.replace(found, float_model=float_model, **known)
-    tolerance = _SAME if exact else _NEAR_TIES / found.examples
-    problems = _differences(outcome, found, tolerance, _NEAR_TIES / found.examples)
-    reason = f"{metric} {found.score:.4f} {source}"
+    scores = dataclasses.replace(scores, float_model=float_model, **stored)
+    tolerance = _SAME if exact else _NEAR_TIES / scores.examples
+    problems = _differences(outcome, scores, tolerance, _NEAR_TIES / scores.examples)
+    reason = f"{metric} {scores.score:.4f} {source}"
     if problems:
         reason += f", but bundle.json says otherwise: {'; '.join(problems)}"
-    difference = abs(outcome["score"] - found.score)
+    difference = abs(outcome["score"] - scores.score)
     return Check(name="outcome", passed=not problems, measured=difference, bound=tolerance, reason=reason)
 
 
-def _differences(outcome: Mapping[str, Any], found: Scores, tolerance: float, tolerance_of_model: float) -> list[str]:
+def _differences(outcome: Mapping[str, Any], scores: Scores, tolerance: float, tolerance_of_model: float) -> list[str]:
     """Lists fields of an outcome that differ from scores found on the same examples."""
-    expected = found.outcome()
+    expected = scores.outcome()
     problems = []
 
-    def compare(name: str, given: float | None, right: float | None, most: float) -> None:
-        known = given is not None and right is not None
-        if (abs(given - right) > most) if known else (given is not right):  # type: ignore[operator]
-            problems.append(f"{name} must be {_number(right)}; it is {_number(given)}")
+    def compare(name: str, left: float | None, right: float | None, most: float) -> None:
+        known = left is not None and right is not None
+        if (abs(left - right) > most) if known else (left is not right):  # type: ignore[operator]
+            problems.append(f"{name} must be {_number(right)}; it is {_number(left)}")
 
-    if outcome["examples"] != found.examples:
-        problems.append(f"examples must be {found.examples}; received {outcome['examples']}")
-    compare("score", outcome["score"], found.score, tolerance)
-    compare("float_model", outcome["float_model"], found.float_model, tolerance_of_model)
-    compare("teacher", outcome["teacher"], found.teacher, _SAME)
+    if outcome["examples"] != scores.examples:
+        problems.append(f"examples must be {scores.examples}; received {outcome['examples']}")
+    compare("score", outcome["score"], scores.score, tolerance)
+    compare("float_model", outcome["float_model"], scores.float_model, tolerance_of_model)
+    compare("teacher", outcome["teacher"], scores.teacher, _SAME)
     for index, side in enumerate(("lower", "upper")):
-        ends = [None if each is None else each[index] for each in (outcome["interval"], found.interval)]
+        ends = [None if each is None else each[index] for each in (outcome["interval"], scores.interval)]
         compare(f"{side} end of the interval", ends[0], ends[1], tolerance)
     names = [each["name"] for each in outcome["baselines"]]
     if names != [each["name"] for each in expected["baselines"]]:
@@ -224,14 +220,14 @@ def _differences(outcome: Mapping[str, Any], found: Scores, tolerance: float, to
     # With the recorded numbers, which may differ by near ties, words must follow exactly.
     interval = None if outcome["interval"] is None else tuple(outcome["interval"])
     numbers = {"interval": interval, "float_model": outcome["float_model"]}
-    words = dataclasses.replace(found, metrics={found.main_metric: outcome["score"]}, **numbers).outcome()
+    words = dataclasses.replace(scores, metrics={scores.main_metric: outcome["score"]}, **numbers).outcome()
     return [f"{name} must be {words[name]!r}" for name in ("verdict", "headline") if outcome[name] != words[name]]
 
 
 def _simple(outcome: Mapping[str, Any], scores: Scores) -> tuple[Baseline, ...]:
     """The baselines of an outcome without the constant answer, which stands first if the task has one."""
     simple = outcome["baselines"][1 if scores.baseline else 0 :]
-    return tuple(Baseline(name=each["name"], score=each["score"]) for each in simple)
+    return tuple(Baseline(name=baseline["name"], score=baseline["score"]) for baseline in simple)
 
 
 def _number(value: float | None) -> str:

@@ -61,27 +61,24 @@ def examples_digest(examples: LabelledData, windows: Mapping[str, Any]) -> str:
 
 
 def check_records(
-    bundle: Bundle,
-    made: Mapping[str, Any],
-    reference: Model,
-    directory: str | os.PathLike[str] | None,
+    bundle: Bundle, remade: Mapping[str, Any], reference: Model, directory: str | os.PathLike[str] | None
 ) -> list[Check]:
     """Compares the records of a bundle.
 
     Args:
       bundle: the bundle.
-      made: `Verification.to_json` of the checks so far.
+      remade: `Verification.to_json` of the checks so far.
       reference: the float model.
       directory: its folder or name; None for a model in memory.
     """
-    made = json.loads(json.dumps(made))
+    remade = json.loads(json.dumps(remade))
     recorded: dict[str, Any] = {}
     try:
         recorded = read_verification(bundle.directory)
-        problems = verification_problems(bundle, recorded, made)
+        problems = verification_problems(bundle, recorded, remade)
     except UserError as error:
         problems = [str(error)]
-    same = recorded.get("examples_sha256") == made["examples_sha256"]
+    same = recorded.get("examples_sha256") == remade["examples_sha256"]
     compared = "checks, values and counts are those of this run" if same else _other_examples(recorded)
     return [
         check_source(bundle, reference, directory),
@@ -101,63 +98,63 @@ def check_source(bundle: Bundle, reference: Model, directory: str | os.PathLike[
       directory: its folder or name. None for a model in memory: its weights may come from files of another format,
         so other digests prove nothing.
     """
-    found = {} if directory is None else weight_digests(model_directory(directory))
-    if bundle.source == found or bundle.source == saved_weight_digests(reference):
+    digests = {} if directory is None else weight_digests(model_directory(directory))
+    if bundle.source == digests or bundle.source == saved_weight_digests(reference):
         return _check("source", "bundle.json has the SHA-256 of the model's weights", [])
     if directory is None:
         reason = "not compared: a model in memory does not tell its files; pass model_directory"
         return _check("source", reason, [])
     problems = [
-        f"{name} must be {_short(found.get(name))}; it is {_short(bundle.source.get(name))}"
-        for name in sorted({*found, *bundle.source})
-        if found.get(name) != bundle.source.get(name)
+        f"{name} must be {_short(digests.get(name))}; it is {_short(bundle.source.get(name))}"
+        for name in sorted({*digests, *bundle.source})
+        if digests.get(name) != bundle.source.get(name)
     ]
     return _check("source", f"{BUNDLE_FILE} has the SHA-256 of the weights that it was exported from", problems)
 
 
-def verification_problems(bundle: Bundle, recorded: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
+def verification_problems(bundle: Bundle, recorded: Mapping[str, Any], remade: Mapping[str, Any]) -> list[str]:
     """Lists what a bundle's `verification.json` says otherwise than a new run.
 
     Args:
       bundle: the bundle.
       recorded: content of the file.
-      made: this content of the new run. Values on texts are compared if both ran the same examples.
+      remade: this content of the new run. Values on texts are compared if both ran the same examples.
     """
     problems = [] if recorded["passed"] else ["passed must be true; it is false"]
     for name in ("recipe", "weights_need", "graph_optimizations", "operators"):
-        problems += _difference(name, recorded[name], made[name])
+        problems += _difference(name, recorded[name], remade[name])
     problems += _difference("runtimes", sorted(recorded["runtimes"]), sorted(bundle.runtimes))
-    same = recorded.get("examples_sha256") == made["examples_sha256"]
+    same = recorded.get("examples_sha256") == remade["examples_sha256"]
     if same:
         for name in ("count", "labelled"):
-            problems += _difference(f"examples.{name}", recorded["examples"][name], made["examples"][name])
-        if recorded["metric"] != made["metric"]:
+            problems += _difference(f"examples.{name}", recorded["examples"][name], remade["examples"][name])
+        if recorded["metric"] != remade["metric"]:
             problems.append(
-                f"metric must be {made['metric'] or 'none'}; it is {recorded['metric'] or 'none'}; if you exported "
+                f"metric must be {remade['metric'] or 'none'}; it is {recorded['metric'] or 'none'}; if you exported "
                 f"with {argument('metric')}, pass it too"
             )
-    ran = {*recorded["runtimes"]} & {*made["runtimes"]}
-    old, new = (_by_key(each["checks"], ran) for each in (recorded, made))
+    ran = {*recorded["runtimes"]} & {*remade["runtimes"]}
+    old, new = (_by_key(each["checks"], ran) for each in (recorded, remade))
     problems += [f"{check['name']} must have passed; it has not" for check in recorded["checks"] if not check["passed"]]
     if len(old) < sum(_counted(check, ran) for check in recorded["checks"]):
         problems.append("each check must stand once; one stands twice")
     # A run that fails may stop before some checks.
-    if same and made["passed"]:
+    if same and remade["passed"]:
         problems += [f"the check {_title(key)} must be there; it is missing" for key in new if key not in old]
         problems += [f"the check {_title(key)} must not be there: the gate has none" for key in old if key not in new]
     exact = all(check["measured"] == 0 for (name, _), check in new.items() if name == OWN_OUTPUTS)
     for key, check in new.items():
         if key in old and (same or key[0].partition(":")[0] in _WITHOUT_EXAMPLES):
-            problems += _check_problems(_title(key), old[key], check, _tolerance(bundle, made, check, exact))
+            problems += _check_problems(_title(key), old[key], check, _tolerance(bundle, remade, check, exact))
     # XNNPACK's share depends on the version of the runtime, which stands in its source.
-    versions = [{" ".join(each) for each in run["runtimes"].items()} for run in (recorded, made)]
+    versions = [{" ".join(each) for each in run["runtimes"].items()} for run in (recorded, remade)]
     shares = [
         [each for each in run["delegates"] if each.get("source") not in versions[0] ^ versions[1]]
-        for run in (recorded, made)
+        for run in (recorded, remade)
     ]
     problems += _difference("delegates", *shares)
     if same:
-        problems += _range_problems(recorded["activation_range"], made["activation_range"])
+        problems += _range_problems(recorded["activation_range"], remade["activation_range"])
     return problems
 
 
@@ -238,9 +235,9 @@ def _title(key: tuple[str, str | None]) -> str:
     return " on ".join(filter(None, key))
 
 
-def _tolerance(bundle: Bundle, made: Mapping[str, Any], check: Mapping[str, Any], exact: bool) -> tuple[float, float]:
+def _tolerance(bundle: Bundle, remade: Mapping[str, Any], check: Mapping[str, Any], exact: bool) -> tuple[float, float]:
     """Largest difference of two measurements of one check, absolute and as a share of the value."""
-    ties = _NEAR_TIES / max(made["examples"]["count"], 1)
+    ties = _NEAR_TIES / max(remade["examples"]["count"], 1)
     if check["name"] == "metric":
         # In points. Near ties of the float model change it on every processor.
         return 100 * ties, 0.0
@@ -253,45 +250,47 @@ def _tolerance(bundle: Bundle, made: Mapping[str, Any], check: Mapping[str, Any]
 
 
 def _check_problems(
-    title: str, recorded: Mapping[str, Any], made: Mapping[str, Any], tolerance: tuple[float, float]
+    title: str, recorded: Mapping[str, Any], remade: Mapping[str, Any], tolerance: tuple[float, float]
 ) -> list[str]:
     problems = []
-    if not _near(recorded["measured"], made["measured"], *tolerance):
-        problems.append(f"{title} must be {_number(made['measured'])}; it is {_number(recorded['measured'])}")
-    if not _near(recorded["bound"], made["bound"], 0.0, 1e-9):
+    if not _near(recorded["measured"], remade["measured"], *tolerance):
+        problems.append(f"{title} must be {_number(remade['measured'])}; it is {_number(recorded['measured'])}")
+    if not _near(recorded["bound"], remade["bound"], 0.0, 1e-9):
         problems.append(
-            f"the bound of {title} must be {_number(made['bound'])}; it is {_number(recorded['bound'])}; if you "
+            f"the bound of {title} must be {_number(remade['bound'])}; it is {_number(recorded['bound'])}; if you "
             "exported with bounds of your own, pass them to verify_bundle"
         )
-    for old, new in zip(recorded.get("scores") or (), made.get("scores") or (), strict=False):
+    for old, new in zip(recorded.get("scores") or (), remade.get("scores") or (), strict=False):
         # Points, as the metric's drop.
         if not _near(100 * old, 100 * new, *tolerance):
             problems.append(f"the scores of {title} must have {new:.4f}; they have {old:.4f}")
     return problems
 
 
-def _range_problems(recorded: Mapping[str, Any] | None, made: Mapping[str, Any] | None) -> list[str]:
-    if recorded is None or made is None:
-        return _difference("activation_range", None if recorded is None else "given", None if made is None else "given")
-    old, new = (each.get("maxima", {}) for each in (recorded, made))
+def _range_problems(recorded: Mapping[str, Any] | None, remade: Mapping[str, Any] | None) -> list[str]:
+    if recorded is None or remade is None:
+        return _difference(
+            "activation_range", None if recorded is None else "given", None if remade is None else "given"
+        )
+    old, new = (content.get("maxima", {}) for content in (recorded, remade))
     if not isinstance(old, dict) or old.keys() != new.keys():
         return ["activation_range must name the activations of the file; it names others"]
     worst = [name for name, value in new.items() if not _near(old[name], value, 0.0, _SAME_SHARE)]
     return [f"activation_range: {name} must be {_number(new[name])}; it is {_number(old[name])}" for name in worst]
 
 
-def _difference(name: str, recorded: Any, made: Any) -> list[str]:
-    if recorded == made:
+def _difference(name: str, recorded: Any, remade: Any) -> list[str]:
+    if recorded == remade:
         return []
-    if isinstance(recorded, dict) and isinstance(made, dict):
+    if isinstance(recorded, dict) and isinstance(remade, dict):
         # Of two long tables, the lines that differ.
-        keys = sorted({key for key in {*recorded, *made} if recorded.get(key) != made.get(key)})
-        recorded, made = ({key: each.get(key) for key in keys[:3]} for each in (recorded, made))
-    return [f"{name} must be {json.dumps(made)}; it is {json.dumps(recorded)}"]
+        keys = sorted({key for key in {*recorded, *remade} if recorded.get(key) != remade.get(key)})
+        recorded, remade = ({key: content.get(key) for key in keys[:3]} for content in (recorded, remade))
+    return [f"{name} must be {json.dumps(remade)}; it is {json.dumps(recorded)}"]
 
 
 def _near(one: Any, other: Any, absolute: float, share: float) -> bool:
-    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (one, other))
+    numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in (one, other))
     return math.isclose(one, other, rel_tol=share, abs_tol=absolute) if numbers else one is other
 
 

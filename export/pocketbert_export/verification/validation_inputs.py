@@ -101,9 +101,9 @@ class ValidationInputs:
 
 def cut(inputs: Inputs, length: int, pad_token_id: int) -> Inputs:
     """Turns all tokens from position `length` on into padding."""
-    kept = (np.arange(inputs["input_mask"].shape[1]) < length) & (inputs["input_mask"] == 1)
+    in_length = (np.arange(inputs["input_mask"].shape[1]) < length) & (inputs["input_mask"] == 1)
     fills = {"input_word_ids": pad_token_id}
-    return {name: np.where(kept, array, fills.get(name, 0)).astype(np.int32) for name, array in inputs.items()}
+    return {name: np.where(in_length, array, fills.get(name, 0)).astype(np.int32) for name, array in inputs.items()}
 
 
 def full_rows(inputs: Inputs, length: int, *, two_segments: bool) -> dict[str, np.ndarray]:

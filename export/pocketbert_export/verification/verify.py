@@ -180,33 +180,33 @@ def verify_bundle(
     # The model defines the meaning of the outputs, not the bundle.
     task = bundle.task if reference is None else reference.task
     built_in = _golden_examples(bundle) if reference is None else default_examples(task)
-    given = built_in if examples is None else examples
+    gate_examples = built_in if examples is None else examples
     task = task and named(task, data_task)
     metric = gate_metric(task, metric, examples)
     made_task = get_task(task) if task else None
-    validation_set = ValidationSet(made_task, given, bundle.tokenizer, max(bundle.lengths), windows)
+    validation_set = ValidationSet(made_task, gate_examples, bundle.tokenizer, max(bundle.lengths), windows)
     histogram = count_ops(bundle.model_path)
     names = {bundle.signature(length): length for length in bundle.lengths}
-    found = [
+    checks = [
         file_checks.check_operators(histogram),
         file_checks.check_signatures(histogram, names, INPUT_NAMES, bundle.output_type),
         file_checks.check_outputs(histogram, bundle.output_names, bundle.task),
     ]
     # A file with foreign operators or other inputs cannot be called: more reasons would hide the first.
-    callable_by_name = all(check.passed for check in found)
-    found += [
+    callable_by_name = all(check.passed for check in checks)
+    checks += [
         file_checks.check_shapes(histogram),
         file_checks.check_constants(histogram),
         file_checks.check_vocabulary(histogram, bundle.vocab_size, "input_word_ids"),
     ]
-    tokenizer = _check_tokenizer(bundle, reference, given)
-    found.append(tokenizer)
+    tokenizer = _check_tokenizer(bundle, reference, gate_examples)
+    checks.append(tokenizer)
     if reference is not None:
         same_task = check_task(bundle.task, reference.task)
-        found.append(same_task)
+        checks.append(same_task)
         shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
-        found.append(file_checks.check_size(histogram, shapes, get_recipe(bundle.recipe).weights))
-        found.append(check_weights(bundle.model_path.read_bytes(), reference))
+        checks.append(file_checks.check_size(histogram, shapes, get_recipe(bundle.recipe).weights))
+        checks.append(check_weights(bundle.model_path.read_bytes(), reference))
         # Outputs for other ids, or of another task, cannot be compared.
         reference = reference if tokenizer.passed and same_task.passed else None
     versions: dict[str, str] = {}
@@ -220,44 +220,44 @@ def verify_bundle(
                 ran = run_on(runtime, bundle.model_path, validation_inputs.batches(bundle.signature))
             except RuntimeRefused as refusal:
                 reason = str(refusal)
-                found.append(
+                checks.append(
                     Check(name="runs", passed=False, measured=None, bound=None, reason=reason, runtime=runtime)
                 )
                 continue
             versions[runtime] = ran.version
             shares += [ran.xnnpack] if ran.xnnpack else []
             answers = {length: ran.answers[name] for name, length in names.items()}
-            made = judge(bundle, validation_inputs, answers, bounds)
+            new_checks = judge(bundle, validation_inputs, answers, bounds)
             if expected is not None:
-                made += compare(made_task, validation_inputs, expected, answers, validation_set, bounds, metric)
+                new_checks += compare(made_task, validation_inputs, expected, answers, validation_set, bounds, metric)
             elif any(table.first_two_differ for table in histogram.tables.get("input_type_ids", ())):
-                made.append(check_segments_are_read(validation_inputs, answers))
-            found += [dataclasses.replace(check, runtime=runtime) for check in made]
+                new_checks.append(check_segments_are_read(validation_inputs, answers))
+            checks += [dataclasses.replace(check, runtime=runtime) for check in new_checks]
         # A file that crashes a runtime would crash this process too.
         if versions and get_recipe(bundle.recipe).weights == "float16":
             maxima = float16_range(bundle.model_path.read_bytes(), validation_inputs.examples)
-            found.append(maxima.check())
+            checks.append(maxima.check())
         # Outputs that fail the checks above may not even be finite.
-        scorable = versions and examples is not None and examples.labelled and all(check.passed for check in found)
+        scorable = versions and examples is not None and examples.labelled and all(check.passed for check in checks)
         if scorable and bundle.outcome is not None and examples is not None:
-            own = [check for check in found if check.name == OWN_OUTPUTS]
-            found.append(
+            own_checks = [check for check in checks if check.name == OWN_OUTPUTS]
+            checks.append(
                 outcomes.check(
                     bundle,
                     reference,
                     examples,
                     data_task=data_task,
                     run_folder=outcomes.run_folder_of(model_directory),
-                    exact=all(check.measured == 0 for check in own),
+                    exact=all(check.measured == 0 for check in own_checks),
                 )
             )
     verification = Verification(
         recipe=bundle.recipe,
-        checks=tuple(found),
+        checks=tuple(checks),
         runtimes=versions,
         num_examples=validation_set.count,
         source=validation_set.source,
-        examples_sha256=record_checks.examples_digest(given, windows),
+        examples_sha256=record_checks.examples_digest(gate_examples, windows),
         labelled=validation_set.labelled,
         metric=metric,
         weights_need=histogram.needed_versions,
@@ -268,8 +268,8 @@ def verify_bundle(
         activation_range=maxima,
     )
     if records and reference is not None:
-        made = record_checks.check_records(bundle, verification.to_json(), reference, model_directory)
-        verification = dataclasses.replace(verification, checks=(*verification.checks, *made))
+        new_checks = record_checks.check_records(bundle, verification.to_json(), reference, model_directory)
+        verification = dataclasses.replace(verification, checks=(*verification.checks, *new_checks))
     return verification
 
 
@@ -284,51 +284,56 @@ def _golden_examples(bundle: Bundle) -> Examples:
     )
 
 
-def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledData) -> Check:
+def _check_tokenizer(bundle: Bundle, reference: Model | None, examples: LabelledData) -> Check:
     """Checks that golden texts, and real texts if the model is given, become the ids of the model's tokenizer."""
-    ours, theirs = bundle.tokenizer, None if reference is None else reference.tokenizer
-    problems = tokenization_problems(bundle.goldens, ours)
-    if theirs is not None:
+    bundle_tokenizer, model_tokenizer = bundle.tokenizer, None if reference is None else reference.tokenizer
+    problems = tokenization_problems(bundle.goldens, bundle_tokenizer)
+    if model_tokenizer is not None:
         problems += [
-            f"with the model's tokenizer {problem}" for problem in tokenization_problems(bundle.goldens, theirs)
+            f"with the model's tokenizer {problem}"
+            for problem in tokenization_problems(bundle.goldens, model_tokenizer)
         ]
-        texts = given.first_texts(_MOST_TOKENIZED)
-        both = [tokenizer(texts.texts, texts.pairs, max_length=bundle.lengths[-1]) for tokenizer in (ours, theirs)]
+        texts = examples.first_texts(_MOST_TOKENIZED)
+        both = [
+            tokenizer(texts.texts, texts.pairs, max_length=bundle.lengths[-1])
+            for tokenizer in (bundle_tokenizer, model_tokenizer)
+        ]
         if any(not np.array_equal(both[0][name], both[1][name]) for name in INPUT_NAMES):
             problems.append(f"{texts.source} give other ids than with the model's tokenizer")
-        mine, models = bundle.vocabulary, theirs.vocabulary
+        mine, models = bundle.vocabulary, model_tokenizer.vocabulary
         if mine.kind != models.kind or mine.tokens() != models.tokens() or mine.segmentation() != models.segmentation():
             problems.append(f"{' and '.join(path.name for path in mine.files)} is not the model's")
         if mine.options != models.options:
             problems.append(f"the tokenizer has {mine.options}; the model's has {models.options}")
     sound = "golden texts give the golden ids"
-    reason = "; ".join(problems) or (sound if theirs is None else f"{sound}, real texts give the model's ids")
+    reason = "; ".join(problems) or (sound if model_tokenizer is None else f"{sound}, real texts give the model's ids")
     return Check(name="tokenizer", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
 
 
-def check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
+def check_task(task: TaskConfig | None, model_task: TaskConfig | None) -> Check:
     """Checks that the bundle has the model's task, with its labels in its order.
 
     Args:
       task: task of the bundle; None for a bare encoder.
-      wanted: task of the model.
+      model_task: task of the model.
     """
     # Dropout is for training only. The outputs of the graph show its pooling.
-    given, models = (
+    bundle_fields, models = (
         {} if each is None else dataclasses.asdict(dataclasses.replace(each, dropout=0.0, pooling=None))
-        for each in (task, wanted)
+        for each in (task, model_task)
     )
     reason = "task, labels and label order match the model"
-    if given != models:
-        names = [name for name in {**given, **models} if given.get(name) != models.get(name)]
+    if bundle_fields != models:
+        names = [name for name in {**bundle_fields, **models} if bundle_fields.get(name) != models.get(name)]
         has, wants = (
-            ", ".join(f"{name} {each[name]!r}" for name in names) if each else "no task" for each in (given, models)
+            ", ".join(f"{name} {each[name]!r}" for name in names) if each else "no task"
+            for each in (bundle_fields, models)
         )
         reason = (
             f"the tasks differ: the bundle has {has}; the model has {wants}; pass the model that the bundle was "
             "exported from, or export it again"
         )
-    return Check(name="task", passed=given == models, measured=None, bound=None, reason=reason)
+    return Check(name="task", passed=bundle_fields == models, measured=None, bound=None, reason=reason)
 
 
 def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> ValidationInputs:

@@ -92,7 +92,7 @@ def check_weights(content: bytes, model: Model) -> Check:
       model: the float model in its plain form.
     """
     weights, free = stored_weights(model), model.config.norm == "no_norm"
-    worst, place, compared, problems = 0.0, "", set(), []
+    worst, worst_row, compared, problems = 0.0, "", set(), []
     for constant in constants(read_model(content), 2 * model.config.embedding_size):
         # Masks of single-query attention have zeros and ones.
         if constant.values.ndim < 2 or np.isin(constant.values, (0, 1)).all():
@@ -108,9 +108,9 @@ def check_weights(content: bytes, model: Model) -> Check:
             elif not share <= 1:
                 problems.append(f"row {difference.row} of {difference.weight} differs by {difference.size:.2g}")
             if not share <= worst:
-                worst, place = share, f"row {difference.row} of {difference.weight or constant.name}"
+                worst, worst_row = share, f"row {difference.row} of {difference.weight or constant.name}"
     problems += [f"{path} is not in the file" for path in _tables(model) if path not in compared]
-    reason = "; ".join(problems[:3]) or f"{len(compared)} weights have the model's rows; {place} differs most"
+    reason = "; ".join(problems[:3]) or f"{len(compared)} weights have the model's rows; {worst_row} differs most"
     return Check(
         name="weights",
         passed=not problems,
@@ -168,27 +168,27 @@ def _fitted(values: np.ndarray, weight: np.ndarray, *, free: bool) -> np.ndarray
     if len(values) < _FEWEST_ROWS:
         return padded
     rows = _evenly(len(values), _FITTED_ROWS)
-    sample, given = padded[rows], values[rows]
-    inputs = _first_inputs(given, sample)
+    sample, sampled_values = padded[rows], values[rows]
+    inputs = _first_inputs(sampled_values, sample)
     for _ in range(_FITS):
-        scaled = sample * _output_factors(given, sample * inputs, free=free)
+        scaled = sample * _output_factors(sampled_values, sample * inputs, free=free)
         # Rows of one length, so that none decides alone.
         shares = 1 / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), _TINY)
         scaled = scaled * shares
-        inputs = np.sum(scaled * given * shares, axis=0) / np.maximum(np.sum(np.square(scaled), axis=0), _TINY)
+        inputs = np.sum(scaled * sampled_values * shares, axis=0) / np.maximum(np.sum(np.square(scaled), axis=0), _TINY)
     fitted = padded * inputs
     return fitted * _output_factors(values, fitted, free=free)
 
 
 def _first_inputs(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Factor of each input from mean logarithms of ratios, `[width]`; least squares needs this start for large ones."""
-    known = (values != 0) & (weight != 0)
-    ratios = np.log(np.abs(np.where(known, values, 1))) - np.log(np.abs(np.where(known, weight, 1)))
+    nonzero = (values != 0) & (weight != 0)
+    ratios = np.log(np.abs(np.where(nonzero, values, 1))) - np.log(np.abs(np.where(nonzero, weight, 1)))
     inputs = np.zeros(values.shape[1], np.float32)
-    of_row, of_column = (np.maximum(known.sum(axis=axis), 1) for axis in (1, 0))
+    of_row, of_column = (np.maximum(nonzero.sum(axis=axis), 1) for axis in (1, 0))
     for _ in range(_FITS):
-        outputs = np.sum(np.where(known, ratios - inputs, 0), axis=1) / of_row
-        inputs = np.sum(np.where(known, ratios - outputs[:, None], 0), axis=0) / of_column
+        outputs = np.sum(np.where(nonzero, ratios - inputs, 0), axis=1) / of_row
+        inputs = np.sum(np.where(nonzero, ratios - outputs[:, None], 0), axis=0) / of_column
     signs = np.sign(values) * np.sign(weight)
     of_outputs = np.sign(signs @ signs[0])
     return np.exp(inputs) * np.where(of_outputs @ signs < 0, -1, 1)

@@ -112,11 +112,11 @@ class Augmenter:
             chunk = part.sides[start : start + EXAMPLES_A_CHUNK]
             sentences = self._find(list(itertools.chain.from_iterable(chunk)), on_texts)
             for index in range(len(chunk)):
-                place = start + index
+                position = start + index
                 sides = sentences[index * width : (index + 1) * width]
-                label = None if part.labels is None else part.labels[place]
-                for copy, texts in augmented_rows(sides, part.first + place, self._job.options):
-                    yield self._line(texts, label, part.ids[place], copy)
+                label = None if part.labels is None else part.labels[position]
+                for copy, texts in augmented_rows(sides, part.first + position, self._job.options):
+                    yield self._line(texts, label, part.ids[position], copy)
 
     def _line(self, texts: tuple[str, ...], label: str | float | None, example: str, copy: int) -> bytes:
         cells = (*texts, *(() if label is None else (label,)), example, copy)

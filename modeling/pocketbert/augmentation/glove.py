@@ -70,10 +70,12 @@ class WordVectors:
         """
         if count < 1:
             raise ValueError(f"count must be positive; received {count}")
-        known = [word for word in dict.fromkeys(words) if word in self._rows and self._has_direction[self._rows[word]]]
+        with_vectors = [
+            word for word in dict.fromkeys(words) if word in self._rows and self._has_direction[self._rows[word]]
+        ]
         neighbours: dict[str, tuple[str, ...]] = {}
-        for start in range(0, len(known), _QUERIES_A_PRODUCT):
-            chunk = known[start : start + _QUERIES_A_PRODUCT]
+        for start in range(0, len(with_vectors), _QUERIES_A_PRODUCT):
+            chunk = with_vectors[start : start + _QUERIES_A_PRODUCT]
             rows = np.array([self._rows[word] for word in chunk])
             cosines = self.unit_vectors[rows] @ self.unit_vectors.T
             cosines[:, ~self._has_direction] = -np.inf

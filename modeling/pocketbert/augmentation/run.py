@@ -64,16 +64,16 @@ def whole(examples: Examples, label_texts: tuple[str, ...]) -> Part:
     """
     parts = [examples.texts] if examples.pairs is None else [examples.texts, examples.pairs]
     sides: list[tuple[str, ...]] = list(zip(*parts, strict=True))
-    kept = [index for index, row in enumerate(sides) if all(text.strip() for text in row)]
-    if len(kept) < len(sides):
-        log_info(f"{examples.source}: skipped {len(sides) - len(kept)} examples with an empty text")
+    complete = [index for index, row in enumerate(sides) if all(text.strip() for text in row)]
+    if len(complete) < len(sides):
+        log_info(f"{examples.source}: skipped {len(sides) - len(complete)} examples with an empty text")
     labels: list[str | float] | None = None
     if examples.labels is not None and label_texts:
-        labels = [label_texts[examples.labels[index]] for index in kept]
+        labels = [label_texts[examples.labels[index]] for index in complete]
     elif examples.labels is not None:
         # The shortest decimal number with the same float32.
-        labels = [float(str(np.float32(examples.labels[index]))) for index in kept]
-    return Part(0, [sides[index] for index in kept], labels, [examples.ids[index] for index in kept])
+        labels = [float(str(np.float32(examples.labels[index]))) for index in complete]
+    return Part(0, [sides[index] for index in complete], labels, [examples.ids[index] for index in complete])
 
 
 def shards_of(part: Part, count: int) -> list[Part]:
@@ -119,8 +119,8 @@ def augment(
     """
     output = Path(output)
     unfinished = named_after(output, UNFINISHED, hidden=False)
-    for place in (output, unfinished):
-        check_inputs(place, (job.masked_lm, job.glove, examples.source))
+    for target in (output, unfinished):
+        check_inputs(target, (job.masked_lm, job.glove, examples.source))
     check_absent(output, overwrite=overwrite or is_begun(unfinished))
     if (examples.labels is None) != (job.label_column is None) or (examples.pairs is None) != (len(job.columns) == 1):
         raise ValueError("the columns of the job must match the examples; received others")
@@ -146,7 +146,7 @@ def augment(
             begin_run(run, recorded)
             loaded = time.perf_counter()
             write(pending, folder)
-            sentences = sum(len(each.sides) for each in pending) * len(job.columns)
+            sentences = sum(len(pending_part.sides) for pending_part in pending) * len(job.columns)
             rate = sentences / (time.perf_counter() - loaded)
         if not is_joined:
             # In the folder of the parts, so that it is removed with them.

@@ -81,18 +81,18 @@ class WordCandidates:
           texts: sentences; the results are independent.
           on_texts: called with the number of further finished texts, for a progress bar.
         """
-        known = {text: self._remembered[text] for text in texts if text in self._remembered}
-        new = [text for text in dict.fromkeys(texts) if text not in known]
-        found = dict(zip(new, self._find(new, _Share(len(texts), on_texts)), strict=True)) if new else {}
-        for text, sentence in found.items():
+        remembered = {text: self._remembered[text] for text in texts if text in self._remembered}
+        new = [text for text in dict.fromkeys(texts) if text not in remembered]
+        candidates = dict(zip(new, self._find(new, _Share(len(texts), on_texts)), strict=True)) if new else {}
+        for text, sentence in candidates.items():
             self._remembered[text] = sentence
-        for text in known:
+        for text in remembered:
             self._remembered.move_to_end(text)
         while len(self._remembered) > _REMEMBERED:
             self._remembered.popitem(last=False)
         if not new:
             on_texts(len(texts))
-        return [known[text] if text in known else found[text] for text in texts]
+        return [remembered[text] if text in remembered else candidates[text] for text in texts]
 
     def _find(self, texts: Sequence[str], share: _Share) -> list[Sentence]:
         ids, words = self._words(texts)
@@ -124,7 +124,7 @@ class WordCandidates:
         for text, low, high in zip(texts, splits[:-1], splits[1:], strict=True):
             row: list[_Word] = []
             spelled = [pieces[token_id] for token_id in all_ids[low:high]]
-            starts = [place for place, piece in enumerate(spelled) if not piece.startswith(CONTINUATION)]
+            starts = [position for position, piece in enumerate(spelled) if not piece.startswith(CONTINUATION)]
             for first, behind in itertools.pairwise([*starts, len(spelled)]):
                 identity = int(all_ids[low + first])
                 if identity in special:
@@ -143,9 +143,9 @@ class WordCandidates:
         if self._vectors is None:
             return {}
         spelled = {form: form if form in self._vectors else form.lower() for form in forms if form not in self._near}
-        found = self._vectors.neighbours(spelled.values(), self._options.num_candidates)
+        neighbours = self._vectors.neighbours(spelled.values(), self._options.num_candidates)
         for form, key in spelled.items():
-            near = found.get(key, ())
+            near = neighbours.get(key, ())
             self._near[form] = tuple(word.title() for word in near) if form.istitle() else near
         return self._near
 

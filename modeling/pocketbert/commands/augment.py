@@ -104,35 +104,35 @@ OPTIONS = (
 
 def run(options: Options) -> None:
     """Augments the examples; prints counts as JSON."""
-    own, task, table = options[AugmentOptions], options[TextOptions], options[TextTableOptions]
+    chosen, task, table = options[AugmentOptions], options[TextOptions], options[TextTableOptions]
     columns = [table.text_column, table.pair_column or ""] if task.train_file else ["text", "pair"]
     examples, label_texts = _read(task, table)
     from pocketbert.augmentation.run import AugmentationJob, augment, to_json
 
     job = AugmentationJob(
-        masked_lm=own.masked_lm,
-        glove=own.glove,
-        glove_rows=own.glove_rows or None,
-        options=dataclasses.replace(preset_options(own.preset, task.task), **options.given_of(AugmentationOptions)),
-        max_length=own.max_length,
+        masked_lm=chosen.masked_lm,
+        glove=chosen.glove,
+        glove_rows=chosen.glove_rows or None,
+        options=dataclasses.replace(preset_options(chosen.preset, task.task), **options.given_of(AugmentationOptions)),
+        max_length=chosen.max_length,
         columns=tuple(columns[: 1 if examples.pairs is None else 2]),
         label_column=table.one_label if task.train_file else "label",
-        suffix=Path(own.output).suffix,
+        suffix=Path(chosen.output).suffix,
     )
-    shards = own.shards if own.runner else 0
-    result = augment(job, examples, label_texts, own.output, overwrite=own.overwrite, shards=shards)
+    shards = chosen.shards if chosen.runner else 0
+    result = augment(job, examples, label_texts, chosen.output, overwrite=chosen.overwrite, shards=shards)
     print(json.dumps(to_json(result), indent=2, ensure_ascii=False))
 
 
 def check(options: Options) -> None:
     """Raises a `UserError` if the options contradict each other."""
-    own, task, table = options[AugmentOptions], options[TextOptions], options[TextTableOptions]
+    chosen, task, table = options[AugmentOptions], options[TextOptions], options[TextTableOptions]
     problems = []
-    given = [name for name in ("task", "data", "train_file") if getattr(task, name)]
-    if given not in (["task", "data"], ["train_file"]):
+    sources = [name for name in ("task", "data", "train_file") if getattr(task, name)]
+    if sources not in (["task", "data"], ["train_file"]):
         problems.append(
             "data must be --task and --data, or --train-file; received "
-            + (" and ".join(f"--{name.replace('_', '-')}" for name in given) or "none of them")
+            + (" and ".join(f"--{name.replace('_', '-')}" for name in sources) or "none of them")
         )
     named = [column for column in (table.text_column, table.pair_column, table.one_label) if column]
     if task.train_file and len({*named, "example", "copy"}) != len(named) + 2:
@@ -140,12 +140,12 @@ def check(options: Options) -> None:
             "--text-column, --pair-column and --label-column must be different, and not example or copy, which the "
             f"output adds; received {', '.join(named)}"
         )
-    if Path(own.output).suffix not in (".jsonl", ".tsv"):
-        problems.append(f"--output must end in .jsonl or .tsv; received {own.output}")
-    if own.glove_rows < 0:
-        problems.append(f"--glove-rows must not be negative; received {own.glove_rows}")
-    if own.shards < 1:
-        problems.append(f"--shards must be at least 1; received {own.shards}")
+    if Path(chosen.output).suffix not in (".jsonl", ".tsv"):
+        problems.append(f"--output must end in .jsonl or .tsv; received {chosen.output}")
+    if chosen.glove_rows < 0:
+        problems.append(f"--glove-rows must not be negative; received {chosen.glove_rows}")
+    if chosen.shards < 1:
+        problems.append(f"--shards must be at least 1; received {chosen.shards}")
     raise_if_any(problems, "augment")
 
 

@@ -61,7 +61,7 @@ def check(options: Options) -> None:
 
 def run(options: Options) -> None:
     """Writes the caches; prints their folders and sizes as JSON."""
-    own = options[CacheTeacherOptions]
+    chosen = options[CacheTeacherOptions]
     data = distill.read_data(options)
     from pocketbert.distillation.cache_teacher import cache_stages
     from pocketbert.distillation.planning import plan_distillation, warn_of_few_examples
@@ -71,9 +71,9 @@ def run(options: Options) -> None:
         data,
         teacher=options[DistillationOptions].teacher,
         method=distill.chosen_method(options),
-        run=RunConfig(seed=own.seed),
+        run=RunConfig(seed=chosen.seed),
     )
     warn_of_few_examples(plan)
-    folders = cache_stages(plan, own.output, dtype=own.dtype, masks=own.masks, overwrite=own.overwrite)
+    folders = cache_stages(plan, chosen.output, dtype=chosen.dtype, masks=chosen.masks, overwrite=chosen.overwrite)
     sizes = {folder.name: sum(file.stat().st_size for file in folder.glob("[!.]*")) for folder in folders}
-    print(json.dumps({"teacher_cache": own.output, "size_bytes": sizes}, indent=2, ensure_ascii=False))
+    print(json.dumps({"teacher_cache": chosen.output, "size_bytes": sizes}, indent=2, ensure_ascii=False))

@@ -84,8 +84,8 @@ class Options:
         """
         for part in self._command.parts:
             values = {**self._values, **self._located}
-            given = {field.name: values[field.name] for field in self._command.fields_of(part)}
-            self._parts[part.options] = part.options(**given)
+            part_values = {field.name: values[field.name] for field in self._command.fields_of(part)}
+            self._parts[part.options] = part.options(**part_values)
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -108,8 +108,8 @@ class Options:
 
     def given_of(self, part: type) -> dict[str, Any]:
         """Returns the values of a part that were passed."""
-        own = {field.name for field in dataclasses.fields(part)}
-        return {name: self._values[name] for name in self._given if name in own}
+        part_names = {field.name for field in dataclasses.fields(part)}
+        return {name: self._values[name] for name in self._given if name in part_names}
 
     def changed(self, *names: str) -> list[str]:
         """Returns the flags, among these fields, with a value other than the default."""
@@ -220,14 +220,14 @@ def parse(name: str, arguments: Sequence[str]) -> Options:
 
 def last_value(flag: str, arguments: Sequence[str]) -> str | None:
     """Returns the value of the last `--flag` on an unparsed command line, or None."""
-    found = None
+    last = None
     for position, argument in enumerate(arguments):
         match = re.fullmatch(rf"--?{flag}(?:=(.*))?", argument, flags=re.DOTALL)
         if match and match[1] is not None:
-            found = match[1]
+            last = match[1]
         elif match and position + 1 < len(arguments):
-            found = arguments[position + 1]
-    return found
+            last = arguments[position + 1]
+    return last
 
 
 class _Parser(flags.ArgumentParser):  # type: ignore[misc]
@@ -255,8 +255,8 @@ def _define(flag_values: flags.FlagValues, field: OptionField) -> None:
 
 
 def _missing(field: OptionField) -> str:
-    known = ", ".join(field.choices or (field.suggestions() if field.suggestions else ()))
-    return f"--{field.flag} is required{f', one of {known}' if known else ''}; received none"
+    suggestions = ", ".join(field.choices or (field.suggestions() if field.suggestions else ()))
+    return f"--{field.flag} is required{f', one of {suggestions}' if suggestions else ''}; received none"
 
 
 def _positional(name: str, field: OptionField, received: Sequence[str]) -> Any:
@@ -270,7 +270,7 @@ def _positional(name: str, field: OptionField, received: Sequence[str]) -> Any:
             f"{name} takes {'at least ' if field.many else ''}one {field.positional.rstrip('…')}; received none"
         )
     try:
-        values = [parse_value(dataclasses.replace(field, many=False), each) for each in received]
+        values = [parse_value(dataclasses.replace(field, many=False), text) for text in received]
     except ValueError as error:
         raise UserError(f"{field.positional} {error}; received {shown}") from None
     return tuple(values) if field.many else values[0]
@@ -294,19 +294,19 @@ def _config_arguments(name: str, path: str, arguments: Sequence[str]) -> list[st
         if key not in fields
     ]
     raise_if_any(problems, "--config")
-    found: list[str] = []
+    flags: list[str] = []
     for key, value in content.items():
         field = fields[key]
         if field.positional or field.repeated:
             if field.repeated and last_value(key, arguments) is None:
-                found += _as_arguments(path, key, value)
+                flags += _as_arguments(path, key, value)
             continue
         if not isinstance(value, list):
-            found += _as_arguments(path, key, value)
+            flags += _as_arguments(path, key, value)
         elif value or field.default != ():
             # A run's file has every default, and a flag takes no empty list.
-            found.append(f"--{key}={format_value(field, tuple(value))}")
-    return found
+            flags.append(f"--{key}={format_value(field, tuple(value))}")
+    return flags
 
 
 def _as_arguments(path: str, key: str, value: Any) -> list[str]:

@@ -114,7 +114,7 @@ def _bash() -> str:
             f"      words={shlex.quote(' '.join([*words, *positional]))}",
             '      case "$flag" in',
         ]
-        lines += [f"        --{flag}) values={shlex.quote(' '.join(known))} ;;" for flag, known in values.items()]
+        lines += [f"        --{flag}) values={shlex.quote(' '.join(choices))} ;;" for flag, choices in values.items()]
         lines += ["      esac ;;"]
     lines += [
         "  esac",
@@ -143,10 +143,10 @@ def _zsh() -> str:
             for special in "\\[]:":
                 text = text.replace(special, f"\\{special}")
             files = "_files -/" if field.value_name in ("DIR", *_MODEL_VALUES) else "_files"
-            known = " ".join(_values(field))
-            action = f"({known})" if known else files
-            if known and _names(field):
-                action = f"{{compadd -- {known}; _files}}"
+            choices = " ".join(_values(field))
+            action = f"({choices})" if choices else files
+            if choices and _names(field):
+                action = f"{{compadd -- {choices}; _files}}"
             takes = "" if field.kind == "bool" else f":{flag}:{action}"
             end = "=" if takes else ""
             lines.append(f"      {shlex.quote(f'*--{flag}{end}[{text}]{takes}')} \\")
@@ -160,12 +160,12 @@ def _fish() -> str:
         lines.append(f"complete -c pocketbert -n __fish_use_subcommand -f -a {name} -d {_fish_quoted(summary)}")
         seen = f"-n '__fish_seen_subcommand_from {name}'"
         for flag, field in _all_fields(name).items():
-            known = " ".join(_values(field))
+            choices = " ".join(_values(field))
             if field.positional:
-                lines += [f"complete -c pocketbert {seen} -a {_fish_quoted(known)}"] if known else []
+                lines += [f"complete -c pocketbert {seen} -a {_fish_quoted(choices)}"] if choices else []
                 continue
             only = " -r" if _names(field) else " -x"
-            takes = "" if field.kind == "bool" else f"{only} -a {_fish_quoted(known)}" if known else " -r"
+            takes = "" if field.kind == "bool" else f"{only} -a {_fish_quoted(choices)}" if choices else " -r"
             about = _fish_quoted(field.help.split(";")[0])
             lines.append(f"complete -c pocketbert {seen} -l {flag}{takes} -d {about}")
     return "\n".join(lines) + "\n"

@@ -69,13 +69,13 @@ def run(options: Options) -> None:
     """Converts; prints a summary as JSON."""
     from pocketbert.output_folders import MODEL_GARDEN_KIND, MODEL_KIND, check_directory
 
-    own = options[ConvertOptions]
-    if bool(own.from_) == bool(own.to):
-        raise UserError("either --from or --to is required; received " + ("both" if own.from_ else "neither"))
-    if own.headless and own.from_ != "hf":
+    chosen = options[ConvertOptions]
+    if bool(chosen.from_) == bool(chosen.to):
+        raise UserError("either --from or --to is required; received " + ("both" if chosen.from_ else "neither"))
+    if chosen.headless and chosen.from_ != "hf":
         raise UserError("--headless is for --from=hf; received another conversion, which has no heads; leave it out")
-    check_directory(own.output, MODEL_GARDEN_KIND if own.to else MODEL_KIND, overwrite=own.overwrite)
-    print(json.dumps(_to_model_garden(own) if own.to else _to_directory(own), indent=2))
+    check_directory(chosen.output, MODEL_GARDEN_KIND if chosen.to else MODEL_KIND, overwrite=chosen.overwrite)
+    print(json.dumps(_to_model_garden(chosen) if chosen.to else _to_directory(chosen), indent=2))
 
 
 def _to_directory(options: ConvertOptions) -> dict[str, Any]:
@@ -99,33 +99,34 @@ def _to_directory(options: ConvertOptions) -> dict[str, Any]:
     return _summary(options, model, vocabulary)
 
 
-def _vocabulary(options: ConvertOptions, given: Vocabulary | None) -> Vocabulary | None:
+def _vocabulary(options: ConvertOptions, vocabulary: Vocabulary | None) -> Vocabulary | None:
     """The vocabulary from --vocab, else the input, with the options of its tokenizer."""
-    if given is not None and given.kind != "wordpiece":
+    if vocabulary is not None and vocabulary.kind != "wordpiece":
         if options.vocab or options.lowercase is not None:
             raise UserError(
-                f"--vocab and --lowercase are for WordPiece; received a model with {given.path.name}; leave them out"
+                f"--vocab and --lowercase are for WordPiece; received a model with {vocabulary.path.name}; "
+                "leave them out"
             )
-        return given
+        return vocabulary
     if options.vocab:
-        if given is not None:
-            given.require_no_added("a model with another --vocab", "leave --vocab out")
-        given = Vocabulary(path=Path(options.vocab), config=given.config if given else None)
-    if given is None:
+        if vocabulary is not None:
+            vocabulary.require_no_added("a model with another --vocab", "leave --vocab out")
+        vocabulary = Vocabulary(path=Path(options.vocab), config=vocabulary.config if vocabulary else None)
+    if vocabulary is None:
         return None
-    return dataclasses.replace(given, config=_tokenizer(options.lowercase, given.config, given.path))
+    return dataclasses.replace(vocabulary, config=_tokenizer(options.lowercase, vocabulary.config, vocabulary.path))
 
 
-def _tokenizer(lowercase: bool | None, given: TokenizerConfig | None, vocab_path: Path) -> TokenizerConfig | None:
+def _tokenizer(lowercase: bool | None, stored: TokenizerConfig | None, vocab_path: Path) -> TokenizerConfig | None:
     """Chooses lower-casing from the flag, else the input, else the vocabulary."""
-    if lowercase is None and given is None and vocab_path.exists():
+    if lowercase is None and stored is None and vocab_path.exists():
         lowercase = _has_no_capitals(vocab_path)
     if lowercase is None:
-        return given
-    if given is None:
+        return stored
+    if stored is None:
         return TokenizerConfig(lowercase=lowercase)
-    follows = given.strip_accents == given.lowercase
-    return dataclasses.replace(given, lowercase=lowercase, strip_accents=None if follows else given.strip_accents)
+    follows = stored.strip_accents == stored.lowercase
+    return dataclasses.replace(stored, lowercase=lowercase, strip_accents=None if follows else stored.strip_accents)
 
 
 def _to_model_garden(options: ConvertOptions) -> dict[str, Any]:

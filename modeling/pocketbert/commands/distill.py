@@ -132,22 +132,24 @@ def run(options: Options) -> int | None:
     # First, because the rest imports TensorFlow.
     runs.check_output(options, single=not options[DistillOptions].compare)
     data = read_data(options)
-    own, place = options[DistillOptions], options[RunFolderOptions]
-    seeds = place.seeds
+    chosen, folder_options = options[DistillOptions], options[RunFolderOptions]
+    seeds = folder_options.seeds
     arguments: dict[str, Any] = {
         "teacher": _teacher(options),
         "method": chosen_method(options),
-        "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=place.overwrite),
+        "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=folder_options.overwrite),
     }
-    given = (chosen_student(options), data, place.output)
-    if own.compare:
+    positional = (chosen_student(options), data, folder_options.output)
+    if chosen.compare:
         from pocketbert.distillation.comparison import distill_and_compare
 
-        arguments |= {"learning_rate": own.compare_learning_rate, "others": own.compare_with}
-        return runs.print_result(options, lambda: distill_and_compare(seeds, *given, **arguments))
+        arguments |= {"learning_rate": chosen.compare_learning_rate, "others": chosen.compare_with}
+        return runs.print_result(options, lambda: distill_and_compare(seeds, *positional, **arguments))
     from pocketbert.distillation.run import distill, distill_seeds
 
-    return runs.answer(options, lambda: distill(*given, **arguments), lambda: distill_seeds(seeds, *given, **arguments))
+    return runs.answer(
+        options, lambda: distill(*positional, **arguments), lambda: distill_seeds(seeds, *positional, **arguments)
+    )
 
 
 def _teacher(options: Options) -> Any:

@@ -48,8 +48,10 @@ OPTIONS = (ExtendOptions,)
 
 def run(options: Options) -> None:
     """Extends; prints the result as JSON."""
-    own = options[ExtendOptions]
+    chosen = options[ExtendOptions]
     from pocketbert.checkpoints.vocabulary_extension import extend_vocabulary
 
-    result = extend_vocabulary(own.model, own.tokens, own.output, special=own.special, overwrite=own.overwrite)
+    result = extend_vocabulary(
+        chosen.model, chosen.tokens, chosen.output, special=chosen.special, overwrite=chosen.overwrite
+    )
     print(json.dumps(dataclasses.asdict(result), indent=2, ensure_ascii=False))

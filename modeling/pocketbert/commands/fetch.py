@@ -54,15 +54,15 @@ def run(options: Options) -> None:
     from pocketbert.json_reading import read_json
     from pocketbert.output_folders import check_directory, new_directory
 
-    own = options[FetchOptions]
-    if own.name not in ASSETS:
-        hint = did_you_mean(own.name, ASSETS)
-        raise UserError(f"fetch takes one NAME of {', '.join(ASSETS)}; received {own.name}{hint}")
-    check_directory(own.output, _KIND, overwrite=own.overwrite)
-    source = fetch_asset(own.name)
-    with new_directory(own.output, _KIND, overwrite=own.overwrite) as folder:
-        for name in ASSETS[own.name].files:
+    chosen = options[FetchOptions]
+    if chosen.name not in ASSETS:
+        hint = did_you_mean(chosen.name, ASSETS)
+        raise UserError(f"fetch takes one NAME of {', '.join(ASSETS)}; received {chosen.name}{hint}")
+    check_directory(chosen.output, _KIND, overwrite=chosen.overwrite)
+    source = fetch_asset(chosen.name)
+    with new_directory(chosen.output, _KIND, overwrite=chosen.overwrite) as folder:
+        for name in ASSETS[chosen.name].files:
             shutil.copyfile(source / name, folder / name)
-        if (task := ASSETS[own.name].task) is not None:
+        if (task := ASSETS[chosen.name].task) is not None:
             write_modules(folder, task, read_json(folder / "config.json")["hidden_size"], {})
-    print(own.output)
+    print(chosen.output)

@@ -79,8 +79,8 @@ def check(options: Options) -> None:
 
 def run(options: Options) -> int | None:
     """Fine-tunes once per seed; prints the result as JSON."""
-    place = options[RunFolderOptions]
-    seeds = place.seeds
+    folder_options = options[RunFolderOptions]
+    seeds = folder_options.seeds
     if any(name in PUBLISHED for name in options[GridOptions].grid):
         # The papers' heads read the first token and start at random.
         options.resolve(**{name: value for name, value in PUBLISHED_HEAD.items() if not options.given(name)})
@@ -92,16 +92,16 @@ def run(options: Options) -> int | None:
     from pocketbert.training.finetune import finetune, finetune_grid, finetune_seeds
 
     task = task_options.with_metrics(examples)
-    given = (options[StartOptions].model, task, place.output)
+    positional = (options[StartOptions].model, task, folder_options.output)
     arguments: dict[str, Any] = {
         "config": training_config(options, task.task),
-        "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=place.overwrite),
+        "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=folder_options.overwrite),
     }
     if grid is not None:
         search = grid_options.search(options[GridOptions], task.task.kind)
-        return grid_options.answer(options, lambda: finetune_grid(grid, seeds, *given, **{**search, **arguments}))
+        return grid_options.answer(options, lambda: finetune_grid(grid, seeds, *positional, **{**search, **arguments}))
     return runs.answer(
-        options, lambda: finetune(*given, **arguments), lambda: finetune_seeds(seeds, *given, **arguments)
+        options, lambda: finetune(*positional, **arguments), lambda: finetune_seeds(seeds, *positional, **arguments)
     )
 
 

@@ -42,8 +42,8 @@ def check(options: Options) -> None:
             check_different(field.positional, value)
         if form is None or not value:
             continue
-        found = tuple(_found(each, form) for each in (value if field.many else (value,)))
-        options.locate(field.name, found if field.many else found[0])
+        paths = tuple(_found(text, form) for text in (value if field.many else (value,)))
+        options.locate(field.name, paths if field.many else paths[0])
 
 
 def check_file(path: str) -> None:

@@ -100,30 +100,30 @@ def check(options: Options) -> None:
 
 def run(options: Options) -> None:
     """Draws; prints a table of the shares, and the path of the page."""
-    own = options[PlotOptions]
-    if own.plot == "ffn":
+    chosen = options[PlotOptions]
+    if chosen.plot == "ffn":
         _plot_ffn(options)
         return
-    if own.compare_with:
-        raise UserError(f"--compare-with is for ffn; received {own.plot}; pass --student for a second model")
+    if chosen.compare_with:
+        raise UserError(f"--compare-with is for ffn; received {chosen.plot}; pass --student for a second model")
     examples = _read(options)
     from pocketbert.plots.attention import PAGE_FILE, plot_attention
 
-    arguments = {name: getattr(own, name) for name in (*_FOR_MAPS, "max_length", "batch_size", "overwrite")}
-    found = plot_attention(own.model, own.output, examples=examples, **arguments)
-    for name, shares in found.shares.items():
-        print(f"{name}\n{_table(shares)}\n" if len(found.shares) > 1 else f"{_table(shares)}\n")
-    print(Path(own.output) / PAGE_FILE)
+    arguments = {name: getattr(chosen, name) for name in (*_FOR_MAPS, "max_length", "batch_size", "overwrite")}
+    plot = plot_attention(chosen.model, chosen.output, examples=examples, **arguments)
+    for name, shares in plot.shares.items():
+        print(f"{name}\n{_table(shares)}\n" if len(plot.shares) > 1 else f"{_table(shares)}\n")
+    print(Path(chosen.output) / PAGE_FILE)
 
 
 def _plot_ffn(options: Options) -> None:
-    own = options[PlotOptions]
-    if given := options.changed(*_FOR_MAPS, *_FOR_TEXTS, *_FOR_TABLES):
-        raise UserError(f"{', '.join(given)} is for attention; received ffn; leave it out")
+    chosen = options[PlotOptions]
+    if unused := options.changed(*_FOR_MAPS, *_FOR_TEXTS, *_FOR_TABLES):
+        raise UserError(f"{', '.join(unused)} is for attention; received ffn; leave it out")
     from pocketbert.plots.ffn import PAGE_FILE, plot_ffn
 
-    plot_ffn([own.model, *own.compare_with], own.output, overwrite=own.overwrite)
-    print(Path(own.output) / PAGE_FILE)
+    plot_ffn([chosen.model, *chosen.compare_with], chosen.output, overwrite=chosen.overwrite)
+    print(Path(chosen.output) / PAGE_FILE)
 
 
 def _read(options: Options) -> Examples | None:
@@ -135,9 +135,9 @@ def _read(options: Options) -> Examples | None:
     path, table = options[PlotOptions].input, options[TableOptions]
     if path is not None and Path(path).suffix.lower() in SUFFIXES:
         return read_table(path, **table.rows)[0]
-    given = options.changed(*_FOR_TABLES)
-    if given:
-        raise UserError(f"{', '.join(given)} is for tables ({', '.join(SUFFIXES)}); received {path or 'no --input'}")
+    unused = options.changed(*_FOR_TABLES)
+    if unused:
+        raise UserError(f"{', '.join(unused)} is for tables ({', '.join(SUFFIXES)}); received {path or 'no --input'}")
     if path is None:
         return None
     texts = [line.removesuffix("\r") for line in read_utf8(path).split("\n") if line.strip()]

@@ -101,8 +101,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
     for line in cells:
         # Right-align numbers, left-align names.
         aligned = [
-            cell.rjust(width) if 1 <= place <= 6 else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            cell.rjust(width) if 1 <= index <= 6 else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         lines.append("  ".join(aligned).rstrip())
     return "\n".join(lines)

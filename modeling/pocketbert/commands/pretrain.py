@@ -54,18 +54,22 @@ OPTIONS = (
 
 def run(options: Options) -> int | None:
     """Pretrains once per seed; prints the result as JSON."""
-    own, place = options[PretrainingModelOptions], options[RunFolderOptions]
-    seeds = place.seeds
-    if len(seeds) > 1 and not own.dev_data:
+    model_options, folder_options = options[PretrainingModelOptions], options[RunFolderOptions]
+    seeds = folder_options.seeds
+    if len(seeds) > 1 and not model_options.dev_data:
         raise_if_any(["several --seeds need --dev-data to compare the runs; received none"], "pretrain")
     from pocketbert.data.pretraining.reader import PretrainingData
     from pocketbert.training.pretrain import pretrain, pretrain_seeds
 
-    given = (own.model, PretrainingData.open(own.data, own.dev_data), place.output)
+    positional = (
+        model_options.model,
+        PretrainingData.open(model_options.data, model_options.dev_data),
+        folder_options.output,
+    )
     arguments: dict[str, Any] = {
         "config": options[PretrainConfig],
-        "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=place.overwrite),
+        "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=folder_options.overwrite),
     }
     return runs.answer(
-        options, lambda: pretrain(*given, **arguments), lambda: pretrain_seeds(seeds, *given, **arguments)
+        options, lambda: pretrain(*positional, **arguments), lambda: pretrain_seeds(seeds, *positional, **arguments)
     )

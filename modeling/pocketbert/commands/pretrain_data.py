@@ -75,59 +75,59 @@ OPTIONS = (PretrainDataOptions, OptionGroup(PretrainingOptions, without=("maskin
 
 def run(options: Options) -> None:
     """Makes the examples; prints counts as JSON."""
-    own = options[PretrainDataOptions]
+    chosen = options[PretrainDataOptions]
     from pocketbert.data.pretraining.run import to_json, write_pretraining_data
 
-    made = options[PretrainingOptions]
-    if own.baked_masks:
-        masking = MaskingOptions.of_length(made.max_length, whole_words=own.whole_words)
-        made = dataclasses.replace(made, masking=masking)
+    pretraining_options = options[PretrainingOptions]
+    if chosen.baked_masks:
+        masking = MaskingOptions.of_length(pretraining_options.max_length, whole_words=chosen.whole_words)
+        pretraining_options = dataclasses.replace(pretraining_options, masking=masking)
     result = write_pretraining_data(
-        own.text,
-        _tokenizer(own),
-        own.output,
-        made,
-        format=own.format,
-        shards=own.shards,
-        workers=own.workers,
-        writer=_writer(own),
-        overwrite=own.overwrite,
+        chosen.text,
+        _tokenizer(chosen),
+        chosen.output,
+        pretraining_options,
+        format=chosen.format,
+        shards=chosen.shards,
+        workers=chosen.workers,
+        writer=_writer(chosen),
+        overwrite=chosen.overwrite,
     )
     print(json.dumps(to_json(result), indent=2, ensure_ascii=False))
 
 
 def check(options: Options) -> None:
     """Raises a `UserError` if the options contradict each other."""
-    own = options[PretrainDataOptions]
+    chosen = options[PretrainDataOptions]
     problems = []
-    given = [f"--{name}" for name in ("vocab", "model") if getattr(own, name)]
-    if len(given) != 1:
-        problems.append(f"either --vocab or --model is required; received {' and '.join(given) or 'neither'}")
+    sources = [f"--{name}" for name in ("vocab", "model") if getattr(chosen, name)]
+    if len(sources) != 1:
+        problems.append(f"either --vocab or --model is required; received {' and '.join(sources) or 'neither'}")
     problems += [
-        f"--{name} must not be negative; received {getattr(own, name)}"
+        f"--{name} must not be negative; received {getattr(chosen, name)}"
         for name in ("shards", "workers")
-        if getattr(own, name) < 0
+        if getattr(chosen, name) < 0
     ]
-    if own.whole_words and not own.baked_masks:
+    if chosen.whole_words and not chosen.baked_masks:
         problems.append(
             "--whole-words needs --baked-masks; received it alone; to mask whole words during training, pass it to "
             "pretrain or distill"
         )
-    if own.beam_options and not own.runner:
+    if chosen.beam_options and not chosen.runner:
         problems.append("--beam-options needs --runner; received it alone")
     raise_if_any(problems, "pretrain-data")
 
 
-def _tokenizer(own: PretrainDataOptions) -> WordPieceTokenizer:
+def _tokenizer(chosen: PretrainDataOptions) -> WordPieceTokenizer:
     from pocketbert.checkpoints.directory import describe_directory
     from pocketbert.configs import TokenizerConfig
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-    options: dict[str, Any] = {"vocab_path": own.vocab, "lowercase": own.lowercase}
-    if own.model:
-        directory = describe_directory(own.model)
+    options: dict[str, Any] = {"vocab_path": chosen.vocab, "lowercase": chosen.lowercase}
+    if chosen.model:
+        directory = describe_directory(chosen.model)
         if directory.vocab_path is None:
-            raise UserError(f"--model must have a vocab.txt; received {own.model}; pass --vocab instead")
+            raise UserError(f"--model must have a vocab.txt; received {chosen.model}; pass --vocab instead")
         assert directory.vocabulary is not None
         directory.vocabulary.require_no_added("pretraining data", "pass --vocab instead, for data without these tokens")
         config = directory.tokenizer or TokenizerConfig()
@@ -137,9 +137,9 @@ def _tokenizer(own: PretrainDataOptions) -> WordPieceTokenizer:
     return WordPieceTokenizer(**options, special_tokens_in_text="text")
 
 
-def _writer(own: PretrainDataOptions) -> ShardWriter | None:
-    if not own.runner:
+def _writer(chosen: PretrainDataOptions) -> ShardWriter | None:
+    if not chosen.runner:
         return None
     from pocketbert.data.pretraining.beam import beam_writer
 
-    return beam_writer(own.runner, own.beam_options, own.workers)
+    return beam_writer(chosen.runner, chosen.beam_options, chosen.workers)

@@ -69,9 +69,13 @@ def run(options: Options) -> int | None:
         options.resolve(max_length=default)
 
     def make() -> dict[str, Any]:
-        place = options[RunFolderOptions]
+        folder_options = options[RunFolderOptions]
         result = prune(
-            options[TeacherOptions].model, task, place.output, config=options[PruneConfig], overwrite=place.overwrite
+            options[TeacherOptions].model,
+            task,
+            folder_options.output,
+            config=options[PruneConfig],
+            overwrite=folder_options.overwrite,
         )
         return dataclasses.asdict(result)
 

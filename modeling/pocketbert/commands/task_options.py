@@ -117,10 +117,14 @@ def problems(options: TaskOptions) -> list[str]:
         from pocketbert.data.readers.glue import GLUE
         from pocketbert.data.readers.question_tasks import QUESTION_TASKS
 
-        known = [*GLUE, _XNLI, *(name for name, each in QUESTION_TASKS.items() if "train" in each.files)]
-        if options.task not in known:
-            hint = did_you_mean(options.task, known)
-            return [f"no task {options.task!r} to train on{hint}; the tasks are {', '.join(known)}"]
+        trainable = [
+            *GLUE,
+            _XNLI,
+            *(name for name, question_task in QUESTION_TASKS.items() if "train" in question_task.files),
+        ]
+        if options.task not in trainable:
+            hint = did_you_mean(options.task, trainable)
+            return [f"no task {options.task!r} to train on{hint}; the tasks are {', '.join(trainable)}"]
     if options.task == _XNLI:
         named -= {"train_file"}
     elif options.languages:
@@ -218,13 +222,13 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
     if reads == "spans" or is_tagged_file(train_file):
         if augmented:
             raise UserError(f"spans must have no augmented file; received {augmented}; leave --augmented-file out")
-        own: dict[str, Any] = {"kind": options.kind} if reads == "spans" else {}
-        return data.tagged(train_file, dev=options.dev_file, label_names=options.labels, **own, **table.tagged)
+        kind: dict[str, Any] = {"kind": options.kind} if reads == "spans" else {}
+        return data.tagged(train_file, dev=options.dev_file, label_names=options.labels, **kind, **table.tagged)
     if reads == "pairs":
         return _pairs(options, table)
     if task == _XNLI:
-        found = data.xnli(folder, train=options.train_file, languages=options.languages, augmented=augmented)
-        return in_label_order(found, options.labels)
+        xnli = data.xnli(folder, train=options.train_file, languages=options.languages, augmented=augmented)
+        return in_label_order(xnli, options.labels)
     if task:
         return in_label_order(data.glue(task, folder, augmented=augmented), options.labels)
     return data.table(

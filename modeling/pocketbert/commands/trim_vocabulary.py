@@ -56,9 +56,9 @@ OPTIONS = (TrimOptions,)
 
 def run(options: Options) -> None:
     """Trims; prints the result as JSON."""
-    own = options[TrimOptions]
+    chosen = options[TrimOptions]
     from pocketbert.pruning.vocabulary import trim_vocabulary
 
-    arguments = {name: getattr(own, name) for name in ("keep_top", "min_count", "keep", "dev_text", "overwrite")}
-    result = trim_vocabulary(own.model, own.text, own.output, **arguments)
+    arguments = {name: getattr(chosen, name) for name in ("keep_top", "min_count", "keep", "dev_text", "overwrite")}
+    result = trim_vocabulary(chosen.model, chosen.text, chosen.output, **arguments)
     print(json.dumps(dataclasses.asdict(result), indent=2))

@@ -25,10 +25,12 @@ def read_int32(path: Path, shape: tuple[int, ...], remedy: str) -> np.ndarray:
     try:
         with path.open("rb") as stream:
             np.lib.format.read_magic(stream)
-            found, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+            stored_shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
             room = path.stat().st_size - stream.tell()
-            if (found, by_columns, dtype) != (shape, False, np.dtype("<i4")) or room != 4 * math.prod(shape):
-                raise ValueError(f"it must be int32 {list(shape)}; received {dtype} {list(found)} in {room} bytes")
+            if (stored_shape, by_columns, dtype) != (shape, False, np.dtype("<i4")) or room != 4 * math.prod(shape):
+                raise ValueError(
+                    f"it must be int32 {list(shape)}; received {dtype} {list(stored_shape)} in {room} bytes"
+                )
             return np.fromfile(stream, "<i4").reshape(shape)
     # NumPy passes on errors of Python's parser.
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:

@@ -177,8 +177,8 @@ def task_of_asset(directory_or_name: str | os.PathLike[str]) -> TaskConfig | Non
     if not path.exists():
         asset = ASSETS.get(os.fspath(directory_or_name))
     else:
-        place = path.resolve()
-        asset = next((asset for asset in ASSETS.values() if place == _folder(asset, cache_folder()).resolve()), None)
+        resolved = path.resolve()
+        asset = next((asset for asset in ASSETS.values() if resolved == _folder(asset, cache_folder()).resolve()), None)
     return asset.task if asset else None
 
 
@@ -206,11 +206,11 @@ def rotten_tomatoes(cache: str | os.PathLike[str] | None = None) -> tuple[Exampl
             if row["source"] == "rotten_tomatoes":
                 by_label[int(row["label"])].append((f"rotten_tomatoes-{number}", row["text"]))
     dev: list[tuple[str, str, int]] = []
-    kept: list[tuple[str, str, int]] = []
+    sentences: list[tuple[str, str, int]] = []
     for position, both in enumerate(zip(*by_label, strict=True)):
-        part = dev if position % DEV_EVERY == 0 else kept
+        part = dev if position % DEV_EVERY == 0 else sentences
         part += [(identifier, text, label) for label, (identifier, text) in enumerate(both)]
-    return _sentences(kept, "rotten_tomatoes train"), _sentences(dev, "rotten_tomatoes dev")
+    return _sentences(sentences, "rotten_tomatoes train"), _sentences(dev, "rotten_tomatoes dev")
 
 
 def _sentences(rows: list[tuple[str, str, int]], source: str) -> Examples:

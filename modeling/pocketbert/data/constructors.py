@@ -82,9 +82,9 @@ def table(
         dev = splits.get("validation", splits.get("dev")) if dev is None else dev
     if isinstance(label, str) or len(label) == 1:
         label = label if isinstance(label, str) else label[0]
-        known = label_names or table_objects.class_names(source, label)
+        names = label_names or table_objects.class_names(source, label)
     else:
-        known = label_names
+        names = label_names
         if kind == "classification":
             kind = "multi_label"
             log_info(f"{len(label)} label columns: each is a label of the kind multi_label")
@@ -94,13 +94,13 @@ def table(
         pair_column=pair,
         label_column=label,
         # Labels found in the table are in alphabetical order; indices may count in another one.
-        numbered=known is not None,
+        numbered=names is not None,
         kind=TASK_RULES[kind].label_form,
         label_separator=label_separator,
         separator=separator,
         skip_bad_rows=skip_bad_rows,
     )
-    train, labels = read(source, labels=known)
+    train, labels = read(source, labels=names)
     task = TaskConfig(kind=kind, labels=labels)
     train, split_off = _with_dev(train, None if dev is None else read(dev, labels=labels or None)[0])
     more = None
@@ -196,8 +196,8 @@ def xnli(
     Raises:
       UserError: a missing file or language, or unreadable rows.
     """
-    given, dev = read_xnli_training(folder, train), read_xnli(folder, "dev", languages)
-    return TaskData(task=XNLI, train=given, dev=dev, augmented=_augmented(augmented, XNLI, given))
+    given_train, dev = read_xnli_training(folder, train), read_xnli(folder, "dev", languages)
+    return TaskData(task=XNLI, train=given_train, dev=dev, augmented=_augmented(augmented, XNLI, given_train))
 
 
 def questions(
@@ -376,9 +376,9 @@ def _without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: 
     name_of = dict(zip(of_rows.ids, of_rows.texts, strict=True))
     origins = [name_of.get(row) for row in augmented.ids]
     named = {None, *dropped.ids, *(name for name, text in zip(origins, augmented.texts, strict=True) if text in texts)}
-    kept = [index for index, name in enumerate(origins) if name not in named]
-    log_info(f"{path}: skipped {len(augmented) - len(kept)} rows augmented from examples in the dev split")
-    return augmented.select(kept)
+    others = [index for index, name in enumerate(origins) if name not in named]
+    log_info(f"{path}: skipped {len(augmented) - len(others)} rows augmented from examples in the dev split")
+    return augmented.select(others)
 
 
 def _with_dev(train: Any, dev: Any, reason: str = "") -> tuple[Any, Any]:

@@ -50,9 +50,9 @@ class DataWarning(str):
 
     def __new__(cls, sentence: str, kind: str, count: int) -> DataWarning:
         """Makes a sentence with its kind and count."""
-        made = super().__new__(cls, sentence)
-        made.kind, made.number = kind, count
-        return made
+        warning = super().__new__(cls, sentence)
+        warning.kind, warning.number = kind, count
+        return warning
 
     def __getnewargs__(self) -> tuple[str, str, int]:  # type: ignore[override]
         return str(self), self.kind, self.number
@@ -72,8 +72,8 @@ def label_warnings(train: LabelledData, dev: LabelledData, labels: Sequence[str]
     Returns:
       A warning for each count above 0.
     """
-    found = [_conflicts(train), _shared(train, dev), _rare(train, labels)]
-    return [warning for warning in found if warning is not None]
+    warnings = [_conflicts(train), _shared(train, dev), _rare(train, labels)]
+    return [warning for warning in warnings if warning is not None]
 
 
 def _conflicts(train: LabelledData) -> DataWarning | None:
@@ -187,8 +187,8 @@ def vocabulary_warnings(texts: Iterable[str], tokenizer: Any) -> list[DataWarnin
       No warning, or one if there are at least 50 words: more than 5 % of the words or tokens are unknown, or words
       need many tokens.
     """
-    given = [*texts]
-    sample = [given[index] for index in evenly(len(given), _TEXTS_SAMPLED)]
+    texts_read = [*texts]
+    sample = [texts_read[index] for index in evenly(len(texts_read), _TEXTS_SAMPLED)]
     words = sum(len(_WORD.findall(text)) for text in sample)
     if words < _FEWEST_WORDS:
         return []

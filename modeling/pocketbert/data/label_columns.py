@@ -37,12 +37,12 @@ def is_whole_number(text: str) -> bool:
     return text.removeprefix("-").isdecimal() and text.isascii()
 
 
-def in_order(found: set[str]) -> tuple[str, ...]:
+def in_order(labels: set[str]) -> tuple[str, ...]:
     """Labels in the order of the logits: numeric if all are whole numbers, else alphabetical."""
-    if all(map(is_whole_number, found)):
+    if all(map(is_whole_number, labels)):
         # Python's int() refuses numbers with thousands of digits.
-        return tuple(sorted(found, key=Decimal))
-    return tuple(sorted(found))
+        return tuple(sorted(labels, key=Decimal))
+    return tuple(sorted(labels))
 
 
 class ClassColumn:

@@ -27,12 +27,12 @@ def in_label_order(data: TaskData, labels: Sequence[str] | None) -> TaskData:
     """
     if labels is None:
         return data
-    own = data.task.labels
-    positions = label_positions(labels, own)
+    own_labels = data.task.labels
+    positions = label_positions(labels, own_labels)
     if positions is None:
         raise UserError(
-            f"{argument('labels')} must be the labels of {data.task.name} in any order, {','.join(own) or 'none'}; "
-            f"received {','.join(labels)}"
+            f"{argument('labels')} must be the labels of {data.task.name} in any order, "
+            f"{','.join(own_labels) or 'none'}; received {','.join(labels)}"
         )
     numbers = np.argsort(positions).astype(np.int32)
 
@@ -41,5 +41,5 @@ def in_label_order(data: TaskData, labels: Sequence[str] | None) -> TaskData:
 
     parts = {name: getattr(data, name) for name in ("train", "dev", "augmented")}
     changed: dict[str, Any] = {name: moved(part) for name, part in parts.items() if isinstance(part, Examples)}
-    task = dataclasses.replace(data.task, labels=tuple(own[position] for position in positions))
+    task = dataclasses.replace(data.task, labels=tuple(own_labels[position] for position in positions))
     return dataclasses.replace(data, task=task, **changed)

@@ -53,13 +53,13 @@ def find_model(value: str | os.PathLike[str], form: ModelForm, names: tuple[str,
         raise UserError(_missing(name, form, names))
     if form == "start" or any((path / file).exists() for file in files[form]):
         return path
-    for place, file in [
+    for folder, file in [
         *((bundle, BUNDLE_FILE) for bundle in _BUNDLES if form != "model"),
         *((model, MODEL_FILE) for model in _MODELS if form != "bundle"),
     ]:
-        if (path / place / file).exists():
-            log_info(f"{path}: using {path / place}")
-            return path / place
+        if (path / folder / file).exists():
+            log_info(f"{path}: using {path / folder}")
+            return path / folder
     raise UserError(_unfit(path, form))
 
 
@@ -73,12 +73,12 @@ def hub_name(name: str) -> str | None:
 
 def hub_remedy(name: str) -> str:
     """The command that makes a model directory of a model on the hub; empty if the name does not look like one."""
-    found = hub_name(name)
-    if found is None:
+    repository = hub_name(name)
+    if repository is None:
         return ""
-    folder = f"models/{found.rpartition('/')[2]}"
-    python = f"pb.from_pretrained(huggingface_hub.snapshot_download({found!r}))"
-    run = command("convert", python=python, from_="hf", input=found, output=folder)
+    folder = f"models/{repository.rpartition('/')[2]}"
+    python = f"pb.from_pretrained(huggingface_hub.snapshot_download({repository!r}))"
+    run = command("convert", python=python, from_="hf", input=repository, output=folder)
     return f"; if it is on Hugging Face's hub, run {run}"
 
 
@@ -101,10 +101,10 @@ def _unfit(path: Path, form: ModelForm) -> str:
             "was exported from"
         )
     if form == "bundle":
-        made = ""
+        remedy = ""
         if (path / MODEL_FILE).exists():
-            made = f"; export it first: {command('export', python=f'pb.export({str(path)!r}, …)', model=str(path))}"
-        return f"a bundle must be a folder with {BUNDLE_FILE}, written by pocketbert export; received {path}{made}"
+            remedy = f"; export it first: {command('export', python=f'pb.export({str(path)!r}, …)', model=str(path))}"
+        return f"a bundle must be a folder with {BUNDLE_FILE}, written by pocketbert export; received {path}{remedy}"
     if form == "either":
         return (
             f"a model must be a folder with {BUNDLE_FILE} (a bundle) or {MODEL_FILE} (a model directory); received "

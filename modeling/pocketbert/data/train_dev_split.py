@@ -79,8 +79,8 @@ def _draw_of_each_class(labels: np.ndarray, group_of: np.ndarray, order: np.ndar
     rows = np.split(np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))[:-1])
     drawn = []
     for group in order:
-        found, times = np.unique(labels[rows[group]], return_counts=True)
-        if (times <= left[found]).all():
-            left[found] -= times
+        classes, times = np.unique(labels[rows[group]], return_counts=True)
+        if (times <= left[classes]).all():
+            left[classes] -= times
             drawn.append(int(group))
     return drawn

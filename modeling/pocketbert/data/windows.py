@@ -133,13 +133,13 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
 
     # One value per token.
     window = np.repeat(np.arange(len(question)), np.diff(offsets))
-    place = np.arange(offsets[-1]) - offsets[window]
-    is_question = (place > 0) & (place < context_start[window] - frame.separators)
-    in_paragraph = place - context_start[window]
+    position = np.arange(offsets[-1]) - offsets[window]
+    is_question = (position > 0) & (position < context_start[window] - frame.separators)
+    in_paragraph = position - context_start[window]
     is_paragraph = (in_paragraph >= 0) & (in_paragraph < length[window])
-    word_ids = np.full(len(place), frame.last, np.int32)
+    word_ids = np.full(len(position), frame.last, np.int32)
     word_ids[offsets[:-1]] = frame.first
-    word_ids[is_question] = ids[(splits[question][window] + place - 1)[is_question]]
+    word_ids[is_question] = ids[(splits[question][window] + position - 1)[is_question]]
 
     # One value per paragraph token.
     window, in_paragraph = window[is_paragraph], in_paragraph[is_paragraph]
@@ -152,7 +152,7 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
     place_in_window = context_start[window] + in_paragraph
     return Windows(
         word_ids=word_ids,
-        type_ids=(place >= np.repeat(context_start, np.diff(offsets))).astype(np.int32)
+        type_ids=(position >= np.repeat(context_start, np.diff(offsets))).astype(np.int32)
         * np.int32(frame.second_segment),
         offsets=offsets,
         question_index=question,

@@ -108,12 +108,12 @@ class Attention(RoundingLayer):
         assert not training
         size, count = self._config.head_size, self._config.num_attention_heads
         # [N, A]: 1 where a feature belongs to the head.
-        own = tf.constant(np.repeat(np.eye(count, dtype=np.float32), size, axis=1))
-        rows = affine(queries * size**-0.5 * own, tf.transpose(self.key.kernel), None)
+        own_head = tf.constant(np.repeat(np.eye(count, dtype=np.float32), size, axis=1))
+        rows = affine(queries * size**-0.5 * own_head, tf.transpose(self.key.kernel), None)
         logits = tf.matmul(tf.expand_dims(rows, 1), tf.expand_dims(key_inputs, 1), transpose_b=True)
         probs = tf.nn.softmax(logits + mask_bias)
         mixed = tf.matmul(probs, tf.expand_dims(value_inputs, 1))
-        context = tf.reduce_sum(affine(mixed, self.value.kernel, None) * own, axis=2)
+        context = tf.reduce_sum(affine(mixed, self.value.kernel, None) * own_head, axis=2)
         heads_first = [tf.transpose(x, [0, 2, 1, 3]) for x in (logits, probs)]
         available = dict(zip(ATTENTION_FEATURES, (*heads_first, queries), strict=False))
         return context + self.value.bias, {name: available[name] for name in wanted}

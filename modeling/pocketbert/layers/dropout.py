@@ -33,9 +33,9 @@ class Dropout(tf_keras.layers.Layer):
         size = tf.size(x)
         draws = tf.random.stateless_uniform([(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.int32)
         levels = tf.reshape(tf.bitcast(draws, tf.uint16), [-1])[:size]
-        kept = tf.reshape(tf.cast(levels, tf.int32) >= self._threshold, tf.shape(x))
+        mask = tf.reshape(tf.cast(levels, tf.int32) >= self._threshold, tf.shape(x))
         scale = tf.cast(_LEVELS / (_LEVELS - self._threshold), x.dtype)
-        return x * (tf.cast(kept, x.dtype) * scale)
+        return x * (tf.cast(mask, x.dtype) * scale)
 
 
 def dropout_generators(module: tf.Module) -> list[tf.random.Generator]:

@@ -156,8 +156,8 @@ class FullInt8(StaticInt8):
 
     def masked(self, logits: tf.Tensor, mask_bias: tf.Tensor) -> tf.Tensor:
         is_token = mask_bias >= 0
-        known = tf.stop_gradient(tf.where(is_token, logits, 0))
-        low, high = tf.minimum(tf.reduce_min(known), 0), tf.maximum(tf.reduce_max(known), 0)
+        token_logits = tf.stop_gradient(tf.where(is_token, logits, 0))
+        low, high = tf.minimum(tf.reduce_min(token_logits), 0), tf.maximum(tf.reduce_max(token_logits), 0)
         rounded = _between(logits, low, high)
         lowest = low - _PADDING_MARGIN
         return _between(tf.where(is_token, rounded, lowest), lowest, high)
@@ -221,13 +221,13 @@ def round_blocks(rows: tf.Tensor, size: int) -> tf.Tensor:
     width = rows.shape[-1]
     blocks = tf.reshape(tf.pad(tf.reshape(rows, [-1, width]), [[0, 0], [0, -width % size]]), [-1, size])
     largest = tf.maximum(tf.reduce_max(tf.abs(blocks), axis=1, keepdims=True), _SMALLEST)
-    best, found = tf.fill(tf.shape(largest), tf.float32.max), tf.zeros_like(blocks)
+    best, best_blocks = tf.fill(tf.shape(largest), tf.float32.max), tf.zeros_like(blocks)
     for share in INT4_SHARES:
         # Stored scales are float16.
         scale = tf.cast(tf.cast(tf.maximum(share * largest / 7, _SMALLEST), tf.float16), tf.float32)
         rounded = tf.clip_by_value(tf.round(blocks / scale), -8, 7) * scale
         error = tf.reduce_sum(tf.square(rounded - blocks), axis=1, keepdims=True)
-        found = tf.where(error < best, rounded, found)
+        best_blocks = tf.where(error < best, rounded, best_blocks)
         best = tf.minimum(error, best)
-    padded = tf.reshape(found, [-1, -(-width // size) * size])
+    padded = tf.reshape(best_blocks, [-1, -(-width // size) * size])
     return _straight_through(rows, tf.reshape(padded[:, :width], tf.shape(rows)))

@@ -77,7 +77,7 @@ def plot_attention(
     check_directory(output, KIND, overwrite=overwrite)
     check_inputs(output, (model, student, None if examples is None else examples.source))
     places = {"model": model} if student is None else {"teacher": model, "student": student}
-    models = {name: from_pretrained(place) for name, place in places.items()}
+    models = {name: from_pretrained(path) for name, path in places.items()}
     for each in models.values():
         # Before minutes of work on the other one.
         checked_tokenizer(each, max_length if examples else 0, "max_length")
@@ -91,13 +91,13 @@ def plot_attention(
             shares[name] = separator_shares(
                 each, examples.texts, examples.pairs, max_length=max_length, batch_size=batch_size
             )
-    named = {name: os.fspath(place) for name, place in places.items()}
+    named = {name: os.fspath(path) for name, path in places.items()}
     first = next(iter(models.values()))
     assert first.tokenizer is not None
     separator = first.tokenizer.vocabulary.tokens()[first.tokenizer.sep_token_id]
     with new_directory(output, KIND, overwrite=overwrite) as folder:
         if maps:
-            title = "Attention maps of " + " and ".join(str(Path(*Path(place).parts[-2:])) for place in named.values())
+            title = "Attention maps of " + " and ".join(str(Path(*Path(path).parts[-2:])) for path in named.values())
             write_bytes(folder / MAPS_FILE, maps_png([(n.capitalize(), m) for n, m in maps.items()], title))
         if shares:
             assert examples is not None
@@ -120,9 +120,9 @@ def _problems(
     problems = []
     if text is None and examples is None:
         problems.append("pass a text or a file of texts; received neither")
-    for name, given in (("text", text), ("text_pair", text_pair)):
-        if given is not None and not given.strip():
-            problems.append(f"{name} must not be empty; received {given!r}; pass other text, or leave it out")
+    for name, value in (("text", text), ("text_pair", text_pair)):
+        if value is not None and not value.strip():
+            problems.append(f"{name} must not be empty; received {value!r}; pass other text, or leave it out")
     if text_pair is not None and text is None:
         problems.append("text_pair needs a text; received none; pass both")
     if (layers or student_layers) and text is None:
@@ -155,7 +155,7 @@ def _recorded(
         "separator": separator,
         "models": [
             {"model": name, "directory": places[name]}
-            | {f"top_{k}": list(counts) for k, counts in sorted(each.counts.items())}
-            for name, each in shares.items()
+            | {f"top_{k}": list(counts) for k, counts in sorted(share.counts.items())}
+            for name, share in shares.items()
         ],
     }

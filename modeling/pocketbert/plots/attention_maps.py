@@ -53,18 +53,18 @@ def attention_maps(
     tokenizer = checked_tokenizer(model, max_tokens, "max_tokens")
     chosen = tuple(layers) or all_layers(model)
     pairs = None if text_pair is None else [text_pair]
-    counts = [int(tokenizer.tokenize([each]).row_lengths()[0]) for each in (text, *(pairs or []))]
+    counts = [int(tokenizer.tokenize([array]).row_lengths()[0]) for array in (text, *(pairs or []))]
     problems = _outside("layers", chosen, model)
-    for name, count, given in zip(("text", "text_pair"), counts, (text, text_pair), strict=False):
+    for name, count, text_given in zip(("text", "text_pair"), counts, (text, text_pair), strict=False):
         if not count:
-            problems.append(f"{name} must have at least one token; received {given!r}; pass other text")
+            problems.append(f"{name} must have at least one token; received {text_given!r}; pass other text")
     special = tokenizer.frame.num_special_tokens(pairs=pairs is not None)
     if max_tokens <= special:
         problems.append(f"max_tokens must be more than the {special} special tokens; received {max_tokens}; raise it")
     raise_if_any(problems, "attention maps")
     inputs = tokenizer([text], pairs, max_length=max_tokens)
-    found = model.features(inputs, {"attention_probs": chosen}, training=False)["attention_probs"]
-    probs = np.stack([np.asarray(each[0], np.float32) for each in found])
+    layers_probs = model.features(inputs, {"attention_probs": chosen}, training=False)["attention_probs"]
+    probs = np.stack([np.asarray(array[0], np.float32) for array in layers_probs])
     if not np.isfinite(probs).all():
         raise UserError("attention maps: the attention must be finite; received NaN or infinity; check the weights")
     return AttentionMaps(
@@ -112,17 +112,17 @@ def paired_layers(
         pairs = list(zip(uniform(student_depth, depth), all_layers(student), strict=True))
     else:
         pairs = list(zip(all_layers(model), uniform(depth, student_depth), strict=True))
-    for name, wanted, side in (("layers", layers, 0), ("student_layers", student_layers, 1)):
+    for name, chosen, side in (("layers", layers, 0), ("student_layers", student_layers, 1)):
         mapped = [pair[side] for pair in pairs]
-        missing = [layer for layer in wanted if layer not in mapped]
+        missing = [layer for layer in chosen if layer not in mapped]
         if missing:
             raise UserError(
                 f"{name} must be in the uniform map ({_listed(mapped)}); received {_listed(missing)}; pass the layers "
                 "of both models"
             )
-        if wanted:
-            pairs = [pairs[mapped.index(layer)] for layer in wanted]
-    return tuple(own for own, _ in pairs), tuple(theirs for _, theirs in pairs)
+        if chosen:
+            pairs = [pairs[mapped.index(layer)] for layer in chosen]
+    return tuple(first for first, _ in pairs), tuple(second for _, second in pairs)
 
 
 def checked_tokenizer(model: Model, tokens: int, name: str) -> Tokenizer:
@@ -147,13 +147,13 @@ def checked_tokenizer(model: Model, tokens: int, name: str) -> Tokenizer:
 def shown_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
     """Tokens as a reader knows them: byte-level BPE decoded, with XLM-R's sign for a space in front."""
     tokens = tokenizer.vocabulary.tokens()
-    found = [tokens[index] for index in ids]
+    texts = [tokens[index] for index in ids]
     if tokenizer.vocabulary.kind == "byte_bpe":
         from tokenizers.decoders import ByteLevel
 
         decode = ByteLevel().decode
-        found = [decode([token]).replace(" ", _SPACE) for token in found]
-    return tuple("".join(letter if letter.isprintable() else "·" for letter in token) for token in found)
+        texts = [decode([token]).replace(" ", _SPACE) for token in texts]
+    return tuple("".join(letter if letter.isprintable() else "·" for letter in token) for token in texts)
 
 
 def _outside(name: str, layers: Sequence[int], model: Model) -> list[str]:

@@ -31,13 +31,17 @@ def page(
       shares: shares by model; empty for none.
       separator: the separator's token.
     """
-    sides = [_side(number, name, each) for number, (name, each) in enumerate(maps.items())]
+    sides = [_side(number, name, model_maps) for number, (name, model_maps) in enumerate(maps.items())]
     return render(
         "attention.html",
         title="Attention",
-        places=[(name.capitalize(), place) for name, place in places.items()],
+        places=[(name.capitalize(), path) for name, path in places.items()],
         texts=list(zip(("Text", "Pair"), texts, strict=False)),
-        truncated=[f"{name} read the first {len(each.tokens)} tokens" for name, each in maps.items() if each.truncated],
+        truncated=[
+            f"{name} read the first {len(model_maps.tokens)} tokens"
+            for name, model_maps in maps.items()
+            if model_maps.truncated
+        ],
         scale=[(f"{100 * value**0.5:.0f}", f"{value:g}") for value in (0, 0.1, 0.25, 0.5, 1)],
         palette=list(enumerate(PALETTE)),
         steps=len(PALETTE) - 1,
@@ -72,18 +76,18 @@ def _overview(maps: Mapping[str, AttentionMaps]) -> dict[str, Any]:
     """Coordinates of the maps in the overview: layers from top to bottom, heads from left to right."""
     cells, columns, rows, names = [], [], [], []
     left = 58
-    for number, (name, each) in enumerate(maps.items()):
+    for number, (name, model_maps) in enumerate(maps.items()):
         names.append({"x": left, "text": name.capitalize()})
-        heads = each.probs.shape[1]
+        heads = model_maps.probs.shape[1]
         columns += [{"x": left + head * _SMALL + _SMALL // 2 - 2, "text": head + 1} for head in range(heads)]
-        for place, layer in enumerate(each.layers):
-            y = 34 + place * _SMALL
+        for index, layer in enumerate(model_maps.layers):
+            y = 34 + index * _SMALL
             rows.append({"x": left - 6, "y": y + _SMALL // 2, "text": f"layer {layer}"})
             cells += [
                 {
                     "x": left + head * _SMALL,
                     "y": y,
-                    "image": f"map-{number}-{place}-{head}",
+                    "image": f"map-{number}-{index}-{head}",
                     "text": f"{name}: layer {layer}, head {head + 1}",
                 }
                 for head in range(heads)
@@ -103,18 +107,18 @@ def _overview(maps: Mapping[str, AttentionMaps]) -> dict[str, Any]:
 def _layers(sides: list[dict[str, Any]], maps: Mapping[str, AttentionMaps]) -> list[dict[str, Any]]:
     """Heading and figures of each layer, or pair of layers; the heads of two models alternate."""
     layers = []
-    for place in range(len(next(iter(maps.values())).layers)):
-        names = [f"{name} layer {each.layers[place]}" for name, each in maps.items()]
+    for index in range(len(next(iter(maps.values())).layers)):
+        names = [f"{name} layer {model_maps.layers[index]}" for name, model_maps in maps.items()]
         heading = " and ".join(names) if len(names) > 1 else names[0].removeprefix("model ")
         figures: list[dict[str, Any] | None] = []
-        for head in range(max(each.probs.shape[1] for each in maps.values())):
-            for side, (name, each) in zip(sides, maps.items(), strict=True):
-                if head >= each.probs.shape[1]:
+        for head in range(max(model_maps.probs.shape[1] for model_maps in maps.values())):
+            for side, (name, model_maps) in zip(sides, maps.items(), strict=True):
+                if head >= model_maps.probs.shape[1]:
                     figures.append(None)
                     continue
-                text = f"layer {each.layers[place]}, head {head + 1}"
+                text = f"layer {model_maps.layers[index]}, head {head + 1}"
                 text = f"{name} {text}" if len(maps) > 1 else text
-                figures.append({"side": side, "image": f"map-{side['number']}-{place}-{head}", "text": text})
+                figures.append({"side": side, "image": f"map-{side['number']}-{index}-{head}", "text": text})
         layers.append({"heading": heading[0].upper() + heading[1:], "figures": figures})
     return layers
 
@@ -123,22 +127,22 @@ def _shares(shares: Mapping[str, SeparatorShares], separator: str) -> dict[str, 
     """Curves on a plot area of 292 x 176, and a table."""
     depth = max(len(counts) for share in shares.values() for counts in share.counts.values())
     lines, head = [], ["Layer"]
-    for (name, each), colour in zip(shares.items(), CURVES, strict=False):
-        for k, dash in zip(sorted(each.counts), ("none", "6 4"), strict=False):
+    for (name, curve), colour in zip(shares.items(), CURVES, strict=False):
+        for k, dash in zip(sorted(curve.counts), ("none", "6 4"), strict=False):
             text = f"{name}, top {k}" if len(shares) > 1 else f"top {k}"
             head.append(text[0].upper() + text[1:])
             dots = [
                 {"x": round(56 + 292 * (layer + 0.5) / depth, 1), "y": round(192 - 176 * share, 1)}
-                for layer, share in enumerate(each.shares(k))
+                for layer, share in enumerate(curve.shares(k))
             ]
             lines.append({"text": text, "colour": colour, "dash": dash, "dots": dots})
     rows = []
     for layer in range(depth):
         cells = []
-        for each in shares.values():
-            for k in sorted(each.counts):
-                inside = layer < len(each.counts[k])
-                cells.append(f"{100 * each.shares(k)[layer]:.1f} %" if inside else "–")
+        for curve in shares.values():
+            for k in sorted(curve.counts):
+                inside = layer < len(curve.counts[k])
+                cells.append(f"{100 * curve.shares(k)[layer]:.1f} %" if inside else "–")
         rows.append([layer + 1, *cells])
     return {
         "separator": separator,

@@ -41,7 +41,7 @@ def short(token: str) -> str:
 
 def coloured(probs: np.ndarray) -> np.ndarray:
     """Colours of probabilities: uint8 [..., 3]; NaN is white."""
-    stops = np.array([[int(colour[place : place + 2], 16) for place in (1, 3, 5)] for colour in PALETTE])
+    stops = np.array([[int(colour[digit : digit + 2], 16) for digit in (1, 3, 5)] for colour in PALETTE])
     places = np.sqrt(np.nan_to_num(probs, nan=0.0)) * (len(PALETTE) - 1)
     channels = [np.interp(places, range(len(PALETTE)), stops[:, channel]) for channel in range(3)]
     return np.where(np.isnan(probs)[..., np.newaxis], 255, np.stack(channels, -1)).round().astype(np.uint8)
@@ -84,8 +84,8 @@ def draw_png(draw: Callable[[Figure], None]) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    known = {font.name for font in font_manager.fontManager.ttflist}
-    settings: Any = {"font.family": [name for name in _FONTS if name in known], "text.parse_math": False}
+    fonts = {font.name for font in font_manager.fontManager.ttflist}
+    settings: Any = {"font.family": [name for name in _FONTS if name in fonts], "text.parse_math": False}
     stream = io.BytesIO()
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         # A box replaces letters that no installed font has.
@@ -102,7 +102,7 @@ def _draw_maps(figure: Figure, sides: Sequence[tuple[str, AttentionMaps]], title
     labels = [[short(token) for token in maps.tokens] for _, maps in sides]
     margins = [0.15 + 0.62 * _POINTS / 72 * max(map(len, label)) for label in labels]
     units = [max(_TOKEN, _MAP / len(label)) for label in labels]
-    side_inches = [unit * len(each) for unit, each in zip(units, labels, strict=True)]
+    side_inches = [unit * len(tick_labels) for unit, tick_labels in zip(units, labels, strict=True)]
     heads = [maps.probs.shape[1] for _, maps in sides]
     blocks = [margin + count * (side + 0.12) for margin, count, side in zip(margins, heads, side_inches, strict=True)]
     top, row = (
@@ -123,12 +123,12 @@ def _draw_maps(figure: Figure, sides: Sequence[tuple[str, AttentionMaps]], title
     ):
         if len(sides) > 1:
             axes.text(left + margin, top - 0.12, name, fontsize=9, fontweight="bold", color=INK, va="center")
-        for place, layer in enumerate(maps.layers):
-            above = top + row * place + 0.25
+        for layer_index, layer in enumerate(maps.layers):
+            above = top + row * layer_index + 0.25
             for index, token in enumerate(tokens):
                 y = above + unit * (index + 0.5)
                 axes.text(left + margin - 0.05, y, token, fontsize=_POINTS, color=SOFT, ha="right", va="center")
-            for head, probs in enumerate(maps.probs[place]):
+            for head, probs in enumerate(maps.probs[layer_index]):
                 start = left + margin + head * (side + 0.12)
                 text = f"layer {layer}, head {head + 1}"
                 axes.text(start + side / 2, above - 0.09, text, fontsize=_POINTS + 0.5, color=INK, ha="center")

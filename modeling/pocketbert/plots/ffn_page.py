@@ -80,9 +80,9 @@ def _draw(figure: Figure, surfaces: Sequence[tuple[str, np.ndarray]], axis: np.n
     ticks = np.linspace(axis[0], axis[-1], 5)
     first, second = np.meshgrid(axis, axis, indexing="ij")
     for index, (name, values) in enumerate(surfaces):
-        place = (index % columns / columns, 1 - (index // columns + 1) / rows, 0.86 / columns, 0.9 / rows)
+        rectangle = (index % columns / columns, 1 - (index // columns + 1) / rows, 0.86 / columns, 0.9 / rows)
         axes = Axes3D(figure)
-        axes.set_position(place)
+        axes.set_position(rectangle)
         figure.add_axes(axes)
         shown = np.where(np.isfinite(values), values, np.nan)
         axes.plot_surface(first, second, shown, cmap=colours, rcount=_LINES, ccount=_LINES, linewidth=0)

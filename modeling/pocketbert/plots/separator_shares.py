@@ -81,22 +81,22 @@ def separator_shares(
     @tf.function(input_signature=[{name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}])
     def count(inputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         real, separator = inputs["input_mask"] > 0, inputs["input_word_ids"] == tokenizer.sep_token_id
-        found, finite = [], []
+        hits_found, finite = [], []
         for probs in model.features(inputs, ["attention_probs"], training=False)["attention_probs"]:
             finite.append(tf.reduce_all(tf.math.is_finite(probs[:, :, 0])))
             # Texts with fewer than k tokens repeat position 0, the first token, which is no separator.
             best = [attended_positions(probs, real, k) for k in top]
-            hits = [tf.reduce_any(tf.gather(separator, each, batch_dims=1), axis=1) for each in best]
-            found.append([tf.reduce_sum(tf.cast(hit, tf.int64)) for hit in hits])
-        return tf.convert_to_tensor(found), tf.reduce_all(finite)
+            hits = [tf.reduce_any(tf.gather(separator, keys, batch_dims=1), axis=1) for keys in best]
+            hits_found.append([tf.reduce_sum(tf.cast(hit, tf.int64)) for hit in hits])
+        return tf.convert_to_tensor(hits_found), tf.reduce_all(finite)
 
     counts = np.zeros([model.config.num_layers, len(top)], np.int64)
     plan = plan_batches(encoded.lengths, batch_size=batch_size, seed=0, epoch=0, shuffle=False)
     for indices in track(plan, "attention", "step") if show_progress else plan:
-        found, finite = count(encoded.batch(indices)[0])
+        hits_found, finite = count(encoded.batch(indices)[0])
         if not finite:
             raise UserError("separator shares: the attention must be finite; received NaN or infinity")
-        counts += found.numpy()
+        counts += hits_found.numpy()
     return SeparatorShares(
         texts=len(texts), counts={k: tuple(column.tolist()) for k, column in zip(top, counts.T, strict=True)}
     )

@@ -140,12 +140,17 @@ class PruneResult:
         return from_pretrained(self.model_directory)
 
 
-def head_problems(theirs: tuple[TaskConfig, ...], ours: TaskConfig) -> list[str]:
+def head_problems(teacher_tasks: tuple[TaskConfig, ...], data_task: TaskConfig) -> list[str]:
     """Reasons why the heads of a teacher do not fit the task of the data; labels are compared by the caller."""
-    if len(theirs) == 1 and theirs[0].kind == ours.kind and theirs[0].labels == ours.labels:
+    if (
+        len(teacher_tasks) == 1
+        and teacher_tasks[0].kind == data_task.kind
+        and teacher_tasks[0].labels == data_task.labels
+    ):
         return []
-    shown = ", ".join(" ".join([task.kind, *task.labels]) for task in theirs) or "none"
+    shown = ", ".join(" ".join([task.kind, *task.labels]) for task in teacher_tasks) or "none"
     return [
-        f"the teacher must have one head, fine-tuned on the task of the data ({' '.join([ours.kind, *ours.labels])}); "
-        f"received {shown}; fine-tune it on these data, or list its labels in order (labels)"
+        "the teacher must have one head, fine-tuned on the task of the data "
+        f"({' '.join([data_task.kind, *data_task.labels])}); received {shown}; "
+        "fine-tune it on these data, or list its labels in order (labels)"
     ]

@@ -105,26 +105,26 @@ def measure_importance(
       TrainingFailed: a gradient is not finite.
     """
     plan = plan_batches(encoded.lengths, batch_size=batch_size, seed=seed, epoch=0)
-    found = read_importance(path) if path.exists() else Importance.none(model.config)
-    if found.batches == len(plan):
-        return found
-    batches = dataset(encoded, plan, found.batches)
+    importance = read_importance(path) if path.exists() else Importance.none(model.config)
+    if importance.batches == len(plan):
+        return importance
+    batches = dataset(encoded, plan, importance.batches)
     step = tf.function(lambda element: _batch_importance(model, *element), input_signature=[batches.element_spec])
     written = time.monotonic()
-    with bar(len(plan), "importance", "batch", initial=found.batches) as progress:
+    with bar(len(plan), "importance", "batch", initial=importance.batches) as progress:
         for element in batches:
-            heads, neurons = (each.numpy().astype(np.float64) for each in step(element))
-            found = Importance(found.heads + heads, found.neurons + neurons, found.batches + 1)
+            heads, neurons = (sums.numpy().astype(np.float64) for sums in step(element))
+            importance = Importance(importance.heads + heads, importance.neurons + neurons, importance.batches + 1)
             if not (np.isfinite(heads).all() and np.isfinite(neurons).all()):
                 raise TrainingFailed(
-                    f"the gradients of batch {found.batches} must be finite; check the teacher's weights"
+                    f"the gradients of batch {importance.batches} must be finite; check the teacher's weights"
                 )
             progress.update()
-            if time.monotonic() - written >= checkpoint_seconds and found.batches < len(plan):
-                found.write(path)
+            if time.monotonic() - written >= checkpoint_seconds and importance.batches < len(plan):
+                importance.write(path)
                 written = time.monotonic()
-    found.write(path)
-    return found
+    importance.write(path)
+    return importance
 
 
 def kept(scores: np.ndarray, count: int) -> np.ndarray:
@@ -145,15 +145,17 @@ def _batch_importance(model: Model, inputs: dict[str, tf.Tensor], labels: tf.Ten
     for layer in model.encoder.layers_:
         (feed_forward,) = layer.feed_forwards
         maps = (layer.attention.output_projection, feed_forward.intermediate, feed_forward.output_projection)
-        watched.append([each.kernel for each in maps])
+        watched.append([dense.kernel for dense in maps])
     with tf.GradientTape() as tape:
         outputs = head.outputs(model.encoder(inputs, training=False), False)
         loss = task.loss(outputs, labels, inputs["input_mask"])
     gradients: Any = tape.gradient(loss, watched)
     heads, neurons = [], []
-    for weights, own in zip(watched, gradients, strict=True):
+    for weights, own_gradients in zip(watched, gradients, strict=True):
         # Kernels are [in, out], so that the columns of the paper's weights are our rows.
-        output, first, second = (tf.abs(weight * gradient) for weight, gradient in zip(weights, own, strict=True))
+        output, first, second = (
+            tf.abs(weight * gradient) for weight, gradient in zip(weights, own_gradients, strict=True)
+        )
         by_head = tf.reshape(output, [config.num_attention_heads, config.head_size * config.hidden_size])
         heads.append(tf.reduce_sum(by_head, axis=1))
         neurons.append(tf.reduce_sum(first, axis=0) + tf.reduce_sum(second, axis=1))

@@ -56,7 +56,7 @@ def page(importance: Importance, teacher: EncoderConfig, pruned: EncoderConfig, 
     )
 
 
-def _head_map(heads: np.ndarray, kept: list[list[int]]) -> dict[str, Any]:
+def _head_map(heads: np.ndarray, kept_heads: list[list[int]]) -> dict[str, Any]:
     """Coordinates of one square per head, layers from top to bottom; opacity relative to the layer's highest."""
     cells = []
     for layer, scores in enumerate(heads):
@@ -67,7 +67,7 @@ def _head_map(heads: np.ndarray, kept: list[list[int]]) -> dict[str, Any]:
                     "x": 56 + head * _CELL,
                     "y": layer * _CELL,
                     "opacity": round(score / highest, 3),
-                    "kept": layer < len(kept) and head in kept[layer],
+                    "kept": layer < len(kept_heads) and head in kept_heads[layer],
                     "text": f"layer {layer + 1}, head {head + 1}: {score:.4g}",
                 }
             )

@@ -85,8 +85,8 @@ def _checked(
         raise UserError(f"prune: the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
     checked = TaskRunData(data)
     problems = checked.problems(supervised_kinds(), labelled=("train", "dev")) + config.problems(teacher.config)
-    theirs = tuple(same_labels(task, data.task) or task for task in teacher.tasks)
-    problems += head_problems(theirs, data.task)
+    teacher_tasks = tuple(same_labels(task, data.task) or task for task in teacher.tasks)
+    problems += head_problems(teacher_tasks, data.task)
     if teacher.vocabulary is None:
         problems.append(f"the teacher must have a tokenizer; {directory} has none; put its files there")
     raise_if_any(problems, "prune")
@@ -118,10 +118,10 @@ def _run(
     # An interrupted attempt may have written it.
     written = folder / MODEL_FOLDER
     write_directory(written, pruned, teacher.tasks, tensors, teacher.vocabulary, overwrite=True)
-    metrics = [_metrics(each, data, config) for each in (model, from_pretrained(written))]
-    for name, found in zip(("teacher", "pruned model"), metrics, strict=True):
-        log_info(f"{name}: " + ", ".join(f"{metric} {value:.4f}" for metric, value in found.items()))
-    sizes = [sum(int(array.size) for array in each.values()) for each in (teacher.tensors, tensors)]
+    metrics = [_metrics(part, data, config) for part in (model, from_pretrained(written))]
+    for name, scores in zip(("teacher", "pruned model"), metrics, strict=True):
+        log_info(f"{name}: " + ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items()))
+    sizes = [sum(int(array.size) for array in part.values()) for part in (teacher.tensors, tensors)]
     result = {
         "main_metric": data.main_metric,
         "metrics": metrics[1],

@@ -107,22 +107,22 @@ def trim_vocabulary(
     counted = _paragraphs(text, lambda index: bool(dev_text) or index % _EVERY != _EVERY - 1)
     counts = _count_tokens(before, counted)
     parts = merged_from(whole.vocabulary)
-    kept = chosen_ids(counts.tolist(), required, parts, keep_top=keep_top, min_count=min_count)
+    kept_ids = chosen_ids(counts.tolist(), required, parts, keep_top=keep_top, min_count=min_count)
     with tempfile.TemporaryDirectory(prefix="pocketbert-trim-") as folder:
-        vocabulary = write_trimmed(whole.vocabulary, kept, Path(folder))
+        vocabulary = write_trimmed(whole.vocabulary, kept_ids, Path(folder))
         measured = _paragraphs(dev_text or text, lambda index: bool(dev_text) or index % _EVERY == _EVERY - 1)
-        found = _compare(before, open_tokenizer(vocabulary, "text"), np.array(kept), measured)
+        differences = _compare(before, open_tokenizer(vocabulary, "text"), np.array(kept_ids), measured)
         config = whole.config.replace(
-            vocab_size=len(kept), pad_token_id=int(np.searchsorted(kept, whole.config.pad_token_id))
+            vocab_size=len(kept_ids), pad_token_id=int(np.searchsorted(kept_ids, whole.config.pad_token_id))
         )
-        tensors = _trimmed(whole, kept)
+        tensors = _trimmed(whole, kept_ids)
         write_directory(output, config, whole.tasks, tensors, vocabulary, overwrite=overwrite)
-    sizes = [sum(int(array.size) for array in each.values()) for each in (whole.tensors, tensors)]
+    sizes = [sum(int(array.size) for array in arrays.values()) for arrays in (whole.tensors, tensors)]
     return TrimResult(
-        tokens=(len(tokens), len(kept)),
+        tokens=(len(tokens), len(kept_ids)),
         parameters=(sizes[0], sizes[1]),
         weight_bytes=(4 * sizes[0], 4 * sizes[1]),
-        **found,
+        **differences,
     )
 
 
@@ -147,7 +147,7 @@ def _count_tokens(tokenizer: Tokenizer, paragraphs: Iterable[str]) -> np.ndarray
     return counts
 
 
-def _compare(before: Tokenizer, after: Tokenizer, kept: np.ndarray, paragraphs: Iterable[str]) -> dict[str, Any]:
+def _compare(before: Tokenizer, after: Tokenizer, kept_ids: np.ndarray, paragraphs: Iterable[str]) -> dict[str, Any]:
     """Compares both tokenizers on sentences; see `TrimResult`."""
     sentences = same_sentences = same_tokens = 0
     totals, unknown = [0, 0], [0, 0]
@@ -155,13 +155,13 @@ def _compare(before: Tokenizer, after: Tokenizer, kept: np.ndarray, paragraphs: 
         (split_sentence for text in paragraphs for split_sentence in split_sentences(text)), "comparing sentences"
     ):
         rows = []
-        for side, (tokenizer, ids) in enumerate(((before, np.arange(before.vocab_size)), (after, kept))):
-            found = tokenizer.tokenize_with_offsets(batch)
-            values = ids[found.ids.flat_values.numpy()]
+        for side, (tokenizer, ids) in enumerate(((before, np.arange(before.vocab_size)), (after, kept_ids))):
+            split = tokenizer.tokenize_with_offsets(batch)
+            values = ids[split.ids.flat_values.numpy()]
             totals[side] += len(values)
             unknown[side] += int((values == before.unk_token_id).sum())
-            places = np.stack([values, found.starts.flat_values.numpy(), found.ends.flat_values.numpy()], axis=1)
-            rows.append(np.split(places, found.ids.row_splits.numpy()[1:-1]))
+            places = np.stack([values, split.starts.flat_values.numpy(), split.ends.flat_values.numpy()], axis=1)
+            rows.append(np.split(places, split.ids.row_splits.numpy()[1:-1]))
         for one, other in zip(*rows, strict=True):
             same_sentences += np.array_equal(one, other)
             same_tokens += len({*map(tuple, one.tolist())} & {*map(tuple, other.tolist())})
@@ -190,7 +190,7 @@ def _batches(items: Iterable[str], description: str) -> Iterator[list[str]]:
             bar.update(len(batch))
 
 
-def _trimmed(whole: ModelDirectory, kept: Sequence[int]) -> dict[str, np.ndarray]:
+def _trimmed(whole: ModelDirectory, kept_ids: Sequence[int]) -> dict[str, np.ndarray]:
     """All weights; those with one row per token with the kept rows only."""
     per_token = per_token_weights(whole.tasks)
-    return {name: array[list(kept)] if name in per_token else array for name, array in whole.tensors.items()}
+    return {name: array[list(kept_ids)] if name in per_token else array for name, array in whole.tensors.items()}

@@ -51,7 +51,7 @@ def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
         return {"name": name, "hint": no_outcome()}
     score = outcome["score"]
     others = [("float model", outcome.get("float_model")), ("teacher", outcome["teacher"])]
-    others += [(each["name"], each["score"]) for each in outcome["baselines"]]
+    others += [(baseline["name"], baseline["score"]) for baseline in outcome["baselines"]]
     return {
         "name": name,
         "hint": "",

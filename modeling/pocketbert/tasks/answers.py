@@ -250,16 +250,16 @@ def _best_first(scores: np.ndarray, count: int) -> Iterator[tuple[int, int, floa
     flat = scores.ravel()
     spans = np.flatnonzero(flat > -np.inf)
     values = flat[spans]
-    given = 0
-    while given < len(spans):
+    filled = 0
+    while filled < len(spans):
         count = min(2 * count, len(spans))
         least = np.partition(values, len(values) - count)[len(values) - count]
         portion = np.flatnonzero(values >= least)
         portion = portion[np.argsort(-values[portion], kind="stable")]
-        for index in portion[given:]:
+        for index in portion[filled:]:
             first, more = divmod(int(spans[index]), scores.shape[1])
             yield first, first + more, float(values[index])
-        given = count = len(portion)
+        filled = count = len(portion)
 
 
 def _behind_marks(context: str, end: int, char_starts: np.ndarray) -> int:

@@ -181,10 +181,10 @@ class SentenceEmbedding(SupervisedTask):
 
         Pairs are positive pairs if the file has no column `label` and you name no other one.
         """
-        given = {"text_column": "text", "pair_column": "pair", "label_column": "label", "kind": "regression", **columns}
-        if given["label_column"] == "label" and "label" not in table_columns(path, given.get("separator", ",")):
-            given["label_column"] = None
-        return positive_pairs(read_table(path, **given)[0])
+        named = {"text_column": "text", "pair_column": "pair", "label_column": "label", "kind": "regression", **columns}
+        if named["label_column"] == "label" and "label" not in table_columns(path, named.get("separator", ",")):
+            named["label_column"] = None
+        return positive_pairs(read_table(path, **named)[0])
 
     def check_data(self, data: Any) -> None:
         """Checks that the data are `Examples`, and pairs if they have labels."""
@@ -242,8 +242,8 @@ class SentenceEmbedding(SupervisedTask):
         main_metric: str | None = None,
     ) -> Scores:
         """See `SupervisedTask.with_baseline`. The baseline gives all texts the same vector."""
-        wanted = main_metric or self.main_metric
-        main = wanted if wanted in metrics else next(iter(metrics))
+        metric = main_metric or self.main_metric
+        main = metric if metric in metrics else next(iter(metrics))
         return Scores(main_metric=main, metrics=metrics, baseline=None)
 
     def predict(
@@ -359,8 +359,8 @@ class EmbeddingRows:
         rows = np.unique(right, return_index=True)[1]
         # The partners of equal first texts are right too, and a text does not have to beat itself.
         equal: dict[str, set[int]] = {}
-        for text, place in zip(self._data.texts, right.tolist(), strict=True):
-            equal.setdefault(text, {places[text]} if text in places else set()).add(place)
+        for text, row in zip(self._data.texts, right.tolist(), strict=True):
+            equal.setdefault(text, {places[text]} if text in places else set()).add(row)
         return ranks(first, second[rows], right, [sorted(equal[text]) for text in self._data.texts])
 
 

@@ -136,12 +136,12 @@ def compute(
 def _compute_by_group(
     names: Sequence[str], labels: np.ndarray, predictions: np.ndarray, groups: np.ndarray, positive: int
 ) -> dict[str, float]:
-    found = {
+    by_group = {
         group: compute(names, labels[groups == group], predictions[groups == group], positive=positive)
         for group in dict.fromkeys(groups.tolist())
     }
-    means = {name: statistics.fmean(values[name] for values in found.values()) for name in names}
-    return means | {f"{name}_{group}": values[name] for name in names for group, values in found.items()}
+    means = {name: statistics.fmean(values[name] for values in by_group.values()) for name in names}
+    return means | {f"{name}_{group}": values[name] for name in names for group, values in by_group.items()}
 
 
 def class_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
@@ -184,14 +184,14 @@ def label_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndar
     from sklearn.metrics import precision_recall_fscore_support
 
     columns = zip(names, labels.T, predictions.T, strict=True)
-    found = {
-        name: precision_recall_fscore_support(given, made, labels=[1], average=None, zero_division=0)
-        for name, given, made in columns
+    results = {
+        name: precision_recall_fscore_support(gold, predicted, labels=[1], average=None, zero_division=0)
+        for name, gold, predicted in columns
     }
     return {
         "by_label": {
             name: {"precision": float(p[0]), "recall": float(r[0]), "f1": float(f[0]), "support": int(s[0])}
-            for name, (p, r, f, s) in found.items()
+            for name, (p, r, f, s) in results.items()
         }
     }
 

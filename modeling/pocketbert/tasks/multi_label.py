@@ -75,7 +75,9 @@ class MultiLabel(TextTask):
 
     def in_words(self, answer: Any) -> str:
         """The names of the labels."""
-        return listed([label for label, given in zip(self.config.labels, answer, strict=True) if given], "no label")
+        return listed(
+            [label for label, is_given in zip(self.config.labels, answer, strict=True) if is_given], "no label"
+        )
 
     def constant_answer(self, labels: np.ndarray) -> tuple[np.ndarray, str]:
         """The most frequent labels, as many as maximize micro-F1."""

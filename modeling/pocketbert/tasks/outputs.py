@@ -37,10 +37,11 @@ class Labelled(NamedTuple):
 
 def output_names(heads: Heads) -> dict[str, dict[str, str]]:
     """Maps head → own output name → the model's output name, prefixed with the head if several heads share the name."""
-    own = {head: list(layer.losses_by_output()) for head, layer in heads.items()}
-    counter = Counter(name for names in own.values() for name in names)
+    own_names = {head: list(layer.losses_by_output()) for head, layer in heads.items()}
+    counter = Counter(name for names in own_names.values() for name in names)
     return {
-        head: {name: f"{head}_{name}" if counter[name] > 1 else name for name in names} for head, names in own.items()
+        head: {name: f"{head}_{name}" if counter[name] > 1 else name for name in names}
+        for head, names in own_names.items()
     }
 
 
@@ -58,17 +59,17 @@ def labelled_outputs(heads: Heads, inputs: Any, labels: Any, outputs: Any, weigh
     """
     names = output_names(heads)
     labels, weights = (_by_output(heads, names, *each) for each in (("labels", labels), ("weights", weights)))
-    found: dict[str, Labelled] = {}
+    labelled: dict[str, Labelled] = {}
     for head, layer in heads.items():
         of_head = {
-            own: Labelled(outputs[name], labels[name], weights.get(name))
-            for own, name in names[head].items()
+            own_name: Labelled(outputs[name], labels[name], weights.get(name))
+            for own_name, name in names[head].items()
             if labels.get(name) is not None
         }
         if of_head and hasattr(layer, "learned"):
             of_head = layer.learned(of_head, complete_inputs(inputs))
-        found.update({names[head][own]: each for own, each in of_head.items()})
-    return found
+        labelled.update({names[head][own_name]: each for own_name, each in of_head.items()})
+    return labelled
 
 
 def _by_output(heads: Heads, names: Mapping[str, Mapping[str, str]], what: str, values: Any) -> Mapping[str, Any]:
@@ -130,8 +131,8 @@ class CrossEntropy(tf_keras.losses.Loss):
         classes = tf.shape(y_pred)[-1]
         labels = tf.reshape(tf.cast(y_true, tf.int32), tf.shape(y_pred)[:-1])
         wrong = tf.boolean_mask(labels, (labels < 0) | (labels >= classes))
-        known = y_pred.shape[-1]
-        limit = f"0 to {known - 1}" if known is not None else "0 up to the inputs' length"
+        num_classes = y_pred.shape[-1]
+        limit = f"0 to {num_classes - 1}" if num_classes is not None else "0 up to the inputs' length"
         rule = f"labels must be {self.indices} from {limit}"
         with tf.control_dependencies(require(tf.size(wrong) == 0, rule, tf.reduce_max(wrong))):
             labels = tf.identity(labels)
@@ -165,7 +166,7 @@ class ModelForward:
         def answer(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             with padding_after_texts(model):
                 outputs = model(inputs, training=False)
-            return {own: outputs[name] for own, name in names.items()}
+            return {own_name: outputs[name] for own_name, name in names.items()}
 
         signature = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
         self._call = tf.function(answer, input_signature=[signature], autograph=False)
@@ -177,7 +178,7 @@ class ModelForward:
         gathered = GatheredOutputs(encoded, self._task)
         with row_progress(len(encoded), show_progress) as update:
             for indices, inputs in zip(plan, dataset(encoded.unlabelled(), plan), strict=True):
-                gathered.add(indices, {name: each.numpy() for name, each in self._call(inputs).items()})
+                gathered.add(indices, {name: output.numpy() for name, output in self._call(inputs).items()})
                 update(len(indices))
         return gathered.outputs
 
@@ -200,18 +201,18 @@ class GatheredOutputs:
     def add(self, indices: np.ndarray, outputs: Outputs) -> None:
         """Adds the outputs of the rows at `indices`: [B, ...], or [B, L, ...] with padding."""
         for name, values in outputs.items():
-            found = self.outputs.get(name)
-            if found is None:
+            gathered = self.outputs.get(name)
+            if gathered is None:
                 count, sizes = len(self._offsets) - 1, values.shape[1:]
                 if self._per_token:
                     count, sizes = int(self._offsets[-1]), values.shape[2:]
-                found = self.outputs[name] = np.empty((count, *sizes), values.dtype)
+                gathered = self.outputs[name] = np.empty((count, *sizes), values.dtype)
             if not self._per_token:
-                found[indices] = values
+                gathered[indices] = values
                 continue
             for index, row in zip(indices, values, strict=True):
                 first, last = self._offsets[index], self._offsets[index + 1]
-                found[first:last] = row[: last - first]
+                gathered[first:last] = row[: last - first]
 
 
 @contextlib.contextmanager

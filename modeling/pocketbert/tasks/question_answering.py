@@ -232,8 +232,8 @@ class QuestionRows:
             with_null=threshold is not None,
         )
         scores = QuestionScores(self._scorer)
-        for question, found in zip(self._questions, answered, strict=True):
-            scores.add(question, found)
+        for question, answer in zip(self._questions, answered, strict=True):
+            scores.add(question, answer)
         return scores
 
 
@@ -327,8 +327,8 @@ class QuestionEvaluator:
         mistakes = []
         # A file gives questions in its own order.
         questions = dict(zip(sorted(places), self._questions.select(places), strict=True))
-        for place in places:
-            question, (text, probability) = questions[place], answers[place]
+        for position in places:
+            question, (text, probability) = questions[position], answers[position]
             start = question.starts[0] if question.starts else max(question.context.find(text), 0)
             length = len(question.answers[0]) if question.answers else len(text)
             mistakes.append(

@@ -95,8 +95,8 @@ def register(task: type[Task], rules: TaskRules = TaskRules()) -> type[Task]:  #
 
 def _built_in(kind: str) -> type[Task]:
     """The class for a kind in the file `pocketbert/tasks/KIND.py`."""
-    found = vars(importlib.import_module(f"pocketbert.tasks.{kind}")).values()
-    tasks = [each for each in found if isinstance(each, type) and issubclass(each, Task)]
+    members = vars(importlib.import_module(f"pocketbert.tasks.{kind}")).values()
+    tasks = [member for member in members if isinstance(member, type) and issubclass(member, Task)]
     return next(task for task in tasks if getattr(task, "kind", None) == kind)
 
 

@@ -66,8 +66,8 @@ class SpanHead(tf_keras.layers.Layer):
 
         A departure from BERT's run_squad.py, which pads all inputs to one length and includes padding in the loss.
         """
-        logits = without_padding({name: each.outputs for name, each in labelled.items()}, inputs["input_mask"])
-        return {name: each._replace(outputs=logits[name]) for name, each in labelled.items()}
+        logits = without_padding({name: output.outputs for name, output in labelled.items()}, inputs["input_mask"])
+        return {name: output._replace(outputs=logits[name]) for name, output in labelled.items()}
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """Cross-entropy against token positions [B], in nats."""
@@ -205,12 +205,12 @@ class Span(SupervisedTask):
         questions, contexts = texts_and_pairs(inputs)
         if contexts is None and inputs:
             raise UserError(f"inputs must be pairs of question and paragraph; received {inputs[0]!r:.80}")
-        given = [
+        asked_questions = [
             Question("", question, context, answers=(), starts=(), impossible=False)
             for question, context in zip(questions, contexts or (), strict=True)
         ]
         answers = read_answers(
-            given,
+            asked_questions,
             tokenizer,
             WindowOptions(max_length=max_length, **windows),
             lambda encoded: check_finite_answers(forward(encoded)),
@@ -240,13 +240,13 @@ class Span(SupervisedTask):
 def described(answered: Answered, null_threshold: float | None, n_best: int) -> dict[str, Any]:
     """An answer in the form of `Span.predict`."""
     if answered.text(null_threshold) and answered.best is not None:
-        found = _described_answer(answered.best)
+        description = _described_answer(answered.best)
     else:
-        found = {"answer": "", "start": None, "end": None, "score": round(answered.null_score, 6)}
-        found["probability"] = round(1 - sum(answer.probability for answer in answered.answers), 6)
+        description = {"answer": "", "start": None, "end": None, "score": round(answered.null_score, 6)}
+        description["probability"] = round(1 - sum(answer.probability for answer in answered.answers), 6)
     if n_best:
-        found["answers"] = [_described_answer(answer) for answer in answered.answers[:n_best]]
-    return found
+        description["answers"] = [_described_answer(answer) for answer in answered.answers[:n_best]]
+    return description
 
 
 def _described_answer(answer: Answer) -> dict[str, Any]:

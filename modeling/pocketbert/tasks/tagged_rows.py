@@ -96,7 +96,7 @@ class TaggedRows:
                     f"to train, the labels must be IOB2 tags; the model's labels {', '.join(labels)[:200]} lack "
                     f"{', '.join(sorted(unknown))[:200]} of {self.data.source}; fine-tune a new head"
                 )
-            flat[places[places >= 0]] = [index[tag] for tag, place in zip(tags, places, strict=True) if place >= 0]
+            flat[places[places >= 0]] = [index[tag] for tag, token in zip(tags, places, strict=True) if token >= 0]
         lengths = self.encoded.lengths
         padded = np.full((len(lengths), self.encoded.max_length), _UNLABELLED, np.int32)
         padded[np.arange(self.encoded.max_length) < lengths[:, np.newaxis]] = flat
@@ -122,9 +122,9 @@ class TaggedRows:
             is_part = (places < 0) & continues(text, words)
             units = np.flatnonzero(~is_part)
             ends = np.append(units[1:], len(places)) - 1
-            given = [tags[place] if place >= 0 else OUTSIDE for place in places[units]]
+            unit_tags = [tags[position] if position >= 0 else OUTSIDE for position in places[units]]
             # Behind a unit there are only parts of it.
-            yield [WordSpan(int(units[first]), int(ends[last]), label) for first, last, label in spans_of(given)]
+            yield [WordSpan(int(units[first]), int(ends[last]), label) for first, last, label in spans_of(unit_tags)]
 
     def spans(self, outputs: Outputs) -> list[list[dict[str, Any]]]:
         """The predicted spans of each text; see `TokenClassification.predict`."""
@@ -153,7 +153,9 @@ class TaggedRows:
         predicted = self.tags(outputs)
         certainty = np.zeros(len(predicted))
         for index, (gold, tags, places) in enumerate(zip(self.gold, predicted, self._places, strict=True)):
-            differ = np.array([place >= 0 and a != b for a, b, place in zip(gold, tags, places, strict=True)], bool)
+            differ = np.array(
+                [position >= 0 and a != b for a, b, position in zip(gold, tags, places, strict=True)], bool
+            )
             certainty[index] = probability[places[differ]].max(initial=0.0)
         wrong = np.array([span_set(gold) != span_set(tags) for gold, tags in zip(self.gold, predicted, strict=True)])
         return [
@@ -176,8 +178,8 @@ class TaggedRows:
         """See `Rows.score`. A text counts its correct spans, minus its wrong ones."""
         predicted = self.tags(outputs)
         right = [
-            2 * len(wanted & found) - len(found)
-            for wanted, found in zip(map(span_set, self.gold), map(span_set, predicted), strict=True)
+            2 * len(gold_spans & predicted_spans) - len(predicted_spans)
+            for gold_spans, predicted_spans in zip(map(span_set, self.gold), map(span_set, predicted), strict=True)
         ]
         return tag_scores([metric], self.gold, predicted)[metric], np.asarray(right, np.float64)
 

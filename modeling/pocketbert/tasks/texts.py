@@ -100,7 +100,7 @@ class TextTask(SupervisedTask):
         else:
             order = np.where(wrong, certainty, 0.0)
         rows = tuple(range(1, labels.ndim))
-        found = most_certain(wrong.any(axis=rows), order.max(axis=rows))
+        worst = most_certain(wrong.any(axis=rows), order.max(axis=rows))
         return [
             Mistake(
                 text=data.texts[index],
@@ -109,7 +109,7 @@ class TextTask(SupervisedTask):
                 prediction=self.in_words(predictions[index]),
                 probability=None if certainty is None else float(order[index].max()),
             )
-            for index in found
+            for index in worst
         ]
 
     def simple_methods(self, train: Examples, dev: Examples, metric: str, vectors: Vectors | None) -> list[Baseline]:
@@ -351,8 +351,8 @@ class TextEvaluator:
         assert encoded.labels is not None
         predictions = self._predictions("at the end")
         scores = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups)
-        known = scores.metrics if metrics is None else metrics
-        return dataclasses.replace(scores, metrics=known, pairs=self._data.pairs is not None)
+        metrics_known = scores.metrics if metrics is None else metrics
+        return dataclasses.replace(scores, metrics=metrics_known, pairs=self._data.pairs is not None)
 
     def mistakes(self) -> list[Mistake]:
         """See `Evaluator.mistakes`."""
@@ -386,8 +386,8 @@ def positive_class(config: TaskConfig) -> int:
 
 def described_probabilities(labels: Sequence[str], values: Iterable[float], top_k: int | None) -> dict[str, Any]:
     """All labels with their `probabilities`, or the best as `top`; ties go to the earlier label."""
-    found = list(zip(labels, map(float, values), strict=True))
+    by_label = list(zip(labels, map(float, values), strict=True))
     if top_k is None:
-        return {"probabilities": {label: round(value, 6) for label, value in found}}
-    best = sorted(found, key=lambda each: -each[1])[:top_k]
+        return {"probabilities": {label: round(value, 6) for label, value in by_label}}
+    best = sorted(by_label, key=lambda pair: -pair[1])[:top_k]
     return {"top": [{"label": label, "probability": round(value, 6)} for label, value in best]}

@@ -60,7 +60,9 @@ class TokenClassificationHead(tf_keras.layers.Layer):
     def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
         """Keeps only the tokens with a label, as a list; see `masked_lm.only_labelled`."""
         width = tf.shape(inputs["input_mask"])[1]
-        return only_labelled({name: each._replace(labels=each.labels[:, :width]) for name, each in labelled.items()})
+        return only_labelled(
+            {name: output._replace(labels=output.labels[:, :width]) for name, output in labelled.items()}
+        )
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """Cross-entropy against tag indices [B, S], in nats per word; negative labels are ignored."""
@@ -208,12 +210,12 @@ class TokenClassification(SupervisedTask):
         texts, pairs = texts_and_pairs(inputs)
         if pairs is not None:
             raise UserError(f"inputs must be texts; received a pair, {inputs[0]!r:.80}; pass one text each")
-        found = []
+        answers = []
         for start in range(0, len(texts), TEXTS_A_CALL):
             data = plain_texts(texts[start : start + TEXTS_A_CALL], "the texts")
             rows = self.rows(data, tokenizer, max_length, **windows)
-            found += [{"spans": spans} for spans in rows.spans(check_finite_answers(forward(rows.encoded)))]
-        return found
+            answers += [{"spans": spans} for spans in rows.spans(check_finite_answers(forward(rows.encoded)))]
+        return answers
 
     def centred(self, output: np.ndarray) -> np.ndarray:
         """Subtracts the mean over labels, which softmax ignores."""
@@ -248,9 +250,9 @@ class TokenEvaluator:
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
         """See `Evaluator.scores`. Includes the scores per type; without `metrics`, computes them."""
         predicted = self._predictions("at the end")
-        found = tag_scores(self._metrics, self._rows.gold, predicted) if metrics is None else metrics
+        results = tag_scores(self._metrics, self._rows.gold, predicted) if metrics is None else metrics
         gold = self._rows.gold
-        scores = self._task.with_baseline(self._rows.data, found, self._metrics, main_metric)
+        scores = self._task.with_baseline(self._rows.data, results, self._metrics, main_metric)
         return dataclasses.replace(
             scores, classes=tag_results(gold, predicted), interval=_tag_interval(scores.main_metric, gold, predicted)
         )

@@ -36,15 +36,15 @@ def search(queries: np.ndarray, documents: np.ndarray, top_k: int) -> tuple[np.n
     """
     queries, documents = unit(queries), unit(documents)
     top_k, step = min(top_k, len(documents)), max(1, _CELLS_AT_ONCE // max(len(documents), 1))
-    found, values = [], []
+    positions, values = [], []
     for start in range(0, len(queries), step):
         similar = queries[start : start + step] @ documents.T
         order = np.argsort(-similar, axis=1, kind="stable")[:, :top_k]
-        found.append(order)
+        positions.append(order)
         values.append(np.take_along_axis(similar, order, axis=1))
-    if not found:
+    if not positions:
         return np.zeros((0, top_k), np.int64), np.zeros((0, top_k), np.float32)
-    return np.concatenate(found), np.concatenate(values)
+    return np.concatenate(positions), np.concatenate(values)
 
 
 def ranks(
@@ -59,13 +59,13 @@ def ranks(
       ignored: for each query, indices of documents that do not compete; None for none.
     """
     queries, documents = unit(queries), unit(documents)
-    step, found = max(1, _CELLS_AT_ONCE // max(len(documents), 1)), []
+    step, ranks_found = max(1, _CELLS_AT_ONCE // max(len(documents), 1)), []
     for start in range(0, len(queries), step):
         part = slice(start, start + step)
         similar = queries[part] @ documents.T
-        own = np.take_along_axis(similar, right[part, np.newaxis], axis=1)
-        better = similar > own
+        right_similarity = np.take_along_axis(similar, right[part, np.newaxis], axis=1)
+        better = similar > right_similarity
         for row, columns in enumerate(ignored[part] if ignored is not None else ()):
             better[row, columns] = False
-        found.append(better.sum(axis=1))
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+        ranks_found.append(better.sum(axis=1))
+    return np.concatenate(ranks_found) if ranks_found else np.zeros(0, np.int64)

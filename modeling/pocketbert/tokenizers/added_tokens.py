@@ -139,8 +139,8 @@ def add_to_core(core: Any, tokens: Sequence[AddedToken], *, special: bool) -> No
 def by_id(tokens: Sequence[AddedToken], core: Any) -> list[AddedToken]:
     """The tokens in an order in which `core` gives new ones their ids."""
     size = core.get_vocab_size(with_added_tokens=False)
-    known = [token for token in tokens if token.id < size]
-    return [*known, *sorted((token for token in tokens if token.id >= size), key=lambda token: token.id)]
+    in_table = [token for token in tokens if token.id < size]
+    return [*in_table, *sorted((token for token in tokens if token.id >= size), key=lambda token: token.id)]
 
 
 def _check_strings(tokens: Sequence[tuple[str, AddedToken]]) -> None:

@@ -128,16 +128,16 @@ def normalized(text: str, lowercase: bool) -> str:
       lowercase: lower-case letters, decompose them and drop nonspacing marks, as uncased models do.
     """
     tables = normalization(lowercase)
-    found: list[tuple[int, int, int]] = []
+    characters: list[tuple[int, int, int]] = []
     for code in map(ord, text):
         for index in range(tables.start[code], tables.start[code] + tables.count[code]):
-            found.append((int(tables.combining[index]), int(tables.code[index]), int(tables.kind[index])))
+            characters.append((int(tables.combining[index]), int(tables.code[index]), int(tables.kind[index])))
             # Marks in canonical order.
-            place = len(found) - 1
-            while place and 0 < found[place][0] < found[place - 1][0]:
-                found[place - 1 : place + 1] = found[place], found[place - 1]
-                place -= 1
-    return "".join(chr(code) for _, code, kind in found if kind != DROPPED)
+            position = len(characters) - 1
+            while position and 0 < characters[position][0] < characters[position - 1][0]:
+                characters[position - 1 : position + 1] = characters[position], characters[position - 1]
+                position -= 1
+    return "".join(chr(code) for _, code, kind in characters if kind != DROPPED)
 
 
 @functools.cache
@@ -168,8 +168,10 @@ def _tables(lowercase: bool, strip_accents: bool, tokenize_chinese_chars: bool) 
         start[code] = CODE_POINTS + len(extra_code)
         count[code] = len(result)
         extra_code += result
-        extra_kind += [ISOLATED if code in ideographs_decomposed else _kind(each, strip_accents) for each in result]
-        extra_combining += [_combining(each) if strip_accents else 0 for each in result]
+        extra_kind += [
+            ISOLATED if code in ideographs_decomposed else _kind(result_code, strip_accents) for result_code in result
+        ]
+        extra_combining += [_combining(result_code) if strip_accents else 0 for result_code in result]
     return Normalization(
         start=start,
         count=count,
@@ -197,7 +199,7 @@ def _lower(code: int) -> list[int]:
     for first, last, distance in _LOWER:
         if first <= code <= last:
             return [code + distance]
-    return [ord(each) for each in chr(code).lower()]
+    return [ord(character) for character in chr(code).lower()]
 
 
 def _is_dropped_mark(code: int) -> bool:

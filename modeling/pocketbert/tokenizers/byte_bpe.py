@@ -69,11 +69,11 @@ class ByteBPETokenizer(PythonTokenizer):
             add_prefix_space=add_prefix_space,
         )
         self._core = _core(ids, files.merges, add_prefix_space)
-        found = found_in_text("byte_bpe", ids, added_tokens)
-        add_to_core(self._core, found, special=special_tokens_in_text == "token")
+        in_text = found_in_text("byte_bpe", ids, added_tokens)
+        add_to_core(self._core, in_text, special=special_tokens_in_text == "token")
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
-        return (each.ids for each in self._core.encode_batch_fast(texts, add_special_tokens=False))
+        return (encoding.ids for encoding in self._core.encode_batch_fast(texts, add_special_tokens=False))
 
     def _tokens_of(self, texts: list[str]) -> Iterable[Tokens]:
         return tokens_of(self._core.encode_batch(texts, add_special_tokens=False))

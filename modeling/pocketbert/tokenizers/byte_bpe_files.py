@@ -66,14 +66,14 @@ def byte_bpe_problems(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) 
       tokens: the tokens in the order of their ids.
       merges: the pairs in their order.
     """
-    known = set(tokens)
+    token_set = set(tokens)
     problems = []
-    if missing := [token for token in ROBERTA_SPECIAL_TOKENS if token not in known]:
+    if missing := [token for token in ROBERTA_SPECIAL_TOKENS if token not in token_set]:
         problems.append(
             f"a vocabulary must have {' '.join(ROBERTA_SPECIAL_TOKENS)}; received {len(tokens)} tokens without "
             f"{' '.join(missing)}"
         )
-    if absent := [character for character in byte_characters() if character not in known]:
+    if absent := [character for character in byte_characters() if character not in token_set]:
         problems.append(
             f"a byte-level vocabulary must have a token for each of the 256 bytes; received one without "
             f"{len(absent)}: {_some(absent)}"
@@ -82,7 +82,7 @@ def byte_bpe_problems(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) 
         f"merge {number} ({left!r}, {right!r}) without {token!r}"
         for number, (left, right) in enumerate(merges, start=1)
         for token in (left, right, left + right)
-        if token not in known
+        if token not in token_set
     ]
     if contradicting:
         problems.append(

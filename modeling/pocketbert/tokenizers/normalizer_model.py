@@ -169,17 +169,17 @@ def _trie(values: dict[int, int]) -> np.ndarray:
         for length in range(1, len(encoded)):
             prefix = encoded[:length]
             if prefix not in bases:
-                place = bases[prefix[:-1]] ^ prefix[-1]
+                position = bases[prefix[:-1]] ^ prefix[-1]
                 bases[prefix] = _ROOT_BASE + 256 + (len(bases) - 1) * _BLOCK
-                units[place] = (place ^ bases[prefix]) << _OFFSET_SHIFT | prefix[-1]
+                units[position] = (position ^ bases[prefix]) << _OFFSET_SHIFT | prefix[-1]
         leaves.append((bases[encoded[:-1]] ^ encoded[-1], encoded[-1], value))
     # A block is at most two blocks from its base.
     first_value = _ROOT_BASE + 256 + (len(bases) + 3) * _BLOCK
     value_places = {value: first_value + index for index, value in enumerate(sorted(set(values.values())))}
-    for place, label, value in leaves:
-        units[place] = (place ^ value_places[value]) << _OFFSET_SHIFT | _HAS_VALUE | label
-    for value, place in value_places.items():
-        units[place] = _VALUE | value
+    for position, label, value in leaves:
+        units[position] = (position ^ value_places[value]) << _OFFSET_SHIFT | _HAS_VALUE | label
+    for value, position in value_places.items():
+        units[position] = _VALUE | value
     trie = np.zeros(max(units) + 1, np.uint32)
     trie[list(units)] = np.array(list(units.values()), np.uint64).astype(np.uint32)
     return trie

@@ -151,12 +151,12 @@ def fairseq_scores(model: Any) -> list[tuple[str, float]]:
 def subword_problems(subwords: Sequence[str]) -> list[str]:
     """Problems of subwords: empty, repeated or special ones."""
     problems = []
-    known = set(subwords)
-    if "" in known:
+    subword_set = set(subwords)
+    if "" in subword_set:
         problems.append(f"subwords must not be empty; received {subwords.count('')} empty ones")
-    if len(known) != len(subwords):
-        problems.append(f"subwords must be unique; received {len(subwords) - len(known)} repetitions")
-    if special := [subword for subword in (*_FIRST_TOKENS, MASK) if subword in known]:
+    if len(subword_set) != len(subwords):
+        problems.append(f"subwords must be unique; received {len(subwords) - len(subword_set)} repetitions")
+    if special := [subword for subword in (*_FIRST_TOKENS, MASK) if subword in subword_set]:
         problems.append(f"subwords must not be special tokens; received {' '.join(special)}")
     return problems
 

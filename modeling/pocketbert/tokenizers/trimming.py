@@ -35,14 +35,14 @@ def required_ids(vocabulary: Vocabulary) -> list[int]:
 
     With them, a vocabulary can still write every word that it could write before.
     """
-    kept = {*special_tokens(vocabulary.kind), *(token.content for token in vocabulary.added)}
+    required = {*special_tokens(vocabulary.kind), *(token.content for token in vocabulary.added)}
     if vocabulary.kind == "byte_bpe":
-        kept |= {*byte_characters()}
+        required |= {*byte_characters()}
     prefix = _CONTINUATION if vocabulary.kind == "wordpiece" else ""
     return [
         position
         for position, token in enumerate(vocabulary.tokens())
-        if token in kept or (vocabulary.kind != "byte_bpe" and len(token.removeprefix(prefix)) == 1)
+        if token in required or (vocabulary.kind != "byte_bpe" and len(token.removeprefix(prefix)) == 1)
     ]
 
 
@@ -73,15 +73,15 @@ def merged_from(vocabulary: Vocabulary) -> dict[int, set[int]]:
     parts: dict[int, set[int]] = {}
     for left, right in files.merges:
         parts.setdefault(ids[left + right], set()).update((ids[left], ids[right]))
-    found: dict[int, set[int]] = {}
+    merged: dict[int, set[int]] = {}
     for token in parts:
         todo, seen = [token], set[int]()
         while todo:
             more = parts.get(todo.pop(), set()) - seen
             seen |= more
             todo += more
-        found[token] = seen
-    return found
+        merged[token] = seen
+    return merged
 
 
 def chosen_ids(
@@ -104,51 +104,51 @@ def chosen_ids(
     Raises:
       UserError: `keep_top` is smaller than `required` or larger than the vocabulary.
     """
-    kept = {*required}
+    chosen = {*required}
     for position in required:
-        kept |= parts.get(position, set())
+        chosen |= parts.get(position, set())
     if keep_top is None:
         for position in np.flatnonzero(np.asarray(counts) >= (min_count or 1)).tolist():
-            kept |= {position, *parts.get(position, ())}
-        return sorted(kept)
-    if not len(kept) <= keep_top <= len(counts):
+            chosen |= {position, *parts.get(position, ())}
+        return sorted(chosen)
+    if not len(chosen) <= keep_top <= len(counts):
         raise UserError(
-            f"keep_top must be {len(kept)} (special tokens, single characters and the tokens in {argument('keep')}) "
+            f"keep_top must be {len(chosen)} (special tokens, single characters and the tokens in {argument('keep')}) "
             f"to {len(counts)} (the whole vocabulary); received {keep_top}"
         )
-    for position in sorted(range(len(counts)), key=lambda each: (-counts[each], each)):
-        added = {position, *parts.get(position, ())} - kept
-        if len(kept) + len(added) <= keep_top:
-            kept |= added
-    return sorted(kept)
+    for position in sorted(range(len(counts)), key=lambda token_id: (-counts[token_id], token_id)):
+        added = {position, *parts.get(position, ())} - chosen
+        if len(chosen) + len(added) <= keep_top:
+            chosen |= added
+    return sorted(chosen)
 
 
-def write_trimmed(vocabulary: Vocabulary, kept: Sequence[int], folder: Path) -> Vocabulary:
+def write_trimmed(vocabulary: Vocabulary, kept_ids: Sequence[int], folder: Path) -> Vocabulary:
     """Writes the files of a vocabulary with some of its tokens.
 
     Args:
       vocabulary: the whole vocabulary.
-      kept: ids in ascending order, with those of `required_ids` and `merged_from`.
+      kept_ids: ids in ascending order, with those of `required_ids` and `merged_from`.
       folder: an existing folder.
     """
     paths = [folder / name for name in FILE_NAMES[vocabulary.kind]]
-    new_ids = {position: index for index, position in enumerate(kept)}
+    new_ids = {position: index for index, position in enumerate(kept_ids)}
     added = tuple(dataclasses.replace(token, id=new_ids[token.id]) for token in vocabulary.added)
     trimmed = dataclasses.replace(vocabulary, path=paths[0], added=added)
     if vocabulary.kind == "unigram":
-        _write_unigram(vocabulary, kept, paths[0])
+        _write_unigram(vocabulary, kept_ids, paths[0])
         return trimmed
     tokens = vocabulary.base_tokens()
-    tokens = [tokens[position] for position in kept if position < len(tokens)]
+    tokens = [tokens[position] for position in kept_ids if position < len(tokens)]
     if vocabulary.kind == "wordpiece":
         paths[0].write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
         return trimmed
     assert vocabulary.merges is not None
-    known = {*tokens}
+    token_set = {*tokens}
     merges = [
         (left, right)
         for left, right in read_byte_bpe(vocabulary.path, vocabulary.merges).merges
-        if {left, right, left + right} <= known
+        if {left, right, left + right} <= token_set
     ]
     ids = {token: position for position, token in enumerate(tokens)}
     paths[0].write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
@@ -157,11 +157,13 @@ def write_trimmed(vocabulary: Vocabulary, kept: Sequence[int], folder: Path) -> 
     return dataclasses.replace(trimmed, merges=paths[1])
 
 
-def _write_unigram(vocabulary: Vocabulary, kept: Sequence[int], path: Path) -> None:
+def _write_unigram(vocabulary: Vocabulary, kept_ids: Sequence[int], path: Path) -> None:
     whole = read_model(vocabulary.path)
-    positions = {position - FAIRSEQ_OFFSET for position in kept}
+    positions = {position - FAIRSEQ_OFFSET for position in kept_ids}
     # The model's first three subwords are special tokens, which have other ids.
-    subwords = [copy.deepcopy(each) for index, each in enumerate(whole.subwords) if index < 3 or index in positions]
+    subwords = [
+        copy.deepcopy(subword) for index, subword in enumerate(whole.subwords) if index < 3 or index in positions
+    ]
     del whole.subwords[:]
     whole.subwords.extend(subwords)
     whole.trainer_spec.vocab_size = len(subwords)

@@ -91,9 +91,9 @@ class UnigramTokenizer(PythonTokenizer):
         self._space_id = tokens.index(_SPACE) if _SPACE in tokens else ids[UNK]
         self._splitter: AddedTokenSplitter | None = None
         if added_tokens:
-            found = found_in_text("unigram", ids, added_tokens)
+            in_text = found_in_text("unigram", ids, added_tokens)
             normalize = _normalizer(Path(model_path).read_bytes())
-            self._splitter = AddedTokenSplitter(found, normalize, special=special_tokens_in_text == "token")
+            self._splitter = AddedTokenSplitter(in_text, normalize, special=special_tokens_in_text == "token")
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
         parts = [self._split(text) for text in texts]
@@ -118,8 +118,8 @@ class UnigramTokenizer(PythonTokenizer):
                 if part.token is None:
                     pieces = next(encoded)
                     ids += self._fairseq_ids(pieces["ids"])
-                    found = _spans(pieces["pieces"], next(origins)[1])
-                    spans += [(part.origins[start], part.origins[end]) for start, end in found]
+                    piece_spans = _spans(pieces["pieces"], next(origins)[1])
+                    spans += [(part.origins[start], part.origins[end]) for start, end in piece_spans]
                     if self._is_space(part):
                         ids.append(self._space_id)
                         spans.append((part.origins[-1], part.origins[-1]))

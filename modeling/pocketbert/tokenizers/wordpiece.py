@@ -87,8 +87,8 @@ class WordPieceTokenizer(Tokenizer):
         is_special = special_tokens_in_text == "token"
         self._graph: WordPieceGraph | WordPieceCore
         if added_tokens:
-            found = found_in_text("wordpiece", ids, added_tokens)
-            self._graph = WordPieceCore(ids, self.config, found, special=is_special)
+            in_text = found_in_text("wordpiece", ids, added_tokens)
+            self._graph = WordPieceCore(ids, self.config, in_text, special=is_special)
         else:
             self._graph = wordpiece_graph(tuple(tokens), self.config, is_special)
         self.frame = self._graph.frame

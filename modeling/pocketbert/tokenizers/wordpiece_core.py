@@ -60,7 +60,7 @@ class WordPieceCore(PythonCalls):
         return self._tokenize_with_offsets(texts)
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
-        return (each.ids for each in self._core.encode_batch_fast(texts, add_special_tokens=False))
+        return (encoding.ids for encoding in self._core.encode_batch_fast(texts, add_special_tokens=False))
 
     def _tokens_of(self, texts: list[str]) -> Iterable[Tokens]:
         return tokens_of(self._core.encode_batch(texts, add_special_tokens=False))

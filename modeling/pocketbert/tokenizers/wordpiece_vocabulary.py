@@ -114,10 +114,10 @@ def _is_word(token: str) -> bool:
     """Whether tensorflow-text can find a token in a text; it drops tokens that it would split."""
     word = token.removeprefix("##")
     splits = any(
-        each in string.punctuation
-        or unicodedata.category(each).startswith("P")
-        or any(first <= ord(each) <= last for first, last in IDEOGRAPHS)
-        for each in word
+        character in string.punctuation
+        or unicodedata.category(character).startswith("P")
+        or any(first <= ord(character) <= last for first, last in IDEOGRAPHS)
+        for character in word
     )
     return bool(word) and (not splits or len(token) == 1)
 

@@ -90,19 +90,19 @@ class WordSplitter(tf.Module):
 
     def _words(self, texts: tf.Tensor) -> Words:
         characters = tf.strings.unicode_decode(texts, "UTF-8", errors="replace", replacement_char=0xFFFD)
-        given = characters.values
+        all_values = characters.values
         given_rows = characters.value_rowids()
 
-        start = tf.gather(self._start, given)
-        count = tf.cast(tf.gather(self._count, given), tf.int32)
-        token_lengths = tf.ones_like(given)
+        start = tf.gather(self._start, all_values)
+        count = tf.cast(tf.gather(self._count, all_values), tf.int32)
+        token_lengths = tf.ones_like(all_values)
         if self._special_tokens:
             start, count, token_lengths = tf.cond(
-                tf.reduce_any(given == ord(self._special_tokens[0][0])),
-                lambda: self._mark_special_tokens(given, given_rows, start, count),
+                tf.reduce_any(all_values == ord(self._special_tokens[0][0])),
+                lambda: self._mark_special_tokens(all_values, given_rows, start, count),
                 lambda: (start, count, token_lengths),
             )
-        origin = tf.repeat(tf.range(tf.size(given)), count)
+        origin = tf.repeat(tf.range(tf.size(all_values)), count)
         within = tf.range(tf.size(origin)) - tf.gather(tf.cumsum(count, exclusive=True), origin)
         entry, origin = self._in_canonical_order(tf.gather(start, origin) + within, within, origin, count, given_rows)
         kind = tf.cast(tf.gather(self._kind, entry), tf.int32)
@@ -127,12 +127,12 @@ class WordSplitter(tf.Module):
         )
 
     def _mark_special_tokens(
-        self, given: tf.Tensor, rows: tf.Tensor, start: tf.Tensor, count: tf.Tensor
+        self, codes: tf.Tensor, rows: tf.Tensor, start: tf.Tensor, count: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Replaces the first character of each special token with its placeholder, and drops the others."""
-        size = tf.size(given)
-        token_lengths = tf.ones_like(given)
-        padded = tf.pad(given, [[0, max(map(len, self._special_tokens))]])
+        size = tf.size(codes)
+        token_lengths = tf.ones_like(codes)
+        padded = tf.pad(codes, [[0, max(map(len, self._special_tokens))]])
         padded_rows = tf.pad(rows, [[0, max(map(len, self._special_tokens))]], constant_values=-1)
         for index, token in enumerate(self._special_tokens):
             matches = padded_rows[len(token) - 1 : size + len(token) - 1] == rows
@@ -176,17 +176,17 @@ class WordSplitter(tf.Module):
         is_kept = ~is_long | is_first
         kept_code = tf.boolean_mask(code, is_kept)
         kept_word = tf.boolean_mask(word, is_kept)
-        kept = tf.RaggedTensor.from_value_rowids(kept_code, kept_word, tf.size(firsts), validate=False)
+        joined = tf.RaggedTensor.from_value_rowids(kept_code, kept_word, tf.size(firsts), validate=False)
         byte_counts = 1 + sum(tf.cast(kept_code >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000))
         byte_positions = tf.cumsum(tf.cast(byte_counts, tf.int64), exclusive=True)
         special = tf.gather(code, firsts) - (self._absent + 1)
         return Words(
-            strings=tf.strings.unicode_encode(kept, "UTF-8"),
+            strings=tf.strings.unicode_encode(joined, "UTF-8"),
             rows=tf.gather(rows, firsts),
             special=tf.where((special >= 0) & (special < len(self._special_tokens)), special, -1),
             begin=tf.gather(begin, firsts),
             end=tf.gather(end, bounds[1:] - 1),
-            byte_starts=tf.gather(byte_positions, kept.row_splits[:-1]),
+            byte_starts=tf.gather(byte_positions, joined.row_splits[:-1]),
             byte_begin=tf.repeat(tf.boolean_mask(begin, is_kept), byte_counts),
             byte_end=tf.repeat(tf.boolean_mask(end, is_kept), byte_counts),
         )

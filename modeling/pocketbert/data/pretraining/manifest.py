@@ -173,8 +173,8 @@ class PretrainingManifest:
         raise_if_any((problem for file in files for problem in size_problems(folder, file, REMEDY)), str(folder))
         if digests:
             with bar(sum(file.size_bytes for file in files), "checking pretraining data", "B") as progress:
-                found = (problem for file in files for problem in digest_problems(folder, file, progress, REMEDY))
-                raise_if_any(found, str(folder))
+                problems = (problem for file in files for problem in digest_problems(folder, file, progress, REMEDY))
+                raise_if_any(problems, str(folder))
 
 
 def read_manifest(folder: Path) -> PretrainingManifest:

@@ -125,20 +125,20 @@ def _truncated(
         return first, second
     half = room // 2
     if min(lengths) > half:
-        kept = room - half, half
+        lengths_left = room - half, half
     elif lengths[0] < lengths[1]:
-        kept = lengths[0], room - lengths[0]
+        lengths_left = lengths[0], room - lengths[0]
     else:
-        kept = room - lengths[1], lengths[1]
-    return _shortened(first, kept[0], random), _shortened(second, kept[1], random)
+        lengths_left = room - lengths[1], lengths[1]
+    return _shortened(first, lengths_left[0], random), _shortened(second, lengths_left[1], random)
 
 
-def _shortened(segment: tuple[int, int], kept: int, random: Random) -> tuple[int, int]:
+def _shortened(segment: tuple[int, int], length_left: int, random: Random) -> tuple[int, int]:
     begin, end = segment
-    surplus = end - begin - kept
+    surplus = end - begin - length_left
     # The number of heads in `surplus` coin tosses.
     begin += random.getrandbits(surplus).bit_count()
-    return begin, begin + kept
+    return begin, begin + length_left
 
 
 def _integer(random: Random, low: int, high: int) -> int:

@@ -101,15 +101,15 @@ class Masker:
             lengths = np.zeros(_EXAMPLES_A_CALL, np.int32)
             firsts = []
             for row, pair in enumerate(chunk):
-                own, first_length = _with_special(word_ids, pair, self._tokenizer)
-                lengths[row] = len(own)
-                ids[row, : len(own)] = own
+                with_special, first_length = _with_special(word_ids, pair, self._tokenizer)
+                lengths[row] = len(with_special)
+                ids[row, : len(with_special)] = with_special
                 firsts.append(first_length)
             examples = np.arange(start, start + _EXAMPLES_A_CALL, dtype=np.int32)
             result = self._masked(ids, lengths, examples, np.int32(shard))
             start += len(chunk)
             # The last chunk has more rows than examples.
-            rows = zip(chunk, lengths.tolist(), firsts, *(each.numpy().tolist() for each in result), strict=False)
+            rows = zip(chunk, lengths.tolist(), firsts, *(column.numpy().tolist() for column in result), strict=False)
             for pair, count, first_length, own_ids, positions, labels in rows:
                 chosen = [label != NO_LABEL for label in labels]
                 yield _serialized(

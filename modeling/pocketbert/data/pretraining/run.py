@@ -135,8 +135,8 @@ def write_pretraining_data(
     begun = time.perf_counter()
     output = Path(output)
     unfinished = named_after(output, UNFINISHED, hidden=False)
-    for place in (output, unfinished):
-        check_inputs(place, (text, tokenizer.vocab_path))
+    for folder in (output, unfinished):
+        check_inputs(folder, (text, tokenizer.vocab_path))
     check_directory(output, _KIND, overwrite=overwrite or is_begun(unfinished))
     root = Path(text)
     files = text_files(root)

@@ -194,8 +194,8 @@ class _GrowingText:
 
     def text(self) -> TokenizedText:
         sentences, documents = (
-            np.concatenate([[0], np.cumsum(each.array(), dtype=np.int64)])
-            for each in (self.sentence_lengths, self.sentence_counts)
+            np.concatenate([[0], np.cumsum(numbers.array(), dtype=np.int64)])
+            for numbers in (self.sentence_lengths, self.sentence_counts)
         )
         return TokenizedText(self.word_ids.array(), sentences, documents)
 
@@ -204,7 +204,7 @@ def _tokenized(job: ShardJob, documents: Iterable[Document]) -> tuple[TokenizedT
     """Returns training documents, dev documents, and the number of documents without tokens."""
     train, dev = _GrowingText(), _GrowingText()
     every = job.options.dev_every
-    kept = without_tokens = 0
+    with_tokens = without_tokens = 0
     for _, batch in sentence_batches(documents):
         ids = job.tokenizer.tokenize([sentence for document in batch for sentence in document])
         splits, values = np.asarray(ids.row_splits), np.asarray(ids.values)
@@ -215,8 +215,8 @@ def _tokenized(job: ShardJob, documents: Iterable[Document]) -> tuple[TokenizedT
             if not len(lengths):
                 without_tokens += 1
                 continue
-            kept += 1
-            is_dev = every and kept % every == 0
+            with_tokens += 1
+            is_dev = every and with_tokens % every == 0
             (dev if is_dev else train).add(values[splits[begin] : splits[end]], lengths)
     return train.text(), dev.text(), without_tokens
 
@@ -277,13 +277,13 @@ def _write(job: ShardJob, shard: int, text: TokenizedText, folder: str) -> Shard
 
 def _pairs(text: TokenizedText, options: PretrainingOptions, shard: int, duplicate: int, folder: str) -> np.ndarray:
     """Returns sentence pairs as int32 `[N, 6]`, which takes a tenth of the memory of a list."""
-    found = next_sentence_pairs(
+    chosen_pairs = next_sentence_pairs(
         text,
         max_length=options.max_length,
         short_sequence_probability=options.short_sequence_probability,
         key=(options.seed, shard, int(bool(folder)), duplicate),
     )
-    return np.array(list(found), np.int32)
+    return np.array(list(chosen_pairs), np.int32)
 
 
 def _rows(pairs: np.ndarray) -> Iterator[SentencePair]:

@@ -241,18 +241,18 @@ def _find(glue: GlueTask, folder: Path, split: str) -> Path:
 
 
 def _column_places(glue: GlueTask, path: Path, columns: list[str], labelled: bool) -> dict[str, int]:
-    wanted = {"text": glue.text_column}
+    names = {"text": glue.text_column}
     if glue.pair_column:
-        wanted["pair"] = glue.pair_column
+        names["pair"] = glue.pair_column
     if labelled:
-        wanted["label"] = glue.label_column
-    missing = [column for column in wanted.values() if column not in columns]
+        names["label"] = glue.label_column
+    missing = [column for column in names.values() if column not in columns]
     if missing:
         raise UserError(
-            f"{path}: line 1: the header must have the columns {', '.join(wanted.values())} of {glue.task.name}; "
+            f"{path}: line 1: the header must have the columns {', '.join(names.values())} of {glue.task.name}; "
             f"received {', '.join(columns)[:200]}; add {', '.join(missing)}"
         )
-    return {part: columns.index(column) for part, column in wanted.items()}
+    return {part: columns.index(column) for part, column in names.items()}
 
 
 def _label(glue: GlueTask, text: str) -> float:

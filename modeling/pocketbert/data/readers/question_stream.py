@@ -163,12 +163,12 @@ def opened(path: Path, *, checked: bool = False) -> Iterator[BoundedJson]:
 
 def find_layout(stream: BoundedJson) -> Layout:
     """Reads a file to find the place of its paragraphs; SQuAD's if there are none."""
-    found: str | None = None
+    layout: str | None = None
     articles, without, wrong, values = 0, 0, [], 0
     paragraphs = "none"
     for prefix, event, value in ijson.parse(stream, use_float=True, multiple_values=True):
-        if found is None and event == "map_key" and value == "question" and prefix in (_QUESTION, *_ROWS):
-            found = prefix
+        if layout is None and event == "map_key" and value == "question" and prefix in (_QUESTION, *_ROWS):
+            layout = prefix
         if len(prefix) > len(_SQUAD):
             continue
         if prefix == _SQUAD:
@@ -184,16 +184,16 @@ def find_layout(stream: BoundedJson) -> Layout:
             paragraphs = "none"
         elif prefix == "" and event not in ("map_key", "end_map", "end_array"):
             values += 1
-            if values > 1 and found != "":
+            if values > 1 and layout != "":
                 raise _Refused("several values in a row that are not questions with their context")
-    return Layout(_SQUAD if found in (None, _QUESTION) else found, articles, without, tuple(wrong))
+    return Layout(_SQUAD if layout in (None, _QUESTION) else layout, articles, without, tuple(wrong))
 
 
 def paragraphs(stream: BoundedJson, layout: Layout) -> Iterator[Any]:
     """Yields the paragraphs of a file; a row is a paragraph with one question."""
-    found = ijson.items(stream, layout.prefix, use_float=True, multiple_values=True)
-    for each in found:
-        yield {"context": each.get("context"), "qas": [each]} if layout.in_rows and isinstance(each, dict) else each
+    items = ijson.items(stream, layout.prefix, use_float=True, multiple_values=True)
+    for item in items:
+        yield {"context": item.get("context"), "qas": [item]} if layout.in_rows and isinstance(item, dict) else item
 
 
 def remedy_for_offset(text: str, start: int, context: str) -> str:
@@ -206,10 +206,12 @@ def remedy_for_offset(text: str, start: int, context: str) -> str:
     """
     for unit, coding in (("UTF-16 units", "utf-16-le"), ("bytes", "utf-8")):
         width = len("a".encode(coding))
-        coded, wanted = context.encode(coding, "replace"), text.encode(coding, "replace")
-        if start >= 0 and coded[width * start :].startswith(wanted):
+        coded, coded_text = context.encode(coding, "replace"), text.encode(coding, "replace")
+        if start >= 0 and coded[width * start :].startswith(coded_text):
             return f"the offset counts {unit}: count code points, as Python does"
-    places = [place for place in range(len(context)) if context.startswith(text, place)]
+    places = [match_start for match_start in range(len(context)) if context.startswith(text, match_start)]
     if not places:
         return "the context does not contain it: copy the answer from its context, character by character"
-    return f"the nearest match is at {min(places, key=lambda place: abs(place - start))}: correct answer_start"
+    return (
+        f"the nearest match is at {min(places, key=lambda match_start: abs(match_start - start))}: correct answer_start"
+    )

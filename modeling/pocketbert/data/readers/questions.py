@@ -213,12 +213,12 @@ class QuestionFile:
         Raises:
           ValueError: an index is negative or not below `count`.
         """
-        wanted = np.unique(np.asarray(list(indices), np.int64))
-        if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < self.count:
-            raise ValueError(f"indices must be in [0, {self.count}); received {wanted[0]} to {wanted[-1]}")
+        selected = np.unique(np.asarray(list(indices), np.int64))
+        if len(selected) and not 0 <= selected[0] <= selected[-1] < self.count:
+            raise ValueError(f"indices must be in [0, {self.count}); received {selected[0]} to {selected[-1]}")
         view = copy.copy(self)
-        view._chosen = wanted if self._chosen is None else self._chosen[wanted]
-        view._labels = self._labels[wanted]
+        view._chosen = selected if self._chosen is None else self._chosen[selected]
+        view._labels = self._labels[selected]
         return view
 
     def check_ids(self) -> None:
@@ -283,14 +283,14 @@ class _QuestionProblems:
 
 
 def _at(questions: Iterator[Question], indices: np.ndarray) -> Iterator[Question]:
-    wanted = iter(indices.tolist())
-    next_wanted = next(wanted, None)
+    selected = iter(indices.tolist())
+    next_wanted = next(selected, None)
     for index, question in enumerate(questions):
         if next_wanted is None:
             return
         if index == next_wanted:
             yield question
-            next_wanted = next(wanted, None)
+            next_wanted = next(selected, None)
 
 
 def _questions(
@@ -323,13 +323,13 @@ def _questions(
             if problems.count > before:
                 problems.bad_questions += 1
                 continue
-        given = [answer for answer in answers if answer["text"].strip()]
+        with_text = [answer for answer in answers if answer["text"].strip()]
         question = Question(
             id=str(entry["id"]),
             question=entry["question"],
             context=context,
-            answers=tuple(answer["text"] for answer in given),
-            starts=tuple(answer["answer_start"] for answer in given),
+            answers=tuple(answer["text"] for answer in with_text),
+            starts=tuple(answer["answer_start"] for answer in with_text),
             impossible=bool(entry.get("is_impossible")),
         )
         yield question, _label(entry, question)
@@ -393,8 +393,8 @@ def _check_answer(answer: Any, context: str, where: str, add: Callable[[str], No
     if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
         add(f'{where}: an answer must have a "text" and a whole number "answer_start"; received {shown(answer)}')
     elif start < 0 or context[start : start + len(text)] != text:
-        found = context[start : start + len(text)] if start >= 0 else ""
+        at_offset = context[start : start + len(text)] if start >= 0 else ""
         add(
             f"{where}: the answer {shown(text)} must be in the context at its answer_start, {start}; received "
-            f"{shown(found)} there; {remedy_for_offset(text, start, context)}"
+            f"{shown(at_offset)} there; {remedy_for_offset(text, start, context)}"
         )

@@ -76,8 +76,8 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     if match["stop"] != "." or match["closing"]:
         return True
     stop = match.start()
-    found = _LAST_WORD.search(text, max(start, stop - _LONGEST_WORD), stop)
-    word = found[0] if found else ""
+    last_word = _LAST_WORD.search(text, max(start, stop - _LONGEST_WORD), stop)
+    word = last_word[0] if last_word else ""
     if not word:
         return True
     lowered = word.lower()

@@ -58,10 +58,10 @@ def object_rows(source: object, text: str, pair: str | None, labels: Sequence[st
     Raises:
       UserError: another type of object, a missing column, or columns with different lengths.
     """
-    wanted = [column for column in (text, pair, *labels) if column]
+    required = [column for column in (text, pair, *labels) if column]
     columns = _columns(source)
     if columns is not None:
-        return _rows_of_columns(source, columns, wanted)
+        return _rows_of_columns(source, columns, required)
     label = labels[0] if len(labels) == 1 else None
     if hasattr(source, "as_numpy_iterator"):
         return _rows_of_elements(_unbatched(source), text, pair, label)
@@ -80,22 +80,22 @@ def _columns(source: Any) -> Sequence[str] | None:
     return None
 
 
-def _rows_of_columns(source: Any, columns: Sequence[str], wanted: Sequence[str]) -> Iterator[Row]:
-    for column in wanted:
+def _rows_of_columns(source: Any, columns: Sequence[str], required: Sequence[str]) -> Iterator[Row]:
+    for column in required:
         if column not in columns:
             raise UserError(
                 f"{name_of(source)} must have the column {column!r}; received {listed(columns)}; choose one of "
                 "its columns"
             )
-    values = {column: [*source[column]] for column in wanted}
+    values = {column: [*source[column]] for column in required}
     if len(sizes := {len(value) for value in values.values()}) > 1:
         raise UserError(
             f"the columns of {name_of(source)} must have the same length; received "
-            + ", ".join(f"{column!r} with {len(each)}" for column, each in values.items())
+            + ", ".join(f"{column!r} with {len(cells)}" for column, cells in values.items())
             + "; pass one value per row"
         )
     for number in range(sizes.pop()):
-        yield _row(number, {column: values[column][number] for column in wanted})
+        yield _row(number, {column: values[column][number] for column in required})
 
 
 def _rows_of_elements(elements: Iterable[Any], text: str, pair: str | None, label: str | None) -> Iterator[Row]:
@@ -124,8 +124,8 @@ def _named(element: Any, text: str, pair: str | None, label: str | None) -> Mapp
             return {text: texts[0], pair: texts[1], label: value}
         if pair is None and not isinstance(texts, tuple | list):
             return {text: texts, label: value}
-    wanted = "((text, second text), label)" if pair else "(text, label)"
-    raise ValueError(f"the row must be a dict of columns or {wanted}; received {shown(element)}")
+    form = "((text, second text), label)" if pair else "(text, label)"
+    raise ValueError(f"the row must be a dict of columns or {form}; received {shown(element)}")
 
 
 def _unbatched(dataset: Any) -> Iterable[Any]:
@@ -160,5 +160,5 @@ def as_cell(value: Any) -> str:
     if type(value).__name__ == "NAType" or (isinstance(value, float) and value != value):
         return ""
     if isinstance(value, tuple | list):
-        return json_text([as_cell(each) for each in value])
+        return json_text([as_cell(item) for item in value])
     return json_text(value if isinstance(value, bool | int | float | str | dict | None) else str(value))

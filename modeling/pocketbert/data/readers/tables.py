@@ -93,11 +93,11 @@ def read_table(
     is_file = isinstance(source, str | os.PathLike)
     path = Path(source) if is_file else name_of(source)
     label_columns = [label_column] if isinstance(label_column, str) and label_column else [*(label_column or ())]
-    wanted = [column for column in (text_column, pair_column, *label_columns) if column]
-    if len(set(wanted)) < len(wanted):
+    required = [column for column in (text_column, pair_column, *label_columns) if column]
+    if len(set(required)) < len(required):
         raise UserError(
-            f"{path}: text, pair and label must be in different columns; received {', '.join(wanted)}; use each column "
-            "once"
+            f"{path}: text, pair and label must be in different columns; received {', '.join(required)}; use each "
+            "column once"
         )
     if len(label_columns) > 1 and kind != "multi_label":
         raise UserError(
@@ -107,23 +107,23 @@ def read_table(
     problems = RowProblems(path, "line" if is_file else "row")
     rows: list[tuple[int, dict[str, str]]] = []
     if isinstance(path, Path):
-        given = _file_rows(path, wanted, separator)
+        source_rows = _file_rows(path, required, separator)
     else:
-        given = object_rows(source, text_column, pair_column, label_columns)
+        source_rows = object_rows(source, text_column, pair_column, label_columns)
     # An empty cell has no labels; an empty flag is missing.
     may_be_empty = label_columns if kind == "multi_label" and len(label_columns) == 1 else ()
-    for line, cells in given:
-        problem = cells if isinstance(cells, str) else _row_problem(cells, wanted, label_columns, may_be_empty)
+    for line, cells in source_rows:
+        problem = cells if isinstance(cells, str) else _row_problem(cells, required, label_columns, may_be_empty)
         if problem:
             problems.add(line, problem)
         else:
             assert isinstance(cells, dict)
-            rows.append((line, {column: cells[column] for column in wanted}))
+            rows.append((line, {column: cells[column] for column in required}))
     if not skip_bad_rows:
         problems.raise_if_any()
 
     values: list[Any] | None = None
-    found: tuple[str, ...] = ()
+    found_labels: tuple[str, ...] = ()
     if label_columns:
         read: Callable[[Any], Any] = parse_score
         cells_of_labels: list[Any] = [cells for _, cells in rows]
@@ -132,15 +132,15 @@ def read_table(
         where = f"{path}: column {label_columns[0]!r}"
         if len(label_columns) > 1:
             flags = FlagColumns(label_columns, labels, f"{path}:")
-            read, found = flags.value, flags.labels
+            read, found_labels = flags.value, flags.labels
         elif kind == "multi_label" and rows:
             if not label_separator.strip():
                 raise UserError(f"{argument('label_separator')} must not be blank; received {shown(label_separator)}")
             sets = LabelSetColumn(cells_of_labels, labels, separator=label_separator, numbered=numbered, where=where)
-            read, found = sets.value, sets.labels
+            read, found_labels = sets.value, sets.labels
         elif kind == "classification" and rows:
             classes = ClassColumn(cells_of_labels, labels, numbered=numbered, where=where)
-            read, found = classes.value, classes.labels
+            read, found_labels = classes.value, classes.labels
         rows, values = _labelled(rows, cells_of_labels, read, problems)
     if not skip_bad_rows or not rows:
         problems.raise_if_any()
@@ -157,7 +157,7 @@ def read_table(
         source=str(path),
         skipped_rows=len(problems),
     )
-    return examples, found
+    return examples, found_labels
 
 
 def _labelled(
@@ -177,9 +177,9 @@ def _labelled(
 
 
 def _row_problem(
-    cells: Mapping[str, str], wanted: Sequence[str], label_columns: Sequence[str], may_be_empty: Sequence[str]
+    cells: Mapping[str, str], required: Sequence[str], label_columns: Sequence[str], may_be_empty: Sequence[str]
 ) -> str | None:
-    for column in wanted:
+    for column in required:
         if column not in cells:
             return f"the row must have a column {column!r}; received {listed(cells)}"
         if not cells[column].strip() and column not in may_be_empty:
@@ -210,11 +210,11 @@ def has_labels(
     columns = table_columns(path, separator)
     if LABEL_COLUMN in columns:
         return True
-    known = {*(label.casefold() for label in labels), *map(str, range(len(labels)))}
+    label_texts = {*(label.casefold() for label in labels), *map(str, range(len(labels)))}
     others = [column for column in columns if column not in texts]
     for _, cells in _file_rows(Path(path), (), separator):
         if not isinstance(cells, str):
-            others = [column for column in others if cells.get(column, "").strip().casefold() in known]
+            others = [column for column in others if cells.get(column, "").strip().casefold() in label_texts]
     if others:
         raise UserError(
             f"{path}: line 1: the header must have the column {LABEL_COLUMN!r}; received {listed(columns)}; pass "
@@ -228,17 +228,17 @@ def has_labels(
     return False
 
 
-def check_columns(path: str | os.PathLike[str], wanted: Sequence[str], separator: str = ",") -> None:
+def check_columns(path: str | os.PathLike[str], required: Sequence[str], separator: str = ",") -> None:
     """Raises `UserError` if a file cannot be read or has no such columns."""
-    next(_file_rows(Path(path), wanted, separator), None)
+    next(_file_rows(Path(path), required, separator), None)
 
 
-def _file_rows(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
+def _file_rows(path: Path, required: Sequence[str], separator: str) -> Iterator[Row]:
     """Reads the rows of a file.
 
     Args:
       path: a `.csv`, `.tsv` or `.jsonl` file in UTF-8.
-      wanted: required columns.
+      required: required columns.
       separator: column separator of a `.csv` file: one character, or `tab`.
     Yields:
       Number of the row's first line, from 1, and its cells or a message.
@@ -247,11 +247,11 @@ def _file_rows(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Ro
     """
     suffix = path.suffix.lower()
     if suffix == ".csv":
-        return _csv(path, wanted, separator)
+        return _csv(path, required, separator)
     if suffix == ".tsv":
-        return _tsv(path, wanted)
+        return _tsv(path, required)
     if suffix == ".jsonl":
-        return _jsonl(path, wanted)
+        return _jsonl(path, required)
     check_format(path)
     raise UserError(f"{path}: the file's name must end in {', '.join(SUFFIXES)}; received {path.suffix or 'none'}")
 
@@ -278,7 +278,7 @@ def check_format(path: Path) -> None:
         raise UserError(f"{path}: the file cannot be read (it is a folder); name a file in it")
 
 
-def _csv(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
+def _csv(path: Path, required: Sequence[str], separator: str) -> Iterator[Row]:
     delimiter = "\t" if separator == _TAB else separator
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise UserError(
@@ -291,7 +291,7 @@ def _csv(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
     line = 1
     try:
         header = next(reader)
-        _check_header(path, header, wanted, delimiter)
+        _check_header(path, header, required, delimiter)
         line = reader.line_num + 1
         for cells in reader:
             # A quoted cell may span several lines; report the first.
@@ -312,9 +312,9 @@ def _quote_remedy(path: Path, delimiter: str) -> str:
     return doubled
 
 
-def _tsv(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
+def _tsv(path: Path, required: Sequence[str]) -> Iterator[Row]:
     (_, header), *rows = tsv_rows(read_utf8(path))
-    _check_header(path, header, wanted, "\t")
+    _check_header(path, header, required, "\t")
     for line, cells in rows:
         named = _named(header, cells)
         # A spreadsheet and pandas put cells with line breaks into quotes, which .tsv does not have.
@@ -325,8 +325,8 @@ def _tsv(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
         yield line, named
 
 
-def _check_header(path: Path, header: list[str], wanted: Sequence[str], separator: str) -> None:
-    for column in wanted:
+def _check_header(path: Path, header: list[str], required: Sequence[str], separator: str) -> None:
+    for column in required:
         if header.count(column) == 1:
             continue
         where = f"{path}: line 1: the header must have the column {column!r}"
@@ -349,8 +349,8 @@ def _named(header: list[str], cells: list[str]) -> dict[str, str] | str:
     return dict(zip(header, cells, strict=True))
 
 
-def _jsonl(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
-    missing = set(wanted)
+def _jsonl(path: Path, required: Sequence[str]) -> Iterator[Row]:
+    missing = set(required)
     first: dict[str, str] | None = None
     rows: list[Row] = []
     for line, text in enumerate(read_utf8(path).split("\n"), start=1):
@@ -367,7 +367,7 @@ def _jsonl(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
         rows.append((line, cells))
     # If no row has the column, its name is wrong, not the rows.
     if first is not None and missing and len(rows) > 1:
-        column = next(name for name in wanted if name in missing)
+        column = next(name for name in required if name in missing)
         raise UserError(
             f"{path}: the rows must have the column {column!r}; received {listed(first)}; choose one of their columns"
         )

@@ -172,9 +172,9 @@ def split_words(text: str) -> np.ndarray:
 def _kinds() -> np.ndarray:
     """The kind of each code point; those that a tokenizer drops do not end a word."""
     tables = normalization(lowercase=False)
-    kept = tables.count > 0
-    kinds = np.full(len(kept), DROPPED)
-    kinds[kept] = tables.kind[tables.start[kept]]
+    remains = tables.count > 0
+    kinds = np.full(len(remains), DROPPED)
+    kinds[remains] = tables.kind[tables.start[remains]]
     unspaced = _is_unspaced()
     kinds[unspaced & (kinds == WORD)] = ISOLATED
     return kinds
@@ -182,10 +182,10 @@ def _kinds() -> np.ndarray:
 
 @functools.cache
 def _is_unspaced() -> np.ndarray:
-    found = np.zeros(CODE_POINTS, bool)
+    unspaced = np.zeros(CODE_POINTS, bool)
     for first, last in (*UNSPACED, *IDEOGRAPHS):
-        found[first : last + 1] = True
-    return found
+        unspaced[first : last + 1] = True
+    return unspaced
 
 
 def continues(text: str, words: np.ndarray) -> np.ndarray:
@@ -231,12 +231,12 @@ def read_tagged(
     path = Path(path)
     problems = RowProblems(path)
     content = read_utf8(path)
-    known = None if types is None else set(types)
+    known_types = None if types is None else set(types)
     if path.suffix.lower() == ".jsonl":
-        texts, words, tags = _read_jsonl(content, text, label or _SPANS, known, problems, str(path))
+        texts, words, tags = _read_jsonl(content, text, label or _SPANS, known_types, problems, str(path))
     else:
         check = SchemeCheck(path)
-        texts, words, tags = _read_conll(content, label, known, problems, check)
+        texts, words, tags = _read_conll(content, label, known_types, problems, check)
         # A mistake in a tag would else be reported as a violation of all schemes.
         if skip_bad_rows or not len(problems):
             check.raise_if_none()
@@ -253,7 +253,7 @@ _Read = tuple[list[str], list[np.ndarray], list[list[str]] | None]
 
 
 def _read_conll(
-    content: str, label_column: str | None, known: set[str] | None, problems: RowProblems, check: SchemeCheck
+    content: str, label_column: str | None, known_types: set[str] | None, problems: RowProblems, check: SchemeCheck
 ) -> _Read:
     column = _column_number(label_column)
     texts, words, tags = [], [], []
@@ -262,19 +262,19 @@ def _read_conll(
         columns = columns or len(lines[0][1])
         problem = None
         for number, cells in lines:
-            problem = _line_problem(cells, columns, column, known)
+            problem = _line_problem(cells, columns, column, known_types)
             if problem:
                 problems.add(number, problem)
                 break
         if problem:
             continue
-        given = [cells[column - 1 if column else -1] for _, cells in lines]
-        check.add(given, [number for number, _ in lines])
+        stored_tags = [cells[column - 1 if column else -1] for _, cells in lines]
+        check.add(stored_tags, [number for number, _ in lines])
         lengths = np.array([len(cells[0]) for _, cells in lines], np.int64)
         starts = np.cumsum(lengths + 1) - lengths - 1
         texts.append(" ".join(cells[0] for _, cells in lines))
         words.append(np.stack([starts, starts + lengths], axis=1))
-        tags.append(iob2(spans_of(given), len(given)))
+        tags.append(iob2(spans_of(stored_tags), len(stored_tags)))
     return texts, words, tags
 
 
@@ -291,34 +291,34 @@ def _column_number(label_column: str | None) -> int | None:
 
 def _sentences(content: str) -> Iterable[list[tuple[int, list[str]]]]:
     """The sentences of a CoNLL file: line numbers and cells of their words."""
-    found: list[tuple[int, list[str]]] = []
+    sentence: list[tuple[int, list[str]]] = []
     for number, line in enumerate([*content.split("\n"), ""], start=1):
         line = line.removesuffix("\r")
         cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
         if line.strip() and cells[0] != _DOCUMENT:
-            found.append((number, cells))
-        elif found:
-            yield found
-            found = []
+            sentence.append((number, cells))
+        elif sentence:
+            yield sentence
+            sentence = []
 
 
-def _line_problem(cells: Sequence[str], columns: int, column: int | None, known: set[str] | None) -> str | None:
+def _line_problem(cells: Sequence[str], columns: int, column: int | None, known_types: set[str] | None) -> str | None:
     least = max(2, column or 2)
     if len(cells) != columns or len(cells) < least:
-        wanted = f"{columns} columns, as the first line" if columns >= least else f"at least {least} columns"
-        return f"a line must have {wanted}: a word first, its tag last; received {shown(' '.join(cells))}"
+        rule = f"{columns} columns, as the first line" if columns >= least else f"at least {least} columns"
+        return f"a line must have {rule}: a word first, its tag last; received {shown(' '.join(cells))}"
     if not cells[0].strip():
         return "a line must start with a word; received an empty one"
     tag = cells[column - 1 if column else -1]
     if not is_tag(tag):
         return f"a tag must be O, or B-, I-, E- or S- and a type, such as B-LOC; received {shown(tag)}"
-    if known is not None and tag != OUTSIDE and type_of(tag) not in known:
-        return f"the type must be one of {', '.join(sorted(known))[:200]}; received {shown(type_of(tag))}"
+    if known_types is not None and tag != OUTSIDE and type_of(tag) not in known_types:
+        return f"the type must be one of {', '.join(sorted(known_types))[:200]}; received {shown(type_of(tag))}"
     return None
 
 
 def _read_jsonl(
-    content: str, text_column: str, spans_column: str, known: set[str] | None, problems: RowProblems, source: str
+    content: str, text_column: str, spans_column: str, known_types: set[str] | None, problems: RowProblems, source: str
 ) -> _Read:
     texts, words, tags = [], [], []
     cut = count = 0
@@ -336,7 +336,7 @@ def _read_jsonl(
                     f"either all lines or none must have {spans_column!r}, [] for a text without spans; received "
                     f"{shown(row)}"
                 )
-            spans = _spans(row[spans_column], text, known) if labelled else []
+            spans = _spans(row[spans_column], text, known_types) if labelled else []
         except (ValueError, UserError) as error:
             problems.add(number, str(error))
             continue
@@ -358,26 +358,28 @@ def _read_jsonl(
     return texts, words, tags if labelled else None
 
 
-def _spans(given: Any, text: str, known: set[str] | None) -> list[tuple[int, int, str]]:
+def _spans(stored: Any, text: str, known_types: set[str] | None) -> list[tuple[int, int, str]]:
     """The spans of a text, sorted.
 
     Raises:
       ValueError: a span is not one, has an unknown label, lies outside the text or overlaps another one.
     """
     spans = []
-    for each in given if isinstance(given, list) else [given]:
-        parts = [each.get(name) for name in ("start", "end", "label")] if isinstance(each, dict) else each
+    for span in stored if isinstance(stored, list) else [stored]:
+        parts = [span.get(name) for name in ("start", "end", "label")] if isinstance(span, dict) else span
         if not isinstance(parts, list) or [type(part) for part in parts] != [int, int, str]:
-            raise ValueError(f'a span must have "start", "end" and "label"; received {shown(each)}')
+            raise ValueError(f'a span must have "start", "end" and "label"; received {shown(span)}')
         start, end, label = parts
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
             raise ValueError(
-                f"a span must lie inside its text, of {len(text)} code points, and have a word; received {shown(each)}"
+                f"a span must lie inside its text, of {len(text)} code points, and have a word; received {shown(span)}"
             )
         if label.strip() != label or not label:
-            raise ValueError(f"the label of a span must be a name without space around it; received {shown(each)}")
-        if known is not None and label not in known:
-            raise ValueError(f"the label must be one of {', '.join(sorted(known))[:200]}; received {shown(label)}")
+            raise ValueError(f"the label of a span must be a name without space around it; received {shown(span)}")
+        if known_types is not None and label not in known_types:
+            raise ValueError(
+                f"the label must be one of {', '.join(sorted(known_types))[:200]}; received {shown(label)}"
+            )
         spans.append((start, end, label))
     spans.sort()
     for one, other in zip(spans, spans[1:], strict=False):

@@ -140,16 +140,16 @@ def file_documents(
             continue
         paragraphs = [line.strip() for line in lines]
         filled = [line for line in paragraphs if line]
-        kept = tuple(
+        whole = tuple(
             line for line in filled if _LETTER_OR_DIGIT.search(line) and not (is_wiki and _WIKI_MARKUP.match(line))
         )
-        counts.dropped_paragraphs += len(filled) - len(kept)
-        if not kept:
+        counts.dropped_paragraphs += len(filled) - len(whole)
+        if not whole:
             counts.empty_documents += 1
             continue
         counts.documents += 1
-        counts.paragraphs += len(kept)
-        yield Document(title.strip(), kept)
+        counts.paragraphs += len(whole)
+        yield Document(title.strip(), whole)
 
 
 def estimated_text_bytes(path: Path) -> int:
@@ -171,9 +171,9 @@ def text_files(path: Path) -> list[Path]:
     if not path.is_dir():
         raise UserError(f"{path}: there is no such file or folder; check the path")
     files = sorted(
-        each
-        for each in path.rglob("*")
-        if each.is_file() and not any(part.startswith(".") for part in each.relative_to(path).parts)
+        file
+        for file in path.rglob("*")
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts)
     )
     if not files:
         raise UserError(f"{path}: the folder must have text files; received none")
@@ -181,10 +181,10 @@ def text_files(path: Path) -> list[Path]:
 
 
 def _file_documents(path: Path, format: TextFormat | None) -> Iterator[_Raw]:
-    found = format or _find_format(path)
+    file_format = format or _find_format(path)
     readers = {"wikiextractor": _wikiextractor, "plain": _plain, "jsonl": _jsonl}
     problems = _TextProblems(path)
-    yield from readers[found](_lines(path), problems)
+    yield from readers[file_format](_lines(path), problems)
     problems.raise_if_any()
 
 
@@ -221,7 +221,7 @@ def _opener(path: Path) -> Callable[[Path], BinaryIO] | None:
     """Returns the function that opens a compressed file; None if it is not compressed."""
     with open(path, "rb") as plain:
         first_bytes = plain.read(max(map(len, _COMPRESSIONS)))
-    return next((each for magic, each in _COMPRESSIONS.items() if first_bytes.startswith(magic)), None)
+    return next((opener for magic, opener in _COMPRESSIONS.items() if first_bytes.startswith(magic)), None)
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:

@@ -114,12 +114,12 @@ def _first_file(folder: Path, names: Sequence[str]) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def _chosen(source: Path, found: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
+def _chosen(source: Path, available: Sequence[str], languages: Sequence[str] | None) -> list[str]:
     """Returns the requested languages, or all, in the order of `LANGUAGES`."""
-    missing = [language for language in wanted or () if language not in found]
+    missing = [language for language in languages or () if language not in available]
     if missing:
-        raise UserError(f"{source}: no language {', '.join(missing)}; there are {', '.join(_ordered(found))}")
-    return _ordered(set(wanted or found))
+        raise UserError(f"{source}: no language {', '.join(missing)}; there are {', '.join(_ordered(available))}")
+    return _ordered(set(languages or available))
 
 
 def _ordered(languages: Sequence[str] | set[str]) -> list[str]:
@@ -131,14 +131,18 @@ def _ordered(languages: Sequence[str] | set[str]) -> list[str]:
 
 def _examples(rows: Mapping[str, Sequence[_Row]], split: str, source: Path) -> Examples:
     """Concatenates the rows of all languages."""
-    together = [row for each in rows.values() for row in each]
+    together = [row for language_rows in rows.values() for row in language_rows]
     return Examples(
         texts=[row.premise for row in together],
         pairs=[row.hypothesis for row in together],
         labels=np.asarray([row.label for row in together], np.int32),
-        ids=[f"{split}-{language}-{number}" for language, each in rows.items() for number in range(len(each))],
+        ids=[
+            f"{split}-{language}-{number}"
+            for language, language_rows in rows.items()
+            for number in range(len(language_rows))
+        ],
         source=str(source),
-        groups=[language for language, each in rows.items() for _ in each],
+        groups=[language for language, language_rows in rows.items() for _ in language_rows],
     )
 
 
@@ -161,7 +165,7 @@ def _read(path: Path, *, needs_language: bool = False) -> list[_Row]:
     premise, hypothesis, label = (columns.index(name) for name in header)
     language = columns.index("language") if "language" in columns else None
     problems = RowProblems(path)
-    found = []
+    examples = []
     for line, cells in rows:
         if len(cells) != len(columns):
             names = ", ".join(columns)[:100]
@@ -170,7 +174,7 @@ def _read(path: Path, *, needs_language: bool = False) -> list[_Row]:
             problems.add(line, f"the label must be one of {', '.join(_LABEL_OF)}; received {shown(cells[label])}")
         else:
             index = XNLI.labels.index(_LABEL_OF[cells[label].strip()])
-            said = None if language is None else cells[language]
-            found.append(_Row(said, cells[premise], cells[hypothesis], index))
+            language_cell = None if language is None else cells[language]
+            examples.append(_Row(language_cell, cells[premise], cells[hypothesis], index))
     problems.raise_if_any()
-    return found
+    return examples

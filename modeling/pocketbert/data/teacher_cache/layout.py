@@ -66,22 +66,22 @@ class TeacherCacheIdentity:
 
     def differences(self, received: TeacherCacheIdentity) -> list[str]:
         """Lists differences between a cache with this identity and the requested one, `received`."""
-        mine, asked = _plain(self), _plain(received)
+        mine, requested = _plain(self), _plain(received)
         differences = []
         for name in ("teacher", "tokenizer", "dataset"):
-            if asked[name] is not None and mine[name] != asked[name]:
+            if requested[name] is not None and mine[name] != requested[name]:
                 differences.append(
-                    f"another {name} (SHA-256 {str(mine[name])[:12]}… in the cache, {asked[name][:12]}… here)"
+                    f"another {name} (SHA-256 {str(mine[name])[:12]}… in the cache, {requested[name][:12]}… here)"
                 )
         for name in ("method", "stage"):
-            if mine[name] != asked[name]:
-                differences.append(f"another {name} ({mine[name]} in the cache, {asked[name]} here)")
-        if mine["features"] != asked["features"]:
+            if mine[name] != requested[name]:
+                differences.append(f"another {name} ({mine[name]} in the cache, {requested[name]} here)")
+        if mine["features"] != requested["features"]:
             differences.append(
-                f"other features of the teacher ({mine['features']} in the cache, {asked['features']} here)"
+                f"other features of the teacher ({mine['features']} in the cache, {requested['features']} here)"
             )
         for name in sorted(mine["options"]):
-            values = mine["options"][name], asked["options"].get(name)
+            values = mine["options"][name], requested["options"].get(name)
             if values[0] != values[1]:
                 differences.append(f"another value of {name} ({values[0]!r} in the cache, {values[1]!r} here)")
         return differences
@@ -216,7 +216,7 @@ def read_manifest(folder: Path) -> TeacherCacheManifest:
         raise UserError(f"{folder / MANIFEST_NAME}: the manifest is damaged (its SHA-256 differs); {_REMEDY}")
     del content["format"], content["version"]
     if "candidates" not in content and isinstance(content.get("targets"), list):
-        plain = [{"kept": False, **each} if isinstance(each, dict) else each for each in content["targets"]]
+        plain = [{"kept": False, **target} if isinstance(target, dict) else target for target in content["targets"]]
         content |= {"candidates": None, "targets": plain}
     return from_json(TeacherCacheManifest, content, f"{folder / MANIFEST_NAME}: the manifest is damaged")
 

@@ -150,10 +150,10 @@ class TeacherCache:
             shard, place = self._record(int(index))
             page = place % mmap.PAGESIZE
             shard.madvise(mmap.MADV_WILLNEED, place - page, int(size) + page)
-        for index, own in zip(indices, sizes.tolist(), strict=True):
+        for index, record_sizes in zip(indices, sizes.tolist(), strict=True):
             shard, place = self._record(int(index))
             contents = []
-            for size in own:
+            for size in record_sizes:
                 contents.append(np.frombuffer(shard, np.uint8, size, place))
                 place += size
             yield contents
