@@ -1,6 +1,6 @@
 """Writes the tables of recipes and tasks for the Java core, so that Python and Java know the same.
 
-Usage: PYTHONPATH=modeling python tools/java_tables.py
+Usage: PYTHONPATH=modeling:export python tools/java_tables.py
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pocketbert.configs import TASK_RULES
 from pocketbert.recipes import RECIPES
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.registry import TASKS
+from pocketbert_export.checks.outputs import token_outputs
 
 FOLDER = Path(__file__).parents[1] / "android_app/core/src/main/resources/org/pocketbert/bundle"
 _RECIPES = """\
@@ -38,7 +39,7 @@ def tables() -> dict[str, str]:
 
 def _words(kind: str, task: type[Task]) -> list[str]:
     constant = "EACH_ROW" if task.centred_by_example else "NONE" if task.centred is Task.centred else "ALL"
-    outputs = task.output_names if task.per_token else ()
+    outputs = [name for name in task.output_names if name in token_outputs()]
     least_labels = str(TASK_RULES[kind].min_labels)
     return [
         least_labels,

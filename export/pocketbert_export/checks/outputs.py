@@ -61,7 +61,10 @@ _MOST_MISSING, _STANDARD_ERRORS = 0.5, 4.0
 
 def token_outputs() -> set[str]:
     """Names of outputs whose second axis counts tokens; their values at padding are not compared."""
-    return {"sequence_output"} | {name for task in TASKS.values() if task.per_token for name in task.output_names}
+    # The second one is of the masked-LM head, which predicts no answer per token.
+    return {"sequence_output", "prediction_logits"} | {
+        name for task in TASKS.values() if task.per_token for name in task.output_names
+    }
 
 
 class ScoredOutputs(NamedTuple):
