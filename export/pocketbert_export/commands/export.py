@@ -142,8 +142,8 @@ def run(options: Options) -> int:
     kinds |= {chosen.saved_model: SAVED_MODEL_KIND} if chosen.saved_model else {}
     kinds |= {str(mediapipe): MEDIAPIPE_KIND} if chosen.mediapipe else {}
     check_together(kinds, overwrite=chosen.overwrite)
-    directory = describe_directory(model_directory(chosen.model))
-    task = directory.tasks[0] if directory.tasks else task_of_asset(chosen.model)
+    description = describe_directory(model_directory(chosen.model))
+    task = description.tasks[0] if description.tasks else task_of_asset(chosen.model)
     file = options[ExampleOptions].file
     stored_columns.use(options, chosen.model, file)
     # A limit in points is measured on the labels of the calibration texts.
@@ -163,9 +163,9 @@ def run(options: Options) -> int:
     from pocketbert_export.verification.default_texts import default_examples
     from pocketbert_export.verification.verify import GateFailed
 
-    lengths = list(conversion.lengths) or default_lengths(task, directory.config.max_position_embeddings)
+    lengths = list(conversion.lengths) or default_lengths(task, description.config.max_position_embeddings)
     if chosen.saved_model_inputs == "text":
-        check_servable(task, directory.vocabulary)
+        check_servable(task, description.vocabulary)
     examples = example_options.read(options[ExampleOptions], options[TableOptions], task, labelled=None)
     skipped = None
     if chosen.mediapipe:
