@@ -33,14 +33,17 @@ def _unavailable(reason: str) -> None:
 # First, because pytest selects by markers in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks all cases of a `nightly_but` test, except those that the marker names, as nightly."""
+    """Marks a case of a `one_of_each` test as nightly if earlier cases have all values of its parameters."""
+    covered: dict[str, set[tuple[str, int]]] = {}
     for item in items:
-        marker = item.get_closest_marker("nightly_but")
-        if marker is None:
+        if item.get_closest_marker("one_of_each") is None or not isinstance(item, pytest.Function):
             continue
-        case = item.name.partition("[")[2].removesuffix("]")
-        if case not in marker.args:
+        # Cases share the objects of their values, which need not be hashable.
+        values = {(name, id(value)) for name, value in item.callspec.params.items()}
+        covered_here = covered.setdefault(item.nodeid.partition("[")[0], set())
+        if values <= covered_here:
             item.add_marker(pytest.mark.nightly)
+        covered_here |= values
 
 
 def pytest_collection_finish() -> None:

@@ -25,8 +25,8 @@ def test_plain():
 NIGHTLY = """
 import pytest
 
-@pytest.mark.nightly_but("bert-3")
-@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.one_of_each
+@pytest.mark.parametrize("size", [3, 5, 7])
 @pytest.mark.parametrize("name", ["bert", "tiny"])
 def test_cases(name, size):
     pass
@@ -57,7 +57,7 @@ def checkout(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path
     folder = pytester.mkdir("checkout")
     (folder / "tests").mkdir()
     shutil.copy(CONFTEST, folder / "tests/conftest.py")
-    markers = "\n    ".join(("", "data", "nightly", "nightly_but"))
+    markers = "\n    ".join(("", "data", "nightly", "one_of_each"))
     (folder / "pytest.ini").write_text(f"[pytest]\nmarkers ={markers}\naddopts = --strict-markers\n")
     monkeypatch.chdir(folder)
     return folder
@@ -110,6 +110,7 @@ def test_ci_fails_when_data_is_there_and_nothing_read_it(
 
 def test_one_of_each_kind_stays_in_the_default_run(pytester: pytest.Pytester, checkout: Path) -> None:
     result = _run(pytester, checkout, NIGHTLY, "-v", "-m", "not nightly")
-    result.assert_outcomes(passed=2, deselected=4)
-    result.stdout.fnmatch_lines(["*::test_cases?bert-3? PASSED*", "*::test_plain PASSED*"])
-    _run(pytester, checkout, NIGHTLY, "-m", "nightly").assert_outcomes(passed=4, deselected=2)
+    result.assert_outcomes(passed=5, deselected=3)
+    cases = ("bert-3", "bert-5", "bert-7", "tiny-3")
+    result.stdout.fnmatch_lines([*(f"*::test_cases?{case}? PASSED*" for case in cases), "*::test_plain PASSED*"])
+    _run(pytester, checkout, NIGHTLY, "-m", "nightly").assert_outcomes(passed=3, deselected=5)
