@@ -70,7 +70,7 @@ android-test: $(INSTALLED) ## test the Android app's Java core, and compare it w
 	mvn --quiet --batch-mode --file android_app/pom.xml package
 	$(BIN)/python tools/java_test_artifacts.py core host
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
-	  $(BIN)/pytest -m java --durations 5 $(PYTEST_FLAGS) tests/android
+	  $(BIN)/pytest -m java --durations 5 $(PYTEST_FLAGS) tests/android tests/conformance
 
 # Robolectric runs the app's screens; the core's tests have already run.
 android: android-test ## test the Android app on a JVM, build and check the APK; BUNDLES="DIR…" adds bundles, RUNTIME=aar the GPU

@@ -16,8 +16,7 @@ JUNIT = """<testsuites><testsuite tests="7" failures="{failures}" errors="0" ski
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with one commit, as the root of the records."""
     monkeypatch.setattr(ci_record, "ROOT", tmp_path)
-    for name in ("GREEN", "NIGHTLY"):
-        monkeypatch.setattr(ci_record, name, tmp_path / f"{name.lower()}.json")
+    monkeypatch.setattr(ci_record, "RECORDS", tmp_path)
     for folder in ("modeling", "android_app", "docs"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "file").write_text("1")
@@ -85,6 +84,7 @@ def test_a_nightly_run_of_another_history_warns(repository: Path, capsys: pytest
     report = repository / "nightly.xml"
     report.write_text(JUNIT.format(failures=0))
     ci_record.main(["nightly", str(report)])
-    ci_record.NIGHTLY.write_text(ci_record.NIGHTLY.read_text().replace('"commit": "', '"commit": "0'))
+    record = repository / "nightly.json"
+    record.write_text(record.read_text().replace('"commit": "', '"commit": "0'))
     assert ci_record.main(["check-nightly"]) == 0
     assert "not in this history" in capsys.readouterr().out

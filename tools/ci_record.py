@@ -5,7 +5,7 @@
     python tools/ci_record.py nightly JUNIT     records the result of `make test-nightly`
     python tools/ci_record.py check-nightly     exit code 1 if the last nightly run failed
 
-The records are `.ci/green.json` and `.ci/nightly.json`. Commit them. It needs no packages, because it runs before
+The records are `.ci/green-JOB.json` and `.ci/nightly.json`. Commit them. It needs no packages, because it runs before
 `make venv`.
 """
 
@@ -20,10 +20,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-GREEN, NIGHTLY = ROOT / ".ci" / "green.json", ROOT / ".ci" / "nightly.json"
+RECORDS = ROOT / ".ci"
 _PRODUCT = ("Makefile", "pyproject.toml", "requirements", "tools", "modeling", "export", "benchmarks/pocketbert_bench")
 # Job → files and folders that decide its result.
-INPUTS = {"smoke": _PRODUCT, "android": (*_PRODUCT, "android_app", "tests/android", "tests/fixtures")}
+INPUTS = {"smoke": (*_PRODUCT, "README.md"), "android": (*_PRODUCT, "android_app", "tests", "benchmarks/studies")}
 MOST_COMMITS = 100
 
 
@@ -39,7 +39,7 @@ def digest(job: str) -> str:
 
 def unchanged(job: str) -> bool:
     """Whether a job was green with the same inputs; then prints a line."""
-    if _read(GREEN).get(job) != digest(job):
+    if _read(_green(job)).get("inputs") != digest(job):
         return False
     print(f"{job}: green before with the same files, so it does not run again; make {job} runs it")
     return True
@@ -47,7 +47,7 @@ def unchanged(job: str) -> bool:
 
 def record_green(job: str) -> None:
     """Records the inputs of a green run."""
-    _write(GREEN, _read(GREEN) | {job: digest(job)})
+    _write(_green(job), {"inputs": digest(job)})
 
 
 def record_nightly(junit: Path) -> None:
@@ -62,13 +62,13 @@ def record_nightly(junit: Path) -> None:
         "skipped": skipped,
         "seconds": round(float(suite.attrib["time"])),
     }
-    _write(NIGHTLY, record)
+    _write(RECORDS / "nightly.json", record)
     print(json.dumps(record))
 
 
 def nightly_problem() -> str:
     """Why the last nightly run does not count, in one line; empty if it does. Prints a warning about an old one."""
-    record = _read(NIGHTLY)
+    record = _read(RECORDS / "nightly.json")
     if not record:
         print("warning: no nightly run is recorded; run make test-nightly and commit .ci/nightly.json")
         return ""
@@ -82,6 +82,11 @@ def nightly_problem() -> str:
     if commits > MOST_COMMITS:
         print(f"warning: the last nightly run is {commits} commits old; run make test-nightly")
     return ""
+
+
+def _green(job: str) -> Path:
+    """The record of a job; one each, because jobs run side by side."""
+    return RECORDS / f"green-{job}.json"
 
 
 def _git(*arguments: str) -> str:

@@ -88,6 +88,9 @@ def table(
         if kind == "classification":
             kind = "multi_label"
             log_info(f"{len(label)} label columns: each is a label of the kind multi_label")
+    kinds = [name for name, rules in TASK_RULES.items() if rules.reads == "table"]
+    if kind not in kinds:
+        raise UserError(f"kind must be {', '.join(kinds)} for a table; received {kind!r}")
     read = functools.partial(
         read_table,
         text_column=text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -59,6 +60,11 @@ class TasksPlan(SupernetPlan):
 
     data: TasksData
     parts: tuple[DistillationPlan, ...]
+
+    @functools.cached_property
+    def teacher(self) -> Model:
+        """The teacher of the first task, so that no teacher is loaded twice."""
+        return self.parts[0].teacher
 
     def recorded(self) -> dict[str, Any]:
         """See `Plan`; adds the record of every task."""

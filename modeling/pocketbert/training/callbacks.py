@@ -108,13 +108,14 @@ class RunCallbacks:
         self._metrics = {f"val_{name}": float(value) for name, value in measured.items()}
 
     def end_epoch(self, epoch: int) -> bool:
-        """Ends an epoch, with the mean losses of its steps and the last evaluation; returns as `end_step`."""
+        """Ends an epoch, with the mean losses of its steps and an evaluation since the last one; see `end_step`."""
         if not self._is_used:
             return False
         means = tf.reduce_mean(tf.stack(self._losses), axis=0).numpy().tolist()
-        self._list.on_epoch_end(
-            self._first_epoch + epoch, {**dict(zip(self._names, means, strict=True)), **self._metrics}
-        )
+        logs = {**dict(zip(self._names, means, strict=True)), **self._metrics}
+        # Once, or EarlyStopping would count an old evaluation as one without improvement.
+        self._metrics = {}
+        self._list.on_epoch_end(self._first_epoch + epoch, logs)
         return self._stops()
 
     def end(self, step: int) -> None:

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.encoder import INPUT_NAMES
+from pocketbert.errors import TrainingFailed
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.progress import track
@@ -23,7 +24,7 @@ from pocketbert.training.head_start import Pooling, read_vectors
 from pocketbert.training.optimizers import AdamW
 from pocketbert.training.schedules import LinearSchedule
 
-_BATCH_SIZE, _RATE, _CLIP_NORM = 32, 1e-4, 1.0
+_MOST_PER_BATCH, _RATE, _CLIP_NORM = 32, 1e-4, 1.0
 
 
 def contrastive_loss(vectors: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -53,7 +54,14 @@ def contrastive_loss(vectors: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def train_contrastively(
-    model: Model, pooling: Pooling, encoded: EncodedExamples, steps: int, *, seed: int, frozen: Iterable[str] = ()
+    model: Model,
+    pooling: Pooling,
+    encoded: EncodedExamples,
+    steps: int,
+    *,
+    most_per_batch: int,
+    seed: int,
+    frozen: Iterable[str] = (),
 ) -> None:
     """Trains the encoder of a classifier on the pairs of its examples.
 
@@ -61,9 +69,13 @@ def train_contrastively(
       model: the model; its encoder changes.
       pooling: vector of a text that the head reads.
       encoded: examples with a label each.
-      steps: number of updates, each on at most 32 examples.
+      steps: number of updates.
+      most_per_batch: most examples in a batch; at most 32 are used.
       seed: seed of the order of the examples.
       frozen: paths of weights that stay as they are.
+
+    Raises:
+      TrainingFailed: the loss is infinite or NaN.
     """
     # The mean of the tokens does not pass the pooler.
     constant = {*frozen} | {path for path in model.weights_by_path() if pooling == "mean" and ".pooler." in path}
@@ -72,8 +84,6 @@ def train_contrastively(
         for path, weight in model.weights_by_path().items()
         if path.startswith("encoder.") and path not in constant
     }
-    if not weights:
-        return
     optimizer = AdamW(LinearSchedule(_RATE, steps), clip_norm=_CLIP_NORM)
     optimizer.bind(weights)
     optimizer.build([*weights.values()])
@@ -89,13 +99,17 @@ def train_contrastively(
 
     signature = ({name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}, tf.TensorSpec([None], tf.int32))
     traced = tf.function(step, input_signature=signature, autograph=False)
-    for inputs, labels in track(itertools.islice(_batches(encoded, seed), steps), "contrastive start", "step", steps):
-        traced(inputs, labels)
+    batches = _batches(encoded, min(most_per_batch, _MOST_PER_BATCH), seed)
+    for inputs, labels in track(itertools.islice(batches, steps), "contrastive start", "step", steps):
+        loss = traced(inputs, labels)
+    # NaN stays NaN, so the last loss tells.
+    if steps and not np.isfinite(loss):
+        raise TrainingFailed(f"the contrastive start must have a finite loss; received {float(loss)}")
 
 
-def _batches(encoded: EncodedExamples, seed: int) -> Iterator[Any]:
-    epoch = 0
-    while True:
-        plan = plan_batches(np.asarray(encoded.lengths), batch_size=_BATCH_SIZE, seed=seed, epoch=epoch)
-        yield from dataset(encoded, plan)
-        epoch += 1
+def _batches(encoded: EncodedExamples, most: int, seed: int) -> Iterator[Any]:
+    """Batches of about equal size without end: a rest of one text would have no pair."""
+    size = max(2, -(-len(encoded) // -(-len(encoded) // most)))
+    for epoch in itertools.count():
+        plan = plan_batches(np.asarray(encoded.lengths), batch_size=size, seed=seed, epoch=epoch)
+        yield from dataset(encoded, [rows for rows in plan if len(rows) > 1])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
@@ -95,7 +96,8 @@ def _finetune(
     plan = dataclasses.replace(plan, data_notes=tuple(warnings))
     if config.learning_rate is None:
         rate, width = plan.options["learning_rate"], plan.start.config.hidden_size
-        log_info(f"learning_rate={rate:g}: the default for {data.task.kind} with a network {width} wide")
+        after = " after contrastive steps" if plan.objective.contrastive_steps else ""
+        log_info(f"learning_rate={rate:g}: the default for {data.task.kind} with a network {width} wide{after}")
     if config.contrastive_steps is None and plan.objective.contrastive_steps:
         log_info(
             f"contrastive_steps={plan.objective.contrastive_steps}: the default for {len(data.train)} examples; texts "
@@ -152,14 +154,8 @@ def plan_finetuning(
         checked = _checked(dataclasses.replace(data, task=continued))
         data = checked.given
     start = dataclasses.replace(start, config=get_task(data.task).encoder_config(start.config))
-    contrasts = _contrasts(config, data, run, continues=continued is not None)
-    config = config.resolved(start.config.hidden_size, data.task.kind, len(data.train), contrasts=contrasts)
+    config = _resolved(config, data, start.config, run, frozen, continues=continued is not None)
     _check_configs([config], data, start.config, run)
-    if config.contrastive_steps and not contrasts:
-        raise UserError(
-            "contrastive_steps needs classes of single texts, a new head that starts from a fit, and one replica; "
-            f"received {config.contrastive_steps} without them; leave it out"
-        )
     if start.vocabulary is None:
         raise UserError(
             f"fine-tuning needs a model directory with a vocab.txt or another tokenizer's files; {directory} has none; "
@@ -173,8 +169,8 @@ def plan_finetuning(
             contrastive_steps=config.contrastive_steps or 0,
             continues=continued is not None,
         ),
-        # Records of fine-tunings always have this field.
-        options={**dataclasses.asdict(config), "qat": run.qat},
+        # Records of fine-tunings always have the second field.
+        options={**_options(config), "qat": run.qat},
         stages=(finetuning_stage(config, data.task),),
         run=run,
         start=start,
@@ -224,11 +220,19 @@ def finetune_grid(
         unused = set(WINDOW_OPTIONS) - {*TASKS[data.task.kind].window_options}
         points = options_at((config, run), grid, fixed=(*FIXED_IN_A_GRID, *unused))
         # Check all points now, not hours later when the search reaches them.
-        model_config = get_task(data.task).encoder_config(_start(directory).config)
+        start = _start(directory)
+        assert start.description is not None
+        continues = not config.new_head and continued_task(start.description, data.task) is not None
+        model_config = get_task(data.task).encoder_config(start.config)
         _check_configs([point_config for point_config, _ in points], data, model_config, run)
+        for point_config, point_run in points:
+            _resolved(point_config, data, model_config, point_run, frozen, continues=continues)
         # The record omits the fields that the grid varies; their values in `config` may be invalid.
         first_config, first_run = points[0]
         recorded = plan_finetuning(directory, data, first_config, first_run, frozen).recorded()
+        if config.learning_rate is None and "contrastive_steps" in grid.values:
+            # Its default depends on them.
+            recorded["learning_rate"] = None
         # Workers on other machines have other working directories.
         directory = Path(directory).absolute()
         return run_grid(
@@ -264,11 +268,43 @@ def _start(directory: str | os.PathLike[str]) -> ModelInit:
     return plan_model(Path(directory))
 
 
-def _contrasts(config: FinetuneConfig, data: TaskData, run: RunConfig, *, continues: bool) -> bool:
-    """Whether a fine-tuning can start on pairs of texts with and without a common label."""
+def _resolved(
+    config: FinetuneConfig,
+    data: TaskData,
+    model: EncoderConfig,
+    run: RunConfig,
+    frozen: FrozenWeights,
+    *,
+    continues: bool,
+) -> FinetuneConfig:
+    """The options with the defaults for the model and the data.
+
+    Raises:
+      UserError: contrastive steps that the run cannot make.
+    """
     train: Any = data.train
-    of_texts = data.task.kind == "classification" and train.pairs is None
-    return of_texts and not continues and config.head_start == "fit" and run.distribution == "one"
+    constant = {*frozen.in_run(model, (data.task,), new_head=config.new_head)}
+    trains = any(
+        path.startswith("encoder.") and ".pooler." not in path and path not in constant
+        for path in tensor_specs(model, (data.task,))
+    )
+    contrasts = data.task.kind == "classification" and train.pairs is None and trains
+    contrasts = contrasts and not continues and config.head_start == "fit" and run.distribution == "one"
+    config = config.resolved(model.hidden_size, data.task.kind, len(train), contrasts=contrasts)
+    if config.contrastive_steps and not contrasts:
+        raise UserError(
+            "contrastive_steps needs classes of single texts, a new head that starts from a fit, an encoder that is "
+            f"trained, and one replica; received {config.contrastive_steps} without one of them; leave it out"
+        )
+    return config
+
+
+def _options(config: FinetuneConfig) -> dict[str, Any]:
+    """The options for the record; no contrastive steps need no entry."""
+    options = dataclasses.asdict(config)
+    if not config.contrastive_steps:
+        del options["contrastive_steps"]
+    return options
 
 
 def _class_weights(config: FinetuneConfig, data: TaskData) -> np.ndarray | None:

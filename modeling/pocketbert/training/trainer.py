@@ -221,6 +221,7 @@ class Trainer:
                     if (state.finished or state.step_in_epoch == 0) and self._callbacks.end_epoch(epoch):
                         stops = state.finished = True
                         if not is_evaluated:
+                            self._lines.write_losses(state.step, self._learning_rate())
                             self._evaluate(stage, evaluator)
                     if stops:
                         log_info(f"stopping {self._lines.when(state.step)}: a callback has set model.stop_training")

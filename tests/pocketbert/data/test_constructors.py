@@ -159,3 +159,9 @@ def test_data_sets_by_name(fixtures: Path, tmp_path: Path) -> None:
         pb.data.glue("mood", fixtures / "glue")
     with pytest.raises(UserError, match="there is no such file or folder"):
         pb.data.text(tmp_path / "none")
+
+
+@pytest.mark.parametrize("kind", ["sentiment", "span", "clasification"])
+def test_kinds_without_tables_are_refused(kind: Any) -> None:
+    with pytest.raises(UserError, match=f"kind must be classification, .* for a table; received '{kind}'"):
+        pb.data.from_pairs(["a b", "c d"], ["x", "y"], kind=kind)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +16,10 @@ import tiny_finetuning
 import pocketbert as pb
 from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.model import Model
+from pocketbert.training import contrastive_start
 from pocketbert.training.contrastive_start import contrastive_loss, train_contrastively
+from pocketbert.training.finetune import finetune_grid
+from pocketbert.training.grids.points import Grid
 
 RANDOM = np.random.default_rng(5)
 
@@ -61,7 +67,7 @@ def test_texts_with_one_label_move_together(tmp_path: Path) -> None:
     before = _cosines(model, encoded)
     weights = {path: weight.numpy() for path, weight in model.weights_by_path().items()}
     frozen = [path for path in weights if path.startswith("encoder.layers.")]
-    train_contrastively(model, "mean", encoded, 100, seed=3, frozen=frozen)
+    train_contrastively(model, "mean", encoded, 100, most_per_batch=32, seed=3, frozen=frozen)
     assert _cosines(model, encoded) > before + 0.004
     changed = {path for path, weight in model.weights_by_path().items() if not np.array_equal(weight, weights[path])}
     assert changed and all(path.startswith("encoder.embeddings.") for path in changed)
@@ -72,15 +78,13 @@ def test_start_repeats_to_the_bit(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         model, encoded = _model(tmp_path / name)
-        train_contrastively(model, "first", encoded, 3, seed=7)
+        train_contrastively(model, "first", encoded, 3, most_per_batch=8, seed=7)
         rounds.append({path: weight.numpy() for path, weight in model.weights_by_path().items()})
     for path, weight in rounds[0].items():
         np.testing.assert_array_equal(weight, rounds[1][path], err_msg=path)
 
 
-def _finetuned(
-    folder: Path, count: int, *, kind: str = "classification", pairs: bool = False, **options: object
-) -> str:
+def _finetuned(folder: Path, count: int, kind: Any = "classification", *, pairs: bool = False, **options: Any) -> str:
     folder.mkdir(exist_ok=True)
     examples = tiny_finetuning.examples(count, 3)
     labels = [float(label) if kind == "regression" else str(label) for label in examples.labels]
@@ -103,3 +107,40 @@ def test_steps_without_a_contrast_are_refused(tmp_path: Path) -> None:
         _finetuned(tmp_path, 31, pairs=True, contrastive_steps=5)
     assert not (tmp_path / "run").exists()
     assert "contrastive" not in _finetuned(tmp_path / "again", 31, pairs=True)
+
+
+def test_frozen_encoder_keeps_the_full_rate(tmp_path: Path) -> None:
+    model = pb.from_pretrained(tiny_finetuning.write_model(tmp_path / "model"))
+    model.encoder.trainable = False
+    examples = tiny_finetuning.examples(31, 3)
+    data = pb.data.from_pairs(examples.texts, [str(label) for label in examples.labels])
+    config = pb.FinetuneConfig(epochs=1, max_length=24)
+    result = pb.finetune(model, data, tmp_path / "run", config=config)
+    assert "contrastive" not in result.head["reason"]
+    assert json.loads((tmp_path / "run/run.json").read_text())["learning_rate"] == 1e-4
+    with pytest.raises(pb.UserError, match="an encoder that is trained"):
+        pb.finetune(model, data, tmp_path / "other", config=dataclasses.replace(config, contrastive_steps=5))
+
+
+def test_grid_refuses_impossible_steps_before_it_starts(tmp_path: Path) -> None:
+    examples = tiny_finetuning.examples(31, 3)
+    data = pb.data.from_pairs(examples.texts, [str(label) for label in examples.labels], pairs=examples.texts)
+    model = tiny_finetuning.write_model(tmp_path / "model")
+    with pytest.raises(pb.UserError, match="contrastive_steps needs classes of single texts"):
+        finetune_grid(
+            Grid({"contrastive_steps": (0, 5)}),
+            [0],
+            model,
+            data,
+            tmp_path / "grid",
+            config=pb.FinetuneConfig(max_length=24),
+        )
+    assert not (tmp_path / "grid").exists()
+
+
+@pytest.mark.parametrize("count", [33, 65])
+def test_batches_always_hold_pairs(tmp_path: Path, count: int) -> None:
+    model, _ = _model(tmp_path)
+    encoded = encode(tiny_finetuning.examples(count, 2), model.tokenizer, 24, show_progress=False)
+    batches = itertools.islice(contrastive_start._batches(encoded, 32, seed=1), 9)
+    assert {len(labels) for _, labels in batches} == {33: {16, 17}, 65: {21, 22}}[count]

@@ -16,6 +16,7 @@ from pocketbert.data.batches import encode
 from pocketbert.data.examples import Examples
 from pocketbert.files import write_json, write_text
 from pocketbert.model import Model, from_preset
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.classification import MEAN_LENGTH
 from pocketbert.tasks.registry import get_task, supervised_task
@@ -35,6 +36,7 @@ from pocketbert.training.stage import Epochs, OptimizerConfig, Stage
 # Steps between evaluations if epochs are short.
 _SHORT_EPOCH_STEPS = 20
 _FROZEN_REMEDY = "training made the model worse; use fewer epochs or a lower learning rate"
+_CONTRASTIVE_REMEDY = "training made the model worse; try it without contrastive steps ({})"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,7 +135,9 @@ class FinetuningPlan(Plan):
         if run.start.get("fitted"):
             evaluator: Any = run.evaluator(self.stages[-1])
             score = evaluator.metrics("before training")[self.main_metric]
-            methods.append(Baseline(name="a linear model on frozen features", score=score, remedy=_FROZEN_REMEDY))
+            steps = self.objective.contrastive_steps
+            remedy = _CONTRASTIVE_REMEDY.format(argument("contrastive_steps", 0)) if steps else _FROZEN_REMEDY
+            methods.append(Baseline(name="a linear model on frozen features", score=score, remedy=remedy))
         run.start = {"pooling": "first", **run.start, "methods": [dataclasses.asdict(method) for method in methods]}
         if self.objective.contrastive_steps:
             self._start_contrastively(run)
@@ -163,11 +167,21 @@ class FinetuningPlan(Plan):
         steps, pooling = self.objective.contrastive_steps, run.start["pooling"]
         task, train, length = supervised_task(self.tasks[0]), self.data.given.train, self.stages[-1].max_length
         encoded = task.encode(train, self.tokenizer, length)
-        train_contrastively(run.model, pooling, encoded, steps, seed=self.run.seed, frozen=self.frozen_paths)
+        train_contrastively(
+            run.model,
+            pooling,
+            encoded,
+            steps,
+            most_per_batch=self.stages[-1].batch_size,
+            seed=self.run.seed,
+            frozen=self.frozen_paths,
+        )
         start = fit_head(run.model, task, train, length, (pooling,), self.objective.class_weights)
         assert start is not None
         start_head(run.model, start.fit)
-        run.start["reason"] += f"; before it, {steps} contrastive steps on pairs of the {len(train)} examples"
+        line = f"{steps} contrastive steps on pairs of the {len(train)} examples, and a new fit of the head"
+        log_info(line)
+        run.start["reason"] += f"; then {line}"
 
     def _start_random(self, model: Model, run: PlannedRun) -> Model:
         pooling = "mean" if self.objective.head_pooling == "mean" else "first"
