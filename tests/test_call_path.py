@@ -88,6 +88,8 @@ def test_committed_tables_match_results() -> None:
     assert call_path.tables(results) in call_path.ADR.read_text(encoding="utf-8"), "run: tools/call_path.py --save=NAME"
 
 
+# It takes minutes, because the interpreter follows every call.
+@pytest.mark.nightly
 def test_path_to_the_loss_does_not_grow(tmp_path: Path) -> None:
     bound = json.loads(call_path.RESULTS.read_text(encoding="utf-8"))["after"]["paths"]["loss"]
     call_path._in_process(call_path.write_inputs, tmp_path)

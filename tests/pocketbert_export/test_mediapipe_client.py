@@ -189,6 +189,7 @@ def test_200_sentences_within_the_recipes_bound(shared: Path, minilm_directory: 
     assert (received.argmax(axis=1) == expected.argmax(axis=1)).mean() >= bounds.label_agreement
 
 
+@pytest.mark.nightly
 @pytest.mark.data
 def test_embedder_finds_the_float_models_neighbour(shared: Path, minilm_directory: Path, tmp_path: Path) -> None:
     sentences = [text for text in read_glue("sst2", shared / "data/glue", "train").texts if text.isascii()]

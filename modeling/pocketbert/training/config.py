@@ -182,6 +182,7 @@ class FinetuneConfig:
 # Fields that a grid cannot vary. class_weights may contain labels, which do not fit into names of folders.
 FIXED_IN_A_GRID = (
     "class_weights",
+    "contrastive_steps",
     "head_start",
     "new_head",
     *(field.name for field in dataclasses.fields(RunConfig) if field.name not in _VARIED_OF_A_RUN),

@@ -220,19 +220,11 @@ def finetune_grid(
         unused = set(WINDOW_OPTIONS) - {*TASKS[data.task.kind].window_options}
         points = options_at((config, run), grid, fixed=(*FIXED_IN_A_GRID, *unused))
         # Check all points now, not hours later when the search reaches them.
-        start = _start(directory)
-        assert start.description is not None
-        continues = not config.new_head and continued_task(start.description, data.task) is not None
-        model_config = get_task(data.task).encoder_config(start.config)
+        model_config = get_task(data.task).encoder_config(_start(directory).config)
         _check_configs([point_config for point_config, _ in points], data, model_config, run)
-        for point_config, point_run in points:
-            _resolved(point_config, data, model_config, point_run, frozen, continues=continues)
         # The record omits the fields that the grid varies; their values in `config` may be invalid.
         first_config, first_run = points[0]
         recorded = plan_finetuning(directory, data, first_config, first_run, frozen).recorded()
-        if config.learning_rate is None and "contrastive_steps" in grid.values:
-            # Its default depends on them.
-            recorded["learning_rate"] = None
         # Workers on other machines have other working directories.
         directory = Path(directory).absolute()
         return run_grid(

@@ -274,10 +274,11 @@ class Trainer:
         if evaluator is None:
             return
         metrics = evaluator.metrics(self._lines.when(state.step))
-        text = f"step {state.step}: {self._lines.write_metrics(state.step, metrics, evaluator.loss)}"
-        self._callbacks.evaluated(metrics, evaluator.loss)
+        loss = evaluator.loss
+        text = f"step {state.step}: {self._lines.write_metrics(state.step, metrics, loss)}"
+        self._callbacks.evaluated(metrics, loss)
         selects = self._selects_best(stage)
-        if selects and not state.is_best(metrics, evaluator.loss, self.plan.main_metric):
+        if selects and not state.is_best(metrics, loss, self.plan.main_metric):
             state.evaluations_since_best += 1
             log_info(text)
             if patience is not None and state.evaluations_since_best >= patience:
@@ -287,7 +288,7 @@ class Trainer:
         if selects:
             self._keep(stage, evaluator)
             state.evaluations_since_best = 0
-        state.best_metrics, state.best_loss, state.best_step = metrics, evaluator.loss, state.step
+        state.best_metrics, state.best_loss, state.best_step = metrics, loss, state.step
         log_info(f"{text} (best so far, saved)" if selects else text)
 
     def _keep(self, stage: Stage, evaluator: StageEvaluator | None) -> None:

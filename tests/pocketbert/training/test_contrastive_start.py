@@ -18,8 +18,6 @@ from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.model import Model
 from pocketbert.training import contrastive_start
 from pocketbert.training.contrastive_start import contrastive_loss, train_contrastively
-from pocketbert.training.finetune import finetune_grid
-from pocketbert.training.grids.points import Grid
 
 RANDOM = np.random.default_rng(5)
 
@@ -120,22 +118,6 @@ def test_frozen_encoder_keeps_the_full_rate(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run/run.json").read_text())["learning_rate"] == 1e-4
     with pytest.raises(pb.UserError, match="an encoder that is trained"):
         pb.finetune(model, data, tmp_path / "other", config=dataclasses.replace(config, contrastive_steps=5))
-
-
-def test_grid_refuses_impossible_steps_before_it_starts(tmp_path: Path) -> None:
-    examples = tiny_finetuning.examples(31, 3)
-    data = pb.data.from_pairs(examples.texts, [str(label) for label in examples.labels], pairs=examples.texts)
-    model = tiny_finetuning.write_model(tmp_path / "model")
-    with pytest.raises(pb.UserError, match="contrastive_steps needs classes of single texts"):
-        finetune_grid(
-            Grid({"contrastive_steps": (0, 5)}),
-            [0],
-            model,
-            data,
-            tmp_path / "grid",
-            config=pb.FinetuneConfig(max_length=24),
-        )
-    assert not (tmp_path / "grid").exists()
 
 
 @pytest.mark.parametrize("count", [33, 65])
