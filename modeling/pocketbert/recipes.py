@@ -207,12 +207,11 @@ RECIPES: dict[str, Recipe] = {
             weights="int8",
             activations="static",
             summary="every operator in int8, except norms and sums with LayerNorm; for NPUs",
-            bounds=Bounds(
+            bounds=replace(
+                _STATIC,
                 largest_difference=1.2,
                 rms_difference=0.3,
                 label_agreement=0.94,
-                metric_drop_points=0.5,
-                metric_drop_deviations=2.0,
                 length_difference=0.075,
                 own_difference=0.15,
                 mean_cosine=0.996,

@@ -40,7 +40,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_toy_trains_exports_and_passes_the_gate(bundle: Path) -> None:
     assert json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["recipe"] == TOY
     pocketbert("verify", bundle)
-    assert json.loads((bundle.parent / "run" / "run.json").read_text(encoding="utf-8"))
+    assert json.loads((bundle.parent / "run" / "run.json").read_text(encoding="utf-8"))["qat"] == TOY
 
 
 def test_toy_rounds_the_file_and_in_training(bundle: Path) -> None:

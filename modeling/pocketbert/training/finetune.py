@@ -23,13 +23,7 @@ from pocketbert.tasks.data_checks import training_warnings
 from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
 from pocketbert.training.callbacks import Callback
 from pocketbert.training.class_weights import class_weights
-from pocketbert.training.config import (
-    FIXED_IN_A_GRID,
-    WINDOW_OPTIONS,
-    FinetuneConfig,
-    FinetuneResult,
-    RunConfig,
-)
+from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
 from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.grids.points import Choose, Grid, Point, at_point, options_at
 from pocketbert.training.grids.run import run_grid
