@@ -57,7 +57,7 @@ def write_inputs(folder: Path) -> int:
     sys.path.append(str(Path(__file__).parent / "pocketbert_bench"))
     bench_subjects = importlib.import_module("bench_subjects")
 
-    folder.mkdir()
+    folder.mkdir(parents=True)
     tiny_finetuning.write_model(folder / "plain", tiny_finetuning.CONFIG.replace(num_layers=1))
     tiny_distillation.write_teacher(folder / "teacher")
     pb.from_preset(tiny_distillation.STUDENT).save_pretrained(folder / "student")
