@@ -140,14 +140,14 @@ def kept(scores: np.ndarray, count: int) -> np.ndarray:
 def _batch_importance(model: Model, inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """|w · ∂loss/∂w| of one batch: float32 [layers, heads] and [layers, intermediate_size]."""
     assert model.task is not None
-    config, task, (head,) = model.config, get_task(model.task), model.heads.values()
+    config, task = model.config, get_task(model.task)
     watched = []
     for layer in model.encoder.layers_:
         (feed_forward,) = layer.feed_forwards
         maps = (layer.attention.output_projection, feed_forward.intermediate, feed_forward.output_projection)
         watched.append([dense.kernel for dense in maps])
     with tf.GradientTape() as tape:
-        outputs = head.outputs(model.encoder(inputs, training=False), False)
+        outputs = model.head_outputs(model.encoder(inputs, training=False), inputs, False)
         loss = task.loss(outputs, labels, inputs["input_mask"])
     gradients: Any = tape.gradient(loss, watched)
     heads, neurons = [], []
