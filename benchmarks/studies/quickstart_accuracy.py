@@ -14,7 +14,7 @@ from pocketbert.data.assets import minilm
 from pocketbert.training.config import DistillResult, FinetuneResult
 from pocketbert.training.run_folder import run_seeds
 from pocketbert_bench import accuracy, results
-from pocketbert_bench.quickstart_training import (
+from pocketbert_bench.quickstart import (
     METRIC,
     NETWORK,
     STUDENT_NETWORK,
@@ -30,16 +30,16 @@ LEAST_ACCURACY = 0.81
 
 def run(quick: bool) -> dict[str, Any]:
     """Trains a teacher and its student for each seed; returns the accuracies with their means."""
-    train, dev = sentences(full=not quick)
+    data = sentences(full=not quick)
     network = minilm()
     with tempfile.TemporaryDirectory() as name:
         teachers = Path(name, "teachers")
 
         def teach(seed: int, folder: Path) -> FinetuneResult:
-            return train_teacher(network, train, dev, folder, full=not quick, seed=seed)
+            return train_teacher(network, data, folder, full=not quick, seed=seed)
 
         def learn(seed: int, folder: Path) -> DistillResult:
-            return train_student(teachers / folder.name / "model", train, dev, folder, full=not quick, seed=seed)
+            return train_student(teachers / folder.name / "model", data, folder, full=not quick, seed=seed)
 
         summaries = {
             NETWORK: run_seeds(SEEDS, teachers, teach),
@@ -57,7 +57,7 @@ def run(quick: bool) -> dict[str, Any]:
                 split="dev split, a tenth",
                 metric=METRIC,
                 value=each["metrics"][METRIC],
-                examples=len(dev),
+                examples=len(data.dev),
             )
             for each in summary["runs"]
         ]

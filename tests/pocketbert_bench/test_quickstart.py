@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 import tiny_finetuning
 
+import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data.examples import Examples
-from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.output_folders import held_directory
-from pocketbert.training.config import FinetuneConfig
 from pocketbert_bench import host, results
 from pocketbert_bench import quickstart as module
-from pocketbert_bench import quickstart_training as training
 from pocketbert_export.checks.outputs import Check
 from pocketbert_export.verification.verify import GateFailed, Verification
 
@@ -46,18 +44,21 @@ def tiny_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = tiny_finetuning.write_model(tmp_path / "network", tiny_finetuning.CONFIG.replace(num_layers=2))
     sentences = (tiny_finetuning.examples(TRAIN, 1), tiny_finetuning.examples(DEV, 2))
     monkeypatch.setattr(module, "minilm", lambda: network)
-    monkeypatch.setattr(module, "sentences", lambda full: sentences)
-    monkeypatch.setattr(training, "TEACHER_LAYERS", (2,))
-    options = FinetuneConfig(learning_rate=3e-3, epochs=1, batch_size=20, max_length=23)
+    monkeypatch.setattr(module, "rotten_tomatoes", lambda: sentences)
+    monkeypatch.setattr(module, "TEACHER_LAYERS", (2,))
+    options = pb.FinetuneConfig(learning_rate=3e-3, epochs=1, batch_size=20, max_length=23)
     for name in ("OPTIONS", "PART_OPTIONS"):
-        monkeypatch.setattr(training, name, options)
-    distillation = TinyBERT(
+        monkeypatch.setattr(module, name, options)
+    distillation = pb.TinyBERT(
         without=("augmentation", "attention"), max_length=23, intermediate_epochs=1, prediction_epochs=1
     )
     for name in ("DISTILLATION", "PART_DISTILLATION"):
-        monkeypatch.setattr(training, name, distillation)
+        monkeypatch.setattr(module, name, distillation)
     for name in ("finetune", "distill"):
-        monkeypatch.setattr(training, name, cheap_tensorflow.eager()(getattr(training, name)))
+        monkeypatch.setattr(pb, name, cheap_tensorflow.eager()(getattr(pb, name)))
+    # A part of the tiny data is all of it.
+    monkeypatch.setattr(module, "PART_TRAIN_EXAMPLES", TRAIN)
+    monkeypatch.setattr(module, "PART_DEV_EXAMPLES", DEV)
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_quickstart_resumes_and_reports(
     tiny_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(host, "FULL", host.QUICK)
-    run_until(training, "distill", tiny_path, full=True)
+    run_until(pb, "distill", tiny_path, full=True)
     assert "[3/7]" in capsys.readouterr().err
     teacher = (tiny_path / "teacher" / "model" / "model.safetensors").stat().st_mtime_ns
     run_until(module.baselines, "plain_export", tiny_path, full=True)
@@ -177,10 +178,10 @@ def test_refuses_a_folder_with_other_settings(tiny_path: Path) -> None:
 
 def test_partial_data_is_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
     train, dev = tiny_finetuning.examples(5000, 1), tiny_finetuning.examples(700, 2)
-    monkeypatch.setattr(training, "rotten_tomatoes", lambda: (train, dev))
-    first, second = training.sentences(full=False), training.sentences(full=False)
-    assert [len(part) for part in first] == [training.PART_TRAIN_EXAMPLES, training.PART_DEV_EXAMPLES]
-    assert first[0].ids == second[0].ids and first[1].ids == second[1].ids
+    monkeypatch.setattr(module, "rotten_tomatoes", lambda: (train, dev))
+    first, second = module.sentences(full=False), module.sentences(full=False)
+    assert [len(first.train), len(first.dev)] == [module.PART_TRAIN_EXAMPLES, module.PART_DEV_EXAMPLES]
+    assert first.train.ids == second.train.ids and first.dev.ids == second.dev.ids
 
 
 def test_partial_data_is_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,10 +189,10 @@ def test_partial_data_is_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
         numbers = [str(number) for number in range(count)]
         return Examples(numbers, None, (np.arange(count) % 2).astype(np.int32), numbers, "in turn")
 
-    monkeypatch.setattr(training, "rotten_tomatoes", lambda: (in_turn(7676), in_turn(854)))
-    train, dev = training.sentences(full=False)
-    assert (len(train), len(dev)) == (training.PART_TRAIN_EXAMPLES, training.PART_DEV_EXAMPLES)
-    for part in (train, dev):
+    monkeypatch.setattr(module, "rotten_tomatoes", lambda: (in_turn(7676), in_turn(854)))
+    data = module.sentences(full=False)
+    assert (len(data.train), len(data.dev)) == (module.PART_TRAIN_EXAMPLES, module.PART_DEV_EXAMPLES)
+    for part in (data.train, data.dev):
         assert part.labels is not None
         # Four standard deviations of as many fair coins.
         assert abs(part.labels.mean() - 0.5) < 4 * 0.5 / len(part) ** 0.5

@@ -15,8 +15,8 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data import assets
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
+from pocketbert_bench import host, results
 from pocketbert_bench import quickstart_embedding as module
-from pocketbert_bench import results
 from pocketbert_export.bundles.bundle import Bundle
 
 
@@ -54,7 +54,7 @@ def test_quickstart_resumes_and_shows_a_search(
     page = (tmp_path / "run/report/report.html").read_text(encoding="utf-8")
     assert all(query in page for query in module.QUERIES) and "mean cosine" in page
     # A second call trains and measures nothing again.
-    monkeypatch.setattr(module, "_latencies", None)
+    monkeypatch.setattr(host, "bench_bundles", None)
     assert cli.main(flags) == 0
     assert "embedding" in (tmp_path / "run/quickstart.json").read_text()
 

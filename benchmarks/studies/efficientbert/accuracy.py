@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert_bench import results
-from pocketbert_bench.quickstart_training import NETWORK
+from pocketbert_bench.quickstart import NETWORK
 from studies.efficientbert import networks
 from studies.efficientbert.networks import NETWORKS, SEARCHES, Network, search_name, text_name
 from studies.efficientbert.training import (

@@ -13,7 +13,7 @@ from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.glue import GLUE
 from pocketbert.training.grids.published import PUBLISHED_HEAD
-from pocketbert_bench.quickstart_training import NETWORK
+from pocketbert_bench.quickstart import NETWORK
 from studies.efficientbert import networks
 from studies.efficientbert.networks import Network, SearchVariant
 from studies.glue_examples import draw, task_data

@@ -30,7 +30,7 @@ from pocketbert.data.assets import minilm
 from pocketbert.presets import preset
 from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench import results
-from pocketbert_bench.quickstart_training import NETWORK
+from pocketbert_bench.quickstart import NETWORK
 from studies.glue_examples import task_data, task_examples
 from studies.hsk.variants import GENERAL, MAIN, PRUNED, SEEDS, STUDENTS, SWEEPS, TABLE_2, TASKS, HSKVariant, tasks_of
 from studies.jobs import StudyJob

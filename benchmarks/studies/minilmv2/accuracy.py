@@ -29,7 +29,7 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.data.assets import minilm
 from pocketbert.presets import preset
 from pocketbert.training.grids.published import PUBLISHED_HEAD
-from pocketbert_bench.quickstart_training import NETWORK
+from pocketbert_bench.quickstart import NETWORK
 from studies.jobs import StudyJob
 from studies.runs import distil_on_text, finetune_to_the_end, majority_subject
 from studies.sweep import TEACHER, Sweep, SweepSubject, folder_name, job_name

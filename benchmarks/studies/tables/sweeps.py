@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pocketbert_bench import results
-from pocketbert_bench.quickstart_training import NETWORK
+from pocketbert_bench.quickstart import NETWORK
 from studies.closed import reproduction
 from studies.minilmv2 import accuracy as minilmv2
 from studies.quantized import QUANTIZED

@@ -26,7 +26,7 @@ from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
 from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench import accuracy, machine, results
-from pocketbert_bench.quickstart_training import NETWORK
+from pocketbert_bench.quickstart import NETWORK
 from pocketbert_export.bundles.bundle import MODEL_FILE
 from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.exporter import export

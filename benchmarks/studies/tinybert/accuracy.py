@@ -29,7 +29,7 @@ from pocketbert.data.readers.glue import GLUE
 from pocketbert.errors import UserError
 from pocketbert.presets import preset
 from pocketbert.training.grids.published import PUBLISHED_HEAD
-from pocketbert_bench.quickstart_training import NETWORK
+from pocketbert_bench.quickstart import NETWORK
 from studies.closed import LAST_COMMIT, command
 from studies.glue_examples import SST2_EXAMPLES, task_data, task_examples
 from studies.jobs import StudyJob
