@@ -96,16 +96,19 @@ def plot_attention(
     assert first.tokenizer is not None
     separator = first.tokenizer.vocabulary.tokens()[first.tokenizer.sep_token_id]
     with new_directory(output, KIND, overwrite=overwrite) as folder:
+        maps_image = shares_image = None
         if maps:
             title = "Attention maps of " + " and ".join(str(Path(*Path(path).parts[-2:])) for path in named.values())
-            write_bytes(folder / MAPS_FILE, maps_png([(n.capitalize(), m) for n, m in maps.items()], title))
+            maps_image = maps_png([(n.capitalize(), m) for n, m in maps.items()], title)
+            write_bytes(folder / MAPS_FILE, maps_image)
         if shares:
             assert examples is not None
-            write_bytes(folder / SHARES_PLOT_FILE, shares_png(list(shares.items()), separator))
+            shares_image = shares_png(shares, separator)
+            write_bytes(folder / SHARES_PLOT_FILE, shares_image)
             write_json(folder / SHARES_FILE, _recorded(named, shares, examples, max_length, separator))
-        write_text(
-            folder / PAGE_FILE, page(named, [each for each in (text, text_pair) if each], maps, shares, separator)
-        )
+        texts = [each for each in (text, text_pair) if each]
+        content = page(named, texts, maps, shares, separator, maps_png=maps_image, shares_png=shares_image)
+        write_text(folder / PAGE_FILE, content)
     return AttentionPlots(maps=maps, shares=shares)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +34,7 @@ _MOST_PIXELS = 40e6
 _FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans", "WenQuanYi Zen Hei", "Arial Unicode MS")
 
 
-def short(token: str) -> str:
+def _short(token: str) -> str:
     """A token as a label."""
     return token if len(token) <= _MOST_LETTERS else token[: _MOST_LETTERS - 1] + "…"
 
@@ -47,15 +47,6 @@ def coloured(probs: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(probs)[..., np.newaxis], 255, np.stack(channels, -1)).round().astype(np.uint8)
 
 
-def map_png(probs: np.ndarray) -> bytes:
-    """One map [S, S] as a PNG image with one pixel per probability."""
-    from matplotlib.image import imsave
-
-    stream = io.BytesIO()
-    imsave(stream, coloured(probs), format="png", metadata=_METADATA)
-    return stream.getvalue()
-
-
 def maps_png(sides: Sequence[tuple[str, AttentionMaps]], title: str) -> bytes:
     """Draws all maps: one row per layer, or pair of layers, and one column per head.
 
@@ -66,14 +57,19 @@ def maps_png(sides: Sequence[tuple[str, AttentionMaps]], title: str) -> bytes:
     return draw_png(lambda figure: _draw_maps(figure, sides, title))
 
 
-def shares_png(models: Sequence[tuple[str, SeparatorShares]], separator: str) -> bytes:
+def shares_png(shares: Mapping[str, SeparatorShares], separator: str) -> bytes:
     """Draws the shares of a separator as curves over the layers.
 
     Args:
-      models: name and counts of each model.
+      shares: model → counts.
       separator: the token.
     """
-    return draw_png(lambda figure: _draw_shares(figure, models, separator))
+    return draw_png(lambda figure: _draw_shares(figure, shares, separator))
+
+
+def curve_label(name: str, k: int, shares: Mapping[str, SeparatorShares]) -> str:
+    """Name of a curve: the k, and the model if there are several."""
+    return f"{name}, top {k}" if len(shares) > 1 else f"top {k}"
 
 
 def draw_png(draw: Callable[[Figure], None]) -> bytes:
@@ -99,7 +95,7 @@ def draw_png(draw: Callable[[Figure], None]) -> bytes:
 
 def _draw_maps(figure: Figure, sides: Sequence[tuple[str, AttentionMaps]], title: str) -> None:
     """Lays the maps out in inches, from the top left corner."""
-    labels = [[short(token) for token in maps.tokens] for _, maps in sides]
+    labels = [[_short(token) for token in maps.tokens] for _, maps in sides]
     margins = [0.15 + 0.62 * _POINTS / 72 * max(map(len, label)) for label in labels]
     units = [max(_TOKEN, _MAP / len(label)) for label in labels]
     side_inches = [unit * len(tick_labels) for unit, tick_labels in zip(units, labels, strict=True)]
@@ -164,18 +160,17 @@ def _draw_scale(axes: Any, x: float, y: float) -> None:
     )
 
 
-def _draw_shares(figure: Figure, models: Sequence[tuple[str, SeparatorShares]], separator: str) -> None:
+def _draw_shares(figure: Figure, shares: Mapping[str, SeparatorShares], separator: str) -> None:
     figure.set_size_inches(5.0, 3.5)
     figure.set_dpi(170)
     figure.set_layout_engine("constrained")
     axes = figure.add_subplot()
-    for (name, shares), colour in zip(models, CURVES, strict=False):
-        for k, dash in zip(sorted(shares.counts), ("-", "--"), strict=False):
-            values = [100 * share for share in shares.shares(k)]
-            label = f"{name}, top {k}" if len(models) > 1 else f"top {k}"
+    for (name, model_shares), colour in zip(shares.items(), CURVES, strict=False):
+        for k, dash in zip(sorted(model_shares.counts), ("-", "--"), strict=False):
+            values, label = [100 * share for share in model_shares.shares(k)], curve_label(name, k, shares)
             axes.plot(range(1, len(values) + 1), values, dash, color=colour, marker="o", markersize=4, label=label)
     axes.set_ylim(-3, 103)
-    axes.set_xticks(range(1, max(len(shares.shares(k)) for _, shares in models for k in shares.counts) + 1))
+    axes.set_xticks(range(1, max(len(counts) for model in shares.values() for counts in model.counts.values()) + 1))
     axes.set_xlabel("layer")
     axes.set_ylabel(f"texts with {separator} among the top k, %")
     axes.set_title(f"Share of {separator} among the tokens most attended by the first", fontsize=10, loc="left")

@@ -105,8 +105,9 @@ def plot_ffn(
     surfaces = {name: ffn_surface(config, points) for name, config in configs.items()}
     axis = np.linspace(LOW, HIGH, points)
     with new_directory(output, KIND, overwrite=overwrite) as folder:
-        write_bytes(folder / SURFACES_FILE, surfaces_png(list(surfaces.items()), axis))
-        write_text(folder / PAGE_FILE, page(configs, surfaces, axis))
+        image = surfaces_png(surfaces, axis)
+        write_bytes(folder / SURFACES_FILE, image)
+        write_text(folder / PAGE_FILE, page(configs, surfaces, axis, image))
     return FeedForwardPlots(surfaces=surfaces)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,28 +23,26 @@ _SIDE = 3.6
 _LINES = 41
 
 
-def label(model: str) -> str:
-    """A model as a title: a preset, or the last two parts of a path."""
-    return str(Path(*Path(model).parts[-2:]))
-
-
-def surfaces_png(surfaces: Sequence[tuple[str, np.ndarray]], axis: np.ndarray) -> bytes:
+def surfaces_png(surfaces: Mapping[str, np.ndarray], axis: np.ndarray) -> bytes:
     """Draws surfaces side by side.
 
     Args:
-      surfaces: model and values [points, points], first feature before second; values that are not finite stay empty.
+      surfaces: model → values [points, points], first feature before second; values that are not finite stay empty.
       axis: values of both features, [points].
     """
     return draw_png(lambda figure: _draw(figure, surfaces, axis))
 
 
-def page(configs: Mapping[str, EncoderConfig], surfaces: Mapping[str, np.ndarray], axis: np.ndarray) -> str:
+def page(
+    configs: Mapping[str, EncoderConfig], surfaces: Mapping[str, np.ndarray], axis: np.ndarray, image: bytes
+) -> str:
     """Renders a self-contained HTML page with the networks of each model.
 
     Args:
       configs: model → architecture.
       surfaces: model → values [points, points].
       axis: values of both features, [points].
+      image: the drawn surfaces.
     """
     models = []
     for name, config in configs.items():
@@ -52,13 +50,19 @@ def page(configs: Mapping[str, EncoderConfig], surfaces: Mapping[str, np.ndarray
         models.append(
             {
                 "name": name,
-                "image": base64.b64encode(surfaces_png([(name, surfaces[name])], axis)).decode("ascii"),
                 "range": f"{finite.min():.4g} to {finite.max():.4g}" if finite.size else "–",
                 "overflowed": surfaces[name].size - finite.size,
                 "layers": [[layer + 1, _network(config, layer)] for layer in range(config.num_layers)],
             }
         )
-    return render("ffn.html", title="Feed-forward networks", low=f"{axis[0]:g}", high=f"{axis[-1]:g}", models=models)
+    return render(
+        "ffn.html",
+        title="Feed-forward networks",
+        low=f"{axis[0]:g}",
+        high=f"{axis[-1]:g}",
+        image=base64.b64encode(image).decode("ascii"),
+        models=models,
+    )
 
 
 def _network(config: EncoderConfig, layer: int) -> str:
@@ -68,7 +72,7 @@ def _network(config: EncoderConfig, layer: int) -> str:
     return f"linear({config.activation}(linear(x))), inner width {inner}" + (f", {stacks} times" if stacks > 1 else "")
 
 
-def _draw(figure: Figure, surfaces: Sequence[tuple[str, np.ndarray]], axis: np.ndarray) -> None:
+def _draw(figure: Figure, surfaces: Mapping[str, np.ndarray], axis: np.ndarray) -> None:
     from matplotlib.colors import LinearSegmentedColormap
     from mpl_toolkits.mplot3d import Axes3D
 
@@ -79,14 +83,15 @@ def _draw(figure: Figure, surfaces: Sequence[tuple[str, np.ndarray]], axis: np.n
     colours: Any = LinearSegmentedColormap.from_list("values", PALETTE[1:])
     ticks = np.linspace(axis[0], axis[-1], 5)
     first, second = np.meshgrid(axis, axis, indexing="ij")
-    for index, (name, values) in enumerate(surfaces):
+    for index, (name, values) in enumerate(surfaces.items()):
         rectangle = (index % columns / columns, 1 - (index // columns + 1) / rows, 0.86 / columns, 0.9 / rows)
         axes = Axes3D(figure)
         axes.set_position(rectangle)
         figure.add_axes(axes)
         shown = np.where(np.isfinite(values), values, np.nan)
         axes.plot_surface(first, second, shown, cmap=colours, rcount=_LINES, ccount=_LINES, linewidth=0)
-        axes.set_title(label(name), fontsize=9, color=INK)
+        # A preset, or the last two parts of a path.
+        axes.set_title(str(Path(*Path(name).parts[-2:])), fontsize=9, color=INK)
         axes.set_xticks(ticks)
         axes.set_yticks(ticks)
         axes.tick_params(labelsize=6.5)

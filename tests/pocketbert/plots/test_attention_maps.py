@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import tiny
 from attention_models import Reference
-from PIL import Image
 
 import pocketbert as pb
 from pocketbert.errors import UserError
@@ -96,7 +94,7 @@ def test_models_need_a_tokenizer() -> None:
 
 def test_colours_show_square_roots() -> None:
     probs = np.array([[0.0, 1.0, 0.0], [1 / 9, 4 / 9, 4 / 9], [0.25, 0.25, 0.5]], np.float32)
-    image = np.asarray(Image.open(io.BytesIO(drawing.map_png(probs))).convert("RGB"))
+    image = drawing.coloured(probs)
     colours = [[int(colour[place : place + 2], 16) for place in (1, 3, 5)] for colour in drawing.PALETTE]
     # Four colours: at square roots of 0, 1/3, 2/3 and 1. Rows of the image are queries.
     assert image[0].tolist() == [colours[0], colours[3], colours[0]]

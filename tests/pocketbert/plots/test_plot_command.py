@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
 from collections.abc import Callable
@@ -34,10 +33,9 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def images(page: str) -> dict[str, np.ndarray]:
-    """Name → the pixels of each map on a page."""
-    found = re.findall(r'<image id="([^"]+)"[^>]* href="data:image/png;base64,([^"]+)"', page)
-    return {name: np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")) for name, data in found}
+def images(page: str) -> list[bytes]:
+    """The images on a page."""
+    return [base64.b64decode(data) for data in re.findall(r'src="data:image/png;base64,([^"]+)"', page)]
 
 
 def test_one_model_gets_its_files(
@@ -50,16 +48,14 @@ def test_one_model_gets_its_files(
     written = content(folder)
     assert {*written} == {".pocketbert", "attention.png", "report.html"}
     page = written["report.html"].decode()
-    assert "http" not in page and "<script" not in page and "src=" not in page
+    assert "http" not in page and "<script" not in page and 'src="data:' in page
     assert "a warm film &amp; &lt;b&gt;plot" in page and "read the first" not in page
+    assert images(page) == [written["attention.png"]]
+    shown = np.asarray(Image.open(folder / "attention.png").convert("RGB")).reshape(-1, 3)
+    colours = {tuple(colour) for colour in shown.tolist()}
     expected = attention_maps(pb.from_pretrained(directory("bert")), TEXT, max_tokens=29)
-    found = images(page)
-    assert len(found) == 3 * 5
-    for layer in range(3):
-        for head in range(5):
-            assert (found[f"map-0-{layer}-{head}"] == coloured(expected.probs[layer, head])).all()
-            assert page.count(f'href="#map-0-{layer}-{head}"') == 2
-    assert page.count(">warm<") == 2 and page.count("<details") == 3
+    # Each map covers hundreds of pixels for each probability.
+    assert {tuple(colour) for colour in coloured(expected.probs).reshape(-1, 3).tolist()} <= colours
     width, height = Image.open(folder / "attention.png").size
     assert width > height > 300
 
@@ -79,10 +75,7 @@ def test_two_models_of_different_depth(
     written = content(tmp_path / "out")
     assert {*written} == {".pocketbert", "attention.png", "report.html", "separators.json", "separators.png"}
     page = written["report.html"].decode()
-    # Uniform pairs of 3 and 2 layers: 2 and 3; 5 and 3 heads.
-    assert len(images(page)) == 2 * (5 + 3)
-    assert "Teacher layer 2 and student layer 1" in page and "Teacher layer 3 and student layer 2" in page
-    assert page.count('class="gap"') == 2 * 2
+    assert images(page) == [written["attention.png"], written["separators.png"]]
     assert "The teacher read the first 11 tokens" in page
     record = json.loads(written["separators.json"])
     assert (record["texts"], record["max_length"], record["separator"]) == (11, 19, "</s>")
@@ -90,7 +83,7 @@ def test_two_models_of_different_depth(
         expected = separator_shares(pb.from_pretrained(place), texts, max_length=19, show_progress=False)
         assert row["top_1"] == list(expected.counts[1]) and row["top_3"] == list(expected.counts[3])
         assert f"{row['top_3'][1]:,} ({row['top_3'][1] / 11:.1%})" in table
-    assert page.count("<polyline") == 4 and "Share of &lt;/s&gt;" in page
+    assert "Teacher, top 1" in page and "Share of &lt;/s&gt;" in page
 
 
 def test_lines_of_text_are_read(directory: Callable[[str], Path], tmp_path: Path) -> None:
