@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 import random
-import select
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +29,7 @@ from pocketbert_bench.results import (
     now,
     result_file,
 )
+from pocketbert_bench.worker_process import WorkerFailed, WorkerProcess
 
 # The state is steady when the medians of two consecutive warm-up batches differ by less.
 STEADY = 0.05
@@ -42,13 +37,8 @@ WARM_UP_BATCH = 5
 LONGEST_WARM_UP_SECONDS = 10.0
 # Between turns a worker loses its caches; these unrecorded calls refill them.
 CALLS_BEFORE_A_ROUND = 3
-SECONDS_TO_ANSWER = 300.0
 # More calls would make result files long without narrowing the intervals, which depend on the rounds.
 MOST_RUNS = 1000
-
-
-class WorkerFailed(Exception):
-    """A worker crashed, did not reply, or could not run its model; the message is a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +66,7 @@ FULL = Schedule(rounds=10, runs=50, seconds=2.0, longest_seconds=10.0)
 QUICK = Schedule(rounds=5, runs=25, seconds=0.5, longest_seconds=3.0, warm_up_seconds=0.2)
 
 
-class Worker:
+class Worker(WorkerProcess):
     """A process with one configuration's model.
 
     Args:
@@ -86,13 +76,7 @@ class Worker:
     """
 
     def __init__(self, configuration: Configuration) -> None:
-        self._errors = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "pocketbert_bench.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-        )
+        super().__init__([sys.executable, "-m", "pocketbert_bench.worker"])
         job = {
             "runtime": configuration.runtime,
             # The worker is a program of its own, which does not know who called.
@@ -106,60 +90,21 @@ class Worker:
             ],
         }
         try:
-            self.started = self._ask(job)
+            self.started: dict[str, Any] = self.ask(job)
         except BaseException:
             self.close()
             raise
 
     def run(self, calls: Sequence[int]) -> list[float]:
         """Makes calls by number; returns latencies in microseconds."""
-        self.last = self._ask(list(calls))
+        self.last = self.ask(list(calls))
         return [float(value) for value in self.last["latency_us"]]
 
     @property
     def peak_memory_bytes(self) -> int | None:
         """Peak resident memory of the process until its last run."""
-        return self.last["peak_memory_bytes"]
-
-    def close(self) -> None:
-        """Ends the process."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            if stream:
-                # A dead process does not read the rest of its input.
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _ask(self, question: Any) -> dict[str, Any]:
-        assert self._process.stdin and self._process.stdout
-        try:
-            self._process.stdin.write(json.dumps(question).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise WorkerFailed(self._cause_of_death()) from None
-        if not select.select([self._process.stdout], [], [], SECONDS_TO_ANSWER)[0]:
-            raise WorkerFailed(f"the process did not answer within {SECONDS_TO_ANSWER:.0f} s")
-        line = self._process.stdout.readline()
-        if not line:
-            raise WorkerFailed(self._cause_of_death())
-        answer = json.loads(line)
-        if "error" in answer:
-            raise WorkerFailed(f"the runtime cannot run the model: {' '.join(answer['error'].split())}")
-        return answer
-
-    def _cause_of_death(self) -> str:
-        code = self._process.wait()
-        self._errors.seek(0)
-        lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"the process {how}" + (f"; its last output: {lines[-1][:200]}" if lines else "")
+        peak: int | None = self.last["peak_memory_bytes"]
+        return peak
 
 
 def bench_bundles(

@@ -12,13 +12,16 @@ LAST_COMMIT = "2d1075a6"
 CLOSED = (
     "ablations/activations", "ablations/bucketed_training", "ablations/graph_optimizations", "ablations/lengths",
     "ablations/shared_lengths", "ablations/weight_cache", "against_tf_models/pretraining_data",
-    "efficientbert/operations", "efficientbert/supernet_step", "hsk/speed", "hsk/store", "minilmv2/relations",
-    "mobilebert/memory", "mobilebert/recipes", "mobilebert/text", "mobilebert/training", "mobilebert/variants",
-    "tasks/accuracy", "tasks/qat", "tinybert/augmentation", "tinybert/masked_lm", "trimming/accuracy",
-    "trimming/multilingual", "trimming/vocabulary",
+    "efficientbert/accuracy", "efficientbert/operations", "efficientbert/supernet_step", "hsk/accuracy", "hsk/speed",
+    "hsk/store", "minilmv2/relations", "mobilebert/accuracy", "mobilebert/memory", "mobilebert/recipes",
+    "mobilebert/text", "mobilebert/training", "mobilebert/variants", "tasks/accuracy", "tasks/qat",
+    "tinybert/augmentation", "tinybert/masked_lm", "trimming/accuracy", "trimming/multilingual", "trimming/vocabulary",
 )  # fmt: skip
 _MODULES = {
+    "efficientbert/accuracy": "studies.efficientbert.accuracy",
+    "hsk/accuracy": "studies.hsk.accuracy",
     "hsk/speed": "studies.hsk.speed --pairs=12",
+    "mobilebert/accuracy": "studies.mobilebert.accuracy",
     "tasks/accuracy": "studies.tasks.accuracy",
     "tasks/qat": "studies.tasks.qat",
     "trimming/accuracy": "studies.trimming.accuracy",

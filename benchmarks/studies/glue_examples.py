@@ -9,7 +9,6 @@ import numpy as np
 
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.glue import GLUE, read_glue
-from pocketbert.data.train_dev_split import train_dev_split
 from studies.shared_data import shared_data
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
 # Of 67,349.
 SST2_EXAMPLES = 4000
-CHOOSING, APART = 1000, 4000
-DEVELOPMENT_SPLIT, APART_SPLIT = "development set", f"{APART} training sentences kept apart"
 
 
 def task_examples(task: str, sst2_examples: int = SST2_EXAMPLES) -> tuple[Examples, Examples]:
@@ -34,22 +31,6 @@ def task_data(task: str, sst2_examples: int = SST2_EXAMPLES) -> TaskData:
     train, dev = task_examples(task, sst2_examples)
     glue = GLUE[task]
     return TaskData(task=glue.task, train=train, dev=dev, metrics=glue.metrics, main_metric=glue.main_metric)
-
-
-def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:
-    """Training examples, examples to choose an epoch, and examples to score by split; all disjoint.
-
-    SST-2 has enough training sentences: `CHOOSING` of them choose the epoch, and `APART` others are scored next to the
-    small development set. Many of these are phrases of training sentences, so they are easier. For other tasks, a tenth
-    of the training examples chooses the epoch.
-    """
-    train, dev = task_examples(task)
-    scored = {DEVELOPMENT_SPLIT: dev}
-    if task != "sst2":
-        return *train_dev_split(train), scored
-    every = read_glue(task, shared_data("glue"), "train")
-    choosing = draw(every, SST2_EXAMPLES, CHOOSING)
-    return train, choosing, scored | {APART_SPLIT: draw(every, SST2_EXAMPLES + CHOOSING, APART)}
 
 
 def majority_label_metrics(names: Iterable[str], train: Examples, scored: Examples) -> dict[str, float]:

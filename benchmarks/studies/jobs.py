@@ -69,7 +69,8 @@ def run_jobs(jobs: Sequence[StudyJob], folder: Path, *, processes: int, minutes:
       Results, including those of earlier runs, and failures. A failed job blocks only the jobs that need it. If a
       process dies, for example out of memory, no further job starts.
     """
-    done = {job.name: result_of(folder, job.name) for job in jobs if _path(folder, job.name).exists()}
+    paths = {job.name: _path(folder, job.name) for job in jobs}
+    done = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.exists()}
     waiting = [job for job in jobs if job.name not in done]
     log_info(f"{len(done)} of {len(jobs)} jobs are done")
     failed: dict[str, str] = {}
@@ -98,11 +99,6 @@ def run_jobs(jobs: Sequence[StudyJob], folder: Path, *, processes: int, minutes:
                 done[job.name] = future.result()
                 log_info(f"{job.name}: {time.monotonic() - since:.0f} s; {len(done)} of {len(jobs)} jobs are done")
     return Found(done, failed)
-
-
-def result_of(folder: Path, name: str) -> Any:
-    """The result of a finished job."""
-    return json.loads(_path(folder, name).read_text(encoding="utf-8"))
 
 
 def keep(folder: Path, results: Mapping[str, Any]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,10 +24,3 @@ def any_outputs() -> Bounds:
         own_difference=1e9,
         mean_cosine=-1.0,
     )
-
-
-def export_quantized(model_directory: Path, bundle: Path, lengths: Sequence[int]) -> None:
-    """Exports a model with int8 weights."""
-    from pocketbert_export.exporter import export
-
-    export(model_directory, bundle, recipe=QUANTIZED, lengths=lengths, bounds=any_outputs(), overwrite=True)

@@ -87,8 +87,6 @@ class Sweep:
       seeds: all seeds; jobs of the first one start first.
       settings: all settings that determine the tables, as JSON values; scores with other settings are ignored.
       preparations: jobs without scores, given the folder; those that nothing needs are left out.
-      recorded: prefix of a note → key → name of the preparation whose result it records.
-      whole_seeds: whether scores of a seed are reused only if the seed has all of them.
     """
 
     result: str
@@ -98,8 +96,6 @@ class Sweep:
     seeds: Sequence[int]
     settings: Callable[[], dict[str, Any]]
     preparations: Callable[[Path], Sequence[StudyJob]] = lambda output: ()
-    recorded: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    whole_seeds: bool = False
 
     def runs(self) -> dict[str, Run]:
         """Name of a job with scores → its run; single runs first, then seed by seed."""
@@ -124,10 +120,8 @@ class Sweep:
                     add(need)
                 ordered[name] = every[name]
 
-        for name in (*jobs, *(name for names in self.recorded.values() for name in names.values())):
-            # Not every variant has a recorded preparation.
-            if name in every:
-                add(name)
+        for name in jobs:
+            add(name)
         return list(ordered.values())
 
     def content(self, done: Mapping[str, Any]) -> results.ResultFile:
@@ -138,9 +132,6 @@ class Sweep:
             if name in done:
                 accuracies += self._records(run, done[name])
         notes = [settings_note(self.settings())]
-        for prefix, names in self.recorded.items():
-            if values := {key: done[name] for key, name in names.items() if name in done}:
-                notes.append(f"{prefix}: {json.dumps(values)}")
         return results.result_file(self.title, quick=False, accuracies=accuracies, notes=notes)
 
     def finished(self, content: results.ResultFile) -> dict[str, Any]:
@@ -152,15 +143,8 @@ class Sweep:
         if settings_note(self.settings()) not in content.notes:
             return {}
         runs, done = self.runs(), self._scores(content)
-        if self.whole_seeds:
-            incomplete = {run.seed for name, run in runs.items() if name not in done} - {None}
-            done = {name: scores for name, scores in done.items() if runs[name].seed not in incomplete}
-        recorded: set[str] = set()
-        for prefix, names in self.recorded.items():
-            recorded.update(names.values())
-            done |= {names[key]: value for key, value in noted(content, prefix).items()}
         jobs = self.jobs(Path())
-        done |= {job.name: {} for job in jobs if job.name not in runs and job.name not in recorded}
+        done |= {job.name: {} for job in jobs if job.name not in runs}
         for job in reversed(jobs):
             if job.name not in done:
                 for need in job.needs:

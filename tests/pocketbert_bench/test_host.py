@@ -12,8 +12,9 @@ import pytest
 
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
-from pocketbert_bench import configurations, host, report, results
-from pocketbert_bench.host import Schedule, Worker, WorkerFailed
+from pocketbert_bench import configurations, host, report, results, worker_process
+from pocketbert_bench.host import Schedule, Worker
+from pocketbert_bench.worker_process import WorkerFailed
 
 BRIEF = Schedule(rounds=3, runs=12, seconds=0.0, longest_seconds=1.0, warm_up_seconds=0.0)
 
@@ -126,7 +127,7 @@ def test_crashed_process_gives_a_sentence(model_path: Path) -> None:
 def test_hanging_process_times_out(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Worker(bench_subjects.configuration(model_path)) as worker:
         os.kill(worker._process.pid, signal.SIGSTOP)
-        monkeypatch.setattr(host, "SECONDS_TO_ANSWER", 0.2)
+        monkeypatch.setattr(worker_process, "SECONDS_TO_ANSWER", 0.2)
         with pytest.raises(WorkerFailed, match="did not answer within 0 s"):
             worker.run([0])
 

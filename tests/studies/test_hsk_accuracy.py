@@ -1,4 +1,4 @@
-"""HSK's accuracy study: the chosen configurations, the order of its jobs, and the page's tables."""
+"""HSK's accuracy study: the chosen configurations and the page's tables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from pocketbert.distillation.methods.hsk_knowledge import Knowledge
 from pocketbert_bench import accuracy as bench_accuracy
 from pocketbert_bench import results
-from studies.hsk import accuracy, variants
 from studies.tables import hsk
+from studies.tables import hsk_variants as variants
 
 
 @pytest.mark.parametrize(("amount", "chosen"), variants.JOINT.items())
@@ -25,21 +25,6 @@ def test_joint_amounts_fit_table_5(amount: int, chosen: tuple[variants.HSKVarian
         assert knowledge.layers is not None and knowledge.layers <= 4
 
 
-def test_table_2_has_all_seeds() -> None:
-    names = {name for name in accuracy.SWEEP.runs() if name.startswith("4x312/all-all-1-layer-6/cola-")}
-    assert names == {f"4x312/all-all-1-layer-6/cola-{seed}" for seed in range(3)}
-
-
-def test_labels_name_one_variant() -> None:
-    every = (*variants.MAIN, *variants.SWEEPS)
-    assert len({variant.label for variant in every}) == len(set(every)) == len(every) >= 30
-
-
-def test_prediction_only_takes_all_epochs() -> None:
-    alone, both = accuracy.method(variants.PREDICTION), accuracy.method(variants.FULL)
-    assert alone.prediction_epochs == 4 == 2 * both.epochs and both.top_layer == 6
-
-
 def test_tables_read_scores_by_seed() -> None:
     made = [("prediction only", 0, 0.2), ("prediction only", 1, 0.3), ("all all 1 layer 6", 0, 0.4)]
     made += [(variant.label, 0, value) for variant, value in zip(variants.JOINT[1], (0.3, 0.6, 0.45), strict=True)]
@@ -52,7 +37,7 @@ def test_tables_read_scores_by_seed() -> None:
         )
         for label, seed, value in made
     ]  # fmt: skip
-    note = f"{accuracy.SEPARATORS}: " + json.dumps({"rte": {"texts": 8, "counts": {"1": [2, 8, 0, 0, 0, 1]}}})
+    note = "separators: " + json.dumps({"rte": {"texts": 8, "counts": {"1": [2, 8, 0, 0, 0, 1]}}})
     text = hsk.text(results.result_file("made up", quick=False, accuracies=scored, notes=[note]))
     assert "| top 1 | RTE | 25.0 % | 100.0 % | 0.0 % | 0.0 % | 0.0 % | 12.5 % |" in text
     assert "| pruned 3x384 | predictions only | 25.0 ± 7.1 (2 of 3) | – | – |" in text

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pocketbert.errors import UserError
 from pocketbert.presets import preset
+from pocketbert_bench.worker_process import WorkerFailed, WorkerProcess
 
 
 @contextlib.contextmanager
@@ -23,40 +24,25 @@ def steps(module: str, *arguments: object, threads: int) -> Iterator[Callable[[]
       threads: number of OpenMP threads, which the module passes to PyTorch.
 
     Raises:
-      UserError: when the function is called after the baseline has failed; its message is on stderr.
+      UserError: when the function is called after the baseline has failed.
     """
     # transformers imports TensorFlow if it is installed.
-    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "OMP_NUM_THREADS": str(threads)}
-    with subprocess.Popen(
-        [sys.executable, "-m", module, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None
-        requests, answers = process.stdin, process.stdout
+    environment = os.environ | {"USE_TF": "0", "USE_TORCH": "1", "OMP_NUM_THREADS": str(threads)}
+    with WorkerProcess([sys.executable, "-m", module, *map(str, arguments)], environment) as process:
 
         def take() -> float:
             try:
-                print(file=requests, flush=True)
-                answer = answers.readline()
-            except BrokenPipeError:
-                answer = ""
-            if not answer:
-                raise UserError(
-                    "the PyTorch baseline must reply to each step with its loss; it has ended; see its message"
-                )
-            return float(answer)
+                return float(process.ask("step"))
+            except WorkerFailed as failure:
+                raise UserError(f"the PyTorch baseline must reply to each step with its loss; {failure}") from None
 
         yield take
-        requests.close()
 
 
 def serve(take: Callable[[], float]) -> None:
     """Runs a step for every line on stdin and prints its loss."""
     for _ in sys.stdin:
-        print(take(), flush=True)
+        print(json.dumps(take()), flush=True)
 
 
 def bert_config(name: str, **others: Any) -> Any:

@@ -10,8 +10,6 @@ import contextlib
 import json
 import os
 import random
-import select
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +20,7 @@ from pocketbert.errors import UserError
 from pocketbert.presets import preset
 from pocketbert.progress import log_info
 from pocketbert_bench import baseline_calls, host, machine, results
+from pocketbert_bench.worker_process import WorkerFailed, WorkerProcess
 from studies.against_transformers.latency import LENGTH, RECIPE, TARGETS, our_export, transformers_config
 
 # Variable with the Python of an environment → packages to install there.
@@ -41,12 +40,10 @@ PEERS = {
     "executorch": "EXECUTORCH_PYTHON",
 }
 _ROUNDS, _CALLS_A_ROUND, _WARM_UP_CALLS = 40, 8, 20
-# Seconds for a conversion.
-_LONGEST_ANSWER = 300.0
 _PROCESS = Path(__file__).with_name("runtime_peer.py")
 
 
-class Peer:
+class Peer(WorkerProcess):
     """A process with another tool's export.
 
     Args:
@@ -55,7 +52,7 @@ class Peer:
       folder: folder for its files.
 
     Raises:
-      UserError: the tool cannot convert or run the network; its messages are in `folder/stderr`.
+      WorkerFailed: the tool cannot convert or run the network.
     """
 
     def __init__(self, name: str, network: str, folder: Path) -> None:
@@ -80,40 +77,12 @@ class Peer:
             "TOKENIZERS_PARALLELISM": "false",
         }
         environment.pop("PYTHONPATH", None)
-        self._log = folder / "stderr"
-        with self._log.open("w") as log:
-            self._process = subprocess.Popen(
-                [os.environ[PEERS[name]], str(_PROCESS)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=environment,
-            )
-        self.started: dict[str, Any] = self._ask(json.dumps(job))
-
-    def run(self, calls: int) -> list[float]:
-        """Makes calls; returns latencies in microseconds."""
-        latency_us: list[float] = self._ask(str(calls))
-        return latency_us
-
-    def close(self) -> None:
-        """Ends the process."""
-        self._process.kill()
-        self._process.communicate()
-
-    def _ask(self, line: str) -> Any:
-        assert self._process.stdin and self._process.stdout
-        with contextlib.suppress(BrokenPipeError):
-            print(line, file=self._process.stdin, flush=True)
-        if not select.select([self._process.stdout], [], [], _LONGEST_ANSWER)[0]:
+        super().__init__([os.environ[PEERS[name]], str(_PROCESS)], environment)
+        try:
+            self.started: dict[str, Any] = self.ask(job)
+        except WorkerFailed:
             self.close()
-            raise UserError(f"the conversion was stopped after {_LONGEST_ANSWER / 60:.0f} minutes")
-        if answer := self._process.stdout.readline():
-            return json.loads(answer)
-        self.close()
-        said = self._log.read_text(errors="replace").strip().splitlines()
-        raise UserError(said[-1] if said else "the process ended without a message")
+            raise
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -162,11 +131,11 @@ def _measured(
             (peer_folder := folder / name.replace(", ", "-").replace(" ", "-")).mkdir()
             try:
                 peer = Peer(name, network, peer_folder)
-            except UserError as error:
-                yield name, {"problem": str(error)}
+            except WorkerFailed as failure:
+                yield name, {"problem": str(failure)}
                 continue
-            stack.callback(peer.close)
-            sides[name] = peer.run
+            # Latencies of so many calls, in microseconds.
+            sides[name] = stack.enter_context(peer).ask
             yield name, peer.started
         rounds: dict[str, list[float]] = {name: [] for name in sides}
         for call in sides.values():

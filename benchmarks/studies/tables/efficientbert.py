@@ -9,15 +9,17 @@ from typing import Any
 
 from pocketbert.data.readers.glue import GLUE
 from pocketbert_bench import results
-from studies.efficientbert import networks
-from studies.efficientbert.accuracy import STUDENT_TASKS, searched
-from studies.efficientbert.networks import SEEDS, SHAPE, WINNERS, Network, search_name, text_name
+from studies.sweep import noted
+from studies.tables import efficientbert_networks as networks
 from studies.tables.charts import Panel, Picture, Point, draw_panels
+from studies.tables.efficientbert_networks import SEEDS, SHAPE, WINNERS, Network, search_name, text_name
 from studies.tables.render import NOTHING, ScoreTable, cell, counted_examples, page, table
 from studies.tables.sweeps import ONCE, findings_table
 
 RESULT = "efficientbert/accuracy"
-_TITLES = {task: GLUE[task].folder if task in GLUE else "SQuAD 1.1" for task in STUDENT_TASKS}
+# Prefix of the note with the results of searches, text, latency and surfaces.
+_SEARCHES_NOTE = "searches"
+_TITLES = {task: GLUE[task].folder if task in GLUE else "SQuAD 1.1" for task in (*networks.TASKS, networks.QUESTIONS)}
 _METRICS = {task: GLUE[task].main_metric for task in networks.TASKS} | {networks.QUESTIONS: "f1"}
 # The paper's findings and ours; the first network must be better to confirm.
 _FINDINGS: dict[str, tuple[Network, Network]] = {
@@ -43,7 +45,7 @@ Searched = Mapping[str, Any]
 def text(content: results.ResultFile) -> str:
     """Networks, searches, curves, questions and findings."""
     scores = ScoreTable(record for record in content.accuracies if record.metric == _METRICS[record.task])
-    measured = searched(content)
+    measured = noted(content, _SEARCHES_NOTE)
     findings = {name: (first.label, second.label) for name, (first, second) in _FINDINGS.items()}
     return page(
         *_networks(scores, measured),
@@ -101,10 +103,10 @@ def _by_latency(scores: ScoreTable, measured: Searched) -> list[str]:
 
 def _searches(measured: Searched) -> list[str]:
     rows = []
-    for variant in networks.SEARCHES:
-        for stage, values in measured.get(search_name(variant), {}).get("scores", {}).items():
+    for label in networks.SEARCHES:
+        for stage, values in measured.get(search_name(label), {}).get("scores", {}).items():
             known = [100 * value for value in values if value is not None]
-            cells = (variant.label, stage, str(len(known)), f"{max(known):.1f}", f"{statistics.median(known):.1f}")
+            cells = (label, stage, str(len(known)), f"{max(known):.1f}", f"{statistics.median(known):.1f}")
             rows.append(cells)
     first = f"Search on {_TITLES[networks.SEARCHED]} (table 6)"
     return table([first, ">Stage", ">Candidates", ">Best score", ">Median score"], rows)
@@ -136,7 +138,7 @@ def _warm_up(measured: Searched) -> list[list[str]]:
 
 
 def _draw_losses(content: results.ResultFile, path: Path) -> None:
-    measured = searched(content)
+    measured = noted(content, _SEARCHES_NOTE)
     losses = {name: _text(network, measured)["losses"] for name, network in _STARTS.items()}
     steps = [str(step) for step, _ in losses["random weights"]]
     lines = {name: [Point(loss) for _, loss in points] for name, points in losses.items()}
@@ -164,7 +166,7 @@ def _surfaces(measured: Searched) -> list[list[str]]:
 
 
 def _draw_surfaces(content: results.ResultFile, path: Path) -> None:
-    curves = searched(content)[networks.SURFACES]
+    curves = noted(content, _SEARCHES_NOTE)[networks.SURFACES]
     count = len(next(iter(curves.values()))["diagonal"])
     # The ends and the middle of -15 to 5.
     places = {0: "-15", (count - 1) // 2: "-5", count - 1: "5"}
@@ -184,4 +186,4 @@ PICTURES = (
 
 def _text(network: Network, measured: Searched) -> Mapping[str, Any]:
     """Result of a network's distillation on text; without it, that of the network with the same architecture."""
-    return measured.get(text_name(WINNERS[3] if network.start == "tasks" else network), {})
+    return measured.get(text_name(network if network.learns_text else WINNERS[3]), {})

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from pocketbert.data.readers.glue import GLUE
 from pocketbert.distillation.methods.hsk_knowledge import Knowledge
 from pocketbert_bench import results
-from studies.hsk.accuracy import separators
-from studies.hsk.variants import (
+from studies.sweep import noted
+from studies.tables.charts import Panel, Picture, Point, draw_panels
+from studies.tables.hsk_variants import (
     ALL,
     COMPRESSED,
     DEPTH,
@@ -30,7 +31,6 @@ from studies.hsk.variants import (
     HSKVariant,
     tasks_of,
 )
-from studies.tables.charts import Panel, Picture, Point, draw_panels
 from studies.tables.render import (
     NOTHING,
     ScoreTable,
@@ -72,7 +72,7 @@ def text(content: results.ResultFile) -> str:
     parts.append(["![Scores by the amount of knowledge, joint compression](hsk-joint.svg)"])
     for sweep in _SWEEPS:
         parts += [_sweep(scores, sweep), [f"![{sweep.title}: scores by amount](hsk-{sweep.name}.svg)"]]
-    return page(*parts, _separators(separators(content)), [counted_examples(content, task_titles(TASKS))])
+    return page(*parts, _separators(noted(content, "separators")), [counted_examples(content, task_titles(TASKS))])
 
 
 def _table_2(scores: ScoreTable) -> list[str]:

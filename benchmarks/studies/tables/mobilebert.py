@@ -8,24 +8,18 @@ from typing import NamedTuple
 
 from pocketbert.data.readers.glue import GLUE
 from pocketbert_bench import results
-from studies.glue_examples import APART, APART_SPLIT, DEVELOPMENT_SPLIT
-from studies.mobilebert.accuracy import SWEEP, TEACHER_MODEL
-from studies.mobilebert.accuracy_jobs import (
-    ATTENTION,
-    DEV_TEXT,
-    LIKELIHOOD,
-    MAJORITY,
-    NEARNESS,
-    NEXT,
-    STUDENT_MODEL,
-    TEXT,
-    WORDS,
-)
-from studies.mobilebert.recipe import SEEDS, TASKS, VARIANTS
 from studies.quantized import QUANTIZED
-from studies.sweep import FAILED, NOBODY, TEACHER, TRAINED, job_name, noted
-from studies.tables.render import NOTHING, ScoreTable, Values, bullets, cell, difference, page, table
+from studies.sweep import DEVELOPMENT_SET, NOBODY, TEACHER, TRAINED
+from studies.tables.render import NOTHING, ScoreTable, Values, cell, difference, page, table
 
+_SEEDS, _TASKS = 2, ("sst2", "mrpc")
+_TEACHER_MODEL, _STUDENT_MODEL = "IB-BERT 6x256/384", "MobileBERT 6x256/64"
+_MAJORITY = "most frequent token or label"
+# Further scores of models: masked LM, and distance of the attention from the teacher's.
+_TEXT, _ATTENTION, _DEV_TEXT = "enwiki2015", "attention", "dev articles"
+# Sentences of SST-2 that are scored next to the small development set.
+_APART = 4000
+_APART_SPLIT = f"{_APART} training sentences kept apart"
 _COPIED, _AUXILIARY = "PD, copied embedding and heads", "auxiliary"
 _AUXILIARY_COPIED, _PROGRESSIVE = "auxiliary, copied embedding and heads", "progressive (PD, FMT, AT)"
 Paper = tuple[float, float]
@@ -42,17 +36,19 @@ class Score(NamedTuple):
     digits: str = ".1f"
 
 
-_MLM_ACCURACY = Score(head="MLM accuracy", task=TEXT, metric=WORDS, split=DEV_TEXT)
-_ATTENTION_NATS = Score("Attention KL (nats)", ATTENTION, NEARNESS, DEV_TEXT, nats=True, digits=".3f")
+_MLM_ACCURACY = Score(head="MLM accuracy", task=_TEXT, metric="masked_lm_accuracy", split=_DEV_TEXT)
+_ATTENTION_NATS = Score(
+    "Attention KL (nats)", _ATTENTION, "exp(-attention divergence)", _DEV_TEXT, nats=True, digits=".3f"
+)
 _ON_TASKS = (
-    Score(head="SST-2", task="sst2", metric="accuracy", split=DEVELOPMENT_SPLIT),
-    Score(head=f"SST-2, {APART:,} others", task="sst2", metric="accuracy", split=APART_SPLIT),
-    Score(head="MRPC", task="mrpc", metric="accuracy", split=DEVELOPMENT_SPLIT),
+    Score(head="SST-2", task="sst2", metric="accuracy", split=DEVELOPMENT_SET),
+    Score(head=f"SST-2, {_APART:,} others", task="sst2", metric="accuracy", split=_APART_SPLIT),
+    Score(head="MRPC", task="mrpc", metric="accuracy", split=DEVELOPMENT_SET),
 )
 _COLUMNS = (
-    Score(head="MLM loss (nats)", task=TEXT, metric=LIKELIHOOD, split=DEV_TEXT, nats=True, digits=".2f"),
+    Score(head="MLM loss (nats)", task=_TEXT, metric="exp(-masked-LM loss)", split=_DEV_TEXT, nats=True, digits=".2f"),
     _MLM_ACCURACY,
-    Score(head="NSP accuracy", task=TEXT, metric=NEXT, split=DEV_TEXT),
+    Score(head="NSP accuracy", task=_TEXT, metric="next_sentence_accuracy", split=_DEV_TEXT),
     _ATTENTION_NATS,
     *_ON_TASKS,
 )
@@ -61,7 +57,7 @@ _COMPARED = (_MLM_ACCURACY, *_ON_TASKS)
 
 # The paper's accuracies on SST-2 and MRPC, for our variants of its rows.
 _STRATEGIES: dict[str, Paper | None] = {
-    MAJORITY: None,
+    _MAJORITY: None,
     "never pretrained": None,
     "PD": None,
     _COPIED: None,
@@ -79,6 +75,19 @@ _LOSSES: dict[str, Paper | None] = {
     "progressive without FMT": None,
     "progressive without PD": None,
 }
+_STUDENTS = (
+    "never pretrained",
+    "no distillation",
+    _PROGRESSIVE,
+    _COPIED,
+    "PD",
+    "joint",
+    "progressive without FMT",
+    "progressive without AT",
+    "progressive without PD",
+    _AUXILIARY,
+    _AUXILIARY_COPIED,
+)
 # Question, the paper's differences on SST-2 and MRPC, and two variants; the first must be better for yes.
 _QUESTIONS = {
     "Does copying embedding and heads help? (not in the paper)": (_COPIED, "PD"),
@@ -104,38 +113,28 @@ _PAPER_QUANTIZED = {"MobileBERT": ((92.1, 87.5), (91.9, 87.0)), "MobileBERT-TINY
 
 
 class _Results(NamedTuple):
-    """Scores, and job name → reason of its failure."""
+    """Scores of the variants."""
 
     scores: ScoreTable
-    failed: Mapping[str, str]
 
     def values(self, label: str, column: Score, recipe: str = TRAINED) -> Values:
         """Seed → score of a row."""
-        return self.scores.values(_model(label), label, column.task, column.metric, column.split, recipe)
+        model = {TEACHER: _TEACHER_MODEL, _MAJORITY: NOBODY}.get(label, _STUDENT_MODEL)
+        return self.scores.values(model, label, column.task, column.metric, column.split, recipe)
 
     def cell(self, label: str, column: Score, recipe: str = TRAINED) -> str:
-        """Mean and standard deviation of a row, with the number of failed seeds."""
-        values = self.values(label, column, recipe).values()
-        once = label in (TEACHER, MAJORITY)
-        names = {
-            name
-            for name, run in SWEEP.runs().items()
-            if (run.subject.model, run.subject.label, run.task) == (_model(label), label, column.task)
-        }
-        # A student that failed has no scores on tasks either.
-        names |= set() if once else {job_name(STUDENT_MODEL, label, TEXT, seed) for seed in SEEDS}
+        """Mean and standard deviation of a row."""
         return cell(
-            [-math.log(value) if column.nats else 100 * value for value in values],
-            1 if once else len(SEEDS),
+            [-math.log(value) if column.nats else 100 * value for value in self.values(label, column, recipe).values()],
+            1 if label in (TEACHER, _MAJORITY) else _SEEDS,
             unit=1.0,
             digits=column.digits,
-            failed=len(self.failed.keys() & names),
         )
 
 
 def text(content: results.ResultFile) -> str:
     """Strategies, losses, questions, and float against int8."""
-    measured = _Results(ScoreTable(content.accuracies), noted(content, FAILED))
+    measured = _Results(ScoreTable(content.accuracies))
     questions = []
     for question, (first, second) in _QUESTIONS.items():
         changes = [difference(measured.values(first, column), measured.values(second, column)) for column in _COMPARED]
@@ -155,23 +154,21 @@ def text(content: results.ResultFile) -> str:
         [f"Float against int8 (`{QUANTIZED}`), table 6:"],
         _quantized(measured),
         [f"Examples: {counts or 'none yet'}."],
-        ["Failed jobs of this run:"] if measured.failed else [],
-        bullets(f"`{name}`: {reason}" for name, reason in measured.failed.items()),
     )
 
 
 def _variants(rows: Mapping[str, Paper | None], measured: _Results) -> list[str]:
     cells = []
     for label, paper in rows.items():
-        printed = [NOTHING] * len(TASKS) if paper is None else [f"{value:.1f}" for value in paper]
+        printed = [NOTHING] * len(_TASKS) if paper is None else [f"{value:.1f}" for value in paper]
         cells.append((label, *(measured.cell(label, column) for column in _COLUMNS), *printed))
-    heads = [*(column.head for column in _COLUMNS), *(f"Paper: {GLUE[task].folder}" for task in TASKS)]
+    heads = [*(column.head for column in _COLUMNS), *(f"Paper: {GLUE[task].folder}" for task in _TASKS)]
     return table(["Variant", *(f">{head}" for head in heads)], cells)
 
 
 def _quantized(measured: _Results) -> list[str]:
     rows: list[Sequence[str]] = []
-    for label in (TEACHER, *(variant.label for variant in VARIANTS)):
+    for label in (TEACHER, *_STUDENTS):
         cells = [label]
         for column in _ON_TASKS:
             change = difference(measured.values(label, column, QUANTIZED), measured.values(label, column))
@@ -182,7 +179,3 @@ def _quantized(measured: _Results) -> list[str]:
         rows.append((f"Paper: {name}", *sst2, NOTHING, NOTHING, NOTHING, *mrpc))
     heads = [head for column in _ON_TASKS for head in (f">{column.head}", ">int8", ">Difference")]
     return table(["Variant", *heads], rows)
-
-
-def _model(label: str) -> str:
-    return {TEACHER: TEACHER_MODEL, MAJORITY: NOBODY}.get(label, STUDENT_MODEL)

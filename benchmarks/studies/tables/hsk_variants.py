@@ -78,19 +78,6 @@ COMPRESSED = 1
 TABLE_2 = (PREDICTION, FULL, *JOINT[COMPRESSED])
 
 
-def _unique(*groups: tuple[HSKVariant, ...]) -> tuple[HSKVariant, ...]:
-    return tuple(dict.fromkeys(variant for group in groups for variant in group))
-
-
-def _of(curves: dict, skip: tuple[HSKVariant, ...] = ()) -> tuple[HSKVariant, ...]:
-    return tuple(variant for points in curves.values() for variant in points.values() if variant not in skip)
-
-
-# Joint compression, then one dimension at a time.
-MAIN = _unique(TABLE_2, *JOINT.values())
-SWEEPS = tuple(variant for variant in _unique(_of(DEPTH), _of(LENGTH), _of(WIDTH)) if variant not in MAIN)
-
-
 def tasks_of(student: str, variant: HSKVariant) -> tuple[str, ...]:
     """Tasks of a student's variant.
 
