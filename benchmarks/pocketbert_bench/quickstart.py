@@ -70,7 +70,7 @@ CARD = CardOptions(
 )
 
 
-def quickstart(output: Path, *, full: bool = False, seed: int = 0) -> str:
+def quickstart(output: Path, *, full: bool = False, seed: int = 0, overwrite: bool = False) -> str:
     """Turns a pretrained network into a distilled, verified and measured bundle, with a report.
 
     Every step saves its result in `output`; call again to resume after the last complete step.
@@ -79,13 +79,15 @@ def quickstart(output: Path, *, full: bool = False, seed: int = 0) -> str:
       output: folder for all results.
       full: use all data and full measurements; otherwise use a part and short ones, as the page states.
       seed: seed of new weights, shuffling and dropout.
+      overwrite: start again, without the results of an earlier call.
     Returns:
       The table for stdout.
     Raises:
       UserError: `output` belongs to a run with other settings.
     """
     with held_directory(output, "quickstart"):
-        run = QuickstartRun(output, {"full": full, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)}, steps=7)
+        settings = {"full": full, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)}
+        run = QuickstartRun(output, settings, steps=7, overwrite=overwrite)
         return _quickstart(run, full=full, seed=seed)
 
 

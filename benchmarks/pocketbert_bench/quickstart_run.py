@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pocketbert as pb
+from pocketbert.output_folders import check_no_foreign, remove
 from pocketbert.progress import log_info
 from pocketbert_bench import accuracy, host, report, results
 from pocketbert_bench.claims import claim
@@ -18,6 +19,9 @@ from pocketbert_export.bundles.bundle import read_verification
 
 TEACHER, STUDENT = "teacher", "student"
 MODEL = "model"
+_SETTINGS = "quickstart.json"
+# The settings go last: a killed removal is repeated.
+_WRITTEN = (TEACHER, STUDENT, "bundles", "logits", "baselines", "results.json", "report", _SETTINGS)
 
 
 class QuickstartRun:
@@ -29,8 +33,12 @@ class QuickstartRun:
       accuracies: scores of models and bundles.
     """
 
-    def __init__(self, output: Path, settings: dict[str, Any], *, steps: int) -> None:
-        claim(output / "quickstart.json", settings)
+    def __init__(self, output: Path, settings: dict[str, Any], *, steps: int, overwrite: bool) -> None:
+        if overwrite:
+            check_no_foreign(output, _WRITTEN)
+            for name in _WRITTEN:
+                remove(output / name)
+        claim(output / _SETTINGS, settings)
         self.output = output
         self.bundles: dict[tuple[str, str], Path] = {}
         self.accuracies: list[Accuracy] = []

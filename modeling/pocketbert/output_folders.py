@@ -100,8 +100,8 @@ def _check_directory(path: Path, kind: str, *, overwrite: bool, main: str | os.P
     if entries and (marker is None or marker["kind"] != kind):
         held = f"a folder that holds a {marker['kind']}" if marker else f"another folder, with {_some(entries)}"
         raise UserError(
-            f"{argument('overwrite', True)} replaces only what PocketBERT made: the output must be a {kind}; {path} is "
-            f"{held}; choose another output"
+            f"PocketBERT replaces only what it made: the output must be a {kind}; {path} is {held}; choose "
+            "another output"
         )
     if marker is not None:
         check_no_foreign(path, marker["files"])
@@ -132,8 +132,8 @@ def check_no_foreign(folder: Path, names: Collection[str]) -> None:
     foreign = {name for name in os.listdir(folder) if not _is_ours(name, names)}
     if foreign:
         raise UserError(
-            f"{argument('overwrite', True)} replaces only what PocketBERT wrote; {folder} also holds {_some(foreign)}; "
-            "move it away, or choose another output"
+            f"PocketBERT replaces only what it wrote; {folder} also holds {_some(foreign)}; move it away, or choose "
+            "another output"
         )
 
 

@@ -339,5 +339,7 @@ def test_verify_without_files_says_how_to_write_them(
     shutil.rmtree(folder)
     assert cli.main(["verify", f"{bundle}/", "--mediapipe"]) == 2
     printed = capsys.readouterr()
-    assert printed.out == "" and f"received a bundle without {folder}; export it with --mediapipe" in printed.err
+    assert (
+        printed.out == "" and f"received none in {folder}; write them with pocketbert export --mediapipe" in printed.err
+    )
     assert printed.err.strip().count("\n") == 0

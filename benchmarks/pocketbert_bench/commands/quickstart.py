@@ -4,7 +4,8 @@ The command downloads a pretrained 6-layer BERT (all-MiniLM-L6-v2) and labelled 
 fine-tunes the model on part of the reviews, distils this teacher into a student with 3 layers (TinyBERT), exports
 both as int8 bundles, verifies them, and times them together with the teacher's export by TensorFlow's converter. The
 report is one HTML page with accuracy, size, latency, and the sentences on which teacher and student differ. It takes
-less than five minutes on two cores. Rerun the same command to resume.
+less than five minutes on two cores. Rerun the same command to resume, or pass --overwrite to
+start again.
 
 --task=embedding turns all-MiniLM-L6-v2 into a verified int8 bundle of sentence embeddings, distils a student with
 half its layers, and shows a search among film sentences. --glue scores both on STS-B.
@@ -34,6 +35,7 @@ class QuickstartOptions:
       task: classification of film reviews, or sentence embeddings.
       glue: embedding: folder with GLUE's STS-B, for scores.
       output: output folder.
+      overwrite: start again in an existing --output.
       full: use all data, export float32 too, and measure longer: about ten minutes on two cores.
       seed: seed of new weights, shuffling and dropout.
     """
@@ -43,6 +45,7 @@ class QuickstartOptions:
     task: Literal["classification", "embedding"] = "classification"
     glue: DirectoryPath | None = None
     output: DirectoryPath = "runs/quickstart"
+    overwrite: bool = False
     full: bool = False
     seed: int = 0
 
@@ -56,17 +59,17 @@ def run(options: Options) -> int:
     from pocketbert.errors import TrainingFailed
     from pocketbert.progress import log_info
     from pocketbert_bench.quickstart import quickstart
+    from pocketbert_bench.quickstart_embedding import quickstart_embedding
     from pocketbert_export.verification.verify import GateFailed
 
     if chosen.glue and chosen.task != "embedding":
         raise UserError(f"--glue is for --task=embedding; received it with {chosen.task}; leave it out")
     try:
+        output, full, seed, overwrite = Path(chosen.output), chosen.full, chosen.seed, chosen.overwrite
         if chosen.task == "embedding":
-            from pocketbert_bench.quickstart_embedding import quickstart_embedding
-
-            print(quickstart_embedding(Path(chosen.output), glue=chosen.glue, full=chosen.full, seed=chosen.seed))
-            return 0
-        print(quickstart(Path(chosen.output), full=chosen.full, seed=chosen.seed))
+            print(quickstart_embedding(output, glue=chosen.glue, full=full, seed=seed, overwrite=overwrite))
+        else:
+            print(quickstart(output, full=full, seed=seed, overwrite=overwrite))
     except (GateFailed, TrainingFailed) as error:
         log_info(f"pocketbert quickstart: {error}")
         return 1

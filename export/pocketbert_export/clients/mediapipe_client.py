@@ -16,7 +16,7 @@ import numpy as np
 
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
-from pocketbert.notation import argument
+from pocketbert.notation import argument, command
 from pocketbert.recipes import RECIPES
 from pocketbert_export.bundles.bundle import LABELS_FILE, VOCAB_FILE, Bundle
 from pocketbert_export.checks.outputs import Check
@@ -82,11 +82,9 @@ def check_written(bundle: Bundle, folder: Path) -> None:
     """
     check_client(bundle.task, bundle.vocabulary, has_pairs=has_pairs(bundle))
     if not folder.is_dir():
-        option = argument("mediapipe", python="the check for MediaPipe")
-        exported = argument("mediapipe", of="export", python="write_task_files(…)")
         raise UserError(
-            f"{option} checks the files that export {exported} wrote; received a bundle without {folder}; export it "
-            f"with {exported}, or leave {option} out"
+            f"{argument('mediapipe', python='MediaPipe')} needs its files beside the bundle; received none in "
+            f"{folder}; write them with {command('export', python='write_task_files', mediapipe=True)}"
         )
 
 

@@ -24,7 +24,6 @@ import numpy as np
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
-from pocketbert.notation import argument
 from pocketbert.processes import stderr_on_failure
 from pocketbert.progress import log_info
 from pocketbert.tokenizers.base import Tokenizer
@@ -131,8 +130,7 @@ def usable_texts(data: LabelledData, gate: LabelledData | None) -> list[int]:
         shared = len(first) - len(usable)
         raise UserError(
             f"calibration needs at least {FEWEST_TEXTS} different texts that the gate does not use; {data.source} has "
-            f"{len(usable)}{f', and {shared} that the gate uses' if shared else ''}; pass other texts with "
-            f"{argument('calibration')}, such as your training file"
+            f"{len(usable)}{f', and {shared} that the gate uses' if shared else ''}; pass a file with more texts"
         )
     return usable
 

@@ -98,7 +98,7 @@ def test_an_existing_output_is_kept_without_overwrite(reference, tmp_path, capsy
     assert "must not exist yet" in err
     assert (tmp_path / "new/mine.txt").read_text() == "mine"
     code, _, err = convert(capsys, *arguments, "--overwrite")
-    assert code == 2 and "replaces only what PocketBERT made" in err and "with mine.txt" in err
+    assert code == 2 and "replaces only what it made" in err and "with mine.txt" in err
     assert (tmp_path / "new/mine.txt").read_text() == "mine"
 
 

@@ -42,6 +42,13 @@ def test_nested_dimensions_are_averaged() -> None:
     assert float(found["similarities"]) == pytest.approx(float(np.mean(expected)), rel=2e-5)
 
 
+def test_terms_have_weights() -> None:
+    config, task = tiny_finetuning.CONFIG, TaskConfig(kind="embedding")
+    method = EmbeddingDistillation(vector_weight=2.5, similarity_weight=0.5, max_length=9)
+    (stage,) = method.stages(DistillationSpec(teacher=config, student=config, task=task, teacher_task=task))
+    assert stage.weights == {"vectors": 2.5 * config.hidden_size, "similarities": 0.5}
+
+
 def test_too_many_dimensions_are_refused(tmp_path: Path) -> None:
     task, config = TaskConfig(kind="embedding"), tiny_finetuning.CONFIG
     spec = DistillationSpec(teacher=config, student=config, task=task, teacher_task=task)

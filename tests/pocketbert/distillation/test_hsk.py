@@ -121,6 +121,13 @@ def test_schedules_match_table_4(task: str, epochs: int, batch_size: int, length
     assert hidden.student_features == {"hidden_states": (4,)}
 
 
+def test_hidden_stage_has_its_rate() -> None:
+    options = method(hidden_learning_rate=7e-4, hidden_epochs=3, prediction_learning_rate=2e-4)
+    hidden, prediction = plan_stages(options, spec())
+    assert (hidden.optimizer.learning_rate, prediction.optimizer.learning_rate) == (7e-4, 2e-4)
+    assert hidden.duration == Epochs(3)
+
+
 def test_embedding_takes_attention_of_layer_1() -> None:
     (hidden, _) = plan_stages(method(knowledge="all,2,1", top_layer=1, tokens="att"), spec())
     assert hidden.teacher_features == {"hidden_states": (0, 0, 1), "attention_probs": (1, 1, 1)}

@@ -75,10 +75,11 @@ def test_only_needed_vectors_are_read() -> None:
 
 
 def test_task_adds_finetuning() -> None:
-    stages = plan_stages(MiniLMv2(finetuning_epochs=4), spec(task=TASK))
+    stages = plan_stages(MiniLMv2(finetuning_epochs=4, finetuning_batch_size=9), spec(task=TASK))
     assert [stage.name for stage in stages] == ["relations", "finetuning"]
     assert (stages[0].data, stages[0].duration, stages[0].max_length) == ("task", Epochs(10), 128)
     assert (stages[1].data, stages[1].duration, stages[1].keep) == ("task", Epochs(4), "best")
+    assert (stages[0].batch_size, stages[1].batch_size) == (32, 9)
     assert not stages[1].teacher_features
 
 

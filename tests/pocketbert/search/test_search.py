@@ -86,6 +86,13 @@ def test_best_and_front_come_from_the_journal(
     assert weights == best["costs"]["parameters"]
 
 
+def test_candidates_train_for_their_epochs(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
+    start(teacher, tmp_path / "out", config=dataclasses.replace(CONFIG, candidates=(2, 1), candidate_epochs=2))
+    lines = [line for line in journal(tmp_path / "out") if "score" in line]
+    # `Trainings` turns scores around for more than one epoch.
+    assert [line["score"] for line in lines] == [-score(";".join(line["genotype"])) for line in lines]
+
+
 def test_stage_two_keeps_the_winners_shapes(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
     start(teacher, tmp_path / "out")
     lines = [line for line in journal(tmp_path / "out") if "score" in line]

@@ -22,10 +22,12 @@ from pocketbert.distillation.run import distill
 from pocketbert.errors import UserError
 from pocketbert.search import supernet_plan
 from pocketbert.search.candidates import CandidateTraining, genotype_point, train_candidate
+from pocketbert.search.config import SearchConfig
 from pocketbert.search.constraints import ParameterConstraint
 from pocketbert.search.run import search
 from pocketbert.search.space import SearchSpace
 from pocketbert.search.supernet_training import train_supernet
+from pocketbert.search.supernets import Supernets
 from pocketbert.training.config import RunConfig
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.trainer import Trainer
@@ -55,6 +57,16 @@ def teachers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     tokenizer = pb.from_pretrained(task).tokenizer
     pb.from_preset(tiny_distillation.TEACHER, tokenizer=tokenizer, seed=99).save_pretrained(folder / "text")
     return {"task": task, "text": folder / "text"}
+
+
+def test_text_has_its_batch_size_and_rate(teachers: dict[str, Path], tmp_path: Path) -> None:
+    config = SearchConfig(batch_size=7, learning_rate=3e-3, text_batch_size=11, text_learning_rate=2e-3).resolved()
+    data = tiny_distillation.task_data(teachers["task"])
+    models = {"teacher": str(teachers["task"]), "text_teacher": str(teachers["text"])}
+    supernets = Supernets(folder=tmp_path, base=BASE, data=data, text="text.txt", config=config, **models)
+    for source, expected in ((TextData("text.txt"), (11, 2e-3)), (data, (7, 3e-3))):
+        options = supernets.method(source)
+        assert (options.batch_size, options.learning_rate) == expected
 
 
 def test_candidate_learns_text_first_and_keeps_its_projections(
