@@ -76,62 +76,67 @@ def run(options: Options) -> int:
     chosen, conversion = options[BundleOptions], options[ConversionOptions]
     from pocketbert.checkpoints.directory import describe_directory
     from pocketbert.data.assets import minilm
-    from pocketbert.files import write_json, write_text
     from pocketbert.output_folders import check_held, held_directory
-    from pocketbert.progress import log_info
 
     check_held(chosen.output, _KIND)
-    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
-    model = Path(chosen.model) if chosen.model else minilm()
-    config = describe_directory(model, headless=True).config
+    data = task_options.read_examples(options[TaskOptions], options[TableOptions])
+    start = Path(chosen.model) if chosen.model else minilm()
+    config = describe_directory(start, headless=True).config
 
+    import pocketbert as pb
+    from pocketbert.files import write_json, write_text
+    from pocketbert.progress import log_info
     from pocketbert.tasks.registry import get_task
-    from pocketbert.training.finetune import finetune as train
     from pocketbert.training.run_folder import REPORT_FILE
     from pocketbert.training.score_report import page
     from pocketbert_export.commands.last_lines import predict_line
     from pocketbert_export.tflite.signatures import check_lengths, default_lengths
+    from pocketbert_export.verification.outcomes import ScoringData, run_folder_of, score_both
     from pocketbert_export.verification.verify import GateFailed
 
     output = Path(chosen.output)
-    task = task_options.with_metrics(examples)
-    training = finetune.training_config(options, task.task)
+    data = task_options.with_metrics(data)
+    training = finetune.training_config(options, data.task)
     run_config = dataclasses.replace(options[RunConfig], seed=chosen.seed, overwrite=chosen.overwrite)
     # Fail before training, not an hour later.
-    usual = default_lengths(task.task, config.max_position_embeddings, training.max_length)
+    usual = default_lengths(data.task, config.max_position_embeddings, training.max_length)
     lengths = list(check_lengths(conversion.lengths or usual, config))
-    _check_calibration(options, task)
+    _check_calibration(options, data)
     # As in training, which chose checkpoint and threshold with these windows.
-    windows = {name: getattr(training, name) for name in get_task(task.task).window_options}
+    windows = {name: getattr(training, name) for name in get_task(data.task).window_options}
     with held_directory(output, _KIND, (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
         try:
-            trained = train(model, task, output / _RUN, config=training, run=run_config)
-            bundle = _bundle(options, Path(trained.model_directory), lengths, output / _BUNDLE, task, windows)
+            trained = pb.finetune(start, data, output / _RUN, config=training, run=run_config)
+            model = Path(trained.model_directory)
+            bundle = _bundle(options, model, lengths, output / _BUNDLE, data, windows)
         except (TrainingFailed, GateFailed) as error:
             log_info(f"pocketbert bundle: {error}")
             return 1
-        scored = bundle.scored or _scored(bundle, Path(trained.model_directory), task, windows)
-        result = _result(bundle, task, scored)
-        mistakes = scored.mistakes if run_config.show_texts else None
-        both = {"model": scored.model, "bundle": scored.bundle}
-        tiles = _tiles(bundle, Path(trained.model_directory))
-        count, source = scored.bundle.examples or len(task.dev), task.dev.source
-        text = page(both, count, source, data=task.train.source, mistakes=mistakes, tiles=tiles)
+        examples = ScoringData(
+            data=data.dev, metrics=tuple(data.metrics), main_metric=data.main_metric, windows=windows
+        )
+        scored = bundle.scored or score_both(bundle, pb.from_pretrained(model), examples, run_folder_of(model))
+        result = _result(bundle, data, scored)
+        text = page(
+            {"model": scored.model, "bundle": scored.bundle},
+            result["examples"],
+            data.dev.source,
+            data=data.train.source,
+            mistakes=scored.mistakes if run_config.show_texts else None,
+            tiles=_tiles(bundle, model),
+        )
         write_text(output / REPORT_FILE, text)
         write_json(output / _SCORES, result)
     print(json.dumps(result, indent=2), flush=True)
     scored.bundle.log("bundle")
     log_info(f"page: {output / REPORT_FILE}")
     log_info(f"bundle: {bundle.directory}")
-    log_info(
-        predict_line(
-            bundle.directory, task.task, options[TaskOptions], options[TableOptions], has_pairs=task.dev.has_pairs
-        )
-    )
+    tables = options[TaskOptions], options[TableOptions]
+    log_info(predict_line(bundle.directory, data.task, *tables, has_pairs=data.dev.has_pairs))
     return 0
 
 
-def _check_calibration(options: Options, task: TaskData) -> None:
+def _check_calibration(options: Options, data: TaskData) -> None:
     """Raises a `UserError` if the recipe cannot be calibrated with the training examples."""
     from pocketbert_export.exporter import as_read
     from pocketbert_export.quantization.calibration import usable_texts
@@ -143,18 +148,7 @@ def _check_calibration(options: Options, task: TaskData) -> None:
     check_limits(calibration, recipe)
     check_options(calibration, recipe, has_texts=recipe.calibration != "none")
     if recipe.calibration != "none":
-        usable_texts(as_read(task.task, task.train), as_read(task.task, task.dev))
-
-
-def _scored(bundle: Bundle, model: Path, task: TaskData, windows: Mapping[str, Any]) -> BundleScores:
-    """Scores the model and an existing bundle."""
-    from pocketbert.model import from_pretrained
-    from pocketbert_export.verification.outcomes import ScoringData, run_folder_of, score_both
-
-    examples = ScoringData(
-        data=task.dev, metrics=tuple(task.metrics), main_metric=task.main_metric, windows=dict(windows)
-    )
-    return score_both(bundle, from_pretrained(model), examples, run_folder_of(model))
+        usable_texts(as_read(data.task, data.train), as_read(data.task, data.dev))
 
 
 def _tiles(bundle: Bundle, model: Path) -> list[tuple[str, str, str]]:
@@ -176,59 +170,51 @@ def _tiles(bundle: Bundle, model: Path) -> list[tuple[str, str, str]]:
     return [*tiles, (f"{passed} of {len(checks)}", "checks passed", detail)]
 
 
-def _result(bundle: Bundle, task: TaskData, scored: BundleScores) -> dict[str, Any]:
+def _result(bundle: Bundle, data: TaskData, scored: BundleScores) -> dict[str, Any]:
     """The content of `scores.json`."""
-    both = {"model": scored.model, "bundle": scored.bundle}
-    shared = scored.bundle
+    both, outcome = {"model": scored.model, "bundle": scored.bundle}, scored.bundle
     return {
-        "outcome": shared.outcome(),
+        "outcome": outcome.outcome(),
         "bundle": str(bundle.directory),
         "size_bytes": bundle.model_path.stat().st_size,
-        "examples": shared.examples or len(task.dev),
-        "source": task.dev.source,
+        "examples": outcome.examples or len(data.dev),
+        "source": data.dev.source,
         "metrics": {name: dict(scores.metrics) for name, scores in both.items()},
-        "baseline": shared.baseline,
-        "positive_label": shared.positive_label,
-        "classes": {name: scores.classes for name, scores in both.items()} if shared.classes else None,
+        "baseline": outcome.baseline,
+        "positive_label": outcome.positive_label,
+        "classes": {name: scores.classes for name, scores in both.items()} if outcome.classes else None,
         "warnings": [f"{name}: {warning}" for name, scores in both.items() for warning in scores.warnings],
     }
 
 
 def _bundle(
-    options: Options,
-    model: Path,
-    lengths: list[int],
-    output: Path,
-    task: TaskData,
-    windows: Mapping[str, int | None],
+    options: Options, model: Path, lengths: list[int], output: Path, data: TaskData, windows: Mapping[str, int | None]
 ) -> Bundle:
     """Returns the bundle of these weights: the existing one, or a new one in its place."""
+    import pocketbert as pb
     from pocketbert.progress import log_info
-    from pocketbert_export.bundles.bundle import Bundle
     from pocketbert_export.bundles.description import weight_digests
-    from pocketbert_export.exporter import export
     from pocketbert_export.recipes import get_recipe
 
     recipe, overwrite = options[ConversionOptions].recipe, options[BundleOptions].overwrite
-    in_table = bool(options[TaskOptions].train_file) and task.task.rules.reads in ("table", "pairs")
     if output.exists() and not overwrite:
-        bundle = Bundle.open(output)
-        same = bundle.source == weight_digests(model)
-        if same and bundle.recipe == recipe and list(bundle.lengths) == sorted(lengths):
+        bundle = pb.Bundle.open(output)
+        if (bundle.source, bundle.recipe, list(bundle.lengths)) == (weight_digests(model), recipe, sorted(lengths)):
             log_info(f"{output}: this bundle is finished")
             return bundle
         raise UserError(
             f"{output} must be a bundle of these weights, recipe and lengths; it is another; choose another output, "
             "or pass --overwrite"
         )
-    return export(
+    in_table = bool(options[TaskOptions].train_file) and data.task.rules.reads in ("table", "pairs")
+    return pb.export(
         model,
         output,
         recipe=recipe,
         lengths=lengths,
-        examples=task,
+        examples=data,
         card=options[CardOptions],
-        calibration=task if get_recipe(recipe).calibration != "none" else None,
+        calibration=data if get_recipe(recipe).calibration != "none" else None,
         calibration_options=options[CalibrationOptions],
         overwrite=overwrite,
         windows=windows,
