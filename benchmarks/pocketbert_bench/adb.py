@@ -91,12 +91,7 @@ def problem(serial: str, connected: Mapping[str, str]) -> str | None:
 
 
 class Phone:
-    """A phone that takes commands.
-
-    Args:
-      adb: path of adb.
-      serial: serial number of the phone.
-    """
+    """A phone that takes commands."""
 
     def __init__(self, adb: str, serial: str) -> None:
         self._command = [adb, "-s", serial]
@@ -148,8 +143,6 @@ class Phone:
     def push(self, sources: Mapping[str, Path]) -> int:
         """Copies files to the phone unless they are already there, and checks the copies.
 
-        Args:
-          sources: path on the phone → local file.
         Returns:
           Number of copied files.
         """
@@ -230,11 +223,7 @@ class Phone:
 
 
 class Stream:
-    """Lines from a file descriptor, with a time limit for each.
-
-    Args:
-      descriptor: read until its end.
-    """
+    """Lines from a file descriptor, with a time limit for each."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.model import Model
-from pocketbert_bench.configurations import Call
+from pocketbert_bench.configurations import Call, Configuration
 
 # int8 only approximates the float model: four times the 15 % that pocketbert.recipes derives for our
 # own files.
@@ -30,19 +32,32 @@ def checked_calls(model_directory: Path, length: int, *, signature: str) -> tupl
 
 
 def calls_with_answers(network: Model, length: int, signature: str) -> tuple[Call, ...]:
-    """Creates calls on random valid ids, with the outputs of a float model.
-
-    Args:
-      network: the float model.
-      length: sequence length in tokens.
-      signature: signature of the file to call.
-    """
+    """Creates calls on random valid ids, with the outputs of a float model."""
     calls = []
     for inputs in legal_inputs(network.config, length):
         row = {name: np.array([ids], np.int32) for name, ids in inputs.items()}
         outputs = {name: np.asarray(value).tolist() for name, value in network(row, training=False).items()}
         calls.append(Call(signature=signature, inputs=inputs, expected=outputs))
     return tuple(calls)
+
+
+def configurations_of(
+    name: str, paths: Mapping[str, Path], threads: Sequence[int], **common: Any
+) -> list[Configuration]:
+    """Configurations of another tool's files, by recipe, with the fields that they have in common."""
+    return [
+        Configuration(
+            label=f"{name} {recipe}",
+            recipe=recipe,
+            model_path=path,
+            threads=number,
+            is_baseline=True,
+            relative_tolerance=TOLERANCE[recipe],
+            **common,
+        )
+        for recipe, path in paths.items()
+        for number in threads
+    ]
 
 
 def legal_inputs(config: EncoderConfig, length: int, seed: int = 0) -> list[dict[str, list[int]]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pocketbert import files, progress
 from pocketbert.errors import UserError
 from pocketbert.processes import stderr_on_failure
-from pocketbert_bench.baseline_calls import TOLERANCE, calls_with_answers
+from pocketbert_bench.baseline_calls import TOLERANCE, calls_with_answers, configurations_of
 from pocketbert_bench.configurations import Configuration
 
 # Followed by the recipe in labels.
@@ -67,39 +67,20 @@ def plain_export(
     import pocketbert as pb
     from pocketbert_export.conversion.convert import write_saved_model
 
-    for recipe in recipes:
-        _check_recipe(recipe)
+    if unknown := [recipe for recipe in recipes if recipe not in TOLERANCE]:
+        raise UserError(f"baselines are exported as {', '.join(TOLERANCE)}; received {unknown[0]!r}")
     network = pb.from_pretrained(model_directory)
     calls = calls_with_answers(network, length, "serving_default")
-    exports = []
+    paths = {}
     with tempfile.TemporaryDirectory() as folder:
         saved_model = str(Path(folder, "saved_model"))
         write_saved_model(network, saved_model, [length])
         for recipe in recipes:
-            path = output / f"plain_{recipe}_{length}.tflite"
             converter = tf.lite.TFLiteConverter.from_saved_model(saved_model)
             if recipe == "dynamic_wi8":
                 converter.optimizations = [tf.lite.Optimize.DEFAULT]
             with stderr_on_failure():
                 content = converter.convert()
-            files.write_bytes(path, content)
-            exports += [
-                Configuration(
-                    label=f"{TFLITE_CONVERTER} {recipe}",
-                    model=model,
-                    recipe=recipe,
-                    model_path=path,
-                    length=length,
-                    threads=number,
-                    calls=calls,
-                    is_baseline=True,
-                    relative_tolerance=TOLERANCE[recipe],
-                )
-                for number in threads
-            ]
-    return exports
-
-
-def _check_recipe(recipe: str) -> None:
-    if recipe not in TOLERANCE:
-        raise UserError(f"baselines are exported as {', '.join(TOLERANCE)}; received {recipe!r}")
+            paths[recipe] = output / f"plain_{recipe}_{length}.tflite"
+            files.write_bytes(paths[recipe], content)
+    return configurations_of(TFLITE_CONVERTER, paths, threads, model=model, length=length, calls=calls)

@@ -49,8 +49,6 @@ _SETTINGS: Any = {
 def draw(rows: Sequence[Row]) -> dict[str, tuple[bytes, str]]:
     """Draws all plots for which the rows have data.
 
-    Args:
-      rows: rows from `comparison.rows`.
     Returns:
       name → (PNG, SVG element), in display order.
     """

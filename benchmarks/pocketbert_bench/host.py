@@ -69,8 +69,6 @@ QUICK = Schedule(rounds=5, runs=25, seconds=0.5, longest_seconds=3.0, warm_up_se
 class Worker(WorkerProcess):
     """A process with one configuration's model.
 
-    Args:
-      configuration: the model to open.
     Raises:
       WorkerFailed: the model cannot be opened or run.
     """

@@ -25,15 +25,7 @@ _HEADS = ("classification", "regression")
 def onnx_exports(
     model_directory: Path, output: Path, *, model: str, length: int, threads: Sequence[int] = (1,)
 ) -> list[Configuration]:
-    """Writes both files at one length; skips networks other than plain BERTs with a message.
-
-    Args:
-      model_directory: the weights.
-      output: folder for the files.
-      model: name of the network in tables.
-      length: sequence length in tokens.
-      threads: numbers of threads.
-    """
+    """Writes both files at one length; skips networks other than plain BERTs with a message."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -51,22 +43,9 @@ def onnx_exports(
         onnx.save(graph, f"{folder}/model.onnx")
         quantize_dynamic(f"{folder}/model.onnx", str(paths["dynamic_wi8"]), weight_type=QuantType.QInt8)
     calls = baseline_calls.checked_calls(model_directory, length, signature="")
-    return [
-        Configuration(
-            label=f"ONNX Runtime {recipe}",
-            model=model,
-            recipe=recipe,
-            model_path=path,
-            length=length,
-            threads=number,
-            calls=calls,
-            is_baseline=True,
-            runtime="onnxruntime",
-            relative_tolerance=baseline_calls.TOLERANCE[recipe],
-        )
-        for recipe, path in paths.items()
-        for number in threads
-    ]
+    return baseline_calls.configurations_of(
+        "ONNX Runtime", paths, threads, model=model, length=length, calls=calls, runtime="onnxruntime"
+    )
 
 
 def build_graph(config: EncoderConfig, head: str, tensors: Mapping[str, np.ndarray], length: int) -> Any:

@@ -116,10 +116,6 @@ def start(phone: Phone, component: str, command: list[str] | None = None) -> Non
 def follow(phone: Phone, run: str, tell: Callable[[Progress], Any]) -> Progress:
     """Waits for the end of a run.
 
-    Args:
-      phone: the phone.
-      run: name of the run.
-      tell: called with every line of the run.
     Returns:
       The last line.
     Raises:

@@ -137,7 +137,9 @@ def _quickstart(run: QuickstartRun, *, full: bool, seed: int) -> str:
         write_card(path, name, latencies_of(path, [measured]))
 
     run.step("draw the report")
-    pair = _pair(dev, logits)
+    probabilities = {role: probabilities_of(logits[role][SHIPPED]) for role in models}
+    differ = disagreements(dev.texts, dev.labels, names=TASK.labels, **probabilities)
+    pair = Pair(teacher=TEACHER, student=STUDENT, export=SHIPPED, examples=len(dev), disagreements=differ)
     page = run.report(
         measured,
         cards={name: path / CARD_FILE for name, path in names.items()},
@@ -209,14 +211,6 @@ def _score(run: QuickstartRun, logits: dict[str, dict[str, np.ndarray]], dev: Ex
                 log_info(f"  warning: {role}, {label}: {warning}")
             split = "dev split, a tenth"
             run.score(role, label, METRIC, value, task=TASK.name, split=split, examples=len(dev))
-
-
-def _pair(dev: Examples, logits: dict[str, dict[str, np.ndarray]]) -> Pair:
-    """Compares teacher and student in their exported form, with the dev sentences on which they differ."""
-    assert dev.labels is not None
-    probabilities = {role: probabilities_of(logits[role][SHIPPED]) for role in (TEACHER, STUDENT)}
-    differ = disagreements(dev.texts, dev.labels, names=TASK.labels, **probabilities)
-    return Pair(teacher=TEACHER, student=STUDENT, export=SHIPPED, examples=len(dev), disagreements=differ)
 
 
 def _summary(train: int, dev: int, full: bool) -> str:

@@ -78,7 +78,9 @@ def _quickstart(run: QuickstartRun, glue: str | None, *, full: bool, seed: int) 
         network.save_pretrained(teacher)
     counts = (None, None) if full else (PART_TRAIN_PAIRS, PART_DEV_PAIRS)
     train, dev = (_pairs(part, most) for part, most in zip(rotten_tomatoes(), counts, strict=True))
-    dev = dataclasses.replace(dev, labels=_similarities(teacher, dev))
+    assert dev.pairs is not None
+    answers = open_predictor(teacher).predict(list(zip(dev.texts, dev.pairs, strict=True)))
+    dev = dataclasses.replace(dev, labels=np.array([answer["similarity"] for answer in answers], np.float32))
     scored = dev if glue is None else read_glue("stsb", glue, "dev")
 
     run.step(f"distil it into a student of {len(TEACHER_LAYERS)} of its layers on {2 * len(train):,} sentences")
@@ -125,12 +127,6 @@ def _pairs(sentences: Examples, most: int | None) -> Examples:
     texts = sentences.texts[: 2 * count]
     ids = [str(index) for index in range(count)]
     return Examples(texts[0::2], texts[1::2], None, ids, sentences.source)
-
-
-def _similarities(model: Path, pairs: Examples) -> np.ndarray:
-    assert pairs.pairs is not None
-    answers = open_predictor(model).predict(list(zip(pairs.texts, pairs.pairs, strict=True)))
-    return np.array([answer["similarity"] for answer in answers], np.float32)
 
 
 def _score(run: QuickstartRun, models: dict[str, Path], scored: Examples, *, stsb: bool) -> None:

@@ -91,9 +91,6 @@ def pair_ratios(samples: Sequence[float], baseline: Sequence[float]) -> np.ndarr
 
     The values of a pair are measured in direct succession, so that load slows both.
 
-    Args:
-      samples: one value per pair, positive.
-      baseline: the other value of each pair, positive.
     Raises:
       ValueError: the numbers of values differ, or one is not positive.
     """

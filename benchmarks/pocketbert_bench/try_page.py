@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from pocketbert import files
@@ -51,10 +50,12 @@ def write_try_page(
     check_tryable(bundle)
     archive = tasks_text()
     with outputs.new_directory(output, outputs.TRY_KIND, overwrite=overwrite, group=group) as folder:
-        for name in _FILES:
-            target = folder / "mediapipe" / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            files.write_bytes(target, _member(archive, name))
+        with tarfile.open(archive) as opened:
+            for name in _FILES:
+                target, member = folder / "mediapipe" / name, opened.extractfile(f"package/{name}")
+                assert member is not None
+                target.parent.mkdir(parents=True, exist_ok=True)
+                files.write_bytes(target, member.read())
         for length in bundle.lengths:
             files.write_bytes(folder / f"{bundle.signature(length)}.tflite", task_file(bundle, length))
         shutil.copyfile(bundle.directory / VOCAB_FILE, folder / VOCAB_FILE)
@@ -94,22 +95,11 @@ def tasks_text() -> Path:
         except FileNotFoundError:
             raise UserError(f"{_option()} needs npm to fetch {PACKAGE} {VERSION}; received none; {remedy}") from None
         if done.returncode:
-            raise UserError(f"{_option()} needs {PACKAGE} {VERSION}; npm said: {_end(done.stderr)}; {remedy}")
+            last_words = " ".join(done.stderr.split()[-30:]) or "nothing"
+            raise UserError(f"{_option()} needs {PACKAGE} {VERSION}; npm said: {last_words}; {remedy}")
         content = Path(folder, ARCHIVE).read_bytes()
     if (digest := hashlib.sha256(content).hexdigest()) != SHA256:
         raise UserError(f"{ARCHIVE} must have the sha256 {SHA256}; received {digest}; {remedy}")
     archive.parent.mkdir(parents=True, exist_ok=True)
     files.write_bytes(archive, content)
     return archive
-
-
-def _member(archive: Path, name: str) -> bytes:
-    with tarfile.open(archive) as opened:
-        member = opened.extractfile(f"package/{name}")
-        assert member is not None
-        return member.read()
-
-
-def _end(text: str, words: int = 30) -> str:
-    last_words: Sequence[str] = text.split()[-words:]
-    return " ".join(last_words) or "nothing"

@@ -50,16 +50,16 @@ def run(quick: bool) -> dict[str, Any]:
     for model, summary in summaries.items():
         accuracies += [
             accuracy.record(
-                label=f"seed {each['seed']}",
+                label=f"seed {run['seed']}",
                 model=model,
                 recipe="trained",
                 task=TASK.name,
                 split="dev split, a tenth",
                 metric=METRIC,
-                value=each["metrics"][METRIC],
+                value=run["metrics"][METRIC],
                 examples=len(data.dev),
             )
-            for each in summary["runs"]
+            for run in summary["runs"]
         ]
         spread = summary["metrics"][METRIC]
         notes.append(

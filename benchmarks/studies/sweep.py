@@ -155,11 +155,7 @@ class Sweep:
         return done
 
     def main(self, arguments: list[str]) -> int:
-        """Runs missing jobs and writes the result file even if some fail; returns 1 for failed jobs, 2 for bad input.
-
-        Args:
-          arguments: the command line.
-        """
+        """Runs missing jobs; writes the result file even if some fail. Returns 1 for failed jobs, 2 for bad input."""
         flag_values = flags.FlagValues()
         folder = f"runs/sweeps/{self.result}"
         flags.DEFINE_string("output", folder, "folder for models, logs and scores", flag_values=flag_values)

@@ -43,8 +43,6 @@ _REMEDIES = {
 def main(arguments: Sequence[str]) -> int:
     """Runs one command.
 
-    Args:
-      arguments: arguments after `pocketbert` on the command line.
     Returns:
       0 for success, 1 for a negative result (such as a failed verification), 2 for bad input.
     """

@@ -378,8 +378,6 @@ class TaskConfig:
 def head_names(tasks: Sequence[TaskConfig]) -> tuple[str, ...]:
     """Names of a model's heads: the kind, or the name of the task if several heads have one kind.
 
-    Args:
-      tasks: the tasks of one model.
     Raises:
       UserError: two heads would have the same name, or a required name is missing.
     """

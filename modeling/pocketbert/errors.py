@@ -76,10 +76,6 @@ def did_you_mean(received: str, choices: Iterable[str], prefix: str = "") -> str
 def describe_differences(recorded: Mapping[str, Any], received: Mapping[str, Any]) -> str:
     """Describes differences between recorded and received options, for an error message.
 
-    Args:
-      recorded: options of an earlier run.
-      received: options of this run.
-
     Returns:
       `name=recorded value, received value` for the first five names in alphabetical order, then the number of others;
       empty without a difference.

@@ -322,18 +322,15 @@ class _Parser:
             arguments.append(self._node())
         elif shape and self._peek()[0] == ",":
             self._take()
-            self._weights()
+            # The authors' second argument of a linear map.
+            name, position = self._take()
+            expected = f"wb{len(self.shapes) + 1}"
+            if name != expected:
+                raise self._error(f"this linear map has the weights {expected}; received {name!r}", position)
         self._expect(")")
         if shape:
             self.shapes.append((int(shape[1]), int(shape[2])))
         return Node(LINEAR if shape else name, tuple(arguments), position)
-
-    def _weights(self) -> None:
-        """The authors' second argument of a linear map."""
-        name, position = self._take()
-        expected = f"wb{len(self.shapes) + 1}"
-        if name != expected:
-            raise self._error(f"this linear map has the weights {expected}; received {name!r}", position)
 
     def _expect(self, token: str) -> None:
         name, position = self._take()

@@ -75,7 +75,9 @@ def parse_json(
             "convert the file to UTF-8"
         ) from None
     # Check before parsing: the parser recurses in C up to the recursion limit.
-    if _depth(text) > most_depth:
+    brackets = _NO_BRACKET.sub("", _STRING.sub("", text))
+    depth = max(itertools.accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
+    if depth > most_depth:
         raise UserError(f"{where}: JSON here nests at most {most_depth} levels deep; received more; check the file")
     try:
         value = json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_constant)
@@ -194,11 +196,6 @@ def read_json_object(path: Path, problems: list[str], *, required: bool) -> dict
 
 class _NumberError(Exception):
     """A number that JSON allows and this module does not."""
-
-
-def _depth(text: str) -> int:
-    brackets = _NO_BRACKET.sub("", _STRING.sub("", text))
-    return max(itertools.accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
 
 
 def _integer(text: str) -> int:

@@ -129,8 +129,8 @@ def beside(output: str | os.PathLike[str], suffix: str) -> Path:
 
 def check_no_foreign(folder: Path, names: Collection[str]) -> None:
     """Raises `UserError` if a folder holds anything except the marker and these names."""
-    foreign = {name for name in os.listdir(folder) if not _is_ours(name, names)}
-    if foreign:
+    allowed = {MARKER, _MARKER_ASIDE, AHEAD, *names, *(f".{name}.{PARTIAL}" for name in names)}
+    if foreign := {*os.listdir(folder)} - allowed:
         raise UserError(
             f"PocketBERT replaces only what it wrote; {folder} also holds {_some(foreign)}; move it away, or choose "
             "another output"
@@ -381,10 +381,6 @@ def read_marker(folder: Path) -> dict[str, Any] | None:
         return None
     good = isinstance(content, dict) and isinstance(content.get("kind"), str) and isinstance(content.get("files"), list)
     return content if good else None
-
-
-def _is_ours(name: str, names: Collection[str]) -> bool:
-    return name in (MARKER, _MARKER_ASIDE, AHEAD, *names) or any(name == f".{final}.{PARTIAL}" for final in names)
 
 
 def _some(names: Iterable[str]) -> str:

@@ -355,10 +355,6 @@ def encoder_flops(config: EncoderConfig, length: int) -> int:
     B for TinyBERT4. The papers report 22.5, 5.7 and 3.1 B (MobileBERT, table 4) and 1.2 B (TinyBERT, table 1).
     Elementwise operations, as counted by TensorFlow's profiler in our graphs, raise ours to 22.41, 5.62, 3.10 and 1.26
     B. The rest of the difference is rounding and a remainder of at most 0.7 % that the papers do not explain.
-
-    Args:
-      config: the architecture.
-      length: sequence length in tokens.
     """
     hidden, block, attention = config.hidden_size, config.block_size, config.attention_size
     source = config.bottleneck.query_key if config.bottleneck else "raw"

@@ -122,12 +122,7 @@ def transformers_export(name: str, folder: Path) -> Configuration:
 
 
 def transformers_classifier(config: EncoderConfig, labels: int) -> Any:
-    """Builds a TF classifier of transformers of the same architecture, with random weights.
-
-    Args:
-      config: configuration of a BERT or MobileBERT.
-      labels: number of classes.
-    """
+    """Builds a TF classifier of transformers of the same architecture, with random weights."""
     import tensorflow as tf
     from transformers import (
         BertConfig,

@@ -46,11 +46,6 @@ _PROCESS = Path(__file__).with_name("runtime_peer.py")
 class Peer(WorkerProcess):
     """A process with another tool's export.
 
-    Args:
-      name: key of `PEERS`.
-      network: name of the preset.
-      folder: folder for its files.
-
     Raises:
       WorkerFailed: the tool cannot convert or run the network.
     """

@@ -94,9 +94,9 @@ def _by_latency(scores: ScoreTable, measured: Searched) -> list[str]:
         measured.get(networks.LATENCY, {}).get("ms", {}).items(), key=lambda pair: pair[1]
     ):
         values = [scores.values(SHAPE, label, task).get(str(SEEDS[0])) for task in networks.OTHER_TASKS]
-        known = [value for value in values if value is not None]
-        if len(known) == len(networks.OTHER_TASKS):
-            rows.append((label, f"{milliseconds:.2f}", f"{100 * statistics.fmean(known):.1f}"))
+        numbers = [value for value in values if value is not None]
+        if len(numbers) == len(networks.OTHER_TASKS):
+            rows.append((label, f"{milliseconds:.2f}", f"{100 * statistics.fmean(numbers):.1f}"))
     names = " and ".join(_TITLES[task] for task in networks.OTHER_TASKS)
     return table(["Network (figure 1)", ">ms", f">Mean of {names}, seed {SEEDS[0]}"], rows) if rows else []
 
@@ -105,8 +105,8 @@ def _searches(measured: Searched) -> list[str]:
     rows = []
     for label in networks.SEARCHES:
         for stage, values in measured.get(search_name(label), {}).get("scores", {}).items():
-            known = [100 * value for value in values if value is not None]
-            cells = (label, stage, str(len(known)), f"{max(known):.1f}", f"{statistics.median(known):.1f}")
+            numbers = [100 * value for value in values if value is not None]
+            cells = (label, stage, str(len(numbers)), f"{max(numbers):.1f}", f"{statistics.median(numbers):.1f}")
             rows.append(cells)
     first = f"Search on {_TITLES[networks.SEARCHED]} (table 6)"
     return table([first, ">Stage", ">Candidates", ">Best score", ">Median score"], rows)

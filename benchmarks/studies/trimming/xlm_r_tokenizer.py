@@ -37,28 +37,28 @@ def toy_model(size: int = 300) -> bytes:
 def _fields(message: bytes) -> Iterator[tuple[int, Any, bytes]]:
     """Number, value and all bytes of each field of a protocol buffer."""
 
-    def varint(place: int) -> tuple[int, int]:
+    def varint(offset: int) -> tuple[int, int]:
         value = shift = 0
         while True:
-            byte = message[place]
+            byte = message[offset]
             value |= (byte & 0x7F) << shift
-            place, shift = place + 1, shift + 7
+            offset, shift = offset + 1, shift + 7
             if byte < 0x80:
-                return value, place
+                return value, offset
 
-    place = 0
-    while place < len(message):
-        start = place
-        tag, place = varint(place)
+    offset = 0
+    while offset < len(message):
+        start = offset
+        tag, offset = varint(offset)
         if tag & 7 == 2:
-            length, place = varint(place)
-            value: Any = message[place : place + length]
-            place += length
+            length, offset = varint(offset)
+            value: Any = message[offset : offset + length]
+            offset += length
         elif tag & 7 == 5:
-            value, place = message[place : place + 4], place + 4
+            value, offset = message[offset : offset + 4], offset + 4
         else:
-            value, place = varint(place)
-        yield tag >> 3, value, message[start:place]
+            value, offset = varint(offset)
+        yield tag >> 3, value, message[start:offset]
 
 
 def _length(size: int) -> bytes:

@@ -74,10 +74,6 @@ def read(options: Options, varied: tuple[type, ...], *, fixed: Collection[str]) 
 def search(options: GridOptions, kind: str) -> dict[str, Any]:
     """Returns `choose` and `workers` for `pocketbert.training.grids.run.run_grid`.
 
-    Args:
-      options: options with a grid.
-      kind: kind of the task.
-
     Raises:
       UserError: a paper's grid does not apply to the task, or Ray is not installed.
     """

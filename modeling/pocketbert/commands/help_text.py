@@ -84,15 +84,11 @@ def _flag(field: OptionField) -> str:
     return f"--{field.flag}={value},…" if field.many and not field.repeated else f"--{field.flag}={value}"
 
 
-def _description(field: OptionField) -> str:
-    """Adds the default to a description that does not mention it."""
-    if not field.default_text or "default" in field.help:
-        return field.help
-    return f"{field.help.removesuffix('.')} (default: {field.default_text})"
-
-
 def _described(field: OptionField, columns: int) -> list[str]:
-    text = _description(field).replace("`", "").removesuffix(".")
+    text = field.help.removesuffix(".")
+    if field.default_text and "default" not in text:
+        text += f" (default: {field.default_text})"
+    text = text.replace("`", "")
     lines = textwrap.wrap(text, columns - _FLAG_WIDTH, break_on_hyphens=False, break_long_words=False)
     indented = [" " * _FLAG_WIDTH + line for line in lines]
     flag = f"  {_flag(field)}"

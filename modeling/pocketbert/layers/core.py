@@ -188,11 +188,7 @@ class LayerNorm(tf_keras.layers.Layer):
 
 
 class NoNorm(tf_keras.layers.Layer):
-    """gamma ∘ h + beta (MobileBERT, eq. 1).
-
-    Args:
-      size: number of features.
-    """
+    """gamma ∘ h + beta (MobileBERT, eq. 1)."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -213,11 +209,7 @@ class Identity(tf_keras.layers.Layer):
 
 
 class ResidualScale(tf_keras.layers.Layer):
-    """Multiplies a residual by a factor per feature, where a NoNorm could not be folded completely.
-
-    Args:
-      size: number of features.
-    """
+    """Multiplies a residual by a factor per feature, where a NoNorm could not be folded completely."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -25,9 +25,6 @@ class Embeddings(RoundingLayer):
     RoBERTa and XLM-R: positions count from `position_offset`, whatever the ids are. transformers counts the ids that
     are not `pad_token_id`. Both agree at real tokens if padding is on the right and no real token is `pad_token_id`.
     With one segment row (`type_vocab_size` 1) or none, segment ids are not read.
-
-    Args:
-      config: architecture of the encoder.
     """
 
     def __init__(self, config: EncoderConfig) -> None:

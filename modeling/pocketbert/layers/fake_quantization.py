@@ -151,7 +151,9 @@ class FullInt8(StaticInt8):
         factors, is_unequal = equalization(y)
         equalized = _asymmetric(y / factors) * factors
         if reader == "second factor":
-            return _centred(tf.where(is_unequal, equalized, y))
+            y = tf.where(is_unequal, equalized, y)
+            # 255 values around 0, as XNNPACK needs them for the second factor of a matrix product.
+            return _symmetric(y, tf.reduce_max(tf.abs(y)))
         return tf.where(is_unequal, _asymmetric(equalized), equalized)
 
     def masked(self, logits: tf.Tensor, mask_bias: tf.Tensor) -> tf.Tensor:
@@ -202,11 +204,6 @@ def _asymmetric(x: tf.Tensor, axes: list[int] | None = None) -> tf.Tensor:
     low = tf.minimum(tf.reduce_min(x, axis=axes, keepdims=True), 0)
     high = tf.maximum(tf.reduce_max(x, axis=axes, keepdims=True), 0)
     return _between(x, low, high)
-
-
-def _centred(x: tf.Tensor) -> tf.Tensor:
-    """Rounds to 255 values around 0, as XNNPACK needs them for the second factor of a matrix product."""
-    return _symmetric(x, tf.reduce_max(tf.abs(x)))
 
 
 def _between(x: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pocketbert.data.examples import Examples
 from pocketbert.errors import raise_if_any
 from pocketbert.files import write_bytes, write_json, write_text
-from pocketbert.model import Model, from_pretrained
+from pocketbert.model import from_pretrained
 from pocketbert.output_folders import check_directory, check_inputs, new_directory
 from pocketbert.plots.attention_maps import AttentionMaps, attention_maps, checked_tokenizer, paired_layers
 from pocketbert.plots.attention_page import page
@@ -81,7 +81,10 @@ def plot_attention(
     for each in models.values():
         # Before minutes of work on the other one.
         checked_tokenizer(each, max_length if examples else 0, "max_length")
-    chosen = _layers(models, layers, student_layers)
+    chosen: dict[str, Sequence[int]] = {"model": layers}
+    if student is not None:
+        pairs = paired_layers(models["teacher"], models["student"], layers, student_layers)
+        chosen = dict(zip(models, pairs, strict=True))
     maps, shares = {}, {}
     if text is not None:
         for name, each in models.items():
@@ -106,7 +109,7 @@ def plot_attention(
             shares_image = shares_png(shares, separator)
             write_bytes(folder / SHARES_PLOT_FILE, shares_image)
             write_json(folder / SHARES_FILE, _recorded(named, shares, examples, max_length, separator))
-        texts = [each for each in (text, text_pair) if each]
+        texts = [sentence for sentence in (text, text_pair) if sentence]
         content = page(named, texts, maps, shares, separator, maps_png=maps_image, shares_png=shares_image)
         write_text(folder / PAGE_FILE, content)
     return AttentionPlots(maps=maps, shares=shares)
@@ -133,15 +136,6 @@ def _problems(
     if student_layers and student is None:
         problems.append("student_layers need a student; received none; pass one, or leave them out")
     return problems
-
-
-def _layers(
-    models: Mapping[str, Model], layers: Sequence[int], student_layers: Sequence[int]
-) -> dict[str, Sequence[int]]:
-    if "student" not in models:
-        return {"model": layers}
-    teachers, students = paired_layers(models["teacher"], models["student"], layers, student_layers)
-    return {"teacher": teachers, "student": students}
 
 
 def _recorded(

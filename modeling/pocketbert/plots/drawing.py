@@ -34,11 +34,6 @@ _MOST_PIXELS = 40e6
 _FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans", "WenQuanYi Zen Hei", "Arial Unicode MS")
 
 
-def _short(token: str) -> str:
-    """A token as a label."""
-    return token if len(token) <= _MOST_LETTERS else token[: _MOST_LETTERS - 1] + "…"
-
-
 def coloured(probs: np.ndarray) -> np.ndarray:
     """Colours of probabilities: uint8 [..., 3]; NaN is white."""
     stops = np.array([[int(colour[digit : digit + 2], 16) for digit in (1, 3, 5)] for colour in PALETTE])
@@ -58,12 +53,7 @@ def maps_png(sides: Sequence[tuple[str, AttentionMaps]], title: str) -> bytes:
 
 
 def shares_png(shares: Mapping[str, SeparatorShares], separator: str) -> bytes:
-    """Draws the shares of a separator as curves over the layers.
-
-    Args:
-      shares: model → counts.
-      separator: the token.
-    """
+    """Draws the shares of a separator as curves over the layers."""
     return draw_png(lambda figure: _draw_shares(figure, shares, separator))
 
 
@@ -95,7 +85,10 @@ def draw_png(draw: Callable[[Figure], None]) -> bytes:
 
 def _draw_maps(figure: Figure, sides: Sequence[tuple[str, AttentionMaps]], title: str) -> None:
     """Lays the maps out in inches, from the top left corner."""
-    labels = [[_short(token) for token in maps.tokens] for _, maps in sides]
+    labels = [
+        [token if len(token) <= _MOST_LETTERS else token[: _MOST_LETTERS - 1] + "…" for token in maps.tokens]
+        for _, maps in sides
+    ]
     margins = [0.15 + 0.62 * _POINTS / 72 * max(map(len, label)) for label in labels]
     units = [max(_TOKEN, _MAP / len(label)) for label in labels]
     side_inches = [unit * len(tick_labels) for unit, tick_labels in zip(units, labels, strict=True)]

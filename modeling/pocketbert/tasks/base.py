@@ -147,11 +147,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def head(self, encoder: EncoderConfig) -> Any:
-        """A head with initial weights: a Keras layer with `outputs` and `losses_by_output`.
-
-        Args:
-          encoder: architecture of the encoder below.
-        """
+        """A head with initial weights: a Keras layer with `outputs` and `losses_by_output`."""
 
     @abc.abstractmethod
     def loss(

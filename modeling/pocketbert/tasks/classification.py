@@ -69,12 +69,7 @@ def mean_vectors(tokens: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 
 class ClassificationHead(SentenceHead):
-    """Logits of the task's labels.
-
-    Args:
-      config: architecture of the encoder.
-      task: a classification task.
-    """
+    """Logits of the task's labels."""
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__(config, task, len(task.labels))

@@ -38,12 +38,7 @@ _ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "identity": tf.identity}
 
 
 class EmbeddingHead(tf_keras.layers.Layer):
-    """Pooling, an optional dense layer and normalization, as in sentence-transformers.
-
-    Args:
-      config: architecture of the encoder.
-      task: an embedding task.
-    """
+    """Pooling, an optional dense layer and normalization, as in sentence-transformers."""
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__()
@@ -66,15 +61,11 @@ class EmbeddingHead(tf_keras.layers.Layer):
             else:
                 vectors = tf.reduce_max(tokens * mask + (1.0 - mask) * _LOWEST, axis=1)
         if config.dimensions is not None:
-            vectors = self._projected(vectors)
+            projected = _ACTIVATIONS[config.dense_activation](tf.cast(self.dense(vectors), tf.float32))
+            if config.dense_residual:
+                projected += tf.cast(self.residual(vectors), tf.float32) if hasattr(self, "residual") else vectors
+            vectors = projected
         return unit_vectors(vectors) if config.normalize else vectors
-
-    def _projected(self, vectors: tf.Tensor) -> tf.Tensor:
-        """The dense layer."""
-        projected = _ACTIVATIONS[self._config.dense_activation](tf.cast(self.dense(vectors), tf.float32))
-        if self._config.dense_residual:
-            projected += tf.cast(self.residual(vectors), tf.float32) if hasattr(self, "residual") else vectors
-        return projected
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
         """`embedding`, float32 [B, D]."""

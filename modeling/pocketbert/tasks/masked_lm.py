@@ -20,10 +20,6 @@ class MaskedLMHead(tf_keras.layers.Layer):
 
     MobileBERT's embedding table is narrower than its feature maps; a second table adds the missing columns. The norm is
     a LayerNorm for every encoder, as in the authors' code.
-
-    Args:
-      config: architecture of the encoder.
-      task: a masked-LM task.
     """
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:

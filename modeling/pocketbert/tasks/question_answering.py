@@ -28,11 +28,6 @@ from pocketbert.tasks.scores import Scores, score_interval
 def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOptions) -> EncodedExamples:
     """Encodes windows as training examples without keeping the file's text in memory.
 
-    Args:
-      questions: labelled questions.
-      tokenizer: the model's tokenizer.
-      options: window options.
-
     Returns:
       One example per window. Its label is int32 [2], the answer's first and last token, or (0, 0) without an answer.
     """
@@ -108,11 +103,7 @@ def as_examples(windows: Windows, max_length: int, pad_token_id: int) -> Encoded
 
 
 class QuestionScores:
-    """Scores of answers, question by question. Stores six numbers (48 bytes) per question.
-
-    Args:
-      scorer: scores one answer.
-    """
+    """Scores of answers, question by question. Stores six numbers (48 bytes) per question."""
 
     def __init__(self, scorer: AnswerScorer) -> None:
         self._scorer = scorer

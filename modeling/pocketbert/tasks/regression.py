@@ -16,12 +16,7 @@ from pocketbert.tasks.texts import TextTask
 
 
 class RegressionHead(SentenceHead):
-    """One number, in the unit of the labels; for `TaskConfig.activation` sigmoid, from 0 to 1.
-
-    Args:
-      config: architecture of the encoder.
-      task: a regression task.
-    """
+    """One number, in the unit of the labels; for `TaskConfig.activation` sigmoid, from 0 to 1."""
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__(config, task, 1)

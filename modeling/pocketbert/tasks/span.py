@@ -38,12 +38,7 @@ _IMPOSSIBLE = -1e9
 
 
 class SpanHead(tf_keras.layers.Layer):
-    """Start and end logits of each token.
-
-    Args:
-      config: architecture of the encoder.
-      task: a span task.
-    """
+    """Start and end logits of each token."""
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__()

@@ -56,7 +56,9 @@ class TaggedRows:
             inside[inside] = starts[first[inside]] < words[inside, 1]
             begins = np.arange(1 - min(room - len(ids), 0) // step) * step
             ends = np.minimum(begins + room, len(ids))
-            window = _most_context(first, begins, ends)
+            # The window with the most tokens on the shorter side of each token; the first one for ties.
+            left, right = first[:, np.newaxis] - begins, ends - 1 - first[:, np.newaxis]
+            window = np.minimum(left, right).argmax(axis=1)
             offsets = total + np.cumsum([0, *(ends - begins + 2)])
             self._places.append(np.where(inside, offsets[window] + 1 + first - begins[window], -1))
             for begin, end in zip(begins, ends, strict=True):
@@ -232,10 +234,3 @@ def _tokenized(data: TaggedTexts, tokenizer: Any) -> Iterator[tuple[np.ndarray, 
         splits = tokens.ids.row_splits.numpy()
         for words, begin, end in zip(data.words[chunk : chunk + TEXTS_A_CALL], splits, splits[1:], strict=False):
             yield words, ids[begin:end], starts[begin:end]
-
-
-def _most_context(tokens: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The window with the most tokens on the shorter side of each token; the first one for ties."""
-    left = tokens[:, np.newaxis] - begins
-    right = ends - 1 - tokens[:, np.newaxis]
-    return np.minimum(left, right).argmax(axis=1)

@@ -36,12 +36,7 @@ TOKEN_LOGITS = "token_logits"
 
 
 class TokenClassificationHead(tf_keras.layers.Layer):
-    """One logit per label and token, as in transformers' token classifiers.
-
-    Args:
-      config: architecture of the encoder.
-      task: a token-classification task.
-    """
+    """One logit per label and token, as in transformers' token classifiers."""
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__()
@@ -253,9 +248,8 @@ class TokenEvaluator:
         results = tag_scores(self._metrics, self._rows.gold, predicted) if metrics is None else metrics
         gold = self._rows.gold
         scores = self._task.with_baseline(self._rows.data, results, self._metrics, main_metric)
-        return dataclasses.replace(
-            scores, classes=tag_results(gold, predicted), interval=_tag_interval(scores.main_metric, gold, predicted)
-        )
+        interval = score_interval(len(gold), resampled_tags(scores.main_metric, gold, predicted))
+        return dataclasses.replace(scores, classes=tag_results(gold, predicted), interval=interval)
 
     def mistakes(self) -> list[Mistake]:
         """See `Evaluator.mistakes`."""
@@ -265,8 +259,3 @@ class TokenEvaluator:
     def _predictions(self, when: str) -> list[list[str]]:
         self._outputs = check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress))
         return self._rows.tags(self._outputs)
-
-
-def _tag_interval(metric: str, gold: list[list[str]], predicted: list[list[str]]) -> tuple[float, float]:
-    """95 % interval of a metric over texts."""
-    return score_interval(len(gold), resampled_tags(metric, gold, predicted))

@@ -85,12 +85,7 @@ def appended(added: Sequence[AddedToken], size: int) -> list[str]:
 
 
 def added_problems(added: Sequence[AddedToken], tokens: Sequence[str]) -> list[str]:
-    """Problems of added tokens.
-
-    Args:
-      added: the added tokens.
-      tokens: the vocabulary without them.
-    """
+    """Problems of added tokens."""
     ids = {token: position for position, token in enumerate(tokens)}
     problems = []
     contents = [token.content for token in added]

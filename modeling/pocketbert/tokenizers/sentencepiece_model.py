@@ -54,8 +54,6 @@ _NORMALIZER = {"add_dummy_prefix": True, "remove_extra_whitespaces": True, "esca
 def read_model(path: str | os.PathLike[str]) -> Any:
     """Reads and checks a sentencepiece model with the subwords of XLM-R's layout.
 
-    Args:
-      path: a sentencepiece.bpe.model.
     Returns:
       The message: `subwords` (`text`, `score`, `type`), `trainer_spec` and `normalizer_spec`.
     Raises:
