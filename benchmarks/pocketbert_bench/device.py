@@ -162,7 +162,7 @@ class _Session:
         """Measures what is missing; every failure becomes the outcome's sentence."""
         problem = None
         try:
-            if self._kept.missing():
+            if self._kept.work().pending:
                 app = self._prepare_app()
                 self._kept.same_phone({"phone": self._subject.model, "system": self._subject.system, "app": app})
                 with self._pushed() as folders:
@@ -218,7 +218,7 @@ class _Session:
         folders: dict[Path, str] = {}
         try:
             for directory in dict.fromkeys(
-                self._plan.configurations[index].model_path.parent for index, _ in self._kept.missing()
+                self._plan.configurations[index].model_path.parent for index, _ in self._kept.work().pending
             ):
                 folders[directory] = folder_name(directory)
                 there = f"{phone_app.FILES}/bundles/{folders[directory]}"
@@ -233,7 +233,7 @@ class _Session:
                 self._phone.shell("sh", "-c", f"rm -f {phone_app.FILES}/results/{RUN_PREFIX}*.json")
 
     def _measure(self, folders: Mapping[Path, str]) -> None:
-        missing, failures = self._kept.missing(), 0
+        missing, failures = self._kept.work().pending, 0
         total = len(self._plan.turns())
         with progress.bar(total, self._subject.name, "run", initial=total - len(missing)) as turns:
             for turn in missing:

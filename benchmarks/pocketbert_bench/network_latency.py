@@ -16,6 +16,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.files import write_bytes
 from pocketbert.progress import bar
+from pocketbert.work_list import WorkList
 from pocketbert_bench.results import Measurement
 
 # Processes per network on a phone; the order of the networks differs in each.
@@ -143,10 +144,10 @@ class PhoneDevice:
         from pocketbert_bench.phone_plan import PhonePlan
 
         bundles = [folder / "networks" / f"network-{number}" for number in range(len(configs))]
-        with bar(len(configs), "exporting networks", "network") as progress:
-            for path, config in zip(bundles, configs, strict=True):
-                if not path.exists():
-                    self._export(path, config, setting)
+        work = WorkList(zip(bundles, configs, strict=True), lambda network: network[0].exists())
+        with bar(len(configs), "exporting networks", "network", initial=len(work.finished)) as progress:
+            for path, config in work.pending:
+                self._export(path, config, setting)
                 progress.update()
         plan = PhonePlan(
             configurations=tuple(

@@ -20,6 +20,7 @@ import numpy as np
 from pocketbert import files, json_reading
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.notation import argument
+from pocketbert.work_list import WorkList
 from pocketbert_bench import machine, results
 from pocketbert_bench.configurations import Configuration
 from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
@@ -94,17 +95,13 @@ def check_delegate(plan: PhonePlan) -> None:
     bundles = dict.fromkeys(
         configuration.model_path.parent for configuration in plan.configurations if not configuration.problem
     )
-    several = [str(bundle) for bundle in bundles if _lengths(bundle) > 1]
+    several = [str(bundle) for bundle in bundles if len(read_description(bundle)["signatures"]) > 1]
     if several:
         raise UserError(
             f"with {argument('delegate', 'gpu')} a bundle must have one length, because the GPU prepares all of them "
             f"and the runtime reports its share of the first only; {', '.join(several)} has more; export it with one "
             f"of {argument('lengths', of='export')}"
         )
-
-
-def _lengths(bundle: Path) -> int:
-    return len(read_description(bundle)["signatures"])
 
 
 def open_folder(folder: Path, plan: PhonePlan, *, overwrite: bool) -> None:
@@ -133,12 +130,7 @@ def open_folder(folder: Path, plan: PhonePlan, *, overwrite: bool) -> None:
 
 
 class Kept:
-    """Results of one phone so far.
-
-    Args:
-      folder: the phone's folder.
-      plan: the plan to complete.
-    """
+    """Results of one phone so far."""
 
     def __init__(self, folder: Path, plan: PhonePlan) -> None:
         self.folder = folder
@@ -162,9 +154,9 @@ class Kept:
                 f"{argument('overwrite', True)}"
             )
 
-    def missing(self) -> list[tuple[int, int]]:
-        """Turns that are not measured yet, in order."""
-        return [turn for turn in self.plan.turns() if not self._path(turn).exists()]
+    def work(self) -> WorkList[tuple[int, int]]:
+        """The turns; those with a result file are finished."""
+        return WorkList(self.plan.turns(), lambda turn: self._path(turn).exists())
 
     def keep(self, turn: tuple[int, int], path: Path) -> str | None:
         """Keeps a result file from the phone unless its measurement failed.
@@ -214,7 +206,7 @@ class Kept:
 
     def join(self, title: str) -> ResultFile | None:
         """Joins all measurements in one result file; None if there are none."""
-        parts = {turn: results.read(self._path(turn)) for turn in self.plan.turns() if self._path(turn).exists()}
+        parts = {turn: results.read(self._path(turn)) for turn in self.work().finished}
         if not parts:
             return None
         first = next(iter(parts.values()))

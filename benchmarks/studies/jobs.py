@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from pocketbert import files
 from pocketbert.processes import end_with_parent, stderr_in
 from pocketbert.progress import log_info
+from pocketbert.work_list import WorkList
 
 # A process returns the memory of its graphs when it ends.
 JOBS_A_PROCESS = 6
@@ -69,9 +70,9 @@ def run_jobs(jobs: Sequence[StudyJob], folder: Path, *, processes: int, minutes:
       Results, including those of earlier runs, and failures. A failed job blocks only the jobs that need it. If a
       process dies, for example out of memory, no further job starts.
     """
-    paths = {job.name: _path(folder, job.name) for job in jobs}
-    done = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.exists()}
-    waiting = [job for job in jobs if job.name not in done]
+    work = WorkList(jobs, lambda job: _path(folder, job.name).exists())
+    done = {job.name: json.loads(_path(folder, job.name).read_text(encoding="utf-8")) for job in work.finished}
+    waiting = work.pending
     log_info(f"{len(done)} of {len(jobs)} jobs are done")
     failed: dict[str, str] = {}
     running: dict[concurrent.futures.Future[Any], tuple[StudyJob, float]] = {}
@@ -102,12 +103,7 @@ def run_jobs(jobs: Sequence[StudyJob], folder: Path, *, processes: int, minutes:
 
 
 def keep(folder: Path, results: Mapping[str, Any]) -> None:
-    """Saves results of jobs that ran elsewhere; existing results are kept.
-
-    Args:
-      folder: folder of the experiment.
-      results: job name → result.
-    """
+    """Saves results of jobs that ran elsewhere; existing results are kept."""
     for name, result in results.items():
         if not _path(folder, name).exists():
             _write(folder, name, result)

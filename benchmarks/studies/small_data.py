@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -27,9 +26,8 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.train_dev_split import train_dev_split
-from pocketbert.files import write_json
+from pocketbert.errors import raise_if_any
 from pocketbert.model import Model, from_pretrained
-from pocketbert.progress import log_info
 from pocketbert.tasks.linear_fits import LinearForm
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.config import FinetuneConfig, RunConfig
@@ -37,6 +35,7 @@ from pocketbert.training.finetune import finetune
 from pocketbert_bench import accuracy, results
 from pocketbert_export.glue.scoring import labelled_evaluator
 from studies import setfit_peer
+from studies.jobs import StudyJob, run_jobs
 from studies.names_corpus import write_corpus
 from studies.shared_data import shared_data
 
@@ -97,7 +96,11 @@ class Cell:
 def run(quick: bool) -> dict[str, Any]:
     """Runs all cells and returns the content of the result file."""
     cells = [Cell("sst2", "defaults", 0, 64)] if quick else all_cells()
-    rows = [score_cell(cell, None if quick else _FOLDER) for cell in cells]
+    jobs = [StudyJob(name=cell.name, call=score_cell, arguments=(cell,), threads=os.cpu_count() or 1) for cell in cells]
+    with tempfile.TemporaryDirectory() as folder:
+        done, failed = run_jobs(jobs, Path(folder) if quick else _FOLDER, processes=1)
+    raise_if_any([f"{name}: {reason}" for name, reason in failed.items()], "small data")
+    rows = [done[cell.name] for cell in cells]
     records = [record for cell, row in zip(cells, rows, strict=True) for record in _records(cell, row)]
     notes = [
         json.dumps(
@@ -121,22 +124,13 @@ def all_cells() -> list[Cell]:
     return cells
 
 
-def score_cell(cell: Cell, folder: Path | None) -> dict[str, Any]:
-    """Trains and tests; returns the numbers of a cell, from `folder` if it is finished there."""
-    path = None if folder is None else folder / f"{cell.name}.json"
-    if path is not None and path.exists():
-        return json.loads(path.read_text(encoding="utf-8"))
-    log_info(f"small data: {cell.name}")
+def score_cell(cell: Cell) -> dict[str, Any]:
+    """Trains and tests; returns the numbers of a cell."""
     whole, test = DATA[cell.data]()
     train, dev = _chosen(whole, cell.seed, cell.examples)
     if cell.variant == SETFIT:
-        row = _setfit(train, dev, test, cell)
-    else:
-        row = _trained(cell, dataclasses.replace(whole, train=train, dev=dev), test)
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, row)
-    return row
+        return _setfit(train, dev, test, cell)
+    return _trained(cell, dataclasses.replace(whole, train=train, dev=dev), test)
 
 
 def _trained(cell: Cell, task_data: TaskData, test: Any) -> dict[str, Any]:
@@ -195,8 +189,8 @@ def _tested(model: Model, task_data: TaskData, test: Any, *, methods: bool) -> d
         def vectors(texts: Any) -> np.ndarray:
             return encoder_vectors(encoder, texts)
 
-        found = task.simple_methods(task_data.train, test, metric, vectors)
-        row["methods"] = {method.name: method.score for method in found}
+        simple = task.simple_methods(task_data.train, test, metric, vectors)
+        row["methods"] = {method.name: method.score for method in simple}
         frozen = _frozen(model, task, task_data, test, metric, vectors)
         row["methods"] |= {} if frozen is None else {"a linear model on frozen features": frozen}
     return row
@@ -339,9 +333,3 @@ DATA: dict[str, Callable[[], tuple[TaskData, Any]]] = {
     "rte": lambda: _glue("rte"),
     "xnli": _xnli,
 }
-
-if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        data_name, variant_name, count_text, seed_text = argument.split(",")
-        cell_given = Cell(data_name, variant_name, int(seed_text), None if count_text == "all" else int(count_text))
-        print(cell_given.name, json.dumps(score_cell(cell_given, _FOLDER)))

@@ -27,6 +27,7 @@ from pocketbert.output_folders import check_inputs, is_begun, remove_directory
 from pocketbert.progress import bar, log_info
 from pocketbert.training.run_folder import begin_run, open_run
 from pocketbert.training.state import digest_directory
+from pocketbert.work_list import WorkList
 
 # Suffix of the folder of an unfinished run.
 UNFINISHED = "unfinished"
@@ -133,20 +134,19 @@ def augment(
     with open_run(unfinished, recorded, overwrite=overwrite, files=(PARTS_FOLDER,)) as run:
         folder = run / PARTS_FOLDER
         parts = shards_of(part, shards or count_chunks(len(part.sides)))
-        pending = [part for part in parts if not part.file(folder).exists()]
+        work = WorkList(parts, lambda part: part.file(folder).exists())
         # A run killed after the output was renamed only needs to clean up.
-        is_joined = not pending and _holds(output, _joined(job, parts, folder))
+        is_joined = not work.pending and _holds(output, _joined(job, parts, folder))
         if not is_joined:
             check_absent(output, overwrite=overwrite)
-        if len(pending) < len(parts):
-            log_info(f"{run}: {len(parts) - len(pending)} of {len(parts)} parts are already complete")
-        if pending:
+        work.log(run, "parts")
+        if work.pending:
             write = _writer(job, shards, beam_options)
             # Only now, so that bad input leaves no files.
             begin_run(run, recorded)
             loaded = time.perf_counter()
-            write(pending, folder)
-            sentences = sum(len(pending_part.sides) for pending_part in pending) * len(job.columns)
+            write(work.pending, folder)
+            sentences = sum(len(pending_part.sides) for pending_part in work.pending) * len(job.columns)
             rate = sentences / (time.perf_counter() - loaded)
         if not is_joined:
             # In the folder of the parts, so that it is removed with them.

@@ -53,7 +53,8 @@ from pocketbert.output_folders import (
     remove_directory,
 )
 from pocketbert.processes import Parent, begin_worker
-from pocketbert.progress import bar, log_info
+from pocketbert.progress import bar
+from pocketbert.work_list import WorkList
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -155,16 +156,13 @@ def write_pretraining_data(
             _take(unfinished, recorded, overwrite=overwrite)
             # A run killed after the output was renamed only needs to clean up.
             placed = _is_placed(job, recorded, output)
-            pending = [] if placed else [shard for shard in range(len(job.shards)) if not is_finished(job, shard)]
+            work = WorkList(range(len(job.shards)), lambda shard: placed or is_finished(job, shard))
             if not placed:
                 check_directory(output, _KIND, overwrite=overwrite)
-            if len(pending) < len(job.shards):
-                log_info(
-                    f"{unfinished}: {len(job.shards) - len(pending)} of {len(job.shards)} shards are already complete"
-                )
+            work.log(unfinished, "shards")
             made_at = time.perf_counter()
-            if pending:
-                (writer or _processes(workers))(job, pending)
+            if work.pending:
+                (writer or _processes(workers))(job, work.pending)
             seconds = time.perf_counter() - made_at
             finished = [FinishedShard.read(job.finished_file(shard)) for shard in range(len(job.shards))]
             if not placed:
@@ -175,7 +173,7 @@ def write_pretraining_data(
                 _clear(unfinished)
             raise
         remove_directory(unfinished)
-    tokens = sum(entry.counts.tokens for shard in pending for entry in _entries(finished[shard]))
+    tokens = sum(entry.counts.tokens for shard in work.pending for entry in _entries(finished[shard]))
     return PretrainingResult(
         output=str(output),
         shards=len(job.shards),
@@ -185,7 +183,7 @@ def write_pretraining_data(
         train=_report(output),
         dev=_report(output / DEV_FOLDER) if options.dev_every else None,
         seconds=round(time.perf_counter() - begun, 3),
-        tokens_per_second=round(tokens / seconds) if pending else None,
+        tokens_per_second=round(tokens / seconds) if work.pending else None,
     )
 
 

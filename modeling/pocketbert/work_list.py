@@ -1,0 +1,36 @@
+"""Lists of work that a rerun resumes: an item whose file is there is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pocketbert.progress import log_info
+
+Item = TypeVar("Item")
+
+
+class WorkList(Generic[Item]):
+    """Items of work, as they were when the list was made.
+
+    Args:
+      items: all items, in order.
+      is_finished: whether the file of an item is there, complete.
+
+    Attributes:
+      pending: items to work on.
+      finished: the others.
+    """
+
+    def __init__(self, items: Iterable[Item], is_finished: Callable[[Item], bool]) -> None:
+        self.pending: list[Item] = []
+        self.finished: list[Item] = []
+        for item in items:
+            (self.finished if is_finished(item) else self.pending).append(item)
+
+    def log(self, folder: Path, name: str) -> None:
+        """Logs the number of finished items, if there are any; `name` is their plural."""
+        if self.finished:
+            count = len(self.finished) + len(self.pending)
+            log_info(f"{folder}: {len(self.finished)} of {count} {name} are already complete")
