@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 CARD_FILE = "README.md"
 _RUN_FILE = "run.json"
-_UNKNOWN = "unknown"
-# Checks whose figures the card has.
-_SHOWN = ("logits", "labels", "metric", "padding", "lengths")
 # Markup inside a line, a heading or list at its begin. An underscore inside a word is none.
 _MARKUP = re.compile(r"[\\`*\[\]~]|(?<!\w)_|_(?!\w)|^[#+=-]|(?<=^\d)[.)]|(?<=^\d\d)[.)]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
@@ -80,22 +77,15 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
     from pocketbert.files import sha256
     from pocketbert.json_reading import read_json, read_members
 
+    facts = {**asdict(options), "limits": list(options.limits), "run_sha256": None}
     run_file = None if model_directory is None else Path(model_directory).resolve().parent / _RUN_FILE
-    if run_file is None or not run_file.is_file():
-        run_sha256, started_from = None, None
-    else:
+    if run_file is not None and run_file.is_file():
         run = read_members(read_json(run_file), {"model_sha256": str | None}, str(run_file))
-        run_sha256, started_from = sha256(run_file), _asset_with_digest(run["model_sha256"])
-    asset = started_from if options.base_model is None else None
-    return {
-        "license": options.license,
-        "base_model": asset.origin if asset else options.base_model,
-        "base_model_license": options.base_model_license or (asset.license if asset else None),
-        "dataset": options.dataset,
-        "dataset_license": options.dataset_license,
-        "limits": list(options.limits),
-        "run_sha256": run_sha256,
-    }
+        asset = None if options.base_model is not None else _asset_with_digest(run["model_sha256"])
+        facts["run_sha256"] = sha256(run_file)
+        if asset is not None:
+            facts |= {"base_model": asset.origin, "base_model_license": options.base_model_license or asset.license}
+    return facts
 
 
 def _asset_with_digest(digest: str | None) -> Asset | None:
@@ -119,13 +109,7 @@ def _asset_with_digest(digest: str | None) -> Asset | None:
 
 
 def write_card(bundle_directory: str | os.PathLike[str], name: str, latencies: Sequence[Latency] = ()) -> Path:
-    """Writes the card of a bundle and returns its path; adds the latencies to `bundle.json`, too.
-
-    Args:
-      bundle_directory: the bundle; `bundle.json` and `verification.json` are read.
-      name: name of the model.
-      latencies: measured latencies, if any.
-    """
+    """Writes the card of a bundle from its records, and returns its path; adds the latencies to `bundle.json`, too."""
     from pocketbert import files
     from pocketbert_export.bundles.bundle import read_description, read_verification
 
@@ -143,45 +127,34 @@ def write_card(bundle_directory: str | os.PathLike[str], name: str, latencies: S
 def render(
     name: str, description: Mapping[str, Any], verification: Mapping[str, Any], latencies: Sequence[Latency] = ()
 ) -> str:
-    """Renders the card.
-
-    Args:
-      name: name of the model.
-      description: content of `bundle.json`.
-      verification: content of `verification.json`.
-      latencies: measured latencies.
-    """
+    """Renders the card of the model `name` from the contents of `bundle.json` and `verification.json`."""
     from pocketbert import report
+    from pocketbert.tasks.registry import TASKS
     from pocketbert_export.recipes import get_recipe
 
-    facts, outcome = description.get("model_card") or card_facts(CardOptions(), None), description.get("outcome")
-    others = []
-    if outcome is not None:
-        others = [("Float model", outcome["float_model"]), ("Teacher", outcome["teacher"])]
-        others += [(baseline["name"], baseline["score"]) for baseline in outcome["baselines"]]
+    task = description["task"]
     return report.render(
         "card.md",
         package="pocketbert_export.bundles",
-        filters={"md": escape, "points": _signed_points, "capital": lambda text: text[:1].upper() + text[1:]},
+        filters={
+            "md": escape,
+            # JSON values are valid YAML.
+            "yaml": lambda value: printable(json.dumps(value, ensure_ascii=False)),
+            "points": lambda difference: f"{100 * difference:+.2f} points".replace("-", "\N{MINUS SIGN}"),
+            "capital": lambda text: text[:1].upper() + text[1:],
+        },
         name=name,
         description=description,
         verification=verification,
         latencies=latencies,
-        facts=facts,
-        outcome=outcome,
+        facts=description.get("model_card") or card_facts(CardOptions(), None),
+        outcome=description.get("outcome"),
         no_outcome=no_outcome("`"),
-        others=others,
-        task=description["task"],
-        front_matter=_front_matter(name, description, facts, verification),
-        lengths=[signature["length"] for signature in description["signatures"]],
+        task=task,
+        tag="feature-extraction" if task is None else TASKS[task["kind"]].pipeline_tag,
         summary=get_recipe(description["recipe"]).summary,
-        source=_source(verification),
-        runtimes=", ".join(f"{runtime} {version}" for runtime, version in verification["runtimes"].items()),
-        measured=[
-            check
-            for check in verification["checks"]
-            if check["name"].startswith(_SHOWN) and check["measured"] is not None and check["bound"] is not None
-        ],
+        # A path of the machine that exported tells readers nothing.
+        source=Path(str(verification["examples"]["source"])).name,
     ).lstrip()
 
 
@@ -191,39 +164,3 @@ def escape(text: str) -> str:
     for character, entity in _ENTITIES.items():
         line = line.replace(character, entity)
     return line
-
-
-def _front_matter(
-    name: str, description: Mapping[str, Any], facts: Mapping[str, Any], verification: Mapping[str, Any]
-) -> dict[str, str]:
-    """Field → value in YAML. JSON values are valid YAML."""
-    from pocketbert.tasks.registry import TASKS
-
-    task, outcome = description["task"], description.get("outcome")
-    tag = "feature-extraction" if task is None else TASKS[task["kind"]].pipeline_tag
-    fields: dict[str, Any] = {
-        "license": facts["license"] or _UNKNOWN,
-        "library_name": "litert",
-        "pipeline_tag": tag,
-        "tags": ["pocketbert", "tflite", description["recipe"]],
-    }
-    if facts["base_model"]:
-        fields["base_model"] = facts["base_model"]
-    if facts["dataset"]:
-        fields["datasets"] = [facts["dataset"]]
-    if outcome is not None:
-        dataset = {"name": facts["dataset"] or task["name"] or _source(verification), "type": task["name"] or "own"}
-        metrics = [{"type": outcome["metric"], "value": round(outcome["score"], 4)}]
-        result = {"task": {"type": tag}, "dataset": dataset, "metrics": metrics}
-        fields["model-index"] = [{"name": name, "results": [result]}]
-    return {key: printable(json.dumps(value, ensure_ascii=False)) for key, value in fields.items()}
-
-
-def _source(verification: Mapping[str, Any]) -> str:
-    # A path of the machine that exported tells readers nothing.
-    return Path(str(verification["examples"]["source"])).name
-
-
-def _signed_points(difference: float) -> str:
-    """A difference of two scores in points: +1.25 points, −0.40 points."""
-    return f"{100 * difference:+.2f} points".replace("-", "\N{MINUS SIGN}")
