@@ -152,15 +152,11 @@ class Bundle:
         """
         rows, columns = inputs["input_word_ids"].shape
         signature = self.signature(columns if length is None else length)
+        arrays = {name: np.ascontiguousarray(inputs[name], np.int32) for name in INPUT_NAMES}
         try:
-            runner = self._runner(signature)
+            runner = self._interpreter.get_signature_runner(signature)
             answers = [
-                real_outputs(
-                    runner,
-                    runner(
-                        **{name: np.ascontiguousarray(inputs[name][row : row + 1], np.int32) for name in INPUT_NAMES}
-                    ),
-                )
+                real_outputs(runner, runner(**{name: array[row : row + 1] for name, array in arrays.items()}))
                 for row in range(rows)
             ]
             return {name: np.concatenate([answer[name] for answer in answers]) for name in self.output_names}
@@ -220,17 +216,9 @@ class Bundle:
 
         return Interpreter(model_path=str(self.model_path), num_threads=1)
 
-    def _runner(self, signature: str) -> Any:
-        return self._interpreter.get_signature_runner(signature)
-
 
 def vocabulary_in(directory: Path, description: Mapping[str, Any]) -> Vocabulary:
-    """Files and options of a bundle's tokenizer.
-
-    Args:
-      directory: the folder.
-      description: validated content of `bundle.json`.
-    """
+    """Files and options of a bundle's tokenizer, from its valid `bundle.json`."""
     options = {key: value for key, value in description["tokenizer"].items() if key != "vocab_size"}
     kind: TokenizerKind = options.pop("kind", "wordpiece")
     added = tuple(AddedToken(**token) for token in options.pop("added_tokens", ()))
@@ -314,14 +302,13 @@ def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]
 
 def _description_problems(description: Mapping[str, Any]) -> list[str]:
     """Checks rules between fields of `bundle.json` that JSON Schema cannot express."""
-    problems = []
     signatures = description["signatures"]
-    for signature in signatures:
-        if signature["name"] != signature_name(signature["length"]):
-            problems.append(
-                f"the signature for {signature['length']} tokens must be called "
-                f"{signature_name(signature['length'])}; it is called {signature['name']}"
-            )
+    problems = [
+        f"the signature for {signature['length']} tokens must be called {signature_name(signature['length'])}; it is "
+        f"called {signature['name']}"
+        for signature in signatures
+        if signature["name"] != signature_name(signature["length"])
+    ]
     if len({signature["length"] for signature in signatures}) < len(signatures):
         problems.append("each length must have one signature; a length has several")
     for kind in ("inputs", "outputs"):
@@ -335,22 +322,14 @@ def _description_problems(description: Mapping[str, Any]) -> list[str]:
     if description["recipe"] not in RECIPES:
         problems.append(f"the recipe must be one of {', '.join(RECIPES)}; received {description['recipe']!r}")
     else:
-        problems += _calibration_problems(description)
-    if sorted(tensor["name"] for tensor in description["inputs"]) != sorted(INPUT_NAMES):
-        problems.append(
-            f"the inputs must be {', '.join(INPUT_NAMES)}; received "
-            + ", ".join(tensor["name"] for tensor in description["inputs"])
-        )
+        calibration, recorded = RECIPES[description["recipe"]].calibration, "calibration" in description
+        if calibration != "optional" and recorded != (calibration == "required"):
+            rule, state = ("must not", "there") if recorded else ("must", "not there")
+            problems.append(f"calibration {rule} be recorded for the recipe {description['recipe']}; it is {state}")
+    inputs = [tensor["name"] for tensor in description["inputs"]]
+    if sorted(inputs) != sorted(INPUT_NAMES):
+        problems.append(f"the inputs must be {', '.join(INPUT_NAMES)}; received {', '.join(inputs)}")
     return problems
-
-
-def _calibration_problems(description: Mapping[str, Any]) -> list[str]:
-    calibration, recorded = RECIPES[description["recipe"]].calibration, "calibration" in description
-    if calibration == "optional" or recorded == (calibration == "required"):
-        return []
-    if recorded:
-        return [f"calibration must not be recorded for the recipe {description['recipe']}; it is there"]
-    return [f"calibration must be recorded for the recipe {description['recipe']}; it is not there"]
 
 
 def _content_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,6 @@ from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
 from pocketbert.recipes import Recipe
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert_export.bundles.bundle import BUNDLE_FILE
 from pocketbert_export.bundles.schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
 from pocketbert_export.tflite.runtimes import LITERT
@@ -34,21 +33,17 @@ def describe(
     decided: Mapping[str, str],
     output_type: str,
 ) -> dict[str, Any]:
-    """The entries that model and options determine.
-
-    Args:
-      model: the model.
-      optimized: the model with optimized graph.
-      recipe: number formats of the file.
-      lengths: its sequence lengths.
-      runtime: oldest supported runtime.
-      decided: what each graph optimization did.
-      output_type: type of the outputs.
-    """
-    tokenizer = model.tokenizer
-    assert tokenizer is not None
-    kind = tokenizer.vocabulary.kind
-    is_wordpiece = kind == "wordpiece"
+    """The entries that model and options determine; `runtime` is the oldest supported one."""
+    assert model.tokenizer is not None
+    vocabulary = model.tokenizer.vocabulary
+    is_wordpiece = vocabulary.kind == "wordpiece"
+    tokenizer: dict[str, Any] = dataclasses.asdict(vocabulary.options) if is_wordpiece else {"kind": vocabulary.kind}
+    if vocabulary.add_prefix_space:
+        tokenizer["add_prefix_space"] = True
+    if vocabulary.added:
+        tokenizer["added_tokens"] = [dataclasses.asdict(token) for token in vocabulary.added]
+        if vocabulary.kind == "unigram":
+            tokenizer["keeps_space"] = vocabulary.keeps_space
     outputs = model({name: np.zeros([1, lengths[0]], np.int32) for name in INPUT_NAMES}, training=False)
     return {
         "schema_version": SCHEMA_VERSION if is_wordpiece else OTHER_TOKENIZERS_VERSION,
@@ -56,25 +51,13 @@ def describe(
         "signatures": [{"name": signature_name(length), "length": length} for length in lengths],
         "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],
         "outputs": [{"name": name, "dtype": output_type} for name in outputs],
-        "tokenizer": {
-            **(dataclasses.asdict(tokenizer.vocabulary.options) if is_wordpiece else {"kind": kind}),
-            **({"add_prefix_space": True} if tokenizer.vocabulary.add_prefix_space else {}),
-            **_added(tokenizer.vocabulary),
-            "vocab_size": int(tokenizer.vocab_size),
-        },
+        "tokenizer": {**tokenizer, "vocab_size": int(model.tokenizer.vocab_size)},
         "recipe": recipe.name,
         "runtimes": [LITERT] if runtime == LITERT else [LITERT, runtime],
         "graph_optimizations": dict(decided),
         "num_parameters": _num_parameters(optimized, lengths),
         "tools": _tool_versions(),
     }
-
-
-def _added(vocabulary: Vocabulary) -> dict[str, Any]:
-    if not vocabulary.added:
-        return {}
-    spaces = {"keeps_space": vocabulary.keeps_space} if vocabulary.kind == "unigram" else {}
-    return {"added_tokens": [dataclasses.asdict(token) for token in vocabulary.added], **spaces}
 
 
 def _tool_versions() -> dict[str, str]:
@@ -94,10 +77,9 @@ def _tool_versions() -> dict[str, str]:
 def _task(task: TaskConfig | None) -> dict[str, Any] | None:
     if task is None:
         return None
-    threshold = {} if task.null_threshold is None else {"null_threshold": task.null_threshold}
-    embedding = {} if task.embedding is None else {"embedding": dataclasses.asdict(task.embedding)}
-    activation = {} if task.activation is None else {"activation": task.activation}
-    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold, **embedding, **activation}
+    options = {name: dataclasses.asdict(task)[name] for name in ("null_threshold", "embedding", "activation")}
+    described = {name: option for name, option in options.items() if option is not None}
+    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **described}
 
 
 def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:

@@ -75,16 +75,7 @@ def answers_file(goldens: Sequence[Golden]) -> bytes:
 
 
 def read_goldens(path: Path, description: Mapping[str, Any], problems: list[str]) -> list[Golden]:
-    """Reads the golden examples.
-
-    Args:
-      path: path of `goldens.safetensors`.
-      description: content of `bundle.json`, valid under its schema.
-      problems: receives a sentence for each broken rule.
-
-    Returns:
-      The examples; none if a rule is broken.
-    """
+    """Reads the golden examples of a valid `bundle.json`; none if `problems` receives a broken rule."""
     listed = description["goldens"]
     before = len(problems)
     for index, entry in enumerate(listed):
@@ -108,12 +99,7 @@ def read_goldens(path: Path, description: Mapping[str, Any], problems: list[str]
 
 
 def tokenization_problems(goldens: Sequence[Golden], tokenizer: Tokenizer) -> list[str]:
-    """Tokenizes each golden text and lists those whose inputs differ.
-
-    Args:
-      goldens: the examples.
-      tokenizer: the tokenizer to check.
-    """
+    """Tokenizes each golden text and lists those whose inputs differ."""
     problems = []
     for index, golden in enumerate(goldens):
         pairs = None if golden.pair is None else [golden.pair]
@@ -162,8 +148,8 @@ def _read_answers(
                     for name in outputs:
                         key = f"{index}/{kind}/{name}"
                         if key in names:
-                            golden_outputs[name] = stored.get_tensor(key)
-                            problems += _answer_problems(f"{path.name}: {key}", golden_outputs[name])
+                            golden_outputs[name] = array = stored.get_tensor(key)
+                            problems += _answer_problems(f"{path.name}: {key}", array)
     except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
         problems.append(f"{path.name} must be a whole safetensors file; received a damaged one ({error})")
     return answers

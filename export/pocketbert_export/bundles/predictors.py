@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pocketbert.data.assets import fetch_asset, model_names
 from pocketbert.data.model_paths import find_model
-from pocketbert.model import Model, from_pretrained
+from pocketbert.model import from_pretrained
 from pocketbert.notation import argument
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert_export.bundles.bundle import BUNDLE_FILE, Bundle
@@ -23,10 +23,10 @@ def open_predictor(path: str | os.PathLike[str], **windows: int | None) -> Predi
     Raises:
       UserError: the folder is neither, is damaged, or has no task that predicts; or the windows do not fit.
     """
-    opened = _open(path)
-    if isinstance(opened, Bundle):
-        return opened.predictor(**windows)
-    return model_predictor(opened, str(path), **windows)
+    folder = find_model(path, "either", model_names()) or fetch_asset(os.fspath(path))
+    if (folder / BUNDLE_FILE).exists():
+        return Bundle.open(folder).predictor(**windows)
+    return model_predictor(from_pretrained(folder), str(path), **windows)
 
 
 def open_both(
@@ -43,10 +43,8 @@ def open_both(
       UserError: as for `open_predictor`.
     """
     longest = max(Bundle.open(bundle).lengths)
-    return (
-        open_predictor(model, max_length=longest, **windows),
-        open_predictor(bundle, max_length=longest, **windows),
-    )
+    first, second = (open_predictor(path, max_length=longest, **windows) for path in (model, bundle))
+    return first, second
 
 
 def limit_remedy(path: str | os.PathLike[str]) -> str:
@@ -54,8 +52,3 @@ def limit_remedy(path: str | os.PathLike[str]) -> str:
     if (Path(path) / BUNDLE_FILE).exists():
         return f"export the model with a longer {argument('lengths', of='export')}"
     return "the network has no more positions: split them"
-
-
-def _open(path: str | os.PathLike[str]) -> Model | Bundle:
-    folder = find_model(path, "either", model_names()) or fetch_asset(os.fspath(path))
-    return Bundle.open(folder) if (folder / BUNDLE_FILE).exists() else from_pretrained(folder)

@@ -41,7 +41,7 @@ can be any number of points.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -95,8 +95,8 @@ class Check:
 
     name: str
     passed: bool
-    measured: float | None
-    bound: float | None
+    measured: float | None = None
+    bound: float | None = None
     reason: str
     runtime: str | None = None
     scores: tuple[float, float] | None = None
@@ -107,11 +107,16 @@ class Check:
         return {name: value for name, value in recorded.items() if name != "scores" or value is not None}
 
 
+def count_check(name: str, problems: Sized, reason: str) -> Check:
+    """A check that passes without problems."""
+    return Check(name=name, passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
+
+
 def check_finite(answers: Outputs) -> Check:
     """Checks that a runtime computes: one that does not support a file may return zeros or NaN."""
     dead = [name for name, array in answers.items() if not np.isfinite(array).all() or not np.any(array)]
     reason = f"{', '.join(dead)}: all zero or not finite" if dead else "outputs are finite and not all zero"
-    return Check(name="finite", passed=not dead, measured=float(len(dead)), bound=0.0, reason=reason)
+    return count_check("finite", dead, reason)
 
 
 def check_difference(
@@ -119,12 +124,7 @@ def check_difference(
 ) -> list[Check]:
     """Compares outputs with the float model's: largest difference and root mean square difference.
 
-    Args:
-      reference: outputs of the float model.
-      answers: outputs of the bundle.
-      bounds: limits of both differences.
-      name: prefix of the checks' names.
-      task: task that determines the centring; None compares raw outputs only.
+    `name` begins the names of the checks. Without a task, which determines the centring, raw outputs are compared only.
     """
     largest, rms = _differences(reference, answers, task)
     count = len(next(iter(reference.values()), ()))
@@ -137,9 +137,8 @@ def check_difference(
 
 def check_own_answers(recorded: Outputs, answers: Outputs, bounds: Bounds, task: Task | None = None) -> Check:
     """Checks that the file reproduces its own golden outputs."""
-    largest, _ = _differences(recorded, answers, task)
     reason = "largest difference from the file's own outputs at export, relative to their RMS"
-    return _bounded(OWN_OUTPUTS, largest, bounds.own_difference, reason)
+    return _bounded(OWN_OUTPUTS, _differences(recorded, answers, task)[0], bounds.own_difference, reason)
 
 
 def check_response(
@@ -188,13 +187,9 @@ def centred(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
 
 
 def check_labels(task: Task, reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> Check | None:
-    """Compares decisions, except near ties of the float model; None if the task makes no decisions.
+    """Compares decisions by logits `[n, ...]`, except near ties of the float model; None if the task makes none.
 
-    Args:
-      task: task of the logits.
-      reference: logits of the float model `[n, ...]`.
-      answers: logits of the bundle.
-      bounds: bounds; a change by `rms_difference` can turn a near tie.
+    A change by `bounds.rms_difference` can turn a near tie.
     """
     decisions = task.decisions(reference, answers, bounds.rms_difference)
     if decisions is None:
@@ -205,13 +200,8 @@ def check_labels(task: Task, reference: np.ndarray, answers: np.ndarray, bounds:
         f"{int(same.sum()):,} of {same.size:,} {counted} match the float model; "
         f"{int((~same & near_tie).sum()):,} others are near ties"
     )
-    return Check(
-        name="labels",
-        passed=agreement >= bounds.label_agreement,
-        measured=agreement,
-        bound=bounds.label_agreement,
-        reason=reason,
-    )
+    least = bounds.label_agreement
+    return Check(name="labels", passed=agreement >= least, measured=agreement, bound=least, reason=reason)
 
 
 def check_metric(
@@ -258,15 +248,9 @@ def check_angles(reference: Outputs, answers: Outputs, bounds: Bounds) -> Check:
     (name,) = reference
     angles = cosines(reference[name], answers[name])
     degrees = float(np.degrees(np.arccos(np.clip(angles, -1.0, 1.0))).max(initial=0.0))
-    mean = float(angles.mean())
-    return Check(
-        name="angle",
-        passed=mean >= bounds.mean_cosine,
-        measured=mean,
-        bound=bounds.mean_cosine,
-        reason=f"mean cosine to the float model's embedding, {len(angles):,} texts; "
-        f"largest angle {degrees:.2f} degrees",
-    )
+    mean, least = float(angles.mean()), bounds.mean_cosine
+    reason = f"mean cosine to the float model's embedding, {len(angles):,} texts; largest angle {degrees:.2f} degrees"
+    return Check(name="angle", passed=mean >= least, measured=mean, bound=least, reason=reason)
 
 
 def check_padding(answers: Outputs, answers_with_noise: Outputs) -> Check:
@@ -292,12 +276,7 @@ def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, task
 
 
 def real_values(outputs: Outputs, mask: np.ndarray) -> dict[str, np.ndarray]:
-    """Outputs without padding: `[n, s, ...]` per token becomes `[tokens, ...]`.
-
-    Args:
-      outputs: by name; the first axis counts texts.
-      mask: `[n, s]`, 1 = token.
-    """
+    """Outputs without padding: `[n, s, ...]` per token becomes `[tokens, ...]`; `mask` is `[n, s]`, 1 = token."""
     per_token = token_outputs()
     return {
         name: array[mask == 1] if name in per_token and array.shape[1:2] == mask.shape[1:] else array
@@ -337,10 +316,6 @@ def _nan_last(value: float) -> float:
 def _bounded(name: str, measured: float, bound: float, reason: str) -> Check:
     if not math.isfinite(measured):
         return Check(
-            name=name,
-            passed=False,
-            measured=None,
-            bound=bound,
-            reason=f"{reason}: outputs are not finite or differ in shape",
+            name=name, passed=False, bound=bound, reason=f"{reason}: outputs are not finite or differ in shape"
         )
     return Check(name=name, passed=measured <= bound, measured=measured, bound=bound, reason=reason)

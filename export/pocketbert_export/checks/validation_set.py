@@ -70,7 +70,7 @@ class ValidationSet:
         return ScoredOutputs(*self._rows.score(self._in_order(outputs, order), name))
 
     def resampled(self, name: str, outputs: Outputs, order: np.ndarray) -> Callable[[np.ndarray], float]:
-        """See `Rows.resampled`; for the arguments see `score`."""
+        """Computes the metric of the texts at some indices."""
         return self._rows.resampled(self._in_order(outputs, order), name)
 
     def decided(self, outputs: Outputs, order: np.ndarray) -> Outputs:

@@ -29,17 +29,11 @@ _SEGMENTS = ("segments", "no segments")
 
 def check_segments_are_read(validation_inputs: ValidationInputs, answers: Mapping[int, Outputs]) -> Check:
     """Checks without a model: the rows of the segment table differ and some output changes with the segments."""
-    passed = any(
-        not np.array_equal(output[name], other[name])
-        for output, other in zip(
-            validation_inputs.answers("segments", answers),
-            validation_inputs.answers("no segments", answers),
-            strict=True,
-        )
-        for name in output
-    )
+    outputs, others = (validation_inputs.answers(name, answers) for name in _SEGMENTS)
+    pairs = zip(outputs, others, strict=True)
+    passed = any(not np.array_equal(output[name], other[name]) for output, other in pairs for name in output)
     reason = "outputs change with the segment ids" if passed else "outputs ignore the segment ids"
-    return Check(name="segments", passed=passed, measured=None, bound=None, reason=reason)
+    return Check(name="segments", passed=passed, reason=reason)
 
 
 def batches_of(examples: Sequence[LengthBucket]) -> list[dict[str, np.ndarray]]:
@@ -85,11 +79,8 @@ def golden_answers(bundle: Bundle) -> tuple[dict[str, np.ndarray], dict[str, np.
     """Golden outputs of the float model and of the file, concatenated over the examples, without padding."""
     masks = [golden.inputs["input_mask"] for golden in bundle.goldens]
     kinds = ([golden.outputs for golden in bundle.goldens], [golden.exported_outputs for golden in bundle.goldens])
-    float_answers, own_answers = (
-        checks.join([checks.real_values(outputs, mask) for outputs, mask in zip(kind, masks, strict=True)])
-        for kind in kinds
-    )
-    return float_answers, own_answers
+    first, second = (checks.join(list(map(checks.real_values, kind, masks))) for kind in kinds)
+    return first, second
 
 
 def judge(
@@ -99,15 +90,8 @@ def judge(
     task = get_task(bundle.task) if bundle.task else None
     goldens = _answers(validation_inputs, "goldens", answers)
     float_answers, own_answers = golden_answers(bundle)
-    same_texts = {
-        length: checks.real_values(output, mask)
-        for length, output, mask in zip(
-            bundle.lengths,
-            validation_inputs.answers("lengths", answers),
-            validation_inputs.masks("lengths"),
-            strict=True,
-        )
-    }
+    parts = validation_inputs.answers("lengths", answers), validation_inputs.masks("lengths")
+    same_texts = dict(zip(bundle.lengths, map(checks.real_values, *parts), strict=True))
     return [
         checks.check_finite(goldens),
         *checks.check_difference(float_answers, goldens, bounds, "goldens", task),
@@ -182,8 +166,8 @@ def _full_rows(
 
 def _answers(validation_inputs: ValidationInputs, name: str, answers: Mapping[int, Outputs]) -> dict[str, np.ndarray]:
     """Outputs of the bundle for the rows called `name`, without padding."""
-    parts = zip(validation_inputs.answers(name, answers), validation_inputs.masks(name), strict=True)
-    return checks.join([checks.real_values(output, mask) for output, mask in parts])
+    parts = validation_inputs.answers(name, answers), validation_inputs.masks(name)
+    return checks.join(list(map(checks.real_values, *parts)))
 
 
 def _change(after: Outputs, before: Outputs) -> dict[str, np.ndarray]:

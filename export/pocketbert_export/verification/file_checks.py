@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pocketbert.configs import TaskConfig
 from pocketbert.recipes import WeightType
 from pocketbert.tasks.registry import get_task
-from pocketbert_export.checks.outputs import Check
+from pocketbert_export.checks.outputs import Check, count_check
 from pocketbert_export.quantization.blockwise import FEWEST_QUANTIZED
 from pocketbert_export.recipes import BYTES_PER_WEIGHT
 from pocketbert_export.tflite.op_histogram import LARGEST_FLOAT16, OpHistogram
@@ -18,25 +18,16 @@ def check_operators(histogram: OpHistogram) -> Check:
     """Checks that all operators are TFLite builtins: phones have no custom or TensorFlow (Flex) operators."""
     foreign = sorted(set(histogram.custom))
     what = f"custom or Flex operators: {', '.join(foreign)}" if foreign else "all operators are TFLite builtins"
-    return Check(name="operators", passed=not foreign, measured=float(len(foreign)), bound=0.0, reason=what)
+    return count_check("operators", foreign, what)
 
 
 def check_signatures(
     histogram: OpHistogram, names: Mapping[str, int], inputs: Sequence[str], output_type: str = "float32"
 ) -> Check:
-    """Checks one signature per length with int32 `[1, length]` inputs and outputs of one type, all bound by name.
-
-    Args:
-      histogram: contents of the file.
-      names: signature → length.
-      inputs: names of the inputs.
-      output_type: type of the outputs in bundle.json.
-    """
-    problems = []
+    """Checks one signature per length with int32 `[1, length]` inputs and outputs of one type, all bound by name."""
     missing, extra = set(names) - set(histogram.signatures), set(histogram.signatures) - set(names)
-    problems += [f"{name} is missing" for name in sorted(missing)] + [
-        f"{name} is not in bundle.json" for name in sorted(extra)
-    ]
+    problems = [f"{name} is missing" for name in sorted(missing)]
+    problems += [f"{name} is not in bundle.json" for name in sorted(extra)]
     for name in sorted(set(names) & set(histogram.signatures)):
         signature, expected = histogram.signatures[name], ("int32", (1, names[name]))
         if set(signature.inputs) != set(inputs):
@@ -50,20 +41,14 @@ def check_signatures(
     outputs = {tuple(sorted(signature.outputs)) for signature in histogram.signatures.values()}
     if len(outputs) > 1:
         problems.append("the signatures' outputs have different names")
-    reason = (
-        "; ".join(problems)
-        or f"{len(names)} signatures with int32 inputs, {output_type} outputs and the names in bundle.json"
-    )
-    return Check(name="signatures", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
+    sound = f"{len(names)} signatures with int32 inputs, {output_type} outputs and the names in bundle.json"
+    return count_check("signatures", problems, "; ".join(problems) or sound)
 
 
 def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], weights: WeightType) -> Check:
-    """Checks the size against the weights: none is stored wider than in the recipe, and none twice.
+    """Checks the size against the float model's weights: none is stored wider than in the recipe, and none twice.
 
-    Args:
-      histogram: contents of the file.
-      shapes: shape of every weight of the float model.
-      weights: type of the elements of a matrix; vectors and small matrices are float32 in every recipe.
+    Matrices have the type `weights`; vectors and small matrices are float32 in every recipe.
     """
     expected = 0.0
     for shape in shapes:
@@ -79,22 +64,15 @@ def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], weight
         f"the file has {histogram.file_bytes:,} bytes, {histogram.weight_bytes:,} of them weights; the model's weights "
         f"take {expected:,.0f} bytes in this recipe, and the bound adds room for {histogram.num_operators} operators"
     )
-    return Check(
-        name="size",
-        passed=histogram.file_bytes <= bound,
-        measured=float(histogram.file_bytes),
-        bound=bound,
-        reason=reason,
-    )
+    size_bytes = float(histogram.file_bytes)
+    return Check(name="size", passed=size_bytes <= bound, measured=size_bytes, bound=bound, reason=reason)
 
 
 def check_shapes(histogram: OpHistogram) -> Check:
     """Checks that every shape is static, as delegates require."""
     shown = ", ".join(histogram.dynamic[:3])
     reason = f"dynamic dimensions: {shown}" if histogram.dynamic else "all dimensions are static"
-    return Check(
-        name="shapes", passed=not histogram.dynamic, measured=float(len(histogram.dynamic)), bound=0.0, reason=reason
-    )
+    return count_check("shapes", histogram.dynamic, reason)
 
 
 def check_constants(histogram: OpHistogram) -> Check:
@@ -112,13 +90,7 @@ def check_constants(histogram: OpHistogram) -> Check:
 
 
 def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig | None) -> Check:
-    """Checks the output names against `bundle.json`, and their sizes against the labels.
-
-    Args:
-      histogram: contents of the file.
-      names: outputs in `bundle.json`.
-      task: task of the bundle.
-    """
+    """Checks the output names against those in `bundle.json`, and their sizes against the task's labels."""
     problems = []
     output_task = None if task is None else get_task(task)
     logits = None if output_task is None else output_task.num_logits
@@ -136,19 +108,13 @@ def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig
                         f"{signature_name}'s {name} is {list(tensor.shape)}, not {expected} for {count} labels"
                     )
     reason = "; ".join(problems) or "outputs have the names in bundle.json and one logit per label"
-    return Check(name="outputs", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
+    return count_check("outputs", problems, reason)
 
 
 def check_vocabulary(histogram: OpHistogram, vocab_size: int, ids: str) -> Check:
-    """Checks that the embedding in every graph has a row for each token of the vocabulary.
-
-    Args:
-      histogram: contents of the file.
-      vocab_size: number of tokens in the bundle's vocabulary.
-      ids: name of the input with the ids.
-    """
+    """Checks that the embedding in every graph, read by the input `ids`, has a row for each token of the vocabulary."""
     rows = [table.rows for table in histogram.tables.get(ids, ())]
     passed = len(rows) == len(histogram.signatures) and set(rows) == {vocab_size}
     row_counts = ", ".join(f"{row:,}" for row in sorted(set(rows))) or "no"
     reason = f"the vocabulary has {vocab_size:,} tokens, the embedding table {row_counts} rows"
-    return Check(name="vocabulary", passed=passed, measured=None, bound=None, reason=reason)
+    return Check(name="vocabulary", passed=passed, reason=reason)

@@ -79,14 +79,7 @@ class ScoringData:
 
 
 def score_both(bundle: Bundle, model: Model, examples: ScoringData, run_folder: Path | None = None) -> BundleScores:
-    """Scores a bundle and its float model with the same windows.
-
-    Args:
-      bundle: the bundle.
-      model: its float model.
-      examples: the examples.
-      run_folder: folder of the run that trained the model; None if unknown.
-    """
+    """Scores a bundle and its float model with the same windows; `run_folder` is that of the model's training."""
     windows = {"max_length": max(bundle.lengths), **examples.windows}
     of_model, _ = examples.score(model_predictor(model, **windows))
     of_bundle, mistakes = examples.score(bundle.predictor(**windows))
@@ -138,11 +131,8 @@ def run_folder_of(model_directory: str | os.PathLike[str] | None) -> Path | None
 def to_json(scores: Scores, examples: ScoringData) -> dict[str, Any]:
     """The field `outcome` of `bundle.json`."""
     windows = {name: value for name, value in examples.windows.items() if value is not None}
-    return {
-        **scores.outcome(),
-        "examples_sha256": examples.data.identity,
-        **({"windows": windows} if windows else {}),
-    }
+    outcome = {**scores.outcome(), "examples_sha256": examples.data.identity}
+    return outcome | {"windows": windows} if windows else outcome
 
 
 def check(
@@ -169,7 +159,7 @@ def check(
     metric, source = outcome["metric"], f"on the {outcome['examples']} examples of bundle.json's outcome"
     if examples.identity != outcome["examples_sha256"]:
         reason = f"{metric} {outcome['score']:.4f} {source} is not compared, since these are other examples"
-        return Check(name="outcome", passed=True, measured=None, bound=None, reason=reason)
+        return Check(name="outcome", passed=True, reason=reason)
     scoring_data = ScoringData(
         data=examples, metrics=(metric,), main_metric=metric, data_task=data_task, windows=outcome.get("windows", {})
     )

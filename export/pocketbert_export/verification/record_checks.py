@@ -24,22 +24,13 @@ from pocketbert.recipes import RECIPES
 from pocketbert_export.bundles import model_card
 from pocketbert_export.bundles.bundle import BUNDLE_FILE, VERIFICATION_FILE, Bundle, read_description, read_verification
 from pocketbert_export.bundles.description import saved_weight_digests, weight_digests
-from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check
+from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check, count_check
 
 # Checks of these records, and those that export cannot have recorded.
 _LATER = ("source", "verification", "card", "outcome", "runs", "mediapipe files", "mediapipe")
 # Checks that other examples do not change.
 _WITHOUT_EXAMPLES = (
-    "operators",
-    "signatures",
-    "outputs",
-    "shapes",
-    "constants",
-    "vocabulary",
-    "task",
-    "size",
-    "weights",
-    "goldens",
+    *("operators", "signatures", "outputs", "shapes", "constants", "vocabulary", "task", "size", "weights", "goldens"),
 )
 # Predictions that may change on another processor, where near ties fall otherwise; see `outcomes`.
 _NEAR_TIES = 2
@@ -115,10 +106,7 @@ def check_source(bundle: Bundle, reference: Model, directory: str | os.PathLike[
 def verification_problems(bundle: Bundle, recorded: Mapping[str, Any], remade: Mapping[str, Any]) -> list[str]:
     """Lists what a bundle's `verification.json` says otherwise than a new run.
 
-    Args:
-      bundle: the bundle.
-      recorded: content of the file.
-      remade: this content of the new run. Values on texts are compared if both ran the same examples.
+    Values on texts are compared if both ran the same examples.
     """
     problems = [] if recorded["passed"] else ["passed must be true; it is false"]
     for name in ("recipe", "weights_need", "graph_optimizations", "operators"):
@@ -134,7 +122,10 @@ def verification_problems(bundle: Bundle, recorded: Mapping[str, Any], remade: M
                 f"with {argument('metric')}, pass it too"
             )
     ran = {*recorded["runtimes"]} & {*remade["runtimes"]}
-    old, new = (_by_key(each["checks"], ran) for each in (recorded, remade))
+    old, new = (
+        {(check["name"], check["runtime"]): check for check in run["checks"] if _counted(check, ran)}
+        for run in (recorded, remade)
+    )
     problems += [f"{check['name']} must have passed; it has not" for check in recorded["checks"] if not check["passed"]]
     if len(old) < sum(_counted(check, ran) for check in recorded["checks"]):
         problems.append("each check must stand once; one stands twice")
@@ -163,10 +154,7 @@ def check_card(bundle: Bundle, verification: Mapping[str, Any]) -> Check:
 
     Scores are the values of `model-index`, and each line with a digit in the sections Score and Verification, except
     licence, base model and data. The rest of the card is its author's, and so is what the card leaves out.
-
-    Args:
-      bundle: the bundle.
-      verification: content of `verification.json`; empty if it cannot be read.
+    `verification` is empty if the file cannot be read.
     """
     path = bundle.directory / model_card.CARD_FILE
     if not path.is_file():
@@ -208,7 +196,7 @@ def _check(name: str, reason: str, problems: Sequence[str]) -> Check:
     if problems:
         more = f"; and {len(problems) - _MOST_SHOWN} more" if len(problems) > _MOST_SHOWN else ""
         reason += f", but {'; '.join(problems[:_MOST_SHOWN])}{more}"
-    return Check(name=name, passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
+    return count_check(name, problems, reason)
 
 
 def _other_examples(recorded: Mapping[str, Any]) -> str:
@@ -222,12 +210,8 @@ def _other_examples(recorded: Mapping[str, Any]) -> str:
     )
 
 
-def _by_key(checks: Sequence[Mapping[str, Any]], ran: set[str]) -> dict[tuple[str, str | None], Mapping[str, Any]]:
-    """Name and runtime → check, for checks that export records and runtimes that both ran."""
-    return {(check["name"], check["runtime"]): check for check in checks if _counted(check, ran)}
-
-
 def _counted(check: Mapping[str, Any], ran: set[str]) -> bool:
+    """Whether export records the check, and both runs have its runtime."""
     return check["name"] not in _LATER and (check["runtime"] is None or check["runtime"] in ran)
 
 
@@ -269,9 +253,7 @@ def _check_problems(
 
 def _range_problems(recorded: Mapping[str, Any] | None, remade: Mapping[str, Any] | None) -> list[str]:
     if recorded is None or remade is None:
-        return _difference(
-            "activation_range", None if recorded is None else "given", None if remade is None else "given"
-        )
+        return _difference("activation_range", *(content and "given" for content in (recorded, remade)))
     old, new = (content.get("maxima", {}) for content in (recorded, remade))
     if not isinstance(old, dict) or old.keys() != new.keys():
         return ["activation_range must name the activations of the file; it names others"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pocketbert_export.checks.outputs import Outputs
+from pocketbert_export.checks.outputs import Outputs, join
 from pocketbert_export.tflite.length_buckets import Inputs, LengthBucket, bucket_by_length, fit_length
 
 PADDING_ROWS = 8
@@ -66,10 +66,7 @@ class ValidationInputs:
 
     def batches(self, signature: Callable[[int], str]) -> dict[str, Inputs]:
         """All rows, by signature."""
-        return {
-            signature(length): {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-            for length, parts in self._rows.items()
-        }
+        return {signature(length): join(parts) for length, parts in self._rows.items()}
 
     def answers(self, name: str, answers_by_length: Mapping[int, Outputs]) -> list[dict[str, np.ndarray]]:
         """Outputs of the parts called `name`, in insertion order."""
@@ -80,14 +77,7 @@ class ValidationInputs:
 
     def inputs(self, name: str) -> list[Inputs]:
         """Rows of the parts called `name`."""
-        joined = {
-            length: {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-            for length, parts in self._rows.items()
-        }
-        return [
-            {key: array[first:last] for key, array in joined[length].items()}
-            for length, first, last in self._parts[name]
-        ]
+        return self.answers(name, {length: join(parts) for length, parts in self._rows.items()})
 
     def masks(self, name: str) -> list[np.ndarray]:
         """Masks `[n, length]` of the parts called `name`."""
@@ -109,12 +99,8 @@ def cut(inputs: Inputs, length: int, pad_token_id: int) -> Inputs:
 def full_rows(inputs: Inputs, length: int, *, two_segments: bool) -> dict[str, np.ndarray]:
     """Rows without padding, `[FULL_ROWS, length]`, made by joining the tokens of several texts.
 
-    Texts of a validation set may all be short, and then reach no late position.
-
-    Args:
-      inputs: int32 `[n, s]` by name.
-      length: number of tokens in each row.
-      two_segments: whether the second half of every other row is a second segment.
+    Texts of a validation set may all be short, and then reach no late position. With `two_segments`, the second half of
+    every other row is a second segment.
     """
     counts = inputs["input_mask"].sum(axis=1)
     ids = [row[:count] for row, count in zip(inputs["input_word_ids"], counts, strict=True) if count > 2]

@@ -24,7 +24,7 @@ from pocketbert.tasks.registry import get_task
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.goldens import tokenization_problems
 from pocketbert_export.checks.label_order import named
-from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check
+from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check, count_check
 from pocketbert_export.checks.validation_set import ValidationSet, gate_metric
 from pocketbert_export.quantization.float16_range import Float16Range, float16_range
 from pocketbert_export.recipes import get_recipe
@@ -219,10 +219,7 @@ def verify_bundle(
             try:
                 ran = run_on(runtime, bundle.model_path, validation_inputs.batches(bundle.signature))
             except RuntimeRefused as refusal:
-                reason = str(refusal)
-                checks.append(
-                    Check(name="runs", passed=False, measured=None, bound=None, reason=reason, runtime=runtime)
-                )
+                checks.append(Check(name="runs", passed=False, reason=str(refusal), runtime=runtime))
                 continue
             versions[runtime] = ran.version
             shares += [ran.xnnpack] if ran.xnnpack else []
@@ -240,17 +237,10 @@ def verify_bundle(
         # Outputs that fail the checks above may not even be finite.
         scorable = versions and examples is not None and examples.labelled and all(check.passed for check in checks)
         if scorable and bundle.outcome is not None and examples is not None:
-            own_checks = [check for check in checks if check.name == OWN_OUTPUTS]
-            checks.append(
-                outcomes.check(
-                    bundle,
-                    reference,
-                    examples,
-                    data_task=data_task,
-                    run_folder=outcomes.run_folder_of(model_directory),
-                    exact=all(check.measured == 0 for check in own_checks),
-                )
-            )
+            exact = all(check.measured == 0 for check in checks if check.name == OWN_OUTPUTS)
+            folder = outcomes.run_folder_of(model_directory)
+            scored = outcomes.check(bundle, reference, examples, data_task=data_task, run_folder=folder, exact=exact)
+            checks.append(scored)
     verification = Verification(
         recipe=bundle.recipe,
         checks=tuple(checks),
@@ -307,16 +297,11 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, examples: Labelled
             problems.append(f"the tokenizer has {mine.options}; the model's has {models.options}")
     sound = "golden texts give the golden ids"
     reason = "; ".join(problems) or (sound if model_tokenizer is None else f"{sound}, real texts give the model's ids")
-    return Check(name="tokenizer", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
+    return count_check("tokenizer", problems, reason)
 
 
 def check_task(task: TaskConfig | None, model_task: TaskConfig | None) -> Check:
-    """Checks that the bundle has the model's task, with its labels in its order.
-
-    Args:
-      task: task of the bundle; None for a bare encoder.
-      model_task: task of the model.
-    """
+    """Checks that the bundle has the model's task, with its labels in its order; None is a bare encoder."""
     # Dropout is for training only. The outputs of the graph show its pooling.
     bundle_fields, models = (
         {} if each is None else dataclasses.asdict(dataclasses.replace(each, dropout=0.0, pooling=None))
@@ -333,7 +318,7 @@ def check_task(task: TaskConfig | None, model_task: TaskConfig | None) -> Check:
             f"the tasks differ: the bundle has {has}; the model has {wants}; pass the model that the bundle was "
             "exported from, or export it again"
         )
-    return Check(name="task", passed=bundle_fields == models, measured=None, bound=None, reason=reason)
+    return Check(name="task", passed=bundle_fields == models, reason=reason)
 
 
 def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> ValidationInputs:

@@ -85,12 +85,7 @@ def row_differences(constant: Constant, weights: Mapping[str, np.ndarray], *, fr
 
 
 def check_weights(content: bytes, model: Model) -> Check:
-    """Checks that every embedding table and every large matrix of a file has the model's rows.
-
-    Args:
-      content: content of a `.tflite` file.
-      model: the float model in its plain form.
-    """
+    """Checks that every embedding table and every large matrix of a file has the rows of the plain float model."""
     weights, free = stored_weights(model), model.config.norm == "no_norm"
     worst, worst_row, compared, problems = 0.0, "", set(), []
     for constant in constants(read_model(content), 2 * model.config.embedding_size):
@@ -109,7 +104,10 @@ def check_weights(content: bytes, model: Model) -> Check:
                 problems.append(f"row {difference.row} of {difference.weight} differs by {difference.size:.2g}")
             if not share <= worst:
                 worst, worst_row = share, f"row {difference.row} of {difference.weight or constant.name}"
-    problems += [f"{path} is not in the file" for path in _tables(model) if path not in compared]
+    # Every file needs these tables; the factors of NoNorm cannot be told from two rows.
+    has_segments = model.config.type_vocab_size > 1 and model.config.norm != "no_norm"
+    tables = [_WORDS, _POSITIONS, *([_SEGMENTS] if has_segments else [])]
+    problems += [f"{path} is not in the file" for path in tables if path not in compared]
     reason = "; ".join(problems[:3]) or f"{len(compared)} weights have the model's rows; {worst_row} differs most"
     return Check(
         name="weights",
@@ -118,13 +116,6 @@ def check_weights(content: bytes, model: Model) -> Check:
         bound=1.0,
         reason=f"{reason}; measured: share of the bound",
     )
-
-
-def _tables(model: Model) -> list[str]:
-    """Tables that every file needs."""
-    # The factors of NoNorm cannot be told from two rows.
-    has_segments = model.config.type_vocab_size > 1 and model.config.norm != "no_norm"
-    return [_WORDS, _POSITIONS, *([_SEGMENTS] if has_segments else [])]
 
 
 def stored_weights(model: Model) -> dict[str, np.ndarray]:
@@ -210,13 +201,7 @@ def _evenly(count: int, most: int) -> np.ndarray:
 
 
 def _rounding(weight: np.ndarray, kind: str, *, per_tensor: bool) -> np.ndarray:
-    """Expected relative difference of each row if its largest weight decides the step, `[rows]`; 0 for floats.
-
-    Args:
-      weight: `[rows, width]`.
-      kind: type of the numbers.
-      per_tensor: whether all rows share a step.
-    """
+    """Expected relative difference of each row if its largest weight decides the step, `[rows]`; 0 for floats."""
     if kind not in _LARGEST_NUMBER:
         return np.zeros(len(weight))
     largest = np.abs(weight).max(axis=1)
