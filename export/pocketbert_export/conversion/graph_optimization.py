@@ -38,11 +38,14 @@ GRAPH_OPTIMIZATIONS: tuple[str, ...] = tuple(field.name for field in dataclasses
 
 def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, str]:
     """Decides on each optimization: applied (`is_applied`), `OFF`, or the reason why it does not suit the model."""
+    first_token = _why_not_first_token(model)
+    fuses = graph_optimizations.fuse_projections or model.config.bottleneck is not None
+    attends = graph_optimizations.first_token_only and not first_token
     unsuited = {
         "fold_no_norm": _why_not_fold(model),
-        "fuse_projections": _why_not_fuse(model, graph_optimizations),
-        "first_token_only": _why_not_first_token(model),
-        "attend_to_inputs": _why_not_attend(model, graph_optimizations),
+        "fuse_projections": "" if fuses else "does not pay in blocks without a bottleneck; applied only when requested",
+        "first_token_only": first_token,
+        "attend_to_inputs": "" if attends else "needs first_token_only: it pays for a single query only",
         "fold_beta": _why_not_fold_beta(model.config),
     }
     decided = {
@@ -115,7 +118,10 @@ def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
     """
     wide = {path: array.astype(np.float64) for path, array in tensors.items()}
     outer = _outer_stream(config, wide)
-    _fold_embeddings(wide, outer.scales[0])
+    gain, offset = (wide[f"encoder.embeddings.norm.{name}"] * outer.scales[0] for name in ("gamma", "beta"))
+    for name in ("position", "token_type"):
+        wide[f"encoder.embeddings.{name}.table"] *= gain
+    _after(wide, "encoder.embeddings.projection", gain, offset)
     for layer in range(config.num_layers):
         block = f"encoder.layers.{layer}."
         _fold_block(config, wide, block, outer.scales[layer], outer.scales[layer + 1])
@@ -165,23 +171,11 @@ def _why_not_fold_beta(config: EncoderConfig) -> str:
     return ""
 
 
-def _why_not_fuse(model: Model, graph_optimizations: GraphOptimizations) -> str:
-    if graph_optimizations.fuse_projections or model.config.bottleneck is not None:
-        return ""
-    return "does not pay in blocks without a bottleneck; applied only when requested"
-
-
 def _why_not_first_token(model: Model) -> str:
     if not model.tasks:
         return "does not suit a bare encoder: every token's output is read"
     others = [task.kind for task in model.tasks if not get_task(task).first_token_only]
     return f"does not suit {', '.join(others)}: other tokens than the first are read" if others else ""
-
-
-def _why_not_attend(model: Model, graph_optimizations: GraphOptimizations) -> str:
-    if graph_optimizations.first_token_only and not _why_not_first_token(model):
-        return ""
-    return "needs first_token_only: it pays for a single query only"
 
 
 def _why_not_fold(model: Model) -> str:
@@ -242,16 +236,19 @@ def _inner_stream(config: EncoderConfig, tensors: Tensors, block: str) -> _Strea
 def _stream(gammas: Sequence[np.ndarray], *, is_free: bool) -> _Stream:
     """Scales that make the factors of residuals 1, in parts that stay within 1/1024 to 1024.
 
-    Args:
-      gammas: gammas of the norms in order.
-      is_free: whether the last scale can be chosen; otherwise it is 1.
+    The last scale is 1 unless it is free.
     """
     parts = [[np.ones_like(gammas[-1])]]
     restarts = []
     for number in reversed(range(len(gammas))):
         part = parts[-1]
         grown = [part[0] * gammas[number], *part]
-        if _is_in_range(grown, is_free or len(parts) > 1):
+        low, high = np.abs(grown).min(axis=0), np.abs(grown).max(axis=0)
+        if is_free or len(parts) > 1:
+            is_in_range = np.all(low > 0) and np.all(high <= low * _MAX_SCALE**2)
+        else:
+            is_in_range = np.all(low >= 1 / _MAX_SCALE) and np.all(high <= _MAX_SCALE)
+        if is_in_range:
             parts[-1] = grown
         else:
             restarts.append(number)
@@ -261,24 +258,10 @@ def _stream(gammas: Sequence[np.ndarray], *, is_free: bool) -> _Stream:
     return _Stream(scales, {number: scales[number + 1] * gammas[number] / scales[number] for number in restarts})
 
 
-def _is_in_range(scales: Sequence[np.ndarray], is_free: bool) -> bool:
-    low, high = np.abs(scales).min(axis=0), np.abs(scales).max(axis=0)
-    if is_free:
-        return bool(np.all(low > 0) and np.all(high <= low * _MAX_SCALE**2))
-    return bool(np.all(low >= 1 / _MAX_SCALE) and np.all(high <= _MAX_SCALE))
-
-
 def _centred(scales: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Divides scales by the middle of the range of each feature."""
     middle = np.sqrt(np.abs(scales).min(axis=0) * np.abs(scales).max(axis=0))
     return [scale / middle for scale in scales]
-
-
-def _fold_embeddings(tensors: Tensors, scale: np.ndarray) -> None:
-    gamma, beta = tensors["encoder.embeddings.norm.gamma"], tensors["encoder.embeddings.norm.beta"]
-    for name in ("position.table", "token_type.table"):
-        tensors[f"encoder.embeddings.{name}"] *= gamma * scale
-    _after(tensors, "encoder.embeddings.projection", gamma * scale, beta * scale)
 
 
 def _fold_block(
@@ -291,37 +274,33 @@ def _fold_block(
     for number, factor in factors.items():
         tensors[f"{block}{sub_layers[number]}{_FACTOR}"] = factor
 
-    def norm(name: str) -> tuple[np.ndarray, np.ndarray]:
-        return tensors[f"{block}{name}.gamma"], tensors[f"{block}{name}.beta"]
+    def before(name: str, scale: np.ndarray) -> None:
+        """Adapts a dense layer to an input that is multiplied by `scale`."""
+        tensors[f"{block}{name}.kernel"] /= scale[:, None]
 
-    _before(tensors, f"{block}bottleneck.input", scale_before)
-    gamma, beta = norm("bottleneck.input_norm")
-    _after(tensors, f"{block}bottleneck.input", gamma * inner[0], beta * inner[0])
+    def after(name: str, norm: str, scale: np.ndarray | float) -> None:
+        gamma, beta = tensors[f"{block}{norm}.gamma"], tensors[f"{block}{norm}.beta"]
+        _after(tensors, f"{block}{name}", gamma * scale, beta * scale)
+
+    before("bottleneck.input", scale_before)
+    after("bottleneck.input", "bottleneck.input_norm", inner[0])
     if source == "shared":
-        _before(tensors, f"{block}bottleneck.query_key", scale_before)
-        _after(tensors, f"{block}bottleneck.query_key", *norm("bottleneck.query_key_norm"))
+        before("bottleneck.query_key", scale_before)
+        after("bottleneck.query_key", "bottleneck.query_key_norm", 1.0)
     if source == "raw":
-        _before(tensors, f"{block}attention.query", scale_before)
-        _before(tensors, f"{block}attention.key", scale_before)
+        before("attention.query", scale_before)
+        before("attention.key", scale_before)
     if source == "bottleneck":
         for name in ("query", "key", "value"):
-            _before(tensors, f"{block}attention.{name}", inner[0])
+            before(f"attention.{name}", inner[0])
     else:
-        _before(tensors, f"{block}attention.value", scale_before)
-    gamma, beta = norm("attention.norm")
-    _after(tensors, f"{block}attention.output", gamma * inner[1], beta * inner[1])
+        before("attention.value", scale_before)
+    after("attention.output", "attention.norm", inner[1])
     for j in range(config.num_feedforward_networks):
-        _before(tensors, f"{block}feed_forwards.{j}.intermediate", inner[j + 1])
-        gamma, beta = norm(f"feed_forwards.{j}.norm")
-        _after(tensors, f"{block}feed_forwards.{j}.output", gamma * inner[j + 2], beta * inner[j + 2])
-    _before(tensors, f"{block}bottleneck.output", inner[-1])
-    gamma, beta = norm("bottleneck.output_norm")
-    _after(tensors, f"{block}bottleneck.output", gamma * scale_after, beta * scale_after)
-
-
-def _before(tensors: Tensors, linear: str, scale: np.ndarray) -> None:
-    """Adapts a dense layer to an input that is multiplied by `scale`."""
-    tensors[f"{linear}.kernel"] /= scale[:, None]
+        before(f"feed_forwards.{j}.intermediate", inner[j + 1])
+        after(f"feed_forwards.{j}.output", f"feed_forwards.{j}.norm", inner[j + 2])
+    before("bottleneck.output", inner[-1])
+    after("bottleneck.output", "bottleneck.output_norm", scale_after)
 
 
 def _after(tensors: Tensors, linear: str, gain: np.ndarray, offset: np.ndarray) -> None:
