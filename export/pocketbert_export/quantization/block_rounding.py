@@ -18,13 +18,9 @@ _SMALLEST = 1e-7
 
 
 def round_blocks(matrix: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rounds each block to nearest, with the scale of least squared error.
+    """Rounds each block of a float matrix `[rows, width]` to nearest, with the scale of least squared error.
 
-    Args:
-      matrix: float `[rows, width]`.
-      block_size: weights in a block; a divisor of the width.
-    Returns:
-      int8 `[rows, width]` from -8 to 7, and float16 scales `[rows, blocks]`.
+    Returns int8 `[rows, width]` from -8 to 7, and float16 scales `[rows, blocks]`. The block size divides the width.
     """
     blocks = matrix.reshape(-1, block_size).astype(np.float64)
     scales = _best_scales(blocks, np.ones(block_size))
@@ -34,12 +30,8 @@ def round_blocks(matrix: np.ndarray, block_size: int) -> tuple[np.ndarray, np.nd
 def round_with_moments(matrix: np.ndarray, moments: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Rounds a dense layer's weights so that its outputs change little, rather than its weights.
 
-    Args:
-      matrix: float `[outputs, inputs]`.
-      moments: sums of products of the layer's inputs over tokens, `[inputs, inputs]`.
-      block_size: weights in a block; a divisor of the number of inputs.
-    Returns:
-      int8 `[outputs, inputs]` from -8 to 7, and float16 scales `[outputs, blocks]`.
+    Takes float `[outputs, inputs]` and the sums of products of the layer's inputs over tokens, `[inputs, inputs]`;
+    returns int8 `[outputs, inputs]` from -8 to 7, and float16 scales `[outputs, blocks]`.
     """
     weights, inverse = matrix.astype(np.float64), _inverse_factor(moments)
     numbers = np.zeros(matrix.shape, np.int8)

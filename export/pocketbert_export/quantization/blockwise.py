@@ -19,13 +19,7 @@ FEWEST_QUANTIZED = 1024
 
 
 def prepare_for_blocks(content: bytes) -> bytes:
-    """Replaces the large GATHERs of rows by EMBEDDING_LOOKUP, and pads inputs of dense layers to whole blocks.
-
-    Args:
-      content: content of a float32 `.tflite` file.
-    Returns:
-      Content of a file that computes the same function.
-    """
+    """Replaces the large GATHERs of rows by EMBEDDING_LOOKUP, and pads inputs of dense layers to whole blocks."""
     model = read_model(content)
     editor = GraphEditor(model)
     for graph in model.subgraphs:

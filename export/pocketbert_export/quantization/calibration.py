@@ -108,7 +108,7 @@ def choose_texts(
 
 
 def drawn_places(data: LabelledData, gate: LabelledData | None, most: int, seed: int = 0) -> list[int]:
-    """Positions of drawn texts; for the arguments and the error see `choose_texts`."""
+    """Positions of drawn texts."""
     usable = usable_texts(data, gate)
     return [usable[index] for index in np.random.default_rng(seed).permutation(len(usable))[:most]]
 
@@ -116,9 +116,6 @@ def drawn_places(data: LabelledData, gate: LabelledData | None, most: int, seed:
 def usable_texts(data: LabelledData, gate: LabelledData | None) -> list[int]:
     """Positions of different texts that the gate does not use.
 
-    Args:
-      data: calibration texts.
-      gate: examples of the verification gate.
     Raises:
       UserError: there are fewer than `FEWEST_TEXTS`.
     """
@@ -138,15 +135,9 @@ def usable_texts(data: LabelledData, gate: LabelledData | None) -> list[int]:
 def largest_per_channel(
     content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int], *, padding: bool = False
 ) -> dict[int, np.ndarray]:
-    """Largest absolute output of operators per channel.
+    """Largest absolute output of a float file's operators per channel, on real tokens or with padding, too.
 
-    Args:
-      content: content of a float file.
-      buckets: texts to run.
-      positions: positions of operators.
-      padding: whether padding counts too.
-    Returns:
-      Position → float32 `[channels]`, NaN if a value is NaN; `[1]` if the last axis counts tokens.
+    Position → float32 `[channels]`, NaN if a value is NaN; `[1]` if the last axis counts tokens.
     """
     by_position: dict[int, np.ndarray] = {}
     for position, values in _activations(content, buckets, positions, padding=padding):
@@ -160,10 +151,8 @@ def largest_per_channel(
 def root_mean_squares(
     content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]
 ) -> dict[int, np.ndarray]:
-    """Root mean square of each channel of the inputs of dense layers; for the arguments see `largest_per_channel`."""
-    graph = read_model(content).subgraphs[0]
-    producers = producer_positions(graph)
-    source_of = {position: producers[int(graph.operators[position].inputs[0])] for position in positions}
+    """Root mean square of each channel of the inputs of a float file's dense layers, by position."""
+    source_of = _sources(content, positions)
     sums: dict[int, np.ndarray] = {}
     counts: dict[int, int] = {}
     for source, values in _activations(content, buckets, list(dict.fromkeys(source_of.values()))):
@@ -173,18 +162,11 @@ def root_mean_squares(
 
 
 def second_moments(content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]) -> dict[int, np.ndarray]:
-    """Sums of products of the inputs of dense layers over all tokens.
+    """Sums of products of the inputs of a float file's dense layers over all tokens.
 
-    Args:
-      content: content of a float file.
-      buckets: texts to run.
-      positions: positions of dense layers.
-    Returns:
-      Position → float64 `[inputs, inputs]`; layers with the same input share an array.
+    Position → float64 `[inputs, inputs]`; layers with the same input share an array.
     """
-    graph = read_model(content).subgraphs[0]
-    producers = producer_positions(graph)
-    source_of = {position: producers[int(graph.operators[position].inputs[0])] for position in positions}
+    source_of = _sources(content, positions)
     moments: dict[int, np.ndarray] = {}
     for source, values in _activations(content, buckets, list(dict.fromkeys(source_of.values()))):
         moments[source] = moments.get(source, 0.0) + (values.T @ values).astype(np.float64)
@@ -192,13 +174,7 @@ def second_moments(content: bytes, buckets: Sequence[LengthBucket], positions: S
 
 
 class ActivationHistograms:
-    """Histograms of operators' outputs over the real tokens of calibration texts.
-
-    Args:
-      content: content of a float file.
-      buckets: texts to run, twice: for the limits, and for the counts.
-      positions: positions of operators.
-    """
+    """Histograms of operators' outputs over the real tokens of texts, which run twice: for limits, and for counts."""
 
     def __init__(self, content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]) -> None:
         # 0 is in every range, because padding and relu need it exactly.
@@ -213,12 +189,7 @@ class ActivationHistograms:
             self._counts[position] += np.histogram(values, bins=_BINS, range=self._limits[position])[0]
 
     def ranges(self, method: RangeMethod, levels: int = 256) -> Ranges:
-        """Returns the range of each operator's outputs.
-
-        Args:
-          method: how to choose the range.
-          levels: number of quantized values.
-        """
+        """The range of each operator's outputs, for a number of quantized values."""
         if method == "min_max":
             return dict(self._limits)
         pick = percentile_range if method == "percentile" else least_error_range
@@ -228,9 +199,6 @@ class ActivationHistograms:
         """Root mean square int8 rounding error of operators' outputs, relative to their median channel.
 
         A few large channels must not hide what the others lose.
-
-        Args:
-          ranges: ranges of the observed operators.
         """
         errors = {}
         for position, limits in self._limits.items():
@@ -239,6 +207,13 @@ class ActivationHistograms:
             error = _rounding_error(counts, limits, ranges[position]) * float(squares.sum())
             errors[position] = float(np.sqrt(error / median)) if median else 0.0
         return errors
+
+
+def _sources(content: bytes, positions: Sequence[int]) -> dict[int, int]:
+    """Position of a dense layer → position of the operator that writes its input."""
+    graph = read_model(content).subgraphs[0]
+    producers = producer_positions(graph)
+    return {position: producers[int(graph.operators[position].inputs[0])] for position in positions}
 
 
 def _texts(data: LabelledData) -> list[tuple[str, str | None]]:
@@ -271,20 +246,15 @@ def _activations(
             count = bucket.length if padding else int(inputs["input_mask"].sum())
             for position in positions:
                 values = interpreter.get_tensor(int(operators[position].outputs[0]), graph)
-                if position in products:
-                    yield position, _of_heads(values, bucket.length, count, products[position])
-                else:
-                    yield position, _at_tokens(values, bucket.length, count)
+                yield position, _without_padding(values, bucket.length, count, products.get(position))
 
 
-def _at_tokens(values: np.ndarray, length: int, count: int) -> np.ndarray:
-    rows = values.reshape(-1, values.shape[-1])
-    # The last layer of a classifier has one row.
-    return rows[:count] if len(rows) == length else rows
-
-
-def _of_heads(values: np.ndarray, length: int, count: int, product: AttentionProduct) -> np.ndarray:
-    """Logits `[1, heads, queries, keys]` or contexts `[1, heads, queries, size]`, without padding."""
+def _without_padding(values: np.ndarray, length: int, count: int, product: AttentionProduct | None) -> np.ndarray:
+    """Values at the first tokens; of attention logits `[1, heads, queries, keys]` or contexts, too."""
+    if product is None:
+        rows = values.reshape(-1, values.shape[-1])
+        # The last layer of a classifier has one row.
+        return rows[:count] if len(rows) == length else rows
     queries = values[:, :, :count] if values.shape[2] == length else values
     # A dense layer may read a context, with channels.
     return queries[..., :count].reshape(-1, 1) if product == "logits" else queries.reshape(-1, values.shape[-1])
@@ -300,11 +270,7 @@ def percentile_range(counts: np.ndarray, low: float, high: float, levels: int = 
 def least_error_range(counts: np.ndarray, low: float, high: float, levels: int = 256) -> tuple[float, float]:
     """Searches the range of a histogram with the smallest squared error; both ends shrink independently.
 
-    Args:
-      counts: number of values in bins of equal width.
-      low: lower edge of the first bin, at most 0.
-      high: upper edge of the last bin, at least 0.
-      levels: number of quantized values.
+    The bins have equal width, from `low`, at most 0, to `high`, at least 0. There are `levels` quantized values.
     """
     shares = np.linspace(0.05, 1.0, 39)
     best = (np.inf, low, high)

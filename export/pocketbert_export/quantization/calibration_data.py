@@ -65,17 +65,7 @@ def calibration_data(
 def calibration_texts(
     model: Model, data: LabelledData, gate: LabelledData, lengths: Sequence[int], options: CalibrationOptions
 ) -> CalibrationTexts:
-    """Draws and tokenizes calibration texts.
-
-    Args:
-      model: the model, with a tokenizer.
-      data: source of the texts.
-      gate: examples of the verification gate, which are left out.
-      lengths: sequence lengths of the file.
-      options: number of texts.
-    Raises:
-      UserError: too few texts are left.
-    """
+    """Draws and tokenizes calibration texts, without the examples of the gate; too few are a `UserError`."""
     assert model.tokenizer is not None
     most, pairs = options.calibration_examples, None
     read, read_by_gate = (part if model.task is None else get_task(model.task).inputs(part) for part in (data, gate))

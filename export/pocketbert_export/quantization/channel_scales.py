@@ -19,13 +19,7 @@ from ai_edge_litert import schema_py_generated as schema
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from pocketbert_export.tflite.graph import (
-    GraphEditor,
-    drop_unused,
-    operator_name,
-    read_model,
-    write_model,
-)
+from pocketbert_export.tflite.graph import GraphEditor, drop_unused, operator_name, read_model, write_model
 
 _HOMOGENEOUS = (schema.ActivationFunctionType.NONE, schema.ActivationFunctionType.RELU)
 _MOVES = frozenset({"CONCATENATION", "PAD", "RELU", "RESHAPE", "SPLIT", "SPLIT_V", "STRIDED_SLICE"})
@@ -35,11 +29,7 @@ _Link = tuple[int, int, int, int, int]
 
 
 class ChannelGroups:
-    """Groups of channels that share a scale; channels count along the last axis of a tensor.
-
-    Args:
-      model: a file with the same operators in every signature.
-    """
+    """Groups of channels that share a scale; channels count along the last axis of a tensor."""
 
     def __init__(self, model: schema.ModelT) -> None:
         graph = model.subgraphs[0]
@@ -70,14 +60,9 @@ class ChannelGroups:
 
 
 def scale_channels(content: bytes, groups: ChannelGroups, scales: np.ndarray) -> bytes:
-    """Scales channels.
+    """Content of a float32 file with scaled channels and the same outputs.
 
-    Args:
-      content: content of the float32 file that the groups were made of.
-      groups: its groups.
-      scales: scale of each group: powers of two, and 1 for those that are not `movable`.
-    Returns:
-      Content of a file with the same outputs.
+    The scale of each group must be a power of two, and 1 for those that are not `movable`.
     """
     model = read_model(content)
     editor = GraphEditor(model)
@@ -212,12 +197,11 @@ class _Scaling:
         graph, editor = self._graph, self._editor
         for index in dict.fromkeys(int(index) for index in graph.outputs):
             if index in self._scales:
-                tensor = graph.tensors[index]
-                scaled = editor.tensor(graph, bytes(tensor.name) + b"/scaled", tensor.type, tensor.shape)
+                scaled = editor.like(graph, index, b"/scaled")
                 for operator in graph.operators:
-                    operator.inputs = [
-                        scaled if int(input_index) == index else input_index for input_index in operator.inputs
-                    ]
-                    operator.outputs = [scaled if int(output) == index else output for output in operator.outputs]
-                factors = editor.constant(graph, bytes(tensor.name) + b"/scales", 1 / self._scales[index])
-                yield editor.operator("MUL", [scaled, factors], [index], schema.MulOptionsT())
+                    operator.inputs, operator.outputs = (
+                        [scaled if int(tensor) == index else tensor for tensor in tensors]
+                        for tensors in (operator.inputs, operator.outputs)
+                    )
+                name = bytes(graph.tensors[index].name) + b"/scales"
+                yield editor.multiply(graph, scaled, name, 1 / self._scales[index], index)

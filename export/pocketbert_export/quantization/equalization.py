@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert_export.quantization.per_tensor import multiplied, multiply_output
+from pocketbert_export.quantization.per_tensor import multiply_output
 from pocketbert_export.quantization.quantize import layers
 from pocketbert_export.tflite.graph import GraphEditor, drop_unused, operator_name, read_model, write_model
 
@@ -30,12 +30,7 @@ UNEQUAL_INPUTS = 8.0
 
 
 def unequal(largest: Mapping[int, np.ndarray], ratio: float = _UNEQUAL) -> dict[int, np.ndarray]:
-    """Selects the activations whose channels differ much in size.
-
-    Args:
-      largest: position of an operator → largest absolute output of each channel.
-      ratio: of the largest channel to the median one.
-    """
+    """Selects the activations whose largest channel is more than `ratio` times as large as the median one."""
     return {
         position: sizes
         for position, sizes in largest.items()
@@ -44,11 +39,7 @@ def unequal(largest: Mapping[int, np.ndarray], ratio: float = _UNEQUAL) -> dict[
 
 
 def lone_inputs(content: bytes) -> list[int]:
-    """Positions of operators such as GELU: static files read their float outputs in int8 dense layers alone.
-
-    Args:
-      content: content of a float file with the same operators in every signature.
-    """
+    """Positions of operators such as GELU: static files read their float outputs in int8 dense layers alone."""
     model = read_model(content)
     graph = model.subgraphs[0]
     outputs = set(map(int, graph.outputs))
@@ -59,10 +50,10 @@ def lone_inputs(content: bytes) -> list[int]:
             readers.setdefault(int(index), []).append(position)
 
     def reads_channels(position: int, index: int) -> bool:
-        if quantized.get(position) != _DENSE:
-            return False
         # A dense layer may read several axes as one.
-        return graph.tensors[graph.operators[position].inputs[1]].shape[-1] == graph.tensors[index].shape[-1]
+        return quantized.get(position) == _DENSE and (
+            graph.tensors[graph.operators[position].inputs[1]].shape[-1] == graph.tensors[index].shape[-1]
+        )
 
     inputs = []
     for position, operator in enumerate(graph.operators):
@@ -99,7 +90,7 @@ def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
             if names[position] != _DENSE:
                 if own_factors is not None:
                     source = int(operator.outputs[0])
-                    multiplication, product = multiplied(editor, graph, source, 1 / own_factors)
+                    multiplication, product = editor.scaled(graph, source, 1 / own_factors)
                     operators.append(product)
                     equalized[source] = multiplication, own_factors
                 continue

@@ -26,7 +26,6 @@ from pocketbert_export.checks.outputs import Check
 from pocketbert_export.quantization.blockwise import FEWEST_QUANTIZED
 from pocketbert_export.quantization.calibration import largest_per_channel
 from pocketbert_export.quantization.channel_scales import ChannelGroups, scale_channels
-from pocketbert_export.quantization.layer_norm_scales import is_square, scale_layer_norms
 from pocketbert_export.quantization.quantizers import QuantizedFile, QuantizerInputs
 from pocketbert_export.tflite.graph import (
     GraphEditor,
@@ -103,12 +102,7 @@ class Float16Range:
 
 
 def float16_range(content: bytes, buckets: Sequence[LengthBucket]) -> Float16Range:
-    """Measures a file.
-
-    Args:
-      content: content of a `.tflite` file that computes in floats.
-      buckets: texts; up to 64 run, evenly from all lengths.
-    """
+    """Measures a file that computes in floats on up to 64 of the texts, evenly from all lengths."""
     named = arithmetic_operators(read_model(content))
     chosen = first_rows(buckets, _MOST_TEXTS)
     largest = largest_per_channel(content, chosen, list(named), padding=True)
@@ -117,10 +111,7 @@ def float16_range(content: bytes, buckets: Sequence[LengthBucket]) -> Float16Ran
         value = float(largest[position].max())
         # The converter may give two tensors one name.
         maxima[name] = max(maxima.get(name, 0.0), math.inf if math.isnan(value) else value)
-    return Float16Range(
-        maxima=maxima,
-        num_texts=sum(len(bucket.indices) for bucket in chosen),
-    )
+    return Float16Range(maxima=maxima, num_texts=sum(len(bucket.indices) for bucket in chosen))
 
 
 def round_weights(content: bytes) -> bytes:
@@ -162,13 +153,7 @@ def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:
 
     Only channels that exceed the margin are scaled: small weights lose bits in float16. Attention logits, outputs and
     the inputs of most activation functions keep their values; see `channel_scales`. Squares in layer norms are scaled,
-    too (`layer_norm_scales`).
-
-    Args:
-      content: content of a float32 `.tflite` file.
-      buckets: texts, as in `float16_range`.
-    Returns:
-      Content of a file with the same outputs.
+    too. The file has the same outputs.
     """
     model = read_model(content)
     outputs = {int(index) for index in model.subgraphs[0].outputs}
@@ -190,12 +175,82 @@ def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:
         scales = np.exp2(-np.ceil(np.log2(np.where(exceeds, sizes / limit, 1.0))))
         content = scale_channels(content, groups, scales)
     operators = model.subgraphs[0].operators
+    # The square of the differences from the mean.
     squares = {
-        position: float(largest.max())
+        position: 2.0 ** -np.ceil(np.log2(float(largest.max()) / limit) / 2)
         for position, largest in by_channel.items()
-        if is_square(model, operators[position]) and limit < largest.max() < math.inf
+        if operator_name(model, operators[position]) == "MUL"
+        and operators[position].inputs[0] == operators[position].inputs[1]
+        and limit < largest.max() < math.inf
     }
-    return scale_layer_norms(content, squares, limit) if squares else content
+    return _scale_layer_norms(content, squares) if squares else content
+
+
+def _scale_layer_norms(content: bytes, scales: Mapping[int, float]) -> bytes:
+    """Scales the differences from the mean inside layer norms; squares outside a layer norm stay as they are.
+
+    With d = x - mean(x), a layer norm computes d / sqrt(mean(d²) + epsilon). Scaled by c = 2^-k, it is
+    (c·d) / sqrt(mean((c·d)²) + c²·epsilon). A multiplication by c is inserted; powers of two make the rest exact.
+    """
+    model = read_model(content)
+    editor = GraphEditor(model)
+    for graph in model.subgraphs:
+        before: dict[int, schema.OperatorT] = {}
+        for position, scale in scales.items():
+            norm = _layer_norm(model, graph, position)
+            if norm is not None:
+                before[position] = _scale_layer_norm(editor, graph, graph.operators[position], norm, scale)
+        graph.operators = [
+            inserted
+            for position, operator in enumerate(graph.operators)
+            for inserted in ([before[position]] if position in before else []) + [operator]
+        ]
+    drop_unused(model)
+    return write_model(model)
+
+
+def _layer_norm(
+    model: schema.ModelT, graph: schema.SubGraphT, position: int
+) -> tuple[schema.OperatorT, schema.OperatorT, schema.OperatorT] | None:
+    """Difference, sum with epsilon and last product of the layer norm around a square."""
+    square = graph.operators[position]
+    differences = [
+        operator
+        for operator in graph.operators[:position]
+        if operator_name(model, operator) == "SUB" and operator.outputs[0] == square.inputs[0]
+    ]
+    operators, tensor = [], int(square.outputs[0])
+    for name in ("MEAN", "ADD", "RSQRT", "MUL"):
+        readers = [operator for operator in graph.operators if tensor in [int(index) for index in operator.inputs]]
+        if len(readers) != 1 or operator_name(model, readers[0]) != name:
+            return None
+        operators.append(readers[0])
+        tensor = int(readers[0].outputs[0])
+    if not differences or int(square.inputs[0]) not in [int(index) for index in operators[-1].inputs]:
+        return None
+    return differences[0], operators[1], operators[3]
+
+
+def _scale_layer_norm(
+    editor: GraphEditor,
+    graph: schema.SubGraphT,
+    square: schema.OperatorT,
+    norm: tuple[schema.OperatorT, schema.OperatorT, schema.OperatorT],
+    scale: float,
+) -> schema.OperatorT:
+    """Changes the operators of a layer norm; returns what must run before the square."""
+    difference, with_epsilon, product = norm
+    plain = int(difference.outputs[0])
+    scaled = editor.like(graph, plain, b"/scaled")
+    multiplication = editor.multiply(graph, plain, b"layer norm scale", np.array(scale, np.float32), scaled)
+    constants = {int(index): editor.values(graph, int(index)) for index in with_epsilon.inputs}
+    with_epsilon.inputs = [
+        index if values is None else editor.constant(graph, b"epsilon", np.array(values * scale**2, np.float32))
+        for index, values in constants.items()
+    ]
+    square.inputs = [scaled, scaled]
+    product.inputs = [scaled if int(index) == plain else index for index in product.inputs]
+    return multiplication
 
 
 def arithmetic_operators(model: schema.ModelT) -> dict[int, str]:

@@ -6,9 +6,6 @@ blocks of 32, because all later layers read its errors. So do embeddings, which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from pocketbert.progress import track
@@ -27,14 +24,7 @@ def int4_file(content: bytes, recipe: Recipe, inputs: QuantizerInputs) -> Quanti
 
 
 def quantize_int4(content: bytes, texts: CalibrationTexts | None = None) -> bytes:
-    """Quantizes the weights of a float file.
-
-    Args:
-      content: content of a float32 `.tflite` file with the same operators in every signature.
-      texts: calibration texts; None rounds each weight on its own.
-    Returns:
-      The quantized file.
-    """
+    """Quantizes the weights of a float32 file; without calibration texts, it rounds each weight on its own."""
     prepared = prepare_for_blocks(content)
     names = layers(prepared)
     dense = [position for position, name in names.items() if name == "FULLY_CONNECTED"]
@@ -43,7 +33,10 @@ def quantize_int4(content: bytes, texts: CalibrationTexts | None = None) -> byte
     editor, graph = GraphEditor(source), source.subgraphs[0]
     # ai-edge-quantizer rounds to nearest; this file has its layout and better numbers.
     formats: dict[int, LayerFormat] = dict.fromkeys(names, "dynamic_wi4")
-    formats |= dict.fromkeys(_with_large_blocks(graph, dense), "dynamic_wi4_64")
+    for position in dense[len(dense) // 3 :]:
+        # Blocks of 64 where they need no more padding than blocks of 32.
+        if graph.tensors[graph.operators[position].inputs[1]].shape[1] % 64 == 0:
+            formats[position] = "dynamic_wi4_64"
     quantized = read_model(quantize(prepared, formats))
     target = quantized.subgraphs[0]
     for position in track(list(names), "rounding to int4", "layer"):
@@ -59,9 +52,3 @@ def quantize_int4(content: bytes, texts: CalibrationTexts | None = None) -> byte
         quantized.buffers[tensor.buffer].data = np.frombuffer(pack(numbers), np.uint8)
         quantized.buffers[stored.buffer].data = np.frombuffer(scales.tobytes(), np.uint8)
     return write_model(quantized)
-
-
-def _with_large_blocks(graph: Any, dense: Sequence[int]) -> list[int]:
-    """Dense layers with blocks of 64: those behind the first third that need no more padding than with 32."""
-    late = dense[len(dense) // 3 :]
-    return [position for position in late if graph.tensors[graph.operators[position].inputs[1]].shape[1] % 64 == 0]

@@ -12,11 +12,7 @@ from pocketbert_export.tflite.graph import operator_name, producer_positions, re
 
 
 def check_output_type(output_type: str, recipe: Recipe) -> None:
-    """Checks that files of a recipe can have outputs of a type.
-
-    Raises:
-      UserError: they cannot.
-    """
+    """Raises a `UserError` if files of a recipe cannot have outputs of a type."""
     if output_type not in ("float32", "int8"):
         raise UserError(f"{argument('output_type')} must be float32 or int8; received {output_type}")
     # With all operators, the last one is int8; in other recipes, small heads are float32.
@@ -49,9 +45,7 @@ def with_int8_outputs(content: bytes) -> bytes:
                 )
             replaced[output] = int(operator.inputs[0])
             dropped.add(position)
-        graph.operators = [
-            kept_operator for position, kept_operator in enumerate(graph.operators) if position not in dropped
-        ]
+        graph.operators = [other for position, other in enumerate(graph.operators) if position not in dropped]
         graph.outputs = [replaced[int(output)] for output in graph.outputs]
         for signature in model.signatureDefs:
             for named in signature.outputs if signature.subgraphIndex == number else ():

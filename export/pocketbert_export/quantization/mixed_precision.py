@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -86,14 +86,12 @@ def check_limits(options: CalibrationOptions, recipe: Recipe) -> None:
     limits = {argument(name): getattr(options, name) for name in ("max_points_lost", "max_mb")}
     named = [name for name, value in limits.items() if value is not None]
     if len(named) != recipe.chooses_formats:
+        remedy = f"pass one, such as {argument('max_mb', 15)}"
+        remedy = remedy if recipe.chooses_formats else f"use {argument('recipe', 'mixed')}"
         raise UserError(
             f"{argument('recipe', 'mixed')} takes one of {' and '.join(limits)}, and other recipes take none; received "
             f"{' and '.join(named) or 'none'} with {argument('recipe', recipe.name)}; "
-            + (
-                f"pass one, such as {argument('max_mb', 15)}"
-                if recipe.chooses_formats
-                else f"use {argument('recipe', 'mixed')}"
-            )
+            f"{remedy}"
         )
     for name, value in limits.items():
         if value is not None and not value >= 0:
@@ -130,18 +128,10 @@ def mixed_file(content: bytes, recipe: Recipe, inputs: QuantizerInputs) -> Quant
 def quantize_mixed(
     content: bytes, texts: CalibrationTexts, options: CalibrationOptions, scored: ScoredTexts
 ) -> QuantizedFile:
-    """Chooses a format for each layer.
+    """Chooses a format for each layer of a float32 file.
 
-    Args:
-      content: content of a float32 `.tflite` file with the same operators in every signature.
-      texts: calibration texts.
-      options: the limit.
-      scored: computes the task's metric.
-    Returns:
-      The most accurate file within `max_mb`, or the smallest measured one whose loss is within `max_points_lost` at the
-      upper end of its interval.
-    Raises:
-      UserError: no file of the path meets the limit.
+    Returns the most accurate file within `max_mb`, or the smallest measured one whose loss is within `max_points_lost`
+    at the upper end of its interval. Raises a `UserError` if no file of the path meets the limit.
     """
     parts = _Parts(content, texts)
     path = _path(parts, texts)
@@ -182,18 +172,13 @@ def quantize_mixed(
         f"mixed: {point.size_bytes / _MB:.1f} MB, "
         + ", ".join(f"{count} layers in {form}" for form, count in point.counts.items() if count)
     )
-    front = [FrontPoint(**{**vars(point), "chosen": index == chosen}) for index, point in measured.items()]
+    front = [replace(point, chosen=index == chosen) for index, point in measured.items()]
     content = share_quantization(parts.compose(path[chosen]))
     return QuantizedFile(content=content, method="sensitivity", front=front)
 
 
 class _Parts:
-    """The same graph with all layers in int4, int8 and float32, to compose files from; no format adds operators.
-
-    Args:
-      content: content of a float file.
-      texts: calibration texts for int4.
-    """
+    """The same graph with all layers in int4, int8 and float32, to compose files from; no format adds operators."""
 
     def __init__(self, content: bytes, texts: CalibrationTexts) -> None:
         prepared = prepare_for_blocks(content)
@@ -203,11 +188,8 @@ class _Parts:
             "float32": read_model(prepared),
             "int8": read_model(quantize(prepared, dict.fromkeys(self.positions, "dynamic_wi8"))),
         }
-        self.bytes = {
-            form: {p: self._size(form_model, p) for p in self.positions} for form, form_model in self._others.items()
-        }
-        int4 = read_model(self._int4)
-        self.bytes["int4"] = {position: self._size(int4, position) for position in self.positions}
+        models = {**self._others, "int4": read_model(self._int4)}
+        self.bytes = {form: {p: _size(model, p) for p in self.positions} for form, model in models.items()}
 
     def compose(self, formats: Mapping[int, WeightFormat]) -> bytes:
         """The file with a format for each layer."""
@@ -228,10 +210,11 @@ class _Parts:
                 tensor.type, tensor.quantization = replacement.type, copy.copy(replacement.quantization)
         return write_model(model)
 
-    def _size(self, model: schema.ModelT, position: int) -> int:
-        """Bytes of a layer's matrix, without its scales."""
-        graph = model.subgraphs[0]
-        return len(model.buffers[graph.tensors[_matrix(model, graph, position)].buffer].data)
+
+def _size(model: schema.ModelT, position: int) -> int:
+    """Bytes of a layer's matrix, without its scales."""
+    graph = model.subgraphs[0]
+    return len(model.buffers[graph.tensors[_matrix(model, graph, position)].buffer].data)
 
 
 def _matrix(model: schema.ModelT, graph: schema.SubGraphT, position: int) -> int:

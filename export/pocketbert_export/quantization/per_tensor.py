@@ -55,15 +55,8 @@ def per_channel_to_per_tensor(content: bytes) -> bytes:
 def multiply_output(editor: GraphEditor, graph: Any, operator: Any, factors: np.ndarray) -> Any:
     """Gives a dense layer a new output and divides its bias by `factors`; its weights are the caller's.
 
-    Args:
-      editor: editor of the model.
-      graph: graph of the layer, changed in place.
-      operator: a FULLY_CONNECTED, changed in place.
-      factors: positive float32 `[outputs]`.
-    Returns:
-      The multiplication by `factors` to insert after the layer; its output is the layer's former output.
-    Raises:
-      ValueError: the layer has a fused activation other than relu.
+    Returns the multiplication by `factors`, positive float32 `[outputs]`, to insert after the layer; it writes the
+    layer's former output. Raises ValueError if the layer has a fused activation other than relu.
     """
     if operator.builtinOptions.fusedActivationFunction not in _HOMOGENEOUS:
         raise ValueError("scales can only be moved behind relu or no activation; received another activation")
@@ -76,37 +69,14 @@ def multiply_output(editor: GraphEditor, graph: Any, operator: Any, factors: np.
     unscaled.name = bytes(unscaled.name) + b"/unscaled"
     graph.tensors.append(unscaled)
     layer = len(graph.tensors) - 1
-    constant = editor.constant(graph, bytes(graph.tensors[operator.inputs[1]].name) + b"/scales", factors)
-    product = editor.operator("MUL", [layer, constant], [operator.outputs[0]], schema.MulOptionsT())
-    operator.outputs = [layer]
-    return product
+    name = bytes(graph.tensors[operator.inputs[1]].name) + b"/scales"
+    (output,), operator.outputs = operator.outputs, [layer]
+    return editor.multiply(graph, layer, name, factors, output)
 
 
 def _is_split(tensor: Any) -> bool:
-    quantization = tensor.quantization
-    return (
-        tensor.type == schema.TensorType.INT8
-        and quantization is not None
-        and quantization.scale is not None
-        and len(quantization.scale) > 1
-    )
-
-
-def multiplied(editor: GraphEditor, graph: Any, tensor: int, factors: np.ndarray) -> tuple[int, Any]:
-    """Multiplies an activation by a factor for each channel.
-
-    Args:
-      editor: editor of the model.
-      graph: graph of the activation, changed in place.
-      tensor: index of the activation.
-      factors: float32 `[channels]`.
-    Returns:
-      Index of the product, and the multiplication to insert.
-    """
-    source = graph.tensors[tensor]
-    result = editor.tensor(graph, bytes(source.name) + b"/scaled", source.type, source.shape)
-    constant = editor.constant(graph, bytes(source.name) + b"/scales", factors)
-    return result, editor.operator("MUL", [tensor, constant], [result], schema.MulOptionsT())
+    scales = None if tensor.quantization is None else tensor.quantization.scale
+    return tensor.type == schema.TensorType.INT8 and scales is not None and len(scales) > 1
 
 
 def _move_scales(editor: GraphEditor, graph: Any, operator: Any, scales: np.ndarray) -> Any:

@@ -28,13 +28,7 @@ _END = "!"
 
 
 def layers(content: bytes) -> dict[int, str]:
-    """Layers with a matrix that is worth quantizing.
-
-    Args:
-      content: content of a float `.tflite` file with the same operators in every signature.
-    Returns:
-      Position of the operator in its graph → name of the operator.
-    """
+    """Layers of a float file with a matrix that is worth quantizing: position → name of the operator."""
     model = read_model(content)
     graphs = [[operator_name(model, operator) for operator in graph.operators] for graph in model.subgraphs]
     assert all(names == graphs[0] for names in graphs), "signatures must have the same operators"

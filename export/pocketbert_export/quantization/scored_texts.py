@@ -31,14 +31,7 @@ class Loss(NamedTuple):
 
 
 class ScoredTexts:
-    """Scores files against a float file.
-
-    Args:
-      content: content of the float file.
-      task: task of the model; None for a bare encoder.
-      data: calibration texts, with or without labels.
-      tokenizer: tokenizer of the model.
-      lengths: sequence lengths of the files.
+    """Scores files against a float file on calibration texts, with or without labels.
 
     Attributes:
       labelled: whether there is a metric.
@@ -46,12 +39,7 @@ class ScoredTexts:
     """
 
     def __init__(
-        self,
-        content: bytes,
-        task: TaskConfig | None,
-        data: LabelledData,
-        tokenizer: Tokenizer,
-        lengths: Sequence[int],
+        self, content: bytes, task: TaskConfig | None, data: LabelledData, tokenizer: Tokenizer, lengths: Sequence[int]
     ) -> None:
         self._asked = ValidationSet(None if task is None else get_task(task), data, tokenizer, max(lengths))
         self._metric = gate_metric(task, None, data)

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from pocketbert_export.quantization.per_tensor import multiplied
 from pocketbert_export.tflite.graph import GraphEditor, operator_name, read_model, write_model
 
 _LARGEST = 127.0
@@ -54,7 +53,7 @@ def smooth(content: bytes, floats: bytes, sizes: Mapping[int, np.ndarray]) -> by
         for tensor, numbers in groups.items():
             heaviest = np.max([np.abs(weights[number]).max(axis=0) for number in numbers], axis=0)
             scale = _scale(inputs[numbers[0]], heaviest)
-            smoothed, product = multiplied(editor, graph, tensor, (1 / scale).astype(np.float32))
+            smoothed, product = editor.scaled(graph, tensor, (1 / scale).astype(np.float32))
             before[dense[numbers[0]]] = [product]
             for number in numbers:
                 operator = graph.operators[dense[number]]
@@ -98,8 +97,9 @@ def _smooth_table(
     _requantize(model, graph, lookup.inputs[0], table / columns, per_row=False)
     graph.tensors[lookup.outputs[0]].quantization = graph.tensors[lookup.inputs[0]].quantization
     raw = editor.tensor(graph, b"smoothed table", schema.TensorType.FLOAT32, graph.tensors[dequantize.outputs[0]].shape)
-    factors = editor.constant(graph, b"columns", columns.astype(np.float32))
-    after[lookup_position] = [editor.operator("MUL", [raw, factors], [dequantize.outputs[0]], schema.MulOptionsT())]
+    after[lookup_position] = [
+        editor.multiply(graph, raw, b"columns", columns.astype(np.float32), dequantize.outputs[0])
+    ]
     dequantize.outputs = [raw]
 
 

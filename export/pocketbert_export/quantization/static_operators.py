@@ -76,9 +76,6 @@ def every_operator(content: bytes) -> list[int]:
 
     These are the operators between the embedding tables and the outputs. If the network has a LayerNorm, norms and sums
     stay float: the variance of int8 values has too few bits.
-
-    Args:
-      content: content of a float32 `.tflite` file with the same operators in every signature.
     """
     model = read_model(content)
     graph = model.subgraphs[0]
@@ -106,12 +103,7 @@ def every_operator(content: bytes) -> list[int]:
 
 
 def integer_operators(content: bytes, formats: dict[int, LayerFormat]) -> IntegerOperators:
-    """Determines the ranges that static operators need.
-
-    Args:
-      content: content of a float32 `.tflite` file with the same operators in every signature.
-      formats: position of an operator → its format.
-    """
+    """Determines the ranges that static operators, by position in a float32 file, need."""
     model = read_model(content)
     editor, graph = GraphEditor(model), model.subgraphs[0]
     producers, products = producer_positions(graph), attention_products(model)

@@ -64,12 +64,8 @@ class CalibratedFile:
 
 
 def check_options(options: CalibrationOptions, recipe: Recipe, *, has_texts: bool) -> None:
-    """Checks the options.
+    """Checks the options of an export.
 
-    Args:
-      options: those of an export.
-      recipe: its recipe.
-      has_texts: whether there are calibration texts.
     Raises:
       UserError: too few calibration texts, a margin that is not positive, or an option without a use.
     """
@@ -111,16 +107,7 @@ def quantize_static(
     options: CalibrationOptions = CalibrationOptions(),  # noqa: B008
     recipe: Recipe = RECIPES["static_wi8_ai8"],  # noqa: B008
 ) -> CalibratedFile:
-    """Calibrates and quantizes a float file.
-
-    Args:
-      content: content of a float32 `.tflite` file with the same operators in every signature.
-      texts: calibration texts.
-      options: method of the ranges, and equalization.
-      recipe: which operators compute in integers.
-    Returns:
-      The quantized file.
-    """
+    """Calibrates and quantizes a float32 file with the same operators in every signature."""
     is_full = recipe.operators == "all"
     if options.equalize:
         # In the full recipe, the operators that write inputs of dense layers compute in int8 themselves.
@@ -163,12 +150,7 @@ def _with_output_means(content: bytes, quantized: bytes, buckets: Sequence[Lengt
     is the empirical bias correction of Nagel et al. 2019 (section 4.2), here for the last layers alone: corrections of
     earlier layers need as many calibrations as there are layers.
 
-    Args:
-      content: content of the float file.
-      quantized: content of the quantized file.
-      buckets: texts that give the means.
-    Returns:
-      Content of the float file with other biases; None if no dense layer with a bias writes an output.
+    Returns the float file with other biases; None if no dense layer with a bias writes an output.
     """
     model = read_model(content)
     editor = GraphEditor(model)

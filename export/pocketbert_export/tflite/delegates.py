@@ -70,11 +70,7 @@ class DelegateShare:
 
 
 def documented_shares(path: str | Path) -> tuple[DelegateShare, ...]:
-    """Counts the operators that GPU and NPU delegates take by their documented rules.
-
-    Args:
-      path: a TFLite file, read without executing it.
-    """
+    """Counts the operators that GPU and NPU delegates take by their documented rules, without executing the file."""
     model = read_model(Path(path).read_bytes())
     return tuple(_share(model, name, takes, source) for name, (takes, source) in _RULES.items())
 

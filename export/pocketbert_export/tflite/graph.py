@@ -80,12 +80,7 @@ class Constant:
 
 
 def constants(model: schema.ModelT, fewest: int) -> Iterator[Constant]:
-    """The constants that operators read, of at least `fewest` elements; one that several graphs read counts once.
-
-    Args:
-      model: contents of a file.
-      fewest: least number of elements.
-    """
+    """The constants that operators read, of at least `fewest` elements; one that several graphs read counts once."""
     read = set()
     for graph in model.subgraphs:
         inputs = {int(index) for operator in graph.operators or () for index in operator.inputs}
@@ -213,15 +208,7 @@ class GraphEditor:
     def operator(
         self, name: str, inputs: Sequence[int], outputs: Sequence[int], options: Any = None, version: int = 1
     ) -> schema.OperatorT:
-        """A new operator; the caller places it in a graph.
-
-        Args:
-          name: such as `MUL`.
-          inputs: indices of tensors.
-          outputs: indices of tensors.
-          options: the operator's options, such as `schema.MulOptionsT()`.
-          version: required version of the operator.
-        """
+        """A new operator such as `MUL` with options such as `schema.MulOptionsT()`; the caller places it."""
         builtin = getattr(schema.BuiltinOperator, name)
         if (builtin, version) not in self._codes:
             code = schema.OperatorCodeT()
@@ -235,6 +222,22 @@ class GraphEditor:
             operator.builtinOptionsType = getattr(schema.BuiltinOptions, type(options).__name__.removesuffix("T"))
             operator.builtinOptions = options
         return operator
+
+    def like(self, graph: schema.SubGraphT, tensor: int, suffix: bytes) -> int:
+        """Index of a new tensor with the type and shape of another, and its name with a suffix."""
+        source = graph.tensors[tensor]
+        return self.tensor(graph, bytes(source.name) + suffix, source.type, source.shape)
+
+    def multiply(
+        self, graph: schema.SubGraphT, source: int, name: bytes, factors: np.ndarray, target: int
+    ) -> schema.OperatorT:
+        """A multiplication of a tensor by a constant; `name` is the constant's."""
+        return self.operator("MUL", [source, self.constant(graph, name, factors)], [target], schema.MulOptionsT())
+
+    def scaled(self, graph: schema.SubGraphT, tensor: int, factors: np.ndarray) -> tuple[int, schema.OperatorT]:
+        """Index of an activation times a float32 factor for each channel, and the multiplication to insert."""
+        product = self.like(graph, tensor, b"/scaled")
+        return product, self.multiply(graph, tensor, bytes(graph.tensors[tensor].name) + b"/scales", factors, product)
 
     def reshape(self, graph: schema.SubGraphT, source: int, target: int) -> schema.OperatorT:
         """An operator that gives a tensor the shape of another."""
@@ -266,18 +269,15 @@ def share_quantization(content: bytes) -> bytes:
 
     The converter shares the weights between signatures, but not their scales, and MobileBERT has many of these. The
     file format allows any number of references to a table, so nothing changes for a runtime.
-
-    Args:
-      content: content of a `.tflite` file.
-    Returns:
-      The same model in fewer bytes.
     """
     model = read_model(content)
     shared: dict[bytes, _PackedOnce] = {}
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             if tensor.quantization is not None and tensor.quantization.scale is not None:
-                tensor.quantization = shared.setdefault(_key(tensor.quantization), _PackedOnce(tensor.quantization))
+                packed = flatbuffers.Builder(0)
+                packed.Finish(tensor.quantization.Pack(packed))
+                tensor.quantization = shared.setdefault(bytes(packed.Output()), _PackedOnce(tensor.quantization))
     return write_model(model)
 
 
@@ -292,9 +292,3 @@ class _PackedOnce:
         if self._offset is None:
             self._offset = self._table.Pack(builder)
         return self._offset
-
-
-def _key(quantization: Any) -> bytes:
-    builder = flatbuffers.Builder(0)
-    builder.Finish(quantization.Pack(builder))
-    return bytes(builder.Output())

@@ -60,13 +60,7 @@ def add_metadata(
 ) -> None:
     """Adds metadata to a model with one subgraph, for clients with BERT's tokenizer.
 
-    Args:
-      model: changed in place.
-      name: name of the model.
-      description: what the model does.
-      inputs: one per input, in the order of the file.
-      outputs: one per output, in the order of the file.
-      vocabulary_file: name of the associated file with one token per line.
+    Inputs and outputs are in the order of the file. The vocabulary file has one token per line.
     """
     tokenizer: _Table = {0: [_associated_file(vocabulary_file, "Tokens, one per line.", _VOCABULARY)]}
     graph: _Table = {
@@ -85,12 +79,7 @@ def add_metadata(
 
 
 def append_files(content: bytes, files: Mapping[str, bytes]) -> bytes:
-    """Appends a zip of uncompressed files to a `.tflite` file. Equal files give equal bytes.
-
-    Args:
-      content: content of the `.tflite` file.
-      files: name → content.
-    """
+    """Appends a zip of uncompressed files (name → content) to a `.tflite` file. Equal files give equal bytes."""
     stream = io.BytesIO(content)
     with zipfile.ZipFile(stream, "a", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():

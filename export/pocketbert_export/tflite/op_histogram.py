@@ -123,10 +123,13 @@ def _count(model: schema.ModelT, file_bytes: int) -> OpHistogram:
     custom: Counter[str] = Counter()
     type_of_buffer: dict[int, str] = {}
     int8_fully_connected = channelwise = 0
-    int4_operators = set()
+    int4_operators, dynamic = set(), set()
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             type_of_buffer.setdefault(tensor.buffer, TYPE_NAMES[tensor.type])
+            # Dynamic dimensions are -1 in a shape's signature and 1 in the shape itself.
+            if min([*_numbers(tensor.shape), *_numbers(tensor.shapeSignature)], default=0) < 0:
+                dynamic.add(_text(tensor.name))
         for operator in graph.operators or ():
             name = operator_name(model, operator)
             if name == "CUSTOM":
@@ -166,7 +169,7 @@ def _count(model: schema.ModelT, file_bytes: int) -> OpHistogram:
         int8_fully_connected=int8_fully_connected,
         channelwise_fully_connected=channelwise,
         int4_operators=frozenset(int4_operators),
-        dynamic=_dynamic(model),
+        dynamic=tuple(sorted(dynamic)),
         largest_constant=largest,
         largest_constant_reader=reader,
         tables=_tables(model),
@@ -183,13 +186,6 @@ def _tensors(
         )
         for entry in entries or ()
     }
-
-
-def _dynamic(model: schema.ModelT) -> tuple[str, ...]:
-    """Dynamic dimensions are -1 in a shape's signature and 1 in the shape itself."""
-    tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
-    shapes = ((tensor, [*_numbers(tensor.shape), *_numbers(tensor.shapeSignature)]) for tensor in tensors)
-    return tuple(sorted({_text(tensor.name) for tensor, shape in shapes if min(shape, default=0) < 0}))
 
 
 def _numbers(vector: Any) -> list[int]:
@@ -224,14 +220,14 @@ def _reader(model: schema.ModelT, graph: schema.SubGraphT, constant: int) -> str
 
 
 def _tables(model: schema.ModelT) -> dict[str, tuple[TableInfo, ...]]:
-    by_name: dict[str, list[TableInfo]] = {}
+    by_name: dict[str, tuple[TableInfo, ...]] = {}
     for signature in model.signatureDefs or ():
         graph = model.subgraphs[signature.subgraphIndex]
         for entry in signature.inputs or ():
             table = _table(model, graph, entry.tensorIndex)
             if table is not None:
-                by_name.setdefault(_text(entry.name), []).append(table)
-    return {name: tuple(tables) for name, tables in by_name.items()}
+                by_name[_text(entry.name)] = (*by_name.get(_text(entry.name), ()), table)
+    return by_name
 
 
 def _table(model: schema.ModelT, graph: schema.SubGraphT, ids: int) -> TableInfo | None:

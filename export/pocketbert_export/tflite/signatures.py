@@ -58,21 +58,15 @@ def check_lengths(lengths: Sequence[int], config: EncoderConfig) -> tuple[int, .
 
 
 def concrete_functions(model: Model, lengths: Sequence[int]) -> dict[str, tf.types.experimental.ConcreteFunction]:
-    """Creates one function per length, with int32 `[1, length]` inputs and the model's outputs, both by name.
+    """Creates one function per length, with int32 `[1, length]` inputs and the model's outputs, both by name."""
 
-    Args:
-      model: the model, optimized or not.
-      lengths: sequence lengths in tokens.
-    Returns:
-      `signature_name(length)` → function.
-    """
-    return {signature_name(length): _concrete_function(model, length) for length in lengths}
-
-
-def _concrete_function(model: Model, length: int) -> tf.types.experimental.ConcreteFunction:
     def answer(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         with padding_after_texts(model):
             return dict(model(inputs, training=False))
 
-    specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in INPUT_NAMES}
-    return tf.function(answer).get_concrete_function(**specs)
+    functions = {}
+    for length in lengths:
+        specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in INPUT_NAMES}
+        # Each length has a function of its own, whose names do not depend on the others.
+        functions[signature_name(length)] = tf.function(answer).get_concrete_function(**specs)
+    return functions
