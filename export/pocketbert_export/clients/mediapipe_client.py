@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -29,7 +27,7 @@ from pocketbert_export.clients.mediapipe_files import (
     has_pairs,
 )
 from pocketbert_export.tflite.environments import LockedEnvironment
-from pocketbert_export.tflite.runtimes import LITERT, RuntimeRefused, last_words
+from pocketbert_export.tflite.runtimes import LITERT, RuntimeRefused, run_script
 from pocketbert_export.tflite.runtimes import run as run_on
 
 MEDIAPIPE = LockedEnvironment(
@@ -57,29 +55,14 @@ def run_client(client: Client, models: Mapping[str, Sequence[str]]) -> tuple[str
     with tempfile.TemporaryDirectory() as folder:
         calls, answers = Path(folder, "calls.json"), Path(folder, "answers.json")
         calls.write_text(json.dumps({model: list(texts) for model, texts in models.items()}), encoding="utf-8")
-        finished = subprocess.run(
-            # Isolated: PYTHONPATH may have packages for another NumPy.
-            [python, "-I", SCRIPT, client, calls, answers],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
-        if finished.returncode != 0:
-            raise RuntimeRefused(f"mediapipe ended with code {finished.returncode}: {last_words(finished.stderr)}")
+        # Isolated: PYTHONPATH may have packages for another NumPy.
+        run_script("mediapipe", [python, "-I", SCRIPT, client, calls, answers])
         content = json.loads(answers.read_text(encoding="utf-8"))
     return content["version"], content["answers"]
 
 
 def check_written(bundle: Bundle, folder: Path) -> None:
-    """Checks that there are files to verify.
-
-    Args:
-      bundle: the bundle.
-      folder: folder of its files (`folder_beside`).
-    Raises:
-      UserError: MediaPipe has no client for the bundle, or there is no such folder.
-    """
+    """Raises a `UserError` if MediaPipe has no client for the bundle, or there is no folder of files to verify."""
     check_client(bundle.task, bundle.vocabulary, has_pairs=has_pairs(bundle))
     if not folder.is_dir():
         raise UserError(
@@ -120,14 +103,9 @@ def check_files(bundle: Bundle, texts: Sequence[str], folder: Path) -> Check:
     reason = (
         f"{len(expected)} files in {folder.name} give the bundle's scores on {len(texts)} texts and its golden examples"
     )
-    return Check(
-        name="mediapipe files",
-        passed=not problems,
-        measured=worst,
-        bound=TOLERANCE,
-        reason=f"{reason}, but {'; '.join(problems)}" if problems else reason,
-        runtime=LITERT,
-    )
+    reason += f", but {'; '.join(problems)}" if problems else ""
+    name, passed = "mediapipe files", not problems
+    return Check(name=name, passed=passed, measured=worst, bound=TOLERANCE, reason=reason, runtime=LITERT)
 
 
 def _evenly(texts: Sequence[str]) -> list[str]:
@@ -199,8 +177,7 @@ def check_answers(bundle: Bundle, texts: Sequence[str], folder: Path) -> tuple[s
     try:
         version, answers = run_client(client.name, dict.fromkeys(paths.values(), same))
     except RuntimeRefused as refusal:
-        refused = Check(name="runs", passed=False, measured=None, bound=None, reason=str(refusal))
-        return "", dataclasses.replace(refused, runtime=MEDIAPIPE.name)
+        return "", Check(name="runs", passed=False, reason=str(refusal), runtime=MEDIAPIPE.name)
     for length, path in paths.items():
         outputs = bundle.run(bundle.tokenizer(same, max_length=length, pad_to=length), length)
         bundle_answers = client_output(bundle, outputs)

@@ -113,11 +113,6 @@ def check_files(
 ) -> None:
     """Checks that files can be written for a model: for MediaPipe, or for the Task Library's client for questions.
 
-    Args:
-      task: as for `check_client`.
-      vocabulary: as for `check_client`.
-      lengths: the bundle's lengths.
-      has_pairs: as for `check_client`.
     Raises:
       UserError: lists all reasons why no client can run the model as we do.
     """
@@ -196,12 +191,7 @@ def write_task_files(
 
 
 def task_file(bundle: Bundle, length: int) -> bytes:
-    """Content of the file for one length: the bundle's graph with scores, metadata, vocabulary and labels.
-
-    Args:
-      bundle: a bundle with a client.
-      length: one of its lengths.
-    """
+    """Content of the file for one length: the bundle's graph with scores, metadata, vocabulary and labels."""
     assert bundle.task is not None
     model = read_model(bundle.model_path.read_bytes())
     signature = _keep_signature(model, bundle.signature(length))
@@ -234,21 +224,12 @@ def prepare(text: str) -> str:
 
     Lower-cases all letters, drops accents and control characters, and makes tabs, line ends and each Unicode space a
     space, as BERT's tokenizer does. Literal special tokens, such as `[SEP]`, remain text.
-
-    Args:
-      text: any text.
     """
     return normalized(text, lowercase=True)
 
 
 def differing_tokenizations(bundle: Bundle, texts: Sequence[str], *, prepared: bool = False) -> list[bool]:
-    """Whether MediaPipe tokenizes each text differently than the bundle, at the bundle's longest length.
-
-    Args:
-      bundle: a bundle with a WordPiece vocabulary.
-      texts: the texts.
-      prepared: whether MediaPipe gets the texts after `prepare`.
-    """
+    """Whether MediaPipe tokenizes each text, after `prepare` if it is prepared, differently at the longest length."""
     if not texts:
         return []
     expected = bundle.tokenizer(list(texts), max_length=bundle.lengths[-1])
@@ -266,10 +247,6 @@ def mediapipe_ids(tokens: Sequence[str], texts: Sequence[str]) -> list[list[int]
     """Token ids as MediaPipe computes them, without special tokens and without truncation.
 
     tensorflow-text has the code that MediaPipe uses, with the same expressions.
-
-    Args:
-      tokens: the vocabulary.
-      texts: the texts.
     """
     import tensorflow_text as tf_text
 

@@ -24,9 +24,6 @@ PAIRS_SIGNATURE = "pairs"
 def check_servable(task: TaskConfig | None, vocabulary: Vocabulary | None) -> None:
     """Checks that a graph can hold a model's tokenizer and answer texts.
 
-    Args:
-      task: the model's task; None for a bare encoder.
-      vocabulary: files of the model's tokenizer; None for none.
     Raises:
       UserError: no WordPiece tokenizer, or a task whose answers are places in the text.
     """

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,16 +74,7 @@ def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: 
         inputs, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
         arrays = {f"{signature}/{name}": array for signature, batch in batches.items() for name, array in batch.items()}
         np.savez(inputs, **arrays)  # type: ignore[arg-type]
-        finished = subprocess.run(
-            [python, SCRIPT, package, model, inputs, outputs, str(threads)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""},
-        )
-        if finished.returncode != 0:
-            raise RuntimeRefused(f"{runtime} ended with code {finished.returncode}: {last_words(finished.stderr)}")
+        run_script(runtime, [python, SCRIPT, package, model, inputs, outputs, str(threads)])
         answers: RuntimeOutputs = {}
         with np.load(outputs) as archive:
             version, delegate = str(archive["version"]), json.loads(str(archive["delegate"]))
@@ -95,22 +86,24 @@ def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: 
     return RuntimeAnswers(version=version, answers=answers, xnnpack=xnnpack)
 
 
-def last_words(stderr: str) -> str:
-    """Message of the exception that ended a process, possibly of several lines, or the last line."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    errors = [number for number, line in enumerate(lines) if re.match(r"[\w.]*(Error|Exception)\b", line)]
-    return " ".join(lines[errors[-1] if errors else -1 :]) or "no output"
+def run_script(name: str, command: Sequence[str | os.PathLike[str]]) -> None:
+    """Runs a Python script in its own process; raises `RuntimeRefused` with its reason if it fails."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
+    finished = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=environment
+    )
+    if finished.returncode != 0:
+        # The message of the exception that ended the process, possibly of several lines, or the last line.
+        lines = [line.strip() for line in finished.stderr.splitlines() if line.strip()]
+        errors = [number for number, line in enumerate(lines) if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        reason = " ".join(lines[errors[-1] if errors else -1 :]) or "no output"
+        raise RuntimeRefused(f"{name} ended with code {finished.returncode}: {reason}")
 
 
 def tflite_2_16() -> LockedEnvironment:
     """The environment with TFLite 2.16.1 (1.3 GB on disk)."""
-    return LockedEnvironment(
-        name=TFLITE_2_16,
-        lock=LOCK_FILE,
-        package="tensorflow-cpu 2.16.1",
-        download="300 MB",
-        base=_python_for_tflite_2_16,
-    )
+    package, base = "tensorflow-cpu 2.16.1", _python_for_tflite_2_16
+    return LockedEnvironment(name=TFLITE_2_16, lock=LOCK_FILE, package=package, download="300 MB", base=base)
 
 
 def _python_for_tflite_2_16() -> str:
