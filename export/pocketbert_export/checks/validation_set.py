@@ -41,12 +41,7 @@ class ValidationSet:
     """
 
     def __init__(
-        self,
-        task: Task | None,
-        data: LabelledData,
-        tokenizer: Tokenizer,
-        length: int,
-        windows: Mapping[str, Any] = {},
+        self, task: Task | None, data: LabelledData, tokenizer: Tokenizer, length: int, windows: Mapping[str, Any] = {}
     ) -> None:
         self._rows: Rows
         if isinstance(task, SupervisedTask):

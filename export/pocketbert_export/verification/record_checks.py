@@ -40,9 +40,7 @@ _MOST_SHOWN = 5
 # Facts that only the author knows.
 _AUTHORS_ROWS = ("| Licence |", "| Base model |", "| Data |")
 # A metric and its value in `model-index`, in JSON or another form of YAML.
-_INDEX_VALUE = re.compile(
-    r"""(?:type["']?: *["']?([\w-]+)["']?\s*,?\s*)?["']?\bvalue["']?: *["']?([^\s"',}\]]+)""",
-)
+_INDEX_VALUE = re.compile(r"""(?:type["']?: *["']?([\w-]+)["']?\s*,?\s*)?["']?\bvalue["']?: *["']?([^\s"',}\]]+)""")
 
 
 def examples_digest(examples: LabelledData, windows: Mapping[str, Any]) -> str:
@@ -54,13 +52,9 @@ def examples_digest(examples: LabelledData, windows: Mapping[str, Any]) -> str:
 def check_records(
     bundle: Bundle, remade: Mapping[str, Any], reference: Model, directory: str | os.PathLike[str] | None
 ) -> list[Check]:
-    """Compares the records of a bundle.
+    """Compares the records of a bundle with `remade`, the `Verification.to_json` of the checks so far.
 
-    Args:
-      bundle: the bundle.
-      remade: `Verification.to_json` of the checks so far.
-      reference: the float model.
-      directory: its folder or name; None for a model in memory.
+    `directory` is the folder or name of the float model; None for a model in memory.
     """
     remade = json.loads(json.dumps(remade))
     recorded: dict[str, Any] = {}

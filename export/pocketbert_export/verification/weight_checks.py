@@ -59,12 +59,9 @@ class RowDifference(NamedTuple):
 
 
 def row_differences(constant: Constant, weights: Mapping[str, np.ndarray], *, free: bool) -> Iterator[RowDifference]:
-    """The largest difference for each weight in a constant; projections may be joined in one.
+    """The largest difference for each weight in a matrix of the file; projections may be joined in one.
 
-    Args:
-      constant: a matrix of the file.
-      weights: path → `[rows, width]`, as the file stores it.
-      free: whether outputs may have any factor, as after folding NoNorm.
+    Weights are `[rows, width]`, as the file stores them. If `free`, outputs may have any factor, as after folding.
     """
     values = constant.values.reshape(-1, constant.values.shape[-1])
     first = 0
