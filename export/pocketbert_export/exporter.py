@@ -157,18 +157,15 @@ def export(
     decided = decide(model, graph_optimizations)
     log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
     optimized = optimize_graph(model, graph_optimizations)
-    record: dict[str, Any] = {}
+    record: dict[str, Any] = {"columns": dict(columns)} if columns else {}
     front: Sequence[FrontPoint] = ()
     if texts is None:
         few = _few_texts(model, chosen, lengths)
         content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16, texts=few)
     else:
         calibrated = to_calibrated_tflite(optimized, lengths, chosen, texts, calibration_options)
-        content, record, front = (
-            calibrated.content,
-            {"calibration": texts.record(calibrated.method)},
-            calibrated.front,
-        )
+        content, front = calibrated.content, calibrated.front
+        record = {"calibration": texts.record(calibrated.method), **record}
         if output_type == "int8":
             content = share_quantization(with_int8_outputs(content))
     with outputs.new_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite, group=group) as folder:
@@ -182,7 +179,6 @@ def export(
         description: dict[str, Any] = {
             **describe(model, optimized, chosen, lengths, runtime, decided, output_type),
             **record,
-            **({"columns": dict(columns)} if columns else {}),
             "model_card": card_facts(card, directory),
             "source": saved_weight_digests(model) if directory is None else weight_digests(directory),
         }
@@ -246,9 +242,9 @@ def _to_score(
     if isinstance(data, TaskData) and not metric:
         metrics, main = tuple(data.metrics) or None, data.main_metric or None
     labelled = examples_for(task, data)
-    if task is None or not isinstance(get_task(task), SupervisedTask) or labelled is None or not labelled.labelled:
+    if task is None or not isinstance(get_task(task), SupervisedTask) or labelled is None:
         return None
-    if not len(labelled):
+    if not labelled.labelled or not len(labelled):
         return None
     return outcomes.ScoringData(
         data=labelled, metrics=metrics, main_metric=main, data_task=data_task, windows=dict(windows)
@@ -264,9 +260,8 @@ def _few_texts(model: Model, recipe: Recipe, lengths: Sequence[int]) -> list[Len
         return bucket_texts(tokenizer, built_in.texts, built_in.pairs, lengths)
     # Nothing else rounds off the angles of embeddings.
     has_vectors = model.task is not None and get_task(model.task).has_vectors
-    if not has_vectors or (recipe.weights, recipe.activations) != ("int8", "dynamic"):
-        return []
-    return bucket_texts(tokenizer, DEFAULT_TEXTS, None, lengths)
+    needs_texts = has_vectors and (recipe.weights, recipe.activations) == ("int8", "dynamic")
+    return bucket_texts(tokenizer, DEFAULT_TEXTS, None, lengths) if needs_texts else []
 
 
 def _check_exportable(model: Model, source: str | os.PathLike[str]) -> None:
@@ -337,14 +332,8 @@ def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequ
         inputs = {name: np.asarray(one[name]) for name in INPUT_NAMES}
         with padding_after_texts(model):
             outputs = {name: output.numpy() for name, output in model(inputs, training=False).items()}
+        answers = exported.run(inputs)
         goldens.append(
-            Golden(
-                text=text,
-                pair=pair,
-                length=length,
-                inputs=inputs,
-                outputs=outputs,
-                exported_outputs=exported.run(inputs),
-            )
+            Golden(text=text, pair=pair, length=length, inputs=inputs, outputs=outputs, exported_outputs=answers)
         )
     return goldens

@@ -73,7 +73,7 @@ def opened(
       output: a file, renamed to its final name when the block ends without error, or None for standard output.
       form: `jsonl` or `csv`.
       columns: CSV: first columns, whether or not a prediction has them.
-      safe: CSV: put an apostrophe before cells that a spreadsheet would read as a formula; see `safe_cell`.
+      safe: CSV: pass cells through `safe_cell`.
       overwrite: replace an existing file.
     """
     from pocketbert.files import new_file
@@ -82,11 +82,11 @@ def opened(
         if isinstance(sys.stdout, io.TextIOWrapper):
             # UTF-8 in every locale. Half a surrogate pair, which UTF-8 cannot encode, stays \uXXXX, as in JSON.
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-        yield _writer(sys.stdout, form, columns, safe)
+        yield _json_writer(sys.stdout) if form == "jsonl" else _csv_writer(sys.stdout, columns, safe)
         return
     with new_file(output, overwrite=overwrite) as binary:
         stream = io.TextIOWrapper(binary, encoding="utf-8", errors="backslashreplace", newline="")
-        yield _writer(stream, form, columns, safe)
+        yield _json_writer(stream) if form == "jsonl" else _csv_writer(stream, columns, safe)
         # Closing the wrapper would close the file before it is on disk.
         stream.detach()
 
@@ -98,10 +98,6 @@ def safe_cell(value: Any) -> Any:
     """
     is_formula = isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value)
     return f"'{value}" if is_formula else value
-
-
-def _writer(stream: IO[str], form: str, columns: Sequence[str], safe: bool) -> Callable[[Answers], None]:
-    return _json_writer(stream) if form == "jsonl" else _csv_writer(stream, columns, safe)
 
 
 def _json_writer(stream: IO[str]) -> Callable[[Answers], None]:

@@ -99,10 +99,8 @@ def run(options: Options) -> None:
 
     predictor = open_predictor(model, **question_options.windows(options))
     start = time.perf_counter()
-    if predictor.task.needs_pairs:
-        result = _score_questions(options, predictor)
-    else:
-        result = _score_texts(options, predictor)
+    score = _score_questions if predictor.task.needs_pairs else _score_texts
+    result = score(options, predictor)
     seconds = time.perf_counter() - start
     for warning in result["warnings"]:
         log_info(f"pocketbert evaluate: warning: {warning}")
@@ -175,11 +173,8 @@ def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:
         parts[part] = {**scores.to_json(), "examples": len(questions)}
     if answer_file.predictions:
         # Parts may share ids, as in MLQA, whose languages use the same ids for the same questions.
-        write_json(
-            answer_file.predictions,
-            predictions if len(parts) > 1 else next(iter(predictions.values())),
-            overwrite=answer_file.overwrite,
-        )
+        answers = predictions if len(parts) > 1 else next(iter(predictions.values()))
+        write_json(answer_file.predictions, answers, overwrite=answer_file.overwrite)
     baselines = [part["baseline"] for part in parts.values()]
     result = {
         "metrics": _means([part["metrics"] for part in parts.values()]),

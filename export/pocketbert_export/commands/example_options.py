@@ -122,12 +122,7 @@ def read_texts(
     from pocketbert.tasks.embedding import SentenceEmbedding
     from pocketbert.tasks.registry import get_task
     from pocketbert.tasks.texts import TextTask
-    from pocketbert_export.checks.label_order import (
-        in_order_of,
-        logit_positions,
-        order_of_numbers,
-        with_label_names,
-    )
+    from pocketbert_export.checks.label_order import in_order_of, logit_positions, order_of_numbers, with_label_names
 
     name = options.task or (task.name if task is not None else "")
     check_source(options, task)

@@ -119,11 +119,8 @@ OPTIONS = (
 
 def run(options: Options) -> int:
     """Exports; returns 1 if the gate fails."""
-    chosen, conversion, graph_optimizations = (
-        options[ExportOptions],
-        options[ConversionOptions],
-        options[GraphOptimizations],
-    )
+    chosen, conversion = options[ExportOptions], options[ConversionOptions]
+    graph_optimizations = options[GraphOptimizations]
     from pocketbert.checkpoints.directory import describe_directory
     from pocketbert.data.assets import model_directory, task_of_asset
     from pocketbert.output_folders import (
@@ -206,9 +203,8 @@ def run(options: Options) -> int:
                 read = as_read(task, gate_examples.first_texts(len(gate_examples)))
                 texts = list(dict.fromkeys([*read.texts, *(read.pairs or ())]))
                 try:
-                    summary["mediapipe"] = write_task_files(
-                        bundle, mediapipe, texts, overwrite=chosen.overwrite, group=group
-                    )
+                    written = write_task_files(bundle, mediapipe, texts, overwrite=chosen.overwrite, group=group)
+                    summary["mediapipe"] = written
                 except UserError as error:
                     skipped = error
     except GateFailed as error:

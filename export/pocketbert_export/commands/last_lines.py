@@ -18,15 +18,7 @@ _PAIR = '{"text": "A first text.", "pair": "A second text."}'
 def predict_line(
     bundle: Path, config: TaskConfig, task_options: TaskOptions, table: TableOptions, *, has_pairs: bool
 ) -> str:
-    """A `pocketbert predict` line for a shell, which works as it stands.
-
-    Args:
-      bundle: the bundle.
-      config: its task.
-      task_options: options of the data; your own file is the input.
-      table: options of its columns.
-      has_pairs: whether inputs are pairs of texts.
-    """
+    """A `pocketbert predict` line for a shell, which works as it stands; your own file is the input."""
     from pocketbert.data.readers.tagged_texts import is_tagged_file
     from pocketbert.tasks.registry import get_task
 

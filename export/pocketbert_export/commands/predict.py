@@ -231,18 +231,9 @@ def read_rows(
 ) -> Iterator[dict[str, str]]:
     """Reads texts, one per line; blank lines are skipped.
 
-    Args:
-      stream: the lines.
-      form: `lines`, `jsonl`, or `auto`, which detects the format from the first non-blank line.
-      source: name of the stream, for messages.
-      required: required members of an object.
-      optional: optional members; all others are ignored.
-
-    Yields:
-      These members; for a plain line, the first of `required`.
-
-    Raises:
-      UserError: a line is not such an object; the message has its number.
+    The form is `lines`, `jsonl`, or `auto`, which detects it from the first non-blank line. Objects have required and
+    optional members; all others are ignored. A plain line is the first required member. A `UserError` about another
+    line has its number.
     """
     form, lines = _detected(stream, form, source)
     for number, line in enumerate(lines, start=1):

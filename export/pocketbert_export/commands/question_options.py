@@ -38,12 +38,7 @@ def windows(options: Options) -> dict[str, Any]:
 
 
 def check_no_questions(options: Options, task: TaskConfig, *others: str) -> None:
-    """Checks that no option for questions is given to another model; those for windows may apply to it.
-
-    Args:
-      options: options with this module's `OPTIONS`.
-      task: the model's task.
-      *others: further fields for questions, of the command's own.
+    """Checks that no option for questions, or of the `others`, is given to another model; windows may apply to it.
 
     Raises:
       UserError: lists all such options.

@@ -64,13 +64,7 @@ def stored_task(folder: str | Path) -> TaskConfig | None:
 
 
 def use(options: Options, folder: str | Path, file: str | None) -> None:
-    """Takes the columns of the training file as defaults, if the file has them; logs a line.
-
-    Args:
-      options: options with `TableOptions`.
-      folder: a model directory or a bundle.
-      file: the file to read.
-    """
+    """Takes the columns of a model's or bundle's training file as defaults, if the file has them; logs a line."""
     if not file or Path(file).suffix.lower() not in _TABLES:
         return
     from pocketbert.data.readers.tables import table_columns
@@ -103,11 +97,8 @@ def use(options: Options, folder: str | Path, file: str | None) -> None:
 def check(options: Options, task: TaskConfig | None, *files: str | None, labelled: bool | None = True) -> None:
     """Checks that tables have the columns to read, before TensorFlow is imported.
 
-    Args:
-      options: options with `TableOptions`.
-      task: task of the model.
-      *files: files to read.
-      labelled: whether the files must have labels; None if texts without them will do, unless the user names a column.
+    With `labelled=None`, texts without labels will do, unless the user names a column.
+
     Raises:
       UserError: a file cannot be read, or a column is missing.
     """

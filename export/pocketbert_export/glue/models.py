@@ -67,11 +67,7 @@ def parse_models(texts: Sequence[str]) -> dict[str, str]:
 
 
 def check_models(models: Mapping[str, str]) -> None:
-    """Opens each model once, so that errors show before hours of work.
-
-    Raises:
-      UserError: lists all models that cannot predict their tasks.
-    """
+    """Opens each model once before hours of work; a `UserError` lists all that cannot predict their tasks."""
     problems = []
     for task, path in models.items():
         try:

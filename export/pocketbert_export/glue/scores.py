@@ -84,12 +84,13 @@ def measure(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict[str
                 examples.labels, predictions, glue.metrics, glue.main_metric
             )
     baselines = _each(scores, lambda task_scores: task_scores.baseline)
+    measured = _each(scores, lambda task_scores: task_scores.metrics)
+    constant = _each(baselines, lambda task_scores: task_scores["metrics"])
+    answers = _each(baselines, lambda task_scores: task_scores["answer"])
     return {
-        **_summarized(_each(scores, lambda task_scores: task_scores.metrics)),
-        "baseline": {
-            **_summarized(_each(baselines, lambda task_scores: task_scores["metrics"])),
-            "answers": _each(baselines, lambda task_scores: task_scores["answer"]),
-        },
+        **summarize(measured),
+        "metrics": measured,
+        "baseline": {**summarize(constant), "metrics": constant, "answers": answers},
         "warnings": [
             f"{task}, {split}: {warning}"
             for task, splits in scores.items()
@@ -105,10 +106,6 @@ def _each(by_task: Mapping[str, Mapping[str, Any]], part: Callable[[Any], Any]) 
     return {
         task: {split: part(task_scores) for split, task_scores in splits.items()} for task, splits in by_task.items()
     }
-
-
-def _summarized(measured: Measured) -> dict[str, Any]:
-    return {**summarize(measured), "metrics": measured}
 
 
 def summarize(measured: Measured) -> dict[str, Any]:

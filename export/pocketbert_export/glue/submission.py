@@ -66,11 +66,8 @@ def make_submission(
 
 
 def _check(models: Mapping[str, str], constants: Collection[str]) -> None:
-    problems = [
-        f"no GLUE task {task!r} for a constant; the tasks are {', '.join(GLUE)}"
-        for task in constants
-        if task not in GLUE
-    ]
+    others = [task for task in constants if task not in GLUE]
+    problems = [f"no GLUE task {task!r} for a constant; the tasks are {', '.join(GLUE)}" for task in others]
     both = [task for task in models if task in constants]
     if both:
         problems.append(f"a task has a model or a constant, not both; received both for {', '.join(both)}")
