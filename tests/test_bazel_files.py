@@ -100,7 +100,7 @@ def test_the_subset_of_tests_is_there_has_some_of_every_root_and_imports_tensorf
     # What tests share comes with them, whichever they are.
     support = rules["support"]
     helpers = {path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")}
-    assert {ROOT / "tests" / each for each in support["srcs"]} == helpers - {ROOT / "tests/bazel_main.py"}
+    assert {ROOT / "tests" / each for each in support["srcs"]} == helpers - {ROOT / "tests/helpers/bazel_main.py"}
     assert sorted(support["deps"]) == sorted([*(f"//{root}" for root in PACKAGES), "//tools"])
 
 

@@ -59,9 +59,8 @@ def test_other_endings_are_counted(
 
 
 def test_counts_are_printed() -> None:
-    here = Path(__file__).parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(here / "fuzz_readers.py"), "--inputs=21", "--readers=csv,expression"]
+    command = [sys.executable, fuzz_readers.__file__, "--inputs=21", "--readers=csv,expression"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [line[0] for line in lines] == ["reader", "csv", "expression", "2"]

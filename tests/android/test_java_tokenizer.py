@@ -24,7 +24,7 @@ LOWERCASE = {"uncased": True, "cased": False}
 @pytest.fixture(scope="module")
 def awkward() -> ModuleType:
     """The generator of the Python tokenizer's own tests."""
-    path = Path(__file__).parents[1] / "pocketbert" / "tokenizers" / "awkward_texts.py"
+    path = Path(__file__).parents[1] / "helpers" / "awkward_texts.py"
     spec = importlib.util.spec_from_file_location("awkward_texts", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

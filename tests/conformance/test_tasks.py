@@ -87,7 +87,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def case_of(kind: str) -> TaskCase:
     if kind not in CASES:
         pytest.fail(
-            f"the task {kind!r} has no case; add a TaskCase(kind={kind!r}, ...) to CASES in tests/tiny_tasks.py"
+            f"the task {kind!r} has no case; add a TaskCase(kind={kind!r}, ...) to CASES in tests/helpers/tiny_tasks.py"
         )
     return CASES[kind]
 

@@ -8,11 +8,11 @@ def pytest_tests(paths, deps):
             size = "medium",
             srcs = [
                 path,
-                "bazel_main.py",
+                "helpers/bazel_main.py",
             ],
             args = ["$(rootpath %s)" % path],
             data = ["//:pyproject.toml"],
-            main = "bazel_main.py",
+            main = "helpers/bazel_main.py",
             python_version = "PY3",
             deps = deps,
         )

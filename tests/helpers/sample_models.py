@@ -79,7 +79,7 @@ def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _make_cross_encoder(folder: Path) -> Path:
-    shutil.copytree(Path(__file__).parent / "goldens" / "huggingface" / "bert_classifier", folder / "model")
+    shutil.copytree(Path(__file__).parents[1] / "goldens" / "huggingface" / "bert_classifier", folder / "model")
     path = folder / "model"
     content = json.loads((path / "config.json").read_text("utf-8"))
     write(
@@ -131,7 +131,7 @@ def _directory(path: Path) -> object:
 
 def _family(name: str) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
-        source = Path(__file__).parent / "goldens" / "huggingface" / name
+        source = Path(__file__).parents[1] / "goldens" / "huggingface" / name
         shutil.copyfile(source / "config.json", folder / "config.json")
         return folder / "config.json"
 
@@ -241,7 +241,7 @@ def _make_exported(folder: Path) -> Path:
 
 def _make_results(folder: Path) -> Path:
     """A committed result file with one of its measurements."""
-    committed = Path(__file__).parents[1] / "benchmarks" / "studies" / "results" / "mobilebert" / "variants.json"
+    committed = Path(__file__).parents[2] / "benchmarks" / "studies" / "results" / "mobilebert" / "variants.json"
     content = json.loads(committed.read_text("utf-8"))
     content["measurements"] = content["measurements"][:1]
     return write(folder / "result.json", content)

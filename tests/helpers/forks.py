@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parent
-SOURCES = [str(TESTS.parent / name) for name in ("modeling", "export", "benchmarks")]
+HELPERS = Path(__file__).parent
+SOURCES = [str(HELPERS.parents[1] / name) for name in ("modeling", "export", "benchmarks")]
 # What most programs import; the rest they import themselves.
 IMPORTED = ("tensorflow", "tensorflow_text", "tf_keras", "sklearn.metrics", "scipy.stats", "pocketbert.model")
 
@@ -74,14 +74,14 @@ def run(
 
 def run_killed(moments: str, arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a `pocketbert` command that is killed at these moments and begun again; see `killed_runs.py`."""
-    answer = run(TESTS / "killed_runs.py", [moments, *arguments], environment=environment, paths=[TESTS])
+    answer = run(HELPERS / "killed_runs.py", [moments, *arguments], environment=environment, paths=[HELPERS])
     assert answer.returncode == 0, answer.stderr[-3000:]
     return answer
 
 
 def run_on_devices(program: str, *paths: Path) -> str:
     """Runs source that declares devices, which has to be done before TensorFlow starts; returns what it prints."""
-    answer = run(program, paths=[TESTS, *paths])
+    answer = run(program, paths=[HELPERS, *paths])
     assert answer.returncode == 0, answer.stderr[-3000:]
     return answer.stdout
 
@@ -104,7 +104,6 @@ def _end(server: subprocess.Popen[str]) -> None:
 
 
 def _serve() -> None:
-    # Not this file's folder, where a folder `pocketbert` would come before the package.
     sys.path[:1] = SOURCES
     requests = [os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")]
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -136,7 +135,7 @@ def _run(request: dict[str, Any]) -> None:
         sys.path[len(SOURCES) : len(SOURCES)] = request["paths"]
         sys.argv = [request["program"], *request["arguments"]]
         if request["cheap"]:
-            runpy.run_path(str(TESTS / "cheap_tensorflow.py"))["use"]()
+            runpy.run_path(str(HELPERS / "cheap_tensorflow.py"))["use"]()
         runpy.run_path(request["program"], run_name="__main__")
         code = 0
     except SystemExit as ending:

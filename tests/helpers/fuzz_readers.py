@@ -3,7 +3,7 @@
 A reader must accept a file or refuse it with a `UserError` of one line, in a limited time; anything else is raised.
 Faults are drawn from a seed, so that a failure comes again. All runs in one process.
 
-  PYTHONPATH=modeling:export:benchmarks python tests/fuzz_readers.py --inputs=10000 --seed=7
+  python tests/helpers/fuzz_readers.py --inputs=10000 --seed=7
 """
 
 from __future__ import annotations

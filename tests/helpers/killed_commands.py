@@ -50,12 +50,11 @@ TEMPORARY = "temporary"
 
 def write_inputs(folder: Path) -> int:
     """All that the commands read."""
+    import bench_subjects
+
     import pocketbert as pb
     from pocketbert_bench import results, try_page
     from pocketbert_export.exporter import export
-
-    sys.path.append(str(Path(__file__).parent / "pocketbert_bench"))
-    bench_subjects = importlib.import_module("bench_subjects")
 
     folder.mkdir(parents=True)
     tiny_finetuning.write_model(folder / "plain", tiny_finetuning.CONFIG.replace(num_layers=1))

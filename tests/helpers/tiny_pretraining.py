@@ -76,7 +76,7 @@ def command_line(folder: Path, *more: str) -> list[str]:
 def process(moments: str, command: Sequence[str], **environment: str) -> subprocess.Popen[str]:
     """`killed_runs.py` with these arguments, as a process of its own."""
     return subprocess.Popen(
-        [sys.executable, str(forks.TESTS / "killed_runs.py"), moments, *command],
+        [sys.executable, str(forks.HELPERS / "killed_runs.py"), moments, *command],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(forks.SOURCES), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
