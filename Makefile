@@ -121,7 +121,7 @@ lock: $(INSTALLED) ## resolve the lock files again and install each into a fresh
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 export/pocketbert_export/clients/mediapipe.in -o export/pocketbert_export/clients/mediapipe.lock
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.11 tests/pocketbert_export/task_library.in -o tests/pocketbert_export/task_library.lock
+	  --python-version 3.11 tests/pocketbert_export/clients/task_library.in -o tests/pocketbert_export/clients/task_library.lock
 	$(MAKE) --no-print-directory smoke SMOKE="3.11 3.12 3.13"
 
 clean: ## remove the outputs of all targets, including the environment

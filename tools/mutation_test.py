@@ -29,7 +29,7 @@ import pytest
 TESTS = {
     "modeling/pocketbert/training/step.py": ["pocketbert/distillation/test_distiller.py"],
     "modeling/pocketbert/distillation/losses.py": ["pocketbert/distillation/test_losses.py"],
-    "modeling/pocketbert/layers/loss_normalization.py": ["pocketbert/test_loss_normalization.py"],
+    "modeling/pocketbert/layers/loss_normalization.py": ["pocketbert/layers/test_loss_normalization.py"],
     "modeling/pocketbert/distillation/layer_maps.py": ["pocketbert/distillation/test_layer_maps.py"],
     "modeling/pocketbert/training/optimizers.py": ["pocketbert/training/test_optimizers.py"],
     "modeling/pocketbert/training/gradients.py": ["pocketbert/training/test_optimizers.py"],
@@ -49,13 +49,20 @@ TESTS = {
     },
     "modeling/pocketbert/feedforward.py": ["pocketbert/test_feedforward.py"],
     "modeling/pocketbert/tokenizers/trimming.py": ["pocketbert/pruning/test_roberta_vocabularies.py"],
-    "modeling/pocketbert/data/teacher_cache/encodings.py": ["pocketbert/data/test_teacher_cache_encodings.py"],
-    "export/pocketbert_export/checks/outputs.py": ["pocketbert_export/test_checks.py"],
-    "export/pocketbert_export/conversion/graph_optimization.py": ["pocketbert_export/test_graph_optimization.py"],
-    "export/pocketbert_export/exporter.py": ["pocketbert_export/test_bundle.py", "pocketbert_export/test_faults.py"],
-    "export/pocketbert_export/verification/verify.py": ["pocketbert_export/test_verify.py"],
-    "export/pocketbert_export/verification/record_checks.py": ["pocketbert_export/test_record_checks.py"],
-    "export/pocketbert_export/clients/mediapipe_client.py": ["pocketbert_export/test_mediapipe.py"],
+    "modeling/pocketbert/data/teacher_cache/encodings.py": [
+        "pocketbert/data/teacher_cache/test_teacher_cache_encodings.py"
+    ],
+    "export/pocketbert_export/checks/outputs.py": ["pocketbert_export/checks/test_checks.py"],
+    "export/pocketbert_export/conversion/graph_optimization.py": [
+        "pocketbert_export/conversion/test_graph_optimization.py"
+    ],
+    "export/pocketbert_export/exporter.py": [
+        "pocketbert_export/bundles/test_bundle.py",
+        "pocketbert_export/verification/test_faults.py",
+    ],
+    "export/pocketbert_export/verification/verify.py": ["pocketbert_export/verification/test_verify.py"],
+    "export/pocketbert_export/verification/record_checks.py": ["pocketbert_export/verification/test_record_checks.py"],
+    "export/pocketbert_export/clients/mediapipe_client.py": ["pocketbert_export/clients/test_mediapipe.py"],
 }
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

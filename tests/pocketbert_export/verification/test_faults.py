@@ -51,7 +51,7 @@ from pocketbert_export.tflite import runtimes
 from pocketbert_export.verification.default_texts import default_examples
 from pocketbert_export.verification.verify import Verification, verify_bundle
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference" / "verification.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "verification.md"
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ import flatbuffers
 import handmade
 import networks
 import numpy as np
+import old_runtime
 import pytest
 from ai_edge_litert import schema_py_generated as schema
-from test_runtimes import old_runtime_is_here
 
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
@@ -140,7 +140,7 @@ def test_file_broken_before_listing_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def old_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not old_runtime_is_here():
+    if not old_runtime.is_here():
         pytest.skip("TFLite 2.16.1 has no environment here; pocketbert verify --runtime=tflite-2.16 makes one")
     return handmade.write_bundle(
         tmp_path_factory.mktemp("old") / "bundle",

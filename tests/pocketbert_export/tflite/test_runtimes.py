@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 from pathlib import Path
 
 import handmade
 import numpy as np
+import old_runtime
 import pytest
 
 from pocketbert.errors import UserError
@@ -22,14 +22,9 @@ TOLERANCE = 5e-4
 @pytest.fixture(params=list(RUNTIMES))
 def runtime(request: pytest.FixtureRequest) -> str:
     """Every runtime; the old one where its environment exists already, and with CI=true, where it is made."""
-    if request.param == TFLITE_2_16 and not old_runtime_is_here():
+    if request.param == TFLITE_2_16 and not old_runtime.is_here():
         pytest.skip("TFLite 2.16.1 has no environment here; pocketbert verify --runtime=tflite-2.16 makes one")
     return request.param
-
-
-def old_runtime_is_here() -> bool:
-    """Whether its tests run: CI makes the environment, elsewhere it is used if somebody made it."""
-    return os.environ.get("CI", "").lower() == "true" or runtimes.tflite_2_16().exists
 
 
 def batches() -> dict[str, dict[str, np.ndarray]]:

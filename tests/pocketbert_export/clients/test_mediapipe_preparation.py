@@ -12,7 +12,7 @@ import pytest
 
 from pocketbert_export.clients.mediapipe_files import prepare
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Greek capital and small sigma in all places, marks and signs inside words, capitals with two code points or none in
 # lower case, spaces and control characters.
 LETTERS = [*"ΣΣΣσςΑαΐΆ'’·:.-A1ßẞİıIÅKΩϴǅÉe", "\u0301", "\u0345", "\u00ad", "\u200b", "\u2028", "\u00a0", *" \t\n", "𝚺𐐀"]
