@@ -13,8 +13,8 @@ import bundle_folders
 import pytest
 import roberta_texts
 import tiny
+from awkward_texts import awkward_texts
 from test_java_host import host
-from test_java_tokenizer import awkward  # noqa: F401
 from tiny_tokenizers import byte_bpe_files, unigram_file
 
 import pocketbert as pb
@@ -63,12 +63,12 @@ def random_tokens(vocabulary: Vocabulary, draw: random.Random) -> tuple[pb.Added
     return tuple(found)
 
 
-def random_texts(draw: random.Random, awkward: Any, count: int) -> list[str]:  # noqa: F811
+def random_texts(draw: random.Random, count: int) -> list[str]:
     others = [" ", "  ", "\t", "\u3000", "_", "x", "a", "the", "[e1]", "e1", "\u0301", "\u200d", "</s>", "[SEP]", "É京"]
     texts = ["".join(draw.choice([*CONTENTS, *others]) for _ in range(draw.randint(0, 12))) for _ in range(count)]
     return texts + [
         f"{draw.choice(CONTENTS)}{text[:40]}{draw.choice(CONTENTS)}{text[40:]}"
-        for text in awkward.awkward_texts(count, ["the", "abc"], draw.randint(0, 999))
+        for text in awkward_texts(count, ["the", "abc"], draw.randint(0, 999))
     ]
 
 
@@ -77,7 +77,6 @@ def test_random_added_tokens_equal_pythons(
     java: Any,
     vocabularies: dict[str, Vocabulary],
     tmp_path: Path,
-    awkward: Any,  # noqa: F811
     kind: str,
 ) -> None:
     draw = random.Random(len(kind))
@@ -103,7 +102,7 @@ def test_random_added_tokens_equal_pythons(
         (folder / "added.json").write_text(json.dumps([dataclasses.asdict(token) for token in vocabulary.added]))
         if vocabulary.keeps_space:
             (folder / "keeps_space").touch()
-        texts = random_texts(draw, awkward, 150)
+        texts = random_texts(draw, 150)
         if kind == "wordpiece":
             given, out = folder / "texts.jsonl", folder / "tokens.jsonl"
             given.write_text("".join(f"{json.dumps(text)}\n" for text in texts), encoding="ascii")

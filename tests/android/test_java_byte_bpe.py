@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import roberta_texts
-from test_java_tokenizer import awkward  # noqa: F401
 
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
 from pocketbert.tokenizers.opening import open_tokenizer
@@ -80,10 +79,10 @@ def test_every_code_point(java: Any, toy: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.data
-def test_20000_generated_texts(java: Any, roberta: Path, tmp_path: Path, awkward: Any) -> None:  # noqa: F811
+def test_20000_generated_texts(java: Any, roberta: Path, tmp_path: Path) -> None:
     ids = json.loads((roberta / "vocab.json").read_text(encoding="utf-8"))
     words = [token for token in ids if token.isascii() and token.isalpha() and len(token) > 2]
-    texts = roberta_texts.hard_texts(awkward, words, 20_000, seed=91)
+    texts = roberta_texts.hard_texts(words, 20_000, seed=91)
     endings = [first + second for first in "adelmrstvDS" for second in ("", *"elsdz")]
     contractions = [f"he'{ending} {ending}'{ending}e ''{ending}" for ending in endings]
     assert_equal(java, roberta, tmp_path, texts + contractions)

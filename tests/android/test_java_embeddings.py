@@ -14,8 +14,8 @@ import bundle_folders
 import numpy as np
 import pytest
 import tiny
+from awkward_texts import awkward_texts
 from test_java_host import host
-from test_java_tokenizer import awkward  # noqa: F401
 
 import pocketbert as pb
 from pocketbert import cli
@@ -77,9 +77,8 @@ def test_ids_equal_those_of_python(
     java: Any,
     bundles: dict[str, Path],
     tmp_path: Path,
-    awkward: Any,  # noqa: F811
 ) -> None:
-    texts = [*TEXTS, "", " ", *awkward.awkward_texts(500, [word for word in WORDS if word.isalpha()], seed=97)]
+    texts = [*TEXTS, "", " ", *awkward_texts(500, [word for word in WORDS if word.isalpha()], seed=97)]
     given, found = tmp_path / "texts.jsonl", tmp_path / "ids.jsonl"
     given.write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
     main = "org.pocketbert.bundle.EmbeddingInputsMain"

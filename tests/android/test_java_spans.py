@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
+from awkward_texts import awkward_texts
 from test_java_host import host
-from test_java_tokenizer import awkward  # noqa: F401
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
@@ -145,10 +145,10 @@ def test_trained_bundle_finds_the_same_spans(trained: Bundle) -> None:
     assert {("Zoë", "PER"), ("Ada", "PER"), ("New York", "LOC"), ("Zürich", "LOC"), ("東京", "LOC")} <= labels
 
 
-def test_words_equal_those_of_python(java: Any, tmp_path: Path, awkward: Any) -> None:  # noqa: F811
+def test_words_equal_those_of_python(java: Any, tmp_path: Path) -> None:
     # Every code point, between letters.
     texts = ["a".join(map(chr, range(first, first + 4096))) for first in range(0, 0x110000, 4096)]
-    texts += ["", *awkward.awkward_texts(2_000, WORDS, seed=89)]
+    texts += ["", *awkward_texts(2_000, WORDS, seed=89)]
     given, found = tmp_path / "texts.jsonl", tmp_path / "words.jsonl"
     given.write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
     java("org.pocketbert.tokenizer.WordsMain", given, found)

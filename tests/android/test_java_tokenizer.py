@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import pytest
+from awkward_texts import awkward_texts
 
 import pocketbert as pb
 from pocketbert.tokenizers.bert_unicode import CODE_POINTS, WORD, normalization
@@ -19,17 +18,6 @@ from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 pytestmark = pytest.mark.java
 
 LOWERCASE = {"uncased": True, "cased": False}
-
-
-@pytest.fixture(scope="module")
-def awkward() -> ModuleType:
-    """The generator of the Python tokenizer's own tests."""
-    path = Path(__file__).parents[1] / "helpers" / "awkward_texts.py"
-    spec = importlib.util.spec_from_file_location("awkward_texts", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def assert_equal(
@@ -79,11 +67,11 @@ def assert_equal(
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", LOWERCASE)
-def test_20000_generated_texts(java: Any, shared: Path, tmp_path: Path, awkward: ModuleType, name: str) -> None:
+def test_20000_generated_texts(java: Any, shared: Path, tmp_path: Path, name: str) -> None:
     vocabulary = shared / "data" / "vocab" / f"bert-base-{name}.vocab.txt"
     pieces = vocabulary.read_text(encoding="utf-8").splitlines()
     words = [piece for piece in pieces if piece.isalpha() and len(piece) > 2]
-    texts = awkward.awkward_texts(20_000, words, seed=71)
+    texts = awkward_texts(20_000, words, seed=71)
     ids = assert_equal(java, tmp_path, vocabulary, texts, lowercase=LOWERCASE[name])
     # Enough tokens must be known.
     known = sum(each != 100 for row in ids for each in row)
@@ -99,7 +87,6 @@ def test_accent_and_ideograph_options(
     java: Any,
     shared: Path,
     tmp_path: Path,
-    awkward: ModuleType,
     lowercase: bool,
     strip_accents: bool,
     tokenize_chinese_chars: bool,
@@ -111,7 +98,7 @@ def test_accent_and_ideograph_options(
         java,
         tmp_path,
         vocabulary,
-        awkward.awkward_texts(2_000, words, seed=83),
+        awkward_texts(2_000, words, seed=83),
         lowercase=lowercase,
         strip_accents=strip_accents,
         tokenize_chinese_chars=tokenize_chinese_chars,
@@ -119,11 +106,9 @@ def test_accent_and_ideograph_options(
 
 
 @pytest.mark.data
-def test_literal_special_tokens_and_lone_surrogates(
-    java: Any, shared: Path, tmp_path: Path, awkward: ModuleType
-) -> None:
+def test_literal_special_tokens_and_lone_surrogates(java: Any, shared: Path, tmp_path: Path) -> None:
     vocabulary = shared / "data" / "vocab" / "bert-base-uncased.vocab.txt"
-    texts = awkward.awkward_texts(500, ["surrogate", "the"], seed=73)
+    texts = awkward_texts(500, ["surrogate", "the"], seed=73)
     texts += [re.sub("[aeiou]", "\ud801", text) for text in texts[:50]] + ["\udfff", "a\udc00 \ud800b", "[SE\ud800P]"]
     assert_equal(java, tmp_path, vocabulary, texts, lowercase=True, special="text")
     assert_equal(java, tmp_path, vocabulary, texts, lowercase=True)

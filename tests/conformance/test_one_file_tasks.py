@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,8 @@ import tiny_tasks
 import java_tables
 from pocketbert.configs import TASK_RULES
 
-JAR = Path(__file__).parents[2] / "android_app/host/target/pocketbert-host.jar"
 TOY = "highlight"
 OPTIONS = ("--epochs=2", "--max-length=19", "--learning-rate=3e-3")
-python = functools.partial(separate_python.run, "toy_token_task")
 pocketbert = functools.partial(separate_python.pocketbert, "toy_token_task")
 
 
@@ -54,24 +51,10 @@ def test_toy_answers_and_is_scored(bundle: Path, tmp_path: Path) -> None:
 
 @pytest.mark.java
 def test_toy_runs_in_java(bundle: Path, tmp_path: Path) -> None:
-    resource = tmp_path / "org/pocketbert/bundle/tasks.txt"
-    resource.parent.mkdir(parents=True)
-    table = python("import java_tables\nprint(java_tables.tables()['tasks.txt'], end='')")
-    resource.write_text(table, encoding="utf-8")
-    result = tmp_path / "result.json"
-
-    def host(path: str) -> subprocess.CompletedProcess[str]:
-        command = ["java", "-cp", path, "org.pocketbert.host.Main", str(bundle), f"--output={result}"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-    done = host(f"{tmp_path}:{JAR}")
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(result.read_text(encoding="utf-8"))["measurements"]) == 2
-    result.unlink()
-    without = host(str(JAR))
-    assert without.returncode == 2 and "$.task.kind must be one of" in without.stderr
+    measurements, refusal = separate_python.java_host("toy_token_task", "tasks.txt", bundle, tmp_path)
+    assert len(measurements) == 2 and "$.task.kind must be one of" in refusal
 
 
 def test_tables_of_java_are_current() -> None:
-    found = {name: (java_tables.FOLDER / name).read_text(encoding="utf-8") for name in java_tables.tables()}
-    assert found == java_tables.tables()
+    stored = {name: (java_tables.FOLDER / name).read_text(encoding="utf-8") for name in java_tables.tables()}
+    assert stored == java_tables.tables()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ import tiny_finetuning
 
 from pocketbert.recipes import RECIPES
 
-JAR = Path(__file__).parents[2] / "android_app/host/target/pocketbert-host.jar"
 TOY = "float16_9bits"
 python = functools.partial(separate_python.run, "toy_recipe")
 pocketbert = functools.partial(separate_python.pocketbert, "toy_recipe")
@@ -75,20 +73,6 @@ def test_toy_is_measured(bundle: Path, tmp_path: Path) -> None:
 
 @pytest.mark.java
 def test_toy_runs_in_java(bundle: Path, tmp_path: Path) -> None:
-    resource = tmp_path / "org/pocketbert/bundle/recipes.txt"
-    resource.parent.mkdir(parents=True)
-    table = python("import java_tables\nprint(java_tables.tables()['recipes.txt'], end='')")
-    resource.write_text(table, encoding="utf-8")
-    result = tmp_path / "result.json"
-
-    def host(path: str) -> subprocess.CompletedProcess[str]:
-        command = ["java", "-cp", path, "org.pocketbert.host.Main", str(bundle), "--lengths=19", f"--output={result}"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-    done = host(f"{tmp_path}:{JAR}")
-    assert done.returncode == 0, done.stderr
-    (measured,) = json.loads(result.read_text(encoding="utf-8"))["measurements"]
-    assert measured["recipe"] == TOY and measured["golden"]["tolerance"] > 0
-    result.unlink()
-    without = host(str(JAR))
-    assert without.returncode == 2 and f"received '{TOY}'" in without.stderr
+    (measurement,), refusal = separate_python.java_host("toy_recipe", "recipes.txt", bundle, tmp_path)
+    assert measurement["recipe"] == TOY and measurement["golden"]["tolerance"] > 0
+    assert f"received '{TOY}'" in refusal

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from awkward_texts import awkward_texts
+
 from studies.trimming.xlm_r_tokenizer import SPECIAL, toy_model, xlmr_model
 
 __all__ = ["SPECIAL", "toy_model", "xlmr_model"]
@@ -33,10 +35,10 @@ def _shown(character: str) -> str:
     return f"a{character}b" if unicodedata.category(character) in ("Cn", "Co") else f"a{character}b {character}"
 
 
-def hard_texts(awkward: Any, words: list[str], count: int, seed: int) -> list[str]:
+def hard_texts(words: list[str], count: int, seed: int) -> list[str]:
     """Generated texts, joined with special tokens, contractions and spaces of RoBERTa and XLM-R."""
     draw = random.Random(seed)
-    texts = awkward.awkward_texts(count, words, seed)
+    texts = awkward_texts(count, words, seed)
 
     def joined(text: str) -> str:
         return draw.choice(_PARTS).join([text[: draw.randint(0, 30)], draw.choice(_PARTS), text])
