@@ -23,12 +23,12 @@ def evaluate(folder: str) -> Rules:
     directory, rules = ROOT / folder, {}
 
     def glob(patterns: list[str], exclude: list[str] | None = None) -> list[str]:
-        def of(each: str) -> set[str]:
-            return {str(path.relative_to(directory)) for path in directory.glob(each) if path.is_file()}
+        def of(pattern: str) -> set[str]:
+            return {str(path.relative_to(directory)) for path in directory.glob(pattern) if path.is_file()}
 
         left_out = {name for pattern in exclude or [] for name in of(pattern)}
-        found = {name for pattern in patterns for name in of(expanded(pattern))} - left_out
-        return sorted(name for name in found if "__pycache__" not in name)
+        names_matched = {name for pattern in patterns for name in of(expanded(pattern))} - left_out
+        return sorted(name for name in names_matched if "__pycache__" not in name)
 
     def rule(kind: str) -> Any:
         def note(**attributes: Any) -> None:
@@ -54,7 +54,11 @@ def imported(path: Path) -> set[str]:
     """The packages that a file imports when it runs; the imports of type checkers are no dependencies."""
     names: set[str] = set()
     module = ast.parse(path.read_text(encoding="utf-8"))
-    types = [each for each in module.body if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"]
+    types = [
+        statement
+        for statement in module.body
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING"
+    ]
     skipped = {node for block in types for statement in block.body for node in ast.walk(statement)}
     for node in ast.walk(module):
         if node in skipped:
@@ -100,7 +104,7 @@ def test_the_subset_of_tests_is_there_has_some_of_every_root_and_imports_tensorf
     # What tests share comes with them, whichever they are.
     support = rules["support"]
     helpers = {path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")}
-    assert {ROOT / "tests" / each for each in support["srcs"]} == helpers - {ROOT / "tests/helpers/bazel_main.py"}
+    assert {ROOT / "tests" / name for name in support["srcs"]} == helpers - {ROOT / "tests/helpers/bazel_main.py"}
     assert sorted(support["deps"]) == sorted([*(f"//{root}" for root in PACKAGES), "//tools"])
 
 
@@ -113,7 +117,7 @@ def test_the_java_libraries_have_all_files_and_every_test_class() -> None:
             release = 8 if name == "core" else 17
             assert rules[name].get("release", "8") == str(release)
         tests = {path.stem for path in (folder / "src/test/java").rglob("*Test.java")}
-        assert {each.rpartition(".")[2] for each in rules[f"{module}_test"]["classes"]} == tests
+        assert {name.rpartition(".")[2] for name in rules[f"{module}_test"]["classes"]} == tests
     pom = (ROOT / "android_app/pom.xml").read_text(encoding="utf-8")
     assert "<maven.compiler.release>8</maven.compiler.release>" in pom
 
@@ -137,16 +141,16 @@ def test_jars_are_mavens() -> None:
     used = set()
     for module in ("core", "host"):
         for rule in evaluate(f"android_app/{module}").values():
-            used |= {each.removeprefix("@maven//:") for each in rule.get("deps", []) if each.startswith("@maven")}
+            used |= {label.removeprefix("@maven//:") for label in rule.get("deps", []) if label.startswith("@maven")}
     assert used == set(jars)
 
 
 def test_the_apk_is_manual_and_depends_on_all_sources_of_the_app() -> None:
     rules = evaluate("android_app")
     assert rules["apk"]["tags"] == ["manual"]
-    folders = [ROOT / "android_app/app/src" / each for each in ("main", "javacpp")]
+    folders = [ROOT / "android_app/app/src" / part for part in ("main", "javacpp")]
     sources = {path for folder in folders for path in folder.rglob("*") if path.is_file()}
-    assert sources <= {ROOT / "android_app" / each for each in rules["apk"]["srcs"]} and len(sources) >= 8
+    assert sources <= {ROOT / "android_app" / name for name in rules["apk"]["srcs"]} and len(sources) >= 8
     assert "//android_app/core:sources" in rules["apk"]["srcs"] and "tools/build_apk.py" in rules["apk"]["cmd"]
 
 
@@ -154,13 +158,13 @@ def test_every_label_names_a_rule() -> None:
     folders = [
         str(path.parent.relative_to(ROOT))
         for path in ROOT.rglob("BUILD")
-        if not any(path.is_relative_to(ROOT / each) for each in IGNORED) and "third_party" not in path.parts
+        if not any(path.is_relative_to(ROOT / folder) for folder in IGNORED) and "third_party" not in path.parts
     ]
     assert {"modeling", "export", "benchmarks", "tests", "tools", "android_app/core"} <= set(folders)
     rules = {folder: evaluate(folder) for folder in folders}
     checked = 0
-    for folder, each in rules.items():
-        for attributes in each.values():
+    for folder, rules_of_folder in rules.items():
+        for attributes in rules_of_folder.values():
             for label in [*attributes.get("deps", []), *attributes.get("data", []), *attributes.get("srcs", [])]:
                 if label.startswith("@") or not label.startswith(("//", ":")):
                     continue
@@ -174,4 +178,4 @@ def test_every_label_names_a_rule() -> None:
 def test_what_other_tools_make_is_ignored() -> None:
     # Bazel's //... would take in BUILD files of installed packages and of copies.
     assert {".venv", "out", "runs", "site"} <= IGNORED
-    assert {f"android_app/{each}/target" for each in ("core", "host", "app", "apk")} <= IGNORED
+    assert {f"android_app/{module}/target" for module in ("core", "host", "app", "apk")} <= IGNORED

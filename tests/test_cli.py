@@ -35,14 +35,14 @@ HEAVY = [
 
 def required(command: Command) -> list[str]:
     """Arguments that give every required option a value."""
-    given = []
+    arguments = []
     for field in command.fields:
         value = field.choices[0] if field.choices else "mobilebert" if field.name == "method" else "x"
         if field.positional:
-            given.append(value)
+            arguments.append(value)
         elif field.required:
-            given.append(f"--{field.flag}={value}")
-    return given
+            arguments.append(f"--{field.flag}={value}")
+    return arguments
 
 
 def other_value(field: OptionField) -> object:
@@ -94,8 +94,8 @@ def test_module_prints_the_version() -> None:
 @pytest.mark.parametrize("line", variants(), ids=" ".join)
 def test_options_become_flags(line: tuple[str, ...]) -> None:
     command = Command(line[0], line[1:])
-    given = [*required(command), *line[1:]]
-    options = parse(line[0], given)
+    arguments = [*required(command), *line[1:]]
+    options = parse(line[0], arguments)
     positional = {field.name for field in command.fields if field.positional}
     for part in command.parts:
         for field in dataclasses.fields(part.options):
@@ -109,7 +109,7 @@ def test_options_become_flags(line: tuple[str, ...]) -> None:
         if field.name not in ("method", "config") and not field.positional:
             value = other_value(field)
             text = value[0] if field.repeated else format_value(field, value)  # type: ignore[index]
-            others = [each for each in given if not each.startswith(f"--{field.flag}=")]
+            others = [argument for argument in arguments if not argument.startswith(f"--{field.flag}=")]
             with_it = _parsed(line[0], [*others, f"--{field.flag}={text}"])
             assert with_it is None or with_it.values[field.name] == value
 
@@ -164,9 +164,9 @@ def test_described_files_are_paths(line: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_ends_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([name, "--help"]) == 0
-    _, found, block = capsys.readouterr().out.partition("\nExample:\n")
+    _, marker, block = capsys.readouterr().out.partition("\nExample:\n")
     lines = joined_lines(block)
-    assert found and lines and all(" pocketbert " in f" {line}" for line in lines)
+    assert marker and lines and all(" pocketbert " in f" {line}" for line in lines)
     for line in lines:
         check_parses(line[line.index("pocketbert ") :])
 
@@ -191,16 +191,16 @@ assert not [each for each in {HEAVY!r} if each in sys.modules]
 @pytest.mark.parametrize("line", variants(), ids=" ".join)
 def test_config_file_repeats_a_command_line(line: tuple[str, ...], tmp_path: Path) -> None:
     command = Command(line[0], line[1:])
-    given = [*required(command), *line[1:]]
+    arguments = [*required(command), *line[1:]]
     for field in command.fields:
         if field.positional or field.name in ("config", "overwrite", "method"):
             continue
         text = other_value(field)[0] if field.repeated else format_value(field, other_value(field))  # type: ignore[index]
-        if _parsed(line[0], [*given, f"--{field.flag}={text}"]) is not None:
-            given.append(f"--{field.flag}={text}")
-    options = parse(line[0], given)
+        if _parsed(line[0], [*arguments, f"--{field.flag}={text}"]) is not None:
+            arguments.append(f"--{field.flag}={text}")
+    options = parse(line[0], arguments)
     (tmp_path / "run.toml").write_text(options.to_toml(), encoding="utf-8")
-    positional = [each for each in given if not each.startswith("-")]
+    positional = [argument for argument in arguments if not argument.startswith("-")]
     again = parse(line[0], [*positional, f"--config={tmp_path / 'run.toml'}"])
     assert {**again.values, "config": None} == options.values
 
@@ -208,25 +208,25 @@ def test_config_file_repeats_a_command_line(line: tuple[str, ...], tmp_path: Pat
 @pytest.mark.parametrize("line", variants(), ids=" ".join)
 def test_empty_list_is_refused(line: tuple[str, ...], tmp_path: Path) -> None:
     command = Command(line[0], line[1:])
-    given = [*required(command), *line[1:]]
+    arguments = [*required(command), *line[1:]]
     for field in command.fields:
         if not field.many or field.repeated or field.positional:
             continue
         if field.name == "label_column":
             # A file without labels.
-            assert parse(line[0], [*given, "--label-column="]).values[field.name] == ()
+            assert parse(line[0], [*arguments, "--label-column="]).values[field.name] == ()
             continue
         for empty in ("", " "):
             with pytest.raises(UserError, match=f"--{field.flag}={empty}: must "):
-                parse(line[0], [*given, f"--{field.flag}={empty}"])
+                parse(line[0], [*arguments, f"--{field.flag}={empty}"])
         if field.default == ():
             (tmp_path / "run.toml").write_text(f"{field.flag} = []\n", encoding="utf-8")
-            assert parse(line[0], [*given, f"--config={tmp_path / 'run.toml'}"]).values[field.name] == ()
+            assert parse(line[0], [*arguments, f"--config={tmp_path / 'run.toml'}"]).values[field.name] == ()
 
 
 def test_run_file_has_the_resolved_length() -> None:
-    for given, length in (([], 384), (["--max-length=128"], 128)):
-        options = parse("finetune", ["--model=m", "--output=o", *given])
+    for flags, length in (([], 384), (["--max-length=128"], 128)):
+        options = parse("finetune", ["--model=m", "--output=o", *flags])
         assert finetune.training_config(options, TaskConfig(kind="span")).max_length == length
         assert f"max-length = {length}\n" in options.to_toml()
 
@@ -240,7 +240,7 @@ def test_flags_override_the_config_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("epoch = 3", "no option 'epoch' (did you mean 'epochs'?)"),
         ("epochs = 'many'", "--epochs=many: must be a whole number"),
@@ -255,17 +255,17 @@ def test_flags_override_the_config_file(tmp_path: Path) -> None:
     ],
 )
 def test_bad_config_file_is_refused(
-    content: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "run.toml").write_text(content)
-    assert said in refused(["finetune", f"--config={tmp_path / 'run.toml'}", "--model=m", "--output=o"], capsys)
+    assert message in refused(["finetune", f"--config={tmp_path / 'run.toml'}", "--model=m", "--output=o"], capsys)
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "{}/pipe", "{}", "n" * 300, "{}/absent"])
 def test_config_must_be_a_plain_file(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "pipe")
-    said = refused(["finetune", f"--config={path.format(tmp_path)}", "--model=m", "--output=o"], capsys)
-    assert "the file cannot be read" in said
+    message = refused(["finetune", f"--config={path.format(tmp_path)}", "--model=m", "--output=o"], capsys)
+    assert "the file cannot be read" in message
 
 
 @pytest.mark.parametrize("text", ["n" * 300, "a\0b"], ids=["long", "null"])
@@ -281,9 +281,9 @@ def test_odd_texts_are_refused_in_one_line(
     command = Command(line[0], line[1:])
     for field in command.fields:
         if field.kind == "str" and not field.choices and line[0] not in ("quickstart", "completion"):
-            given = [each for each in required(command) if not each.startswith(f"--{field.flag}=")]
-            given = given[:0] if field.positional else [*given, f"--{field.flag}={text}"]
-            refused([*line, *given, *([text] if field.positional else [])], capsys)
+            arguments = [argument for argument in required(command) if not argument.startswith(f"--{field.flag}=")]
+            arguments = arguments[:0] if field.positional else [*arguments, f"--{field.flag}={text}"]
+            refused([*line, *arguments, *([text] if field.positional else [])], capsys)
     assert not list(tmp_path.iterdir())
 
 
@@ -293,8 +293,8 @@ def test_messages_have_no_control_characters(tmp_path: Path, capsys: pytest.Capt
     log_info("a\x1b[31mb")
     with bar(1, "c\x1b]0;d", "step") as shown:
         shown.update()
-    said = capsys.readouterr().err
-    assert "a\\u001b[31mb\n" in said and "c\\u001b]0;d" in said and "\x1b]" not in said
+    stderr = capsys.readouterr().err
+    assert "a\\u001b[31mb\n" in stderr and "c\\u001b]0;d" in stderr and "\x1b]" not in stderr
 
 
 def test_terminal_gets_no_control_characters() -> None:
@@ -314,7 +314,7 @@ def test_terminal_gets_no_control_characters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("destil", "no command 'destil' (did you mean 'distill'?); the commands are quickstart"),
         (
@@ -336,8 +336,8 @@ def test_terminal_gets_no_control_characters() -> None:
         ("completion tcsh", "must be one of bash, zsh, fish; received tcsh"),
     ],
 )
-def test_bad_input_is_one_line(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said in refused(line.split(), capsys)
+def test_bad_input_is_one_line(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in refused(line.split(), capsys)
 
 
 def test_unknown_preset_names_the_closest() -> None:
@@ -366,7 +366,7 @@ def test_closed_pipe_is_no_error(arguments: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "said"),
+    ("raised", "code", "message"),
     [
         (UserError("a rule;\n  what was received"), 2, "a rule; what was received"),
         (KeyboardInterrupt(), 130, "interrupted"),
@@ -375,14 +375,14 @@ def test_closed_pipe_is_no_error(arguments: str) -> None:
 def test_exit_codes(
     raised: BaseException,
     code: int,
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("pocketbert.commands.presets.run", failing(raised))
     assert cli.main(["presets"]) == code
     printed = capsys.readouterr()
-    assert printed.out == "" and said in printed.err and printed.err.count("\n") == 1
+    assert printed.out == "" and message in printed.err and printed.err.count("\n") == 1
 
 
 def failing(raised: BaseException) -> Callable[[Options], None]:

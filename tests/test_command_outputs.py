@@ -47,14 +47,14 @@ def test_inputs_in_the_output_are_refused(name: str, tmp_path: Path, capsys: pyt
     paths = [field for field in fields if field.name not in (*cli._OUTPUTS, "method", "config")]
     assert paths
     for field in paths:
-        given = {
+        values = {
             field.flag: "mobilebert" if field.name == "method" else "x"
             for field in Command(name).fields
             if field.required
         }
-        given |= {field.flag: str(inside), output: str(tmp_path / "out")}
-        positional = [given.pop(field.flag) for field in fields if field.positional and field.flag in given]
-        arguments = [f"--{flag}={value}" for flag, value in given.items()]
+        values |= {field.flag: str(inside), output: str(tmp_path / "out")}
+        positional = [values.pop(field.flag) for field in fields if field.positional and field.flag in values]
+        arguments = [f"--{flag}={value}" for flag, value in values.items()]
         assert cli.main([name, *arguments, "--overwrite", *positional]) == 2, field
         err = capsys.readouterr().err
         assert "an input must not be in the output; received" in err and err.count("\n") == 1, field
@@ -92,7 +92,7 @@ def test_full_standard_output(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (OSError(28, "No space left on device", "x/a"), "x/a: No space left on device; free some space"),
         (OSError(30, "Read-only file system", "x"), "x: Read-only file system; choose an output on a writable disk"),
@@ -101,7 +101,7 @@ def test_full_standard_output(arguments: list[str]) -> None:
     ],
 )
 def test_errors_of_the_system_are_one_line(
-    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: OSError, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*arguments: object) -> int:
         raise error
@@ -109,7 +109,7 @@ def test_errors_of_the_system_are_one_line(
     monkeypatch.setattr(cli, "_run", fail)
     assert cli.main(["export"]) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"pocketbert export: {said}") and err.count("\n") == 1
+    assert err.startswith(f"pocketbert export: {message}") and err.count("\n") == 1
 
 
 def _too_large(what: str) -> None:
@@ -200,7 +200,7 @@ def test_outputs_that_cannot_be_are_one_line(model: Path, tmp_path: Path, capsys
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
     convert = ["convert", "--from=hf", f"--input={model}", "--overwrite"]
-    for output, said in (
+    for output, message in (
         (tmp_path / "file", "file is a file; choose another"),
         (tmp_path / "file" / "out", "file is a file; choose another"),
         (tmp_path / "link", "points to nowhere, which does not exist"),
@@ -208,7 +208,7 @@ def test_outputs_that_cannot_be_are_one_line(model: Path, tmp_path: Path, capsys
         (Path("/dev/full"), "/dev/full is a file; choose another"),
         (Path("/proc/out"), "/proc/out cannot be written (No such file or directory); choose another"),
     ):
-        assert said in refused([*convert, f"--output={output}"], capsys), output
+        assert message in refused([*convert, f"--output={output}"], capsys), output
     assert sorted(os.listdir(tmp_path)) == ["file", "link"]
 
 

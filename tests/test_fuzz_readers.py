@@ -52,10 +52,10 @@ def test_other_endings_are_counted(
 
     monkeypatch.setitem(READERS, "own", Reader(make=make, read=read))
     assert fuzz_readers.main(["--readers=own", "--inputs=9", "--seed=3"]) == 1
-    said = capsys.readouterr().out
-    count = len(re.findall(r"^  own, seed 3, fault \d, in a\.json: ", said, re.MULTILINE))
+    stdout = capsys.readouterr().out
+    count = len(re.findall(r"^  own, seed 3, fault \d, in a\.json: ", stdout, re.MULTILINE))
     assert 0 < count <= 9
-    assert said.splitlines()[-1].split() == ["1", "readers", "9", str(9 - count), "0", str(count)]
+    assert stdout.splitlines()[-1].split() == ["1", "readers", "9", str(9 - count), "0", str(count)]
 
 
 def test_counts_are_printed() -> None:

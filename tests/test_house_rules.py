@@ -148,14 +148,14 @@ def test_no_modules_import_in_circles() -> None:
     graph = {}
     for name, path in names.items():
         tree = TypeCheckingRemoved().visit(ast.parse(path.read_text(encoding="utf-8")))
-        wanted = {
+        links = {
             target
             for node in ast.walk(tree)
             if isinstance(node, ast.ImportFrom) and node.module and not node.level
             for target in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
         } | {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         # A package's `__init__` hands names on; what matters is the module behind them.
-        graph[name] = {target for target in wanted & set(names) if names[target].name != "__init__.py"} - {name}
+        graph[name] = {target for target in links & set(names) if names[target].name != "__init__.py"} - {name}
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:

@@ -61,10 +61,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _cases() -> list[tuple[str, str]]:
     """Command line → part of the message."""
     table = "--text-column=review --label-column=mood"
-    found = []
+    defaults = []
     for name, model in TRAINING.items():
         good = f"{name} {model.format(model='model')} --output=new"
-        found += [
+        defaults += [
             (f"{good} --train-file=t.csv", "must have the column 'text'; received 'review', 'mood'"),
             (f"{good} --train-file=t.csv --text-column=review", "must have the column 'label'"),
             (f"{good} --train-file=none.csv {table}", "none.csv: there is no such file"),
@@ -75,10 +75,10 @@ def _cases() -> list[tuple[str, str]]:
             (f"{name} {model.format(model='none')} --output=new --train-file=t.csv {table}", "received none"),
         ]
         if name not in ("cache-teacher",):
-            found.append((f"{good} --output=t.csv --train-file=t.csv {table}".replace("--output=new ", ""), "t.csv"))
+            defaults.append((f"{good} --output=t.csv --train-file=t.csv {table}".replace("--output=new ", ""), "t.csv"))
     for name, model in READING.items():
         good = f"{name} {model.format(model='model')}"
-        found += [
+        defaults += [
             (f"{good} --file=t.csv", "must have the column 'text'; received 'review', 'mood'"),
             (f"{good} --file=t.csv --text-column=review", "must have the column 'label'"),
             (f"{good} --file=none.csv", "none.csv: there is no such file"),
@@ -86,7 +86,7 @@ def _cases() -> list[tuple[str, str]]:
             (f"{name} {model.format(model='empty')} --file=t.csv", "a model"),
         ]
     return [
-        *found,
+        *defaults,
         *(
             (f"{name} {model.format(model='model')} --output=taken --train-file=t.csv {table}", "something else")
             for name, model in TRAINING.items()
@@ -112,8 +112,8 @@ def test_bad_input_needs_no_tensorflow(folder: Path, line: str, message: str) ->
         [sys.executable, "-c", PROBE, *line.split()], cwd=folder, env=environment, capture_output=True, text=True
     )
     assert done.stdout.split() == ["2", "False"], done.stderr
-    said = [text for text in done.stderr.splitlines() if "are the dev split" not in text]
-    assert len(said) == 1 and message in said[0], done.stderr
+    lines = [text for text in done.stderr.splitlines() if "are the dev split" not in text]
+    assert len(lines) == 1 and message in lines[0], done.stderr
 
 
 def test_options_with_models_take_the_same_values() -> None:
@@ -155,12 +155,12 @@ def test_remedy_for_hub_names_makes_the_model(
     match = re.search(r"run pocketbert (convert .*?) \(see", capsys.readouterr().err)
     assert match is not None
     # The hub cannot be reached from a test: its client answers with a folder.
-    asked: list[str] = []
+    requests: list[str] = []
     hub = types.ModuleType("huggingface_hub")
-    hub.snapshot_download = lambda name, **_: asked.append(name) or str(folder / "model")  # type: ignore[attr-defined]
+    hub.snapshot_download = lambda name, **_: requests.append(name) or str(folder / "model")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     assert cli.main(match[1].split()) == 0
-    assert asked == ["google-bert/bert-base-uncased"]
+    assert requests == ["google-bert/bert-base-uncased"]
     assert cli.main(["finetune", "--model=models/bert-base-uncased", *line]) == 2
     assert "glue" in capsys.readouterr().err
 
@@ -196,6 +196,6 @@ def test_python_takes_runs_and_names_too(folder: Path, tmp_path: Path, monkeypat
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model").symlink_to(folder / "model")
     monkeypatch.setattr(assets, "fetch_asset", lambda name: folder / "model")
-    given = (tmp_path / "run", "all-minilm", "tinybert_4l_312d", folder / "model")
-    with saved_models(*given) as found:
-        assert found == (tmp_path / "run" / "model", folder / "model", "tinybert_4l_312d", folder / "model")
+    models = (tmp_path / "run", "all-minilm", "tinybert_4l_312d", folder / "model")
+    with saved_models(*models) as opened:
+        assert opened == (tmp_path / "run" / "model", folder / "model", "tinybert_4l_312d", folder / "model")

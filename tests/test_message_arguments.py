@@ -161,17 +161,17 @@ def test_arguments_exist_in_python_and_in_a_command() -> None:
     everywhere = frozenset().union(*map(options_of, COMMANDS))
     uses = list(calls("argument"))
     assert len(uses) > 100
-    for place, name, keywords in uses:
+    for location, name, keywords in uses:
         options = options_of(keywords["of"]) if "of" in keywords else everywhere
-        assert {name, OPTION_OF_ARGUMENT.get(name, name)} & options, f"{place}: no command has {name}"
-        assert "python" in keywords or name in python_names(), f"{place}: nothing in Python takes {name}"
+        assert {name, OPTION_OF_ARGUMENT.get(name, name)} & options, f"{location}: no command has {name}"
+        assert "python" in keywords or name in python_names(), f"{location}: nothing in Python takes {name}"
 
 
 def test_named_commands_have_the_options() -> None:
     uses = list(calls("command"))
     assert len(uses) >= 5
-    for place, name, keywords in uses:
-        assert name in COMMANDS and keywords.keys() - {"python"} <= options_of(name), place
+    for location, name, keywords in uses:
+        assert name in COMMANDS and keywords.keys() - {"python"} <= options_of(name), location
 
 
 def test_expressions_name_public_functions() -> None:

@@ -38,7 +38,7 @@ def locked(python: str) -> dict[str, Version]:
 
 def requirements() -> dict[str, Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return {each.name: each for each in map(Requirement, project["dependencies"])}
+    return {requirement.name: requirement for requirement in map(Requirement, project["dependencies"])}
 
 
 @pytest.mark.parametrize("python", PYTHONS)
@@ -54,7 +54,9 @@ def test_dependency_is_bound_to_the_locked_minor_version(name, python):
 def test_locked_versions_satisfy_all_bounds(python):
     versions = locked(python)
     assert "torch" not in versions
-    assert not [str(each) for name, each in requirements().items() if versions[name] not in each.specifier]
+    assert not [
+        str(requirement) for name, requirement in requirements().items() if versions[name] not in requirement.specifier
+    ]
     assert "7.0.0" not in requirements()["protobuf"].specifier
 
 
@@ -70,10 +72,10 @@ def test_every_supported_python_has_a_lock():
 def find_python(tmp_path):
     """Runs tools/find_python.sh where only the interpreters given are found."""
 
-    def find(found: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    def find(programs: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
         for name in ("dirname", "grep", "ls", "sed", "sort"):
             (tmp_path / name).symlink_to(shutil.which(name))
-        for name, version in found.items():
+        for name, version in programs.items():
             # As the script's check ends: 0 if the version in it is this one's.
             body = f'case "$*" in --version) echo Python {version}.0 ;; *"\'{version}\'"*) ;; *) exit 1 ;; esac'
             (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")

@@ -26,7 +26,7 @@ def _vocabulary(tmp_path: Path) -> prose_lint.Vocabulary:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "found"),
+    ("name", "text", "problems"),
     [
         ("a.md", "one\nPeers, faster.\n", [(2, "Peers", "baseline")]),
         ("a.md", "Compeers and peer-like speeds.\n", []),
@@ -42,9 +42,9 @@ def _vocabulary(tmp_path: Path) -> prose_lint.Vocabulary:
     ],
 )
 def test_forbidden_words_are_found(
-    name: str, text: str, found: list[tuple[int, str, str]], vocabulary: prose_lint.Vocabulary
+    name: str, text: str, problems: list[tuple[int, str, str]], vocabulary: prose_lint.Vocabulary
 ) -> None:
-    assert prose_lint.violations(Path(name), text, vocabulary) == found
+    assert prose_lint.violations(Path(name), text, vocabulary) == problems
 
 
 def test_allow_comment_covers_its_word_alone(vocabulary: prose_lint.Vocabulary) -> None:

@@ -76,18 +76,18 @@ def messages(source: str, path: Path) -> Iterator[Message]:
 def faults(message: Message) -> list[str]:
     """Commands and flags that do not exist, or that the named command or the module's command lacks."""
     named = [(name, rest) for name, rest in COMMAND.findall(message.text) if name != "command"]
-    found = [f"no command {name!r}" for name, _ in named if name not in COMMANDS]
-    known = [name for name, _ in named if name in COMMANDS]
+    problems = [f"no command {name!r}" for name, _ in named if name not in COMMANDS]
+    command_names = [name for name, _ in named if name in COMMANDS]
     for name, rest in named:
-        found += [
+        problems += [
             f"{name} has no --{flag}" for flag in FLAG.findall(rest) if name in COMMANDS and flag not in flags(name)
         ]
     parts = message.module.with_suffix("").relative_to(ROOT).parts[1:]
-    own = [name for name, (module, _) in COMMANDS.items() if module == ".".join(parts)]
-    allowed = [*own, *known] if own else list(COMMANDS)
+    commands = [name for name, (module, _) in COMMANDS.items() if module == ".".join(parts)]
+    allowed = [*commands, *command_names] if commands else list(COMMANDS)
     everywhere = frozenset().union(*map(flags, allowed))
-    return found + [
-        f"no --{flag} in {', '.join(own) or 'any command'}"
+    return problems + [
+        f"no --{flag} in {', '.join(commands) or 'any command'}"
         for flag in FLAG.findall(message.text)
         if flag not in everywhere
     ]
@@ -95,13 +95,13 @@ def faults(message: Message) -> list[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_named_flags_and_commands_exist(package: str) -> None:
-    found = [
+    problems = [
         f"{message}: {fault}"
         for path in sorted((ROOT / package).rglob("*.py"))
         for message in messages(path.read_text("utf-8"), path)
         for fault in faults(message)
     ]
-    assert not found, "\n".join(found)
+    assert not problems, "\n".join(problems)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_named_flags_and_commands_exist(package: str) -> None:
     ],
 )
 def test_wrong_names_in_messages_are_found(source: str, fault: str) -> None:
-    found = [fault for message in messages(source, ROOT / "modeling" / "a.py") for fault in faults(message)]
-    assert found == ([fault] if fault else [])
+    problems = [fault for message in messages(source, ROOT / "modeling" / "a.py") for fault in faults(message)]
+    assert problems == ([fault] if fault else [])
 
 
 def test_commands_messages_keep_to_its_flags() -> None:

@@ -18,8 +18,8 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 def _lines() -> str:
     """The README's block of Python."""
     text = README.read_text(encoding="utf-8")
-    (found,) = re.findall(r"^```python[^\n]*\n(import pocketbert as pb\n.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return found
+    (code,) = re.findall(r"^```python[^\n]*\n(import pocketbert as pb\n.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return code
 
 
 @pytest.fixture

@@ -46,11 +46,11 @@ def places(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         inside = [*ast.walk(node)]
         if isinstance(node, ast.Compare):
-            names = {each.value for each in inside if isinstance(each, ast.Constant) and isinstance(each.value, str)}
-            if names & {*TASK_RULES} and any(is_kind(each) for each in inside if isinstance(each, ast.expr)):
+            names = {part.value for part in inside if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+            if names & {*TASK_RULES} and any(is_kind(part) for part in inside if isinstance(part, ast.expr)):
                 yield ast.unparse(node)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
-            if DATA & {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)}:
+            if DATA & {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}:
                 yield ast.unparse(node)
 
 
@@ -61,7 +61,9 @@ def test_kinds_and_data_are_compared_for_a_reason() -> None:
             name = path.relative_to(ROOT / package).as_posix()
             if not name.startswith("tasks/"):
                 counts[name] += len([*places(path.read_text(encoding="utf-8"))])
-    assert {name: count for name, count in counts.items() if count} == {name: each[0] for name, each in ALLOWED.items()}
+    assert {name: count for name, count in counts.items() if count} == {
+        name: reason[0] for name, reason in ALLOWED.items()
+    }
 
 
 def test_comparisons_are_seen() -> None:

@@ -19,8 +19,8 @@ MOST = {
     "export": 1.0,
     "benchmarks/pocketbert_bench": 1.0,
     "benchmarks/studies": 1.4,
-    "tools": 4.8,
-    "tests": 5.7,
+    "tools": 0.5,
+    "tests": 0.5,
 }
 
 

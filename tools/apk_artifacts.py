@@ -123,10 +123,10 @@ def require_sums(paths: Iterable[Path], expected: Mapping[str, str], sums: Path 
     """
     problems = []
     for path in paths:
-        found = sha256(path)
-        if expected.get(path.name) != found:
+        digest = sha256(path)
+        if expected.get(path.name) != digest:
             rule = f"the sha256 {expected[path.name]}" if path.name in expected else "a recorded sha256"
-            problems.append(f"{path.name} must have {rule}; it has {found}")
+            problems.append(f"{path.name} must have {rule}; it has {digest}")
     if problems:
         raise BuildError("; ".join(problems) + f"; compare with {sums.name} before you use the files")
 

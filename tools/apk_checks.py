@@ -100,8 +100,8 @@ def check(apk: Path, page_bytes: int, bundles: Sequence[Path], runtime: str) -> 
         problems += [f"{name} must be in the APK" for name in RESOURCES[runtime] if name not in names]
         libraries = sorted(name for name in names if name.endswith(".so"))
         if libraries != [f"lib/arm64-v8a/{name}" for name in LIBRARIES[runtime]]:
-            wanted = ", ".join(LIBRARIES[runtime])
-            problems.append(f"the native libraries must be {wanted}; received {', '.join(libraries)}")
+            required = ", ".join(LIBRARIES[runtime])
+            problems.append(f"the native libraries must be {required}; received {', '.join(libraries)}")
         for name in names:
             if name.endswith((".so", ".dex")):
                 path = Path(content.extract(name, folder))
@@ -122,19 +122,21 @@ def same(first: Path, second: Path) -> None:
 
 def signature_problems(apk: Path) -> list[str]:
     """Requires schemes 2 and 3, which cover the whole file, without scheme 1, which does not."""
-    said = _run("apksigner", "verify", "--verbose", str(apk))
-    if said.returncode:
-        return [f"the signature must be valid; apksigner says {' '.join((said.stdout + said.stderr).split())[:300]}"]
-    schemes = dict(re.findall(r"Verified using v([1-4]) scheme [^:]*: (true|false)", said.stdout))
-    wanted = {"1": "false", "2": "true", "3": "true"}
-    found = {scheme: schemes.get(scheme) for scheme in wanted}
-    return [] if found == wanted else [f"the signature must have schemes 2 and 3 only; received {found}"]
+    output = _run("apksigner", "verify", "--verbose", str(apk))
+    if output.returncode:
+        return [
+            f"the signature must be valid; apksigner says {' '.join((output.stdout + output.stderr).split())[:300]}"
+        ]
+    schemes = dict(re.findall(r"Verified using v([1-4]) scheme [^:]*: (true|false)", output.stdout))
+    expected = {"1": "false", "2": "true", "3": "true"}
+    verified = {scheme: schemes.get(scheme) for scheme in expected}
+    return [] if verified == expected else [f"the signature must have schemes 2 and 3 only; received {verified}"]
 
 
 def permission_problems(apk: Path) -> list[str]:
     """Requires that the app requests no permission."""
-    said = _run("aapt2", "dump", "permissions", str(apk)).stdout
-    extra = [line for line in said.splitlines() if not line.startswith("package: ")]
+    output = _run("aapt2", "dump", "permissions", str(apk)).stdout
+    extra = [line for line in output.splitlines() if not line.startswith("package: ")]
     return [f"the app must request no permission; received {', '.join(extra)}"] if extra else []
 
 
@@ -151,15 +153,15 @@ def built_manifest(apk: Path) -> dict[str, list[dict[str, str]]]:
     return elements
 
 
-def manifest_problems(found: dict[str, list[dict[str, str]]], runtime: str) -> list[str]:
+def manifest_problems(elements: dict[str, list[dict[str, str]]], runtime: str) -> list[str]:
     """Compares a manifest with the expected one; attributes without influence on security may differ."""
     problems = []
     manifest = {**MANIFEST, **MORE_MANIFEST[runtime]}
-    for element in sorted({*found, *manifest}):
-        here, wanted = found.get(element, []), manifest.get(element, [])
-        if len(here) != len(wanted):
-            problems.append(f"the manifest must have {len(wanted)} of {element}; it has {len(here)}")
-        for attributes, intended in zip(here, wanted, strict=False):
+    for element in sorted({*elements, *manifest}):
+        here, required = elements.get(element, []), manifest.get(element, [])
+        if len(here) != len(required):
+            problems.append(f"the manifest must have {len(required)} of {element}; it has {len(here)}")
+        for attributes, intended in zip(here, required, strict=False):
             for name in intended.keys() | (attributes.keys() & WANTED_ONLY):
                 if attributes.get(name) != intended.get(name):
                     problems.append(f"{element}'s {name} must be {intended.get(name)}; it is {attributes.get(name)}")
@@ -177,12 +179,12 @@ def library_problems(path: Path, page_bytes: int) -> list[str]:
     problems = []
     lines = [line.split() for line in _run("readelf", "-lW", str(path)).stdout.splitlines()]
     loads = [int(words[-1], 16) for words in lines if words[:1] == ["LOAD"]]
-    wanted = SMALL_PAGES.get(path.name, page_bytes)
-    if not loads or min(loads) < wanted:
-        problems.append(f"{path.name}'s segments must be aligned to {wanted}; received {loads}")
+    page_size = SMALL_PAGES.get(path.name, page_bytes)
+    if not loads or min(loads) < page_size:
+        problems.append(f"{path.name}'s segments must be aligned to {page_size}; received {loads}")
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", _run("readelf", "-d", str(path)).stdout)
-    known = {*PUBLIC_LIBRARIES, *(name for names in LIBRARIES.values() for name in names)}
-    missing = [name for name in needed if name not in known]
+    library_names = {*PUBLIC_LIBRARIES, *(name for names in LIBRARIES.values() for name in names)}
+    missing = [name for name in needed if name not in library_names]
     if missing:
         problems.append(f"{path.name} must need no library that apps cannot load; it needs {', '.join(missing)}")
     return problems
@@ -203,8 +205,8 @@ def bundle_problems(bundle: Path, runtime: str) -> list[str]:
     if not HOST.is_file():
         return [f"{HOST.name}, which runs golden examples, must be built first; run make android-test"]
     done = _run("java", "-jar", str(HOST), str(bundle))
-    said = " ".join((done.stderr if done.returncode == 2 else done.stdout).split())
-    return [f"bundle {bundle.name} must reproduce its golden examples; {said[-500:]}"] if done.returncode else []
+    output = " ".join((done.stderr if done.returncode == 2 else done.stdout).split())
+    return [f"bundle {bundle.name} must reproduce its golden examples; {output[-500:]}"] if done.returncode else []
 
 
 def _bytes(archive: zipfile.ZipFile, name: str) -> bytes | None:

@@ -94,18 +94,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         require_packages(PACKAGES, "the check on ARM64")
         with tempfile.TemporaryDirectory() as folder:
-            release, found, problems = _check(Path(folder), chosen.bundles, record=chosen.record)
+            release, measured, problems = _check(Path(folder), chosen.bundles, record=chosen.record)
     except (BuildError, UserError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(table(release, found))
+    print(table(release, measured))
     if chosen.output:
         content = {
             "measured_on": "qemu",
             "qemu": _qemu(),
             "processor": PROCESSOR,
             "runtime": release,
-            "bundles": [vars(each) for each in found],
+            "bundles": [vars(row) for row in measured],
         }
         chosen.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     for problem in problems:
@@ -116,18 +116,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _check(folder: Path, bundles: Sequence[Path], *, record: bool) -> tuple[str, list[Checked], list[str]]:
     build(folder)
     reference = reference_bundles(folder)
-    found, release = [], ""
+    measured, release = [], ""
     for bundle in (*reference, *bundles):
         for configuration in from_bundle(bundle, None, (1,), label=bundle.name):
             if configuration.problem or configuration.length is None:
                 raise BuildError(f"{bundle}: {configuration.problem}")
             release, answers = ask(folder, configuration.model_path, configuration.calls)
-            found.append(checked(configuration, configuration.length, answers))
-    own = {f"{each.name} {each.length}": each.instructions for each in found[: len(reference) * len(LENGTHS)]}
+            measured.append(checked(configuration, configuration.length, answers))
+    reference_counts = {
+        f"{row.name} {row.length}": row.instructions for row in measured[: len(reference) * len(LENGTHS)]
+    }
     if record:
-        COUNTS.write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
+        COUNTS.write_text(json.dumps(reference_counts, indent=2) + "\n", encoding="utf-8")
     expected = json.loads(COUNTS.read_text(encoding="utf-8"))
-    return release, found, [*answer_problems(found), *count_problems(own, expected)]
+    return release, measured, [*answer_problems(measured), *count_problems(reference_counts, expected)]
 
 
 def build(folder: Path) -> None:
@@ -275,20 +277,20 @@ def checked(configuration: Configuration, length: int, answers: Sequence[KernelA
     )
 
 
-def answer_problems(found: Sequence[Checked]) -> list[str]:
+def answer_problems(measured: Sequence[Checked]) -> list[str]:
     """One line per bundle and length with outputs outside the tolerance."""
     return [
-        f"{each.name} at {each.length} tokens must reproduce its golden examples within {each.tolerance:.3g}; "
-        f"it is off by {each.difference:.3g}"
-        for each in found
-        if not each.difference <= each.tolerance
+        f"{row.name} at {row.length} tokens must reproduce its golden examples within {row.tolerance:.3g}; "
+        f"it is off by {row.difference:.3g}"
+        for row in measured
+        if not row.difference <= row.tolerance
     ]
 
 
-def count_problems(found: dict[str, int], expected: dict[str, int]) -> list[str]:
+def count_problems(counts: dict[str, int], expected: dict[str, int]) -> list[str]:
     """One line per reference bundle with too many instructions or without a recorded count."""
     problems = []
-    for name, count in found.items():
+    for name, count in counts.items():
         if name not in expected:
             problems.append(f"{name} has no recorded count; run with --record, and commit {COUNTS.name}")
         elif count > (1 + MOST_MORE) * expected[name]:
@@ -299,16 +301,16 @@ def count_problems(found: dict[str, int], expected: dict[str, int]) -> list[str]
     return problems
 
 
-def table(release: str, found: Sequence[Checked]) -> str:
+def table(release: str, measured: Sequence[Checked]) -> str:
     """Formats the results as a table."""
     lines = [
         f"TensorFlow Lite {release} on {PROCESSOR}, emulated: outputs and instructions, no time",
         f"{'bundle':24} {'recipe':12} {'tokens':>6} {'off by':>9} {'allowed':>9} {'instructions':>14} {'vector':>7}",
     ]
     lines += [
-        f"{each.name:24} {each.recipe:12} {each.length:6} {each.difference:9.2g} {each.tolerance:9.2g} "
-        f"{each.instructions:14,} {each.vector_share:7.0%}"
-        for each in found
+        f"{row.name:24} {row.recipe:12} {row.length:6} {row.difference:9.2g} {row.tolerance:9.2g} "
+        f"{row.instructions:14,} {row.vector_share:7.0%}"
+        for row in measured
     ]
     return "\n".join(lines)
 
@@ -320,8 +322,8 @@ def _qemu() -> str:
 def _run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())
-        raise BuildError(f"{command[0]} must succeed; it ended with {done.returncode}: {said[-500:]}")
+        output = " ".join((done.stderr or done.stdout).split())
+        raise BuildError(f"{command[0]} must succeed; it ended with {done.returncode}: {output[-500:]}")
     return done
 
 

@@ -138,8 +138,8 @@ def run(*command: object) -> str:
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())
-        raise BuildError(f"{words[0]} must succeed; it ended with {done.returncode}: {said[-2000:]}")
+        output = " ".join((done.stderr or done.stdout).split())
+        raise BuildError(f"{words[0]} must succeed; it ended with {done.returncode}: {output[-2000:]}")
     return done.stdout
 
 
@@ -174,8 +174,8 @@ def _class_path(*jars: Path) -> str:
 
 def application_id() -> str:
     """Reads the application id from Gradle's file."""
-    (found,) = re.findall(r'applicationId = "([^"]+)"', GRADLE.read_text(encoding="utf-8"))
-    return str(found)
+    (identifier,) = re.findall(r'applicationId = "([^"]+)"', GRADLE.read_text(encoding="utf-8"))
+    return str(identifier)
 
 
 def _min_sdk() -> str:
@@ -190,8 +190,8 @@ def java_resources(artifacts: Artifacts) -> dict[str, bytes]:
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     resources = {str(path.relative_to(folder)): path.read_bytes() for path in files}
     for jar in artifacts.runtime:
-        wanted = r"org/bytedeco/javacpp/properties/(android-arm64|generic)\.properties"
-        resources |= _members(jar, wanted)
+        pattern = r"org/bytedeco/javacpp/properties/(android-arm64|generic)\.properties"
+        resources |= _members(jar, pattern)
     return resources
 
 

@@ -188,8 +188,8 @@ def save(name: str, checkout: Path, paths: Mapping[str, Mapping[str, int]]) -> N
     """Writes the figures of a checkout to the result file, and the tables of ADR 8."""
     commit = subprocess.check_output(["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"], text=True).strip()
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    kept = results[name]["paths"] if results.get(name, {}).get("commit") == commit else {}
-    results[name] = {"commit": commit, "paths": {**kept, **paths}, "packages": module_counts.count(checkout)}
+    earlier = results[name]["paths"] if results.get(name, {}).get("commit") == commit else {}
+    results[name] = {"commit": commit, "paths": {**earlier, **paths}, "packages": module_counts.count(checkout)}
     RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     page = re.sub(
         r"(<!-- call_paths: begin.*?-->\n).*?(<!-- call_paths: end -->)",
@@ -224,16 +224,16 @@ def main() -> None:
     checkout, names = arguments.checkout.resolve(), arguments.paths or list(PATHS)
     if unknown := set(names) - set(PATHS):
         parser.error(f"a path must be one of {', '.join(PATHS)}; received {', '.join(sorted(unknown))}")
-    found = {}
+    paths = {}
     with tempfile.TemporaryDirectory() as name:
         _in_process(write_inputs, Path(name))
         for path in names:
             entries = walk(path, checkout, Path(name))
-            found[path] = figures(entries)
+            paths[path] = figures(entries)
             print("\n".join(entries) if arguments.list else "", end="\n" if arguments.list else "")
-            print(f"{PATHS[path].title}: " + ", ".join(f"{number} {kind}" for kind, number in found[path].items()))
+            print(f"{PATHS[path].title}: " + ", ".join(f"{number} {kind}" for kind, number in paths[path].items()))
     if arguments.save:
-        save(arguments.save, checkout, found)
+        save(arguments.save, checkout, paths)
 
 
 def _rows(table: Mapping[str, Sequence[Mapping[str, int]]]) -> list[str]:

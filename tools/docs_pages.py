@@ -88,8 +88,8 @@ def _commands() -> str:
         lines += [f"## {name}", "", f"{summary[0].upper()}{summary[1:]}.", "", about.strip(), ""]
         lines += ["```console", textwrap.dedent(example.rstrip()), "```", "", *option_tables(command.fields)]
         for arguments in command.module.variants() if hasattr(command.module, "variants") else ():
-            own = [field for field in Command(name, arguments).fields if field not in command.fields]
-            lines += [f"### {name} {' '.join(arguments)}", "", *option_tables(own)]
+            fields = [field for field in Command(name, arguments).fields if field not in command.fields]
+            lines += [f"### {name} {' '.join(arguments)}", "", *option_tables(fields)]
     return "\n".join(lines)
 
 

@@ -26,20 +26,20 @@ def used(modules: Iterable[str], app: Path = APP) -> list[Path]:
     Raises:
       BuildError: a module's tests left no report.
     """
-    found: set[Path] = set()
+    archives: set[Path] = set()
     for module in modules:
         target = app / module / "target"
         reports = list((target / "surefire-reports").glob("TEST-*.xml"))
         if not reports:
             raise BuildError(f"the tests of {module} must have run; they left no report; make android runs them")
         for report in reports:
-            for each in ElementTree.parse(report).iter("property"):
-                if each.get("name") == "surefire.test.class.path":
-                    found |= {Path(path) for path in (each.get("value") or "").split(":")}
+            for element in ElementTree.parse(report).iter("property"):
+                if element.get("name") == "surefire.test.class.path":
+                    archives |= {Path(path) for path in (element.get("value") or "").split(":")}
         # Not on a class path: Robolectric's SDKs, and unpacked AARs.
-        found |= {*target.glob("sdks/*"), *target.glob("aar/*")}
-    own = {app / module / "target" for module in MODULES}
-    return sorted(path for path in found if path.suffix in ARCHIVES and path.parent not in own)
+        archives |= {*target.glob("sdks/*"), *target.glob("aar/*")}
+    folders = {app / module / "target" for module in MODULES}
+    return sorted(path for path in archives if path.suffix in ARCHIVES and path.parent not in folders)
 
 
 def main() -> None:

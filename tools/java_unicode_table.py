@@ -73,13 +73,13 @@ def added_token_table() -> str:
         )
         encoded = core.encode("".join(f"\ue001{character}\ue000" for character in characters))
         ids, (starts, ends) = np.array(encoded.ids), np.array(encoded.offsets).T
-        found = np.zeros(CODE_POINTS, bool)
+        mask = np.zeros(CODE_POINTS, bool)
         if name == "word":
-            found[starts[ids == 1] // 3] = True
-            lines += _lines(name, ~found)
+            mask[starts[ids == 1] // 3] = True
+            lines += _lines(name, ~mask)
         else:
-            found[starts[(ids == 1) & (ends - starts > 1)] // 3] = True
-            lines += _lines(name, found)
+            mask[starts[(ids == 1) & (ends - starts > 1)] // 3] = True
+            lines += _lines(name, mask)
     return "".join(lines)
 
 
@@ -112,7 +112,7 @@ def table() -> str:
 
 def _results(tables: Normalization, code: int) -> str:
     entries = slice(tables.start[code], tables.start[code] + tables.count[code])
-    return " ".join(f"{each:x}" for each in tables.code[entries])
+    return " ".join(f"{code:x}" for code in tables.code[entries])
 
 
 def _lines(name: str, members: np.ndarray) -> list[str]:

@@ -164,7 +164,7 @@ def main() -> None:
     generator = random.Random(options.seed)
     for module in options.modules:
         every = mutants((root / module).read_text("utf-8"))
-        sample += [(module, *each) for each in generator.sample(every, min(len(every), options.count))]
+        sample += [(module, *mutant) for mutant in generator.sample(every, min(len(every), options.count))]
     # Spread the sample over the modules.
     generator.shuffle(sample)
     results: list[dict[str, Any]] = []
@@ -179,7 +179,7 @@ def main() -> None:
         path = root / module
         original = path.read_text("utf-8")
         plain = ast.unparse(ast.parse(original))
-        diff = [each for each in difflib.unified_diff(plain.splitlines(), text.splitlines(), n=0, lineterm="")][3:]
+        diff = [line for line in difflib.unified_diff(plain.splitlines(), text.splitlines(), n=0, lineterm="")][3:]
         try:
             path.write_text(text, "utf-8")
             survived = run_tests(root, TESTS[module], options.seconds)

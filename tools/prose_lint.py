@@ -71,15 +71,15 @@ def violations(path: Path, text: str, vocabulary: Vocabulary) -> list[tuple[int,
     # A generated table quotes its result file.
     text = _GENERATED.sub(lambda match: "\n" * match[0].count("\n"), text)
     lines = text.splitlines()
-    found = set()
+    problems = set()
     for line, part, is_prose in _parts(path, text):
-        allowed = {word for place in lines[max(line - 2, 0) : line] for word in _ALLOW.findall(place)}
+        allowed = {word for context_line in lines[max(line - 2, 0) : line] for word in _ALLOW.findall(context_line)}
         hits = [(name, vocabulary.names[name]) for name in _IDENTIFIER.findall(part) if name in vocabulary.names]
         if is_prose:
             words = _CODE.sub(" ", part)
             hits += [(match[0], term.preferred) for term in vocabulary.prose for match in term.pattern.finditer(words)]
-        found |= {(line, word, preferred) for word, preferred in hits if word not in allowed}
-    return sorted(found)
+        problems |= {(line, word, preferred) for word, preferred in hits if word not in allowed}
+    return sorted(problems)
 
 
 def rates(markdown: str) -> tuple[int, dict[str, float]]:

@@ -97,8 +97,8 @@ def main(installs: Sequence[str]) -> int:
         shutil.rmtree(FOLDER / install, ignore_errors=True)
     if len(set(digests.values())) > 1:
         failures.append(CheckFailed(f"every Python must build the same tokenizer tables; received {digests}"))
-    for each in failures:
-        print(each, file=sys.stderr)
+    for description in failures:
+        print(description, file=sys.stderr)
     if not failures:
         shutil.rmtree(FOLDER)
     return 1 if failures else 0

@@ -67,8 +67,8 @@ def test_another_manifest_is_not(element: str, attribute: str, value: str | None
         del manifest[element][0][attribute]
     else:
         manifest[element][0][attribute] = value
-    (found,) = apk_checks.manifest_problems(manifest, "javacpp")
-    assert problem in found
+    (message,) = apk_checks.manifest_problems(manifest, "javacpp")
+    assert problem in message
 
 
 @pytest.mark.parametrize(
@@ -120,21 +120,21 @@ def test_java_test_files_match_recorded_sums(tmp_path: Path) -> None:
         jar.write_bytes(jar.name.encode())
     with pytest.raises(apk_artifacts.BuildError, match="the tests of core must have run; they left no report"):
         java_test_artifacts.used(["core"], tmp_path)
-    own = tmp_path / "core" / "target" / "pocketbert-core.jar"
-    report("core", tmp_path / "core" / "target" / "classes", own, jars[0])
-    report("app", own, jars[0])
+    core_jar = tmp_path / "core" / "target" / "pocketbert-core.jar"
+    report("core", tmp_path / "core" / "target" / "classes", core_jar, jars[0])
+    report("app", core_jar, jars[0])
     (tmp_path / "app" / "target" / "sdks").mkdir()
     jars.append(jars[1].rename(tmp_path / "app" / "target" / "sdks" / "android.jar"))
-    found = java_test_artifacts.used(["core", "app"], tmp_path)
-    assert sorted(found) == sorted([jars[0], jars[2]])
-    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
-    apk_artifacts.require_sums(found, sums)
+    archives = java_test_artifacts.used(["core", "app"], tmp_path)
+    assert sorted(archives) == sorted([jars[0], jars[2]])
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in archives}
+    apk_artifacts.require_sums(archives, sums)
     jars[0].write_bytes(b"another")
     del sums["android.jar"]
     with pytest.raises(apk_artifacts.BuildError) as raised:
-        apk_artifacts.require_sums(found, sums, java_test_artifacts.SUMS)
-    for said in ("junit.jar must have the sha256", "android.jar must have a recorded sha256", "tests.sha256"):
-        assert said in str(raised.value)
+        apk_artifacts.require_sums(archives, sums, java_test_artifacts.SUMS)
+    for output in ("junit.jar must have the sha256", "android.jar must have a recorded sha256", "tests.sha256"):
+        assert output in str(raised.value)
 
 
 def test_recorded_sums_match_maven_versions() -> None:

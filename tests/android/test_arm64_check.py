@@ -23,7 +23,7 @@ CHECKED = Checked(
 
 
 def configuration(*expected: dict[str, Any]) -> Configuration:
-    calls = tuple(Call(signature="", inputs={"input_ids": [1]}, expected=each) for each in expected)
+    calls = tuple(Call(signature="", inputs={"input_ids": [1]}, expected=values) for values in expected)
     return Configuration(
         label="mine",
         model="network",
@@ -43,22 +43,22 @@ def test_a_line_of_answers_is_read() -> None:
 
 def test_largest_difference_of_all_calls_counts() -> None:
     # The tolerance is a thousandth of the largest value, 4.
-    asked = configuration({"a": [[1.0, -4.0]], "b": [[2.0]]}, {"a": [[0.0, 0.0]], "b": [[0.0]]})
+    subject = configuration({"a": [[1.0, -4.0]], "b": [[2.0]]}, {"a": [[0.0, 0.0]], "b": [[0.0]]})
     answers = [
         KernelAnswer({"a": [1.0, -4.003], "b": [2.0]}, 10, 5),
         KernelAnswer({"a": [0.0, 0.0], "b": [-0.002]}, 40, 30),
     ]
-    found = arm64_check.checked(asked, 9, answers)
-    assert found.difference == pytest.approx(0.003) and found.tolerance == pytest.approx(0.004)
-    assert (found.instructions, found.vector_share) == (40, 0.75)
-    assert arm64_check.answer_problems([found]) == []
+    checked = arm64_check.checked(subject, 9, answers)
+    assert checked.difference == pytest.approx(0.003) and checked.tolerance == pytest.approx(0.004)
+    assert (checked.instructions, checked.vector_share) == (40, 0.75)
+    assert arm64_check.answer_problems([checked]) == []
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_no_number_is_off(value: float) -> None:
-    asked = configuration({"a": [[1.0]]}, {"a": [[2.0]]})
-    found = arm64_check.checked(asked, 9, [KernelAnswer({"a": [value]}, 1, 1), KernelAnswer({"a": [2.0]}, 1, 1)])
-    (problem,) = arm64_check.answer_problems([found])
+    subject = configuration({"a": [[1.0]]}, {"a": [[2.0]]})
+    checked = arm64_check.checked(subject, 9, [KernelAnswer({"a": [value]}, 1, 1), KernelAnswer({"a": [2.0]}, 1, 1)])
+    (problem,) = arm64_check.answer_problems([checked])
     assert problem == "mine at 9 tokens must reproduce its golden examples within 0.002; it is off by inf"
 
 
@@ -124,7 +124,7 @@ def test_bundle_with_wrong_outputs_fails(
     content = json.loads(output.read_text(encoding="utf-8"))
     assert content["measured_on"] == "qemu" and len(content["bundles"]) == 4
     # TensorFlow Lite's own kernels, without XNNPACK, need several times as many.
-    assert all(0.6 < each["vector_share"] < 0.9 for each in content["bundles"])
+    assert all(0.6 < bundle["vector_share"] < 0.9 for bundle in content["bundles"])
     assert not any(line.startswith("dynamic_wi8") for line in printed.err.splitlines())
 
 
@@ -140,8 +140,8 @@ def test_weight_cache_of_the_app_is_written_once_and_read(built: tuple[Path, Pat
     _, reading = arm64_check.ask(folder, configuration.model_path, configuration.calls, cache)
     assert cache.read_bytes() == content
     for answers in (writing, reading):
-        assert [answer.values for answer in answers] == [each.values for each in without]
+        assert [answer.values for answer in answers] == [call.values for call in without]
     # Without its weights, the outputs would change.
     cache.write_bytes(content[: len(content) // 4] + bytes(len(content) // 2) + content[3 * len(content) // 4 :])
     _, damaged = arm64_check.ask(folder, configuration.model_path, configuration.calls, cache)
-    assert [each.values for each in damaged] != [each.values for each in without]
+    assert [call.values for call in damaged] != [call.values for call in without]

@@ -39,7 +39,7 @@ def test_versions_are_mavens(catalogue: dict[str, dict[str, object]]) -> None:
     versions = catalogue["versions"]
     shared = {"javacpp", "junit", "tflite"}
     assert {name: versions[name] for name in shared} == {name: maven[name] for name in shared}
-    coordinates = {each["module"]: each["version"] for each in catalogue["libraries"].values()}  # type: ignore[index]
+    coordinates = {library["module"]: library["version"] for library in catalogue["libraries"].values()}  # type: ignore[index]
     assert coordinates == {
         "org.bytedeco:javacpp": {"ref": "javacpp"},
         "junit:junit": {"ref": "junit"},
@@ -53,14 +53,14 @@ def test_the_app_is_the_manifests(catalogue: dict[str, dict[str, object]], manif
     versions, gradle = catalogue["versions"], script("app/build.gradle.kts")
     uses_sdk = manifest.find("uses-sdk")
     assert uses_sdk is not None
-    found = {
+    values = {
         "minSdk": uses_sdk.get(f"{ANDROID}minSdkVersion"),
         "targetSdk": uses_sdk.get(f"{ANDROID}targetSdkVersion"),
         "versionCode": manifest.get(f"{ANDROID}versionCode"),
         "versionName": manifest.get(f"{ANDROID}versionName"),
     }
-    assert found == {name: versions[name] for name in found}
-    assert set(re.findall(r"libs\.versions\.(\w+)\.get", gradle)) == {*found, "compileSdk"}
+    assert values == {name: versions[name] for name in values}
+    assert set(re.findall(r"libs\.versions\.(\w+)\.get", gradle)) == {*values, "compileSdk"}
     (application,) = re.findall(r'applicationId = "([^"]+)"', gradle)
     assert application == phone_app.APPLICATION == build_apk.application_id()
     assert f"<application.id>{application}</application.id>" in script("app/pom.xml")
@@ -71,7 +71,7 @@ def test_the_app_is_the_manifests(catalogue: dict[str, dict[str, object]], manif
 
 
 def test_command_has_the_app_names(manifest: ElementTree.Element) -> None:
-    activities = {each.get(f"{ANDROID}name"): each for each in manifest.iter("activity")}
+    activities = {activity.get(f"{ANDROID}name"): activity for activity in manifest.iter("activity")}
     application, _, benchmark = phone_app.BENCHMARK.partition("/")
     assert application == phone_app.APPLICATION
     assert set(activities) == {benchmark, phone_app.SCREEN.partition("/")[2]}
@@ -102,7 +102,7 @@ def test_both_builds_have_the_processors_runtime() -> None:
 def test_manifest_omits_settings_refused_by_gradle(manifest: ElementTree.Element) -> None:
     """AGP 8 refuses a package in the manifest, and its lint fails release builds with `debuggable`."""
     assert manifest.get("package") is None
-    assert not [each for each in manifest.iter() if f"{ANDROID}debuggable" in each.attrib]
+    assert not [element for element in manifest.iter() if f"{ANDROID}debuggable" in element.attrib]
     assert "isDebuggable" not in script("app/build.gradle.kts")
 
 

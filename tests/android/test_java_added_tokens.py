@@ -53,14 +53,14 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Vocabula
 
 
 def random_tokens(vocabulary: Vocabulary, draw: random.Random) -> tuple[pb.AddedToken, ...]:
-    known = vocabulary.base_tokens()
+    base_tokens = vocabulary.base_tokens()
     flags = ("lstrip", "rstrip", "single_word", "normalized", "special")
-    found, size = [], len(known)
+    tokens, size = [], len(base_tokens)
     for content in draw.sample(CONTENTS, draw.randint(1, 5)):
-        token_id = known.index(content) if content in known else size
+        token_id = base_tokens.index(content) if content in base_tokens else size
         size += token_id == size
-        found.append(pb.AddedToken(content=content, id=token_id, **{flag: draw.random() < 0.4 for flag in flags}))
-    return tuple(found)
+        tokens.append(pb.AddedToken(content=content, id=token_id, **{flag: draw.random() < 0.4 for flag in flags}))
+    return tuple(tokens)
 
 
 def random_texts(draw: random.Random, count: int) -> list[str]:
@@ -84,7 +84,7 @@ def test_random_added_tokens_equal_pythons(
     while trial < 12:
         vocabulary = dataclasses.replace(vocabularies[kind], added=random_tokens(vocabularies[kind], draw))
         special = draw.choice(["token", "token", "text"])
-        config = {each: draw.random() < 0.5 for each in ("lowercase", "strip_accents", "tokenize_chinese_chars")}
+        config = {option: draw.random() < 0.5 for option in ("lowercase", "strip_accents", "tokenize_chinese_chars")}
         if kind == "wordpiece":
             vocabulary = dataclasses.replace(vocabulary, config=TokenizerConfig(**config))
         if kind == "unigram":
@@ -104,16 +104,16 @@ def test_random_added_tokens_equal_pythons(
             (folder / "keeps_space").touch()
         texts = random_texts(draw, 150)
         if kind == "wordpiece":
-            given, out = folder / "texts.jsonl", folder / "tokens.jsonl"
-            given.write_text("".join(f"{json.dumps(text)}\n" for text in texts), encoding="ascii")
+            inputs, out = folder / "texts.jsonl", folder / "tokens.jsonl"
+            inputs.write_text("".join(f"{json.dumps(text)}\n" for text in texts), encoding="ascii")
             options = [folder / "vocab.txt", *config.values(), special]
-            java("org.pocketbert.tokenizer.TokenizeMain", *options, given, out)
-            found = [json.loads(line) for line in out.read_text("ascii").splitlines()]
+            java("org.pocketbert.tokenizer.TokenizeMain", *options, inputs, out)
+            rows = [json.loads(line) for line in out.read_text("ascii").splitlines()]
         else:
-            found = roberta_texts.run(java, folder, folder, texts, special)
+            rows = roberta_texts.run(java, folder, folder, texts, special)
         columns = (tokenize_with_offset.to_list() for tokenize_with_offset in tokenizer.tokenize_with_offsets(texts))
-        for text, ours, theirs in zip(texts, found, zip(*columns, strict=True), strict=True):
-            assert ours == list(theirs), (ascii(text), vocabulary.added, config, special)
+        for text, row, expected in zip(texts, rows, zip(*columns, strict=True), strict=True):
+            assert row == list(expected), (ascii(text), vocabulary.added, config, special)
 
 
 @pytest.fixture(scope="module")

@@ -86,19 +86,19 @@ def test_reader_is_strict_as_the_schema(java: Any, tmp_path: Path, version: int)
     assert validator.is_valid(description)
     refused = {what: changed for what, changed in spoiled(description) if not validator.is_valid(changed)}
     assert len(refused) > 500
-    given, found = tmp_path / "descriptions.jsonl", tmp_path / "answers.txt"
-    lines = [json.dumps(each) for each in (description, *refused.values())]
-    given.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    java("org.pocketbert.bundle.DescribeMain", given, found)
-    good, *bad = found.read_text(encoding="utf-8").splitlines()
+    inputs, outputs = tmp_path / "descriptions.jsonl", tmp_path / "answers.txt"
+    lines = [json.dumps(content) for content in (description, *refused.values())]
+    inputs.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    java("org.pocketbert.bundle.DescribeMain", inputs, outputs)
+    good, *bad = outputs.read_text(encoding="utf-8").splitlines()
     assert good == "ok"
     assert [what for what, answer in zip(refused, bad, strict=True) if answer == "ok"] == []
 
 
 def test_tokenizers_and_files_match_exporter() -> None:
     source = (CORE / "main/java/org/pocketbert/bundle/TokenizerKind.java").read_text(encoding="utf-8")
-    found = {
+    constants = {
         kind.lower(): tuple(re.findall(r'"([^"]+)"', files))
         for kind, files in re.findall(r"^  ([A-Z_]+)\(([^)]*)\)[,;]$", source, re.M)
     }
-    assert found == FILE_NAMES
+    assert constants == FILE_NAMES

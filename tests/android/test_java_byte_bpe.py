@@ -34,21 +34,21 @@ def library(files: Path, special: str = "token") -> Any:
     )
     if special == "token":
         tokenizer.add_special_tokens(
-            [AddedToken(each, lstrip=each == "<mask>", normalized=False) for each in roberta_texts.SPECIAL]
+            [AddedToken(token, lstrip=token == "<mask>", normalized=False) for token in roberta_texts.SPECIAL]
         )
     return tokenizer
 
 
 def assert_equal(java: Any, files: Path, folder: Path, texts: Sequence[str], special: str = "token") -> None:
-    found = roberta_texts.run(java, files, folder, texts, special)
-    assert len(found) == len(texts)
+    rows = roberta_texts.run(java, files, folder, texts, special)
+    assert len(rows) == len(texts)
     tokenizer = library(files, special)
     for start in range(0, len(texts), 1000):
         part = texts[start : start + 1000]
         expected = tokenizer.encode_batch(part, add_special_tokens=False)
-        for text, ours, theirs in zip(part, found[start : start + 1000], expected, strict=True):
-            starts, ends = zip(*theirs.offsets, strict=True) if theirs.offsets else ((), ())
-            assert ours == [theirs.ids, list(starts), list(ends)], ascii(text)
+        for text, row, reference in zip(part, rows[start : start + 1000], expected, strict=True):
+            starts, ends = zip(*reference.offsets, strict=True) if reference.offsets else ((), ())
+            assert row == [reference.ids, list(starts), list(ends)], ascii(text)
 
 
 @pytest.fixture(scope="module")
@@ -102,17 +102,17 @@ def test_pairs_are_transformers(java: Any, toy: Path, tmp_path: Path) -> None:
     # transformers treats an empty second text as none.
     seconds = [*filter(None, texts), None]
     lines = [(first, second, length) for first in texts for second in seconds for length in (4, 7, 12, 50)]
-    found = roberta_texts.run(java, toy, tmp_path, lines)
-    for (first, second, length), ours in zip(lines, found, strict=True):
-        theirs = tokenizer(first, second, truncation="longest_first", max_length=length, padding="max_length")
-        assert ours == [theirs["input_ids"], theirs["attention_mask"], [0] * length], (first, second, length)
+    rows = roberta_texts.run(java, toy, tmp_path, lines)
+    for (first, second, length), row in zip(lines, rows, strict=True):
+        expected = tokenizer(first, second, truncation="longest_first", max_length=length, padding="max_length")
+        assert row == [expected["input_ids"], expected["attention_mask"], [0] * length], (first, second, length)
 
 
 def test_lone_surrogates_are_replaced(java: Any, toy: Path, tmp_path: Path) -> None:
     texts = ["a\ud800b", "\udfff", "a \udc00\ud800 <mask>"]
     expected = ["a\ufffdb", "\ufffd", "a \ufffd\ufffd <mask>"]
-    found = roberta_texts.run(java, toy, tmp_path, texts)
-    assert found == roberta_texts.run(java, toy, tmp_path, expected) and found[1][0]
+    rows = roberta_texts.run(java, toy, tmp_path, texts)
+    assert rows == roberta_texts.run(java, toy, tmp_path, expected) and rows[1][0]
 
 
 def test_prefix_space_gives_their_tokens(java: Any, tmp_path: Path) -> None:
@@ -128,10 +128,12 @@ def test_prefix_space_gives_their_tokens(java: Any, tmp_path: Path) -> None:
     (files / "added.json").write_text(json.dumps([dataclasses.asdict(token) for token in vocabulary.added]))
     (files / "add_prefix_space").touch()
     tokenizer = open_tokenizer(vocabulary)
-    texts = [each["text"] for each in json.loads((source / "expected.json").read_text("utf-8"))["texts"]]
+    texts = [row["text"] for row in json.loads((source / "expected.json").read_text("utf-8"))["texts"]]
     texts += ["\tthe", "\u00a0cat", "é", "<mask>é<mask> cat", "12 a", " a", "  a", "'s cat", "\n", "a</s>b c</s> d"]
-    found = tokenizer.tokenize_with_offsets(texts)
-    parts = (found.ids.to_list(), found.starts.to_list(), found.ends.to_list())
+    columns = tokenizer.tokenize_with_offsets(texts)
+    parts = (columns.ids.to_list(), columns.starts.to_list(), columns.ends.to_list())
     expected = [list(row) for row in zip(*parts, strict=True)]
-    for text, ours, theirs in zip(texts, roberta_texts.run(java, files, tmp_path, texts), expected, strict=True):
-        assert ours == theirs, ascii(text)
+    for text, token_row, expected_row in zip(
+        texts, roberta_texts.run(java, files, tmp_path, texts), expected, strict=True
+    ):
+        assert token_row == expected_row, ascii(text)

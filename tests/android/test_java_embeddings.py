@@ -79,14 +79,14 @@ def test_ids_equal_those_of_python(
     tmp_path: Path,
 ) -> None:
     texts = [*TEXTS, "", " ", *awkward_texts(500, [word for word in WORDS if word.isalpha()], seed=97)]
-    given, found = tmp_path / "texts.jsonl", tmp_path / "ids.jsonl"
-    given.write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
+    inputs, outputs = tmp_path / "texts.jsonl", tmp_path / "ids.jsonl"
+    inputs.write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
     main = "org.pocketbert.bundle.EmbeddingInputsMain"
-    java(main, bundles["float32"], given, found, *([] if prompt is None else [prompt]))
+    java(main, bundles["float32"], inputs, outputs, *([] if prompt is None else [prompt]))
     tokenizer = Bundle.open(bundles["float32"]).tokenizer
     ahead = dict(PROMPTS)[prompt or "passage"]
     lengths = set()
-    for text, line in zip(texts, found.read_text(encoding="utf-8").splitlines(), strict=True):
+    for text, line in zip(texts, outputs.read_text(encoding="utf-8").splitlines(), strict=True):
         ids, mask = json.loads(line)
         # Twelve tokens at most, padded to the shortest length.
         expected = tokenizer([ahead + text], max_length=MAX_LENGTH)
@@ -116,14 +116,14 @@ def test_vectors_equal_those_of_python(recipe: str, bundles: dict[str, Path]) ->
         assert done.returncode == 0, done.stderr
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         assert [row["text"] for row in rows] == TEXTS
-        ours = np.array([row["embedding"] for row in rows])
-        theirs = embedding_task(bundle).embed(
+        vectors = np.array([row["embedding"] for row in rows])
+        expected = embedding_task(bundle).embed(
             TEXTS, predictor.forward, predictor.tokenizer, predictor.max_length, prompt=ahead
         )
-        allowed = most * np.sqrt(np.mean(np.square(theirs)))
-        assert np.sqrt(np.mean(np.square(ours - theirs), axis=1)).max() <= allowed
+        allowed = most * np.sqrt(np.mean(np.square(expected)))
+        assert np.sqrt(np.mean(np.square(vectors - expected), axis=1)).max() <= allowed
         # The texts have other vectors, so mixed-up rows would show.
-        assert np.sqrt(np.mean(np.square(theirs[0] - theirs[1:]), axis=1)).min() > 2 * allowed
+        assert np.sqrt(np.mean(np.square(expected[0] - expected[1:]), axis=1)).min() > 2 * allowed
 
 
 def test_search_prints_the_lines_of_python(
@@ -135,15 +135,15 @@ def test_search_prints_the_lines_of_python(
     flags = [f"--search={documents}", "--top-k=3", "--prompt-name=query", "--search-prompt-name=plain"]
     bundle = bundles["float32"]
     assert cli.main(["embed", f"--model={bundle}", f"--input={queries}", *flags]) == 0
-    theirs = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    expected = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     done = host("answer", bundle, *flags, text=queries.read_text(encoding="utf-8"))
-    ours = [json.loads(line) for line in io.StringIO(done.stdout)]
-    assert len(ours) == len(theirs) == 3
-    for one, other in zip(ours, theirs, strict=True):
-        for found, known in zip(one["nearest"], other["nearest"], strict=True):
+    answers = [json.loads(line) for line in io.StringIO(done.stdout)]
+    assert len(answers) == len(expected) == 3
+    for one, other in zip(answers, expected, strict=True):
+        for neighbour, expected_neighbour in zip(one["nearest"], other["nearest"], strict=True):
             # Two unit vectors, each off by the bound on float32; rounded to six digits.
             most = 2 * get_recipe("float32").bounds.rms_difference
-            assert found.pop("similarity") == pytest.approx(known.pop("similarity"), abs=most)
+            assert neighbour.pop("similarity") == pytest.approx(expected_neighbour.pop("similarity"), abs=most)
         assert one == other
 
 
@@ -164,13 +164,15 @@ def test_differences_equal_those_of_the_gate(bundles: dict[str, Path], tmp_path:
     assert bundle.task is not None
     float_answers, own_answers = golden_answers(bundle)
     bounds = get_recipe(bundle.recipe).bounds
-    made = checks.check_difference(float_answers, own_answers, bounds, task=get_task(bundle.task))
+    outcomes = checks.check_difference(float_answers, own_answers, bounds, task=get_task(bundle.task))
     done = host(noisy, "--lengths=17")
     assert done.returncode == 1
     match = re.search(r"they are off by (\S+) at most and (\S+) on average, but only", done.stdout)
     assert match, done.stdout
     # Java prints three digits.
-    assert [float(group) for group in match.groups()] == [pytest.approx(each.measured, rel=6e-3) for each in made]
+    assert [float(group) for group in match.groups()] == [
+        pytest.approx(outcome.measured, rel=6e-3) for outcome in outcomes
+    ]
 
 
 def edited(name: str, value: object) -> Callable[[Path], object]:

@@ -165,10 +165,10 @@ def test_java_times_no_faulty_model(tmp_path: Path) -> None:
     command = ["java", "-jar", str(JAR), "--lengths=17", *folders]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1
-    said = dict(line.split(" at 17 tokens, 1 thread: ") for line in done.stdout.splitlines())
-    assert set(said) == set(FAULTS_OF_THE_MODEL)
+    answers = dict(line.split(" at 17 tokens, 1 thread: ") for line in done.stdout.splitlines())
+    assert set(answers) == set(FAULTS_OF_THE_MODEL)
     for name, (_, words) in FAULTS_OF_THE_MODEL.items():
-        assert said[name].startswith("failed: ") and words in said[name], (name, said[name])
+        assert answers[name].startswith("failed: ") and words in answers[name], (name, answers[name])
 
 
 def test_both_accept_the_valid_bundle(tmp_path: Path) -> None:

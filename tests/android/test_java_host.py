@@ -61,7 +61,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     calibration = Examples(texts=texts, pairs=None, labels=None, ids=ids, source="calibration texts")
     for recipe, row in RECIPES.items():
         is_int16 = row.activation_bits == 16
-        given = calibration if row.calibration == "required" else None
+        calibration_texts = calibration if row.calibration == "required" else None
         # float32 comes first. Blocks of 32 pad the small matrices, so int4 saves little.
         most = (folder / "float32" / "model.tflite").stat().st_size / 1.2e6 if row.chooses_formats else None
         options = CalibrationOptions(equalize=not is_int16, max_mb=most)
@@ -70,7 +70,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             folder / recipe,
             recipe=recipe,
             lengths=(9, 17),
-            calibration=given,
+            calibration=calibration_texts,
             calibration_options=options,
         )
     assert "int16" in dense_output_types(folder / "static_wi8_ai16")
@@ -101,7 +101,7 @@ def dense_output_types(bundle: Path) -> set[str]:
     model = read_model((bundle / "model.tflite").read_bytes())
     graph = model.subgraphs[0]
     dense = [operator for operator in graph.operators if operator_name(model, operator) == "FULLY_CONNECTED"]
-    return {TYPE_NAMES[graph.tensors[each.outputs[0]].type] for each in dense}
+    return {TYPE_NAMES[graph.tensors[operator.outputs[0]].type] for operator in dense}
 
 
 def test_every_recipe_at_every_length(bundles: dict[str, Path], tmp_path: Path) -> None:
@@ -113,27 +113,33 @@ def test_every_recipe_at_every_length(bundles: dict[str, Path], tmp_path: Path) 
     result = results.read(output)
     assert (result.measured_on, result.machine.python) == ("host", None)
     expected = [
-        each for path in bundles.values() for each in configurations.from_bundle(path, None, (1, 2), label=path.name)
+        subject
+        for path in bundles.values()
+        for subject in configurations.from_bundle(path, None, (1, 2), label=path.name)
     ]
-    found = {
+    by_key = {
         (measurement.label, measurement.length, measurement.threads): measurement for measurement in result.measurements
     }
-    assert len(found) == len(result.measurements) == len(expected)
-    for theirs in expected:
-        ours = found[theirs.label, theirs.length, theirs.threads]
-        assert (ours.recipe, ours.model, ours.signature) == (theirs.recipe, theirs.model, theirs.calls[0].signature)
+    assert len(by_key) == len(result.measurements) == len(expected)
+    for subject in expected:
+        java_measurement = by_key[subject.label, subject.length, subject.threads]
+        assert (java_measurement.recipe, java_measurement.model, java_measurement.signature) == (
+            subject.recipe,
+            subject.model,
+            subject.calls[0].signature,
+        )
         # A bundle does not record this.
-        assert ours.weights is None
-        assert ours.golden and ours.delegate and ours.runtime
+        assert java_measurement.weights is None
+        assert java_measurement.golden and java_measurement.delegate and java_measurement.runtime
         # Compared with LiteRT's outputs at export: same mathematics, but another release and order of sums.
-        assert ours.golden.examples == len(theirs.calls)
-        assert ours.golden.tolerance == pytest.approx(theirs.tolerance(), rel=1e-12)
-        assert ours.golden.max_absolute_difference <= theirs.tolerance()
-        assert ours.runtime.name == "tflite"
-        assert ours.delegate.name == "XNNPACK"
+        assert java_measurement.golden.examples == len(subject.calls)
+        assert java_measurement.golden.tolerance == pytest.approx(subject.tolerance(), rel=1e-12)
+        assert java_measurement.golden.max_absolute_difference <= subject.tolerance()
+        assert java_measurement.runtime.name == "tflite"
+        assert java_measurement.delegate.name == "XNNPACK"
         # Without XNNPACK, outputs are right too, but several times slower.
-        assert ours.delegate.delegated_ops > 0.8 * ours.delegate.total_ops
-        assert len(ours.latency_us) >= 50
+        assert java_measurement.delegate.delegated_ops > 0.8 * java_measurement.delegate.total_ops
+        assert len(java_measurement.latency_us) >= 50
 
 
 def test_name_and_weights_reach_the_result(bundles: dict[str, Path], tmp_path: Path) -> None:
@@ -161,11 +167,11 @@ def test_delegated_operators_equal_litert(bundles: dict[str, Path], tmp_path: Pa
     (measurement,) = results.read(output).measurements
     interpreter = Interpreter(model_path=str(bundles["float32"] / "model.tflite"), num_threads=1)
     interpreter.allocate_tensors()
-    theirs = delegate(interpreter)
-    assert theirs and measurement.delegate
-    assert measurement.delegate.total_ops == theirs["total_ops"]
+    python_delegate = delegate(interpreter)
+    assert python_delegate and measurement.delegate
+    assert measurement.delegate.total_ops == python_delegate["total_ops"]
     # Another release of XNNPACK may support one operator more or less.
-    assert measurement.delegate.delegated_ops == pytest.approx(theirs["delegated_ops"], abs=2)
+    assert measurement.delegate.delegated_ops == pytest.approx(python_delegate["delegated_ops"], abs=2)
 
 
 def test_base_memory_excludes_the_model(bundles: dict[str, Path], tmp_path: Path) -> None:

@@ -66,13 +66,13 @@ def test_answers_are_pythons(bundles: dict[str, Path], tmp_path: Path) -> None:
     done = host(*bundles.values(), "--lengths=21", f"--output={output}")
     assert done.returncode == 0, done.stdout + done.stderr
     measured = results.read(output).measurements
-    for ours, path in zip(measured, bundles.values(), strict=True):
-        (theirs,) = configurations.from_bundle(path, (21,), (1,), label=path.name)
-        assert (ours.label, ours.signature, ours.status) == (theirs.label, "length_21", "ok")
-        assert ours.golden and ours.golden.examples == len(theirs.calls) > 1
-        assert ours.golden.tolerance == pytest.approx(theirs.tolerance(), rel=1e-12)
-        assert ours.golden.max_absolute_difference <= theirs.tolerance()
-        assert len(ours.latency_us) >= 50
+    for measurement, path in zip(measured, bundles.values(), strict=True):
+        (subject,) = configurations.from_bundle(path, (21,), (1,), label=path.name)
+        assert (measurement.label, measurement.signature, measurement.status) == (subject.label, "length_21", "ok")
+        assert measurement.golden and measurement.golden.examples == len(subject.calls) > 1
+        assert measurement.golden.tolerance == pytest.approx(subject.tolerance(), rel=1e-12)
+        assert measurement.golden.max_absolute_difference <= subject.tolerance()
+        assert len(measurement.latency_us) >= 50
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram"])
@@ -84,10 +84,10 @@ def test_tokens_and_spans_are_pythons(
     kind: str,
 ) -> None:
     texts = roberta_texts.hard_texts(["cat", "journey", "Привет", "слова", "中文"], 600, seed=103)
-    found = roberta_texts.run(java, bundles[kind], tmp_path, texts)
+    rows = roberta_texts.run(java, bundles[kind], tmp_path, texts)
     columns = (tokenize_with_offset.to_list() for tokenize_with_offset in tokenizers[kind].tokenize_with_offsets(texts))
-    for text, ours, theirs in zip(texts, found, zip(*columns, strict=True), strict=True):
-        assert ours == list(theirs), ascii(text)
+    for text, row, expected in zip(texts, rows, zip(*columns, strict=True), strict=True):
+        assert row == list(expected), ascii(text)
 
 
 def flipped(name: str) -> Callable[[Path], object]:

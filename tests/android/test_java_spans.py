@@ -77,19 +77,19 @@ def assert_equal(java: Any, bundle: Bundle, folder: Path, texts: list[str]) -> i
     expected, rows = [], []
     for text in texts:
         windows.clear()
-        (found,) = predictor.task.predict([text], forward, predictor.tokenizer, predictor.max_length)
-        expected.append(found["spans"])
+        (spans,) = predictor.task.predict([text], forward, predictor.tokenizer, predictor.max_length)
+        expected.append(spans["spans"])
         rows.append({"text": text, "windows": list(windows)})
-    given, answers = folder / "texts.jsonl", folder / "spans.jsonl"
-    given.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    java("org.pocketbert.bundle.SpansMain", bundle.directory, given, answers)
+    inputs, answers = folder / "texts.jsonl", folder / "spans.jsonl"
+    inputs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    java("org.pocketbert.bundle.SpansMain", bundle.directory, inputs, answers)
     lines = answers.read_text(encoding="utf-8").splitlines()
-    for text, ours, line in zip(texts, expected, lines, strict=True):
+    for text, values, line in zip(texts, expected, lines, strict=True):
         content = json.loads(line)
-        for one, other in zip(ours, content, strict=True):
+        for one, other in zip(values, content, strict=True):
             # Python rounds to six digits.
             assert other.pop("probability") == pytest.approx(one.pop("probability"), abs=1e-5)
-        assert content == ours, ascii(text)
+        assert content == values, ascii(text)
     return sum(map(len, expected))
 
 
@@ -107,8 +107,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("trained")
     people, places = ("ada", "grace", "zoë"), ("new york", "zürich", "東 京")
     random, sentences = np.random.default_rng(3), []
-    for person, place in itertools.product(people, places * 12):
-        town = [f"{word}\t{'I' if index else 'B'}-LOC" for index, word in enumerate(place.split())]
+    for person, town_name in itertools.product(people, places * 12):
+        town = [f"{word}\t{'I' if index else 'B'}-LOC" for index, word in enumerate(town_name.split())]
         start = [f"{person}\tB-PER", "lives\tO", "in\tO"] if random.random() < 0.7 else ["cafe\tO", "of\tO"]
         # Other words ahead, so that names are learned and not positions.
         others = [f"{word}\tO" for word in random.choice(["the", "!", ",", ".", "🙂", "in"], 7)]
@@ -132,10 +132,10 @@ def test_trained_bundle_finds_the_same_spans(trained: Bundle) -> None:
     done = host("answer", trained.directory, text="".join(json.dumps({"text": text}) + "\n" for text in texts))
     assert done.returncode == 0, done.stderr
     labels = set()
-    for text, line, theirs in zip(texts, done.stdout.splitlines(), trained.predict(texts), strict=True):
+    for text, line, expected in zip(texts, done.stdout.splitlines(), trained.predict(texts), strict=True):
         content = json.loads(line)
         assert content["text"] == text
-        for one, other in zip(content["spans"], theirs["spans"], strict=True):
+        for one, other in zip(content["spans"], expected["spans"], strict=True):
             # int8: two releases of the kernels may round a value to another step.
             assert one.pop("probability") == pytest.approx(other.pop("probability"), abs=0.02)
             assert one == other, ascii(text)
@@ -149,8 +149,8 @@ def test_words_equal_those_of_python(java: Any, tmp_path: Path) -> None:
     # Every code point, between letters.
     texts = ["a".join(map(chr, range(first, first + 4096))) for first in range(0, 0x110000, 4096)]
     texts += ["", *awkward_texts(2_000, WORDS, seed=89)]
-    given, found = tmp_path / "texts.jsonl", tmp_path / "words.jsonl"
-    given.write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
-    java("org.pocketbert.tokenizer.WordsMain", given, found)
-    for text, line in zip(texts, found.read_text(encoding="utf-8").splitlines(), strict=True):
+    inputs, outputs = tmp_path / "texts.jsonl", tmp_path / "words.jsonl"
+    inputs.write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
+    java("org.pocketbert.tokenizer.WordsMain", inputs, outputs)
+    for text, line in zip(texts, outputs.read_text(encoding="utf-8").splitlines(), strict=True):
         assert json.loads(line) == split_words(text).T.tolist(), ascii(text)

@@ -32,8 +32,8 @@ def assert_equal(
     tokenize_chinese_chars: bool = True,
 ) -> list[list[int]]:
     """Compares ids, starts and ends; returns the ids."""
-    given, found = folder / "texts.jsonl", folder / "tokens.jsonl"
-    given.write_text("".join(f"{json.dumps(text)}\n" for text in texts), encoding="ascii")
+    inputs, outputs = folder / "texts.jsonl", folder / "tokens.jsonl"
+    inputs.write_text("".join(f"{json.dumps(text)}\n" for text in texts), encoding="ascii")
     strip = lowercase if strip_accents is None else strip_accents
     java(
         "org.pocketbert.tokenizer.TokenizeMain",
@@ -42,10 +42,10 @@ def assert_equal(
         strip,
         tokenize_chinese_chars,
         special,
-        given,
-        found,
+        inputs,
+        outputs,
     )
-    tokens = [json.loads(line) for line in found.read_text(encoding="ascii").splitlines()]
+    tokens = [json.loads(line) for line in outputs.read_text(encoding="ascii").splitlines()]
     assert len(tokens) == len(texts)
     tokenizer = pb.WordPieceTokenizer(
         vocabulary,
@@ -60,8 +60,8 @@ def assert_equal(
             *(tokenize_with_offset.to_list() for tokenize_with_offset in tokenizer.tokenize_with_offsets(part)),
             strict=True,
         )
-        for text, ours, theirs in zip(part, tokens[start : start + 500], expected, strict=True):
-            assert ours == list(theirs), ascii(text)
+        for text, row, reference in zip(part, tokens[start : start + 500], expected, strict=True):
+            assert row == list(reference), ascii(text)
     return [ids for ids, _, _ in tokens]
 
 
@@ -74,8 +74,8 @@ def test_20000_generated_texts(java: Any, shared: Path, tmp_path: Path, name: st
     texts = awkward_texts(20_000, words, seed=71)
     ids = assert_equal(java, tmp_path, vocabulary, texts, lowercase=LOWERCASE[name])
     # Enough tokens must be known.
-    known = sum(each != 100 for row in ids for each in row)
-    assert known > 100_000
+    names = sum(token_id != 100 for row in ids for token_id in row)
+    assert names > 100_000
 
 
 @pytest.mark.data
@@ -127,4 +127,4 @@ def test_every_code_point(java: Any, tmp_path: Path, lowercase: bool) -> None:
     texts = [" ".join(f"a{chr(code)}a" for code in codes[start : start + 64]) for start in range(0, len(codes), 64)]
     ids = assert_equal(java, tmp_path, vocabulary, texts, lowercase=lowercase)
     # All results occur as continuations; the first letter is always "a".
-    assert {each for row in ids for each in row} >= set(range(len(pieces) - len(characters), len(pieces)))
+    assert {token_id for row in ids for token_id in row} >= set(range(len(pieces) - len(characters), len(pieces)))

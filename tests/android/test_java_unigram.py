@@ -22,12 +22,12 @@ def expected(processor: Any, texts: Sequence[str]) -> list[list[list[int]]]:
     rows = []
     encoded = processor.encode(list(texts), return_type="offset_mapping")
     for tokens, (_, origins) in zip(encoded, processor.normalize(list(texts), with_offsets=True), strict=True):
-        ids, starts, ends = [each + 1 if each else UNKNOWN for each in tokens["ids"]], [], []
+        ids, starts, ends = [token + 1 if token else UNKNOWN for token in tokens["ids"]], [], []
         end = 0
         for token in tokens["pieces"]:
             begin, end = end + len(token) - len(token.lstrip("\u2581")), end + len(token)
             # The first position of a later character. A token with only white space has an empty span.
-            later = (place for place in range(end, len(origins) - 1) if origins[place] > origins[end - 1])
+            later = (index for index in range(end, len(origins) - 1) if origins[index] > origins[end - 1])
             starts.append(origins[begin])
             ends.append(origins[end] if begin == end else origins[next(later, len(origins) - 1)])
         rows.append([ids, starts, ends])
@@ -39,22 +39,22 @@ def assert_equal(java: Any, files: Path, folder: Path, texts: Sequence[str], spe
 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(files / "sentencepiece.bpe.model"))
     special_ids = dict(zip(roberta_texts.SPECIAL, (0, 1, 2, UNKNOWN, processor.vocab_size() + 1), strict=True))
-    found = roberta_texts.run(java, files, folder, texts, special)
-    assert len(found) == len(texts)
+    rows = roberta_texts.run(java, files, folder, texts, special)
+    assert len(rows) == len(texts)
     parts = [LITERALS.split(text) if special == "token" else [text] for text in texts]
     plain = iter(expected(processor, [part for row in parts for part in row[::2]]))
-    for text, ours, row in zip(texts, found, parts, strict=True):
-        theirs: list[list[int]] = [[], [], []]
+    for text, tokens, row in zip(texts, rows, parts, strict=True):
+        columns: list[list[int]] = [[], [], []]
         begin = 0
-        for place, part in enumerate(row):
+        for number, part in enumerate(row):
             literal = part.lstrip()
-            special_row = [[special_ids[literal]], [len(part) - len(literal)], [len(part)]] if place % 2 else None
+            special_row = [[special_ids[literal]], [len(part) - len(literal)], [len(part)]] if number % 2 else None
             ids, starts, ends = special_row or next(plain)
-            theirs[0] += ids
-            theirs[1] += [begin + start for start in starts]
-            theirs[2] += [begin + end for end in ends]
+            columns[0] += ids
+            columns[1] += [begin + start for start in starts]
+            columns[2] += [begin + end for end in ends]
             begin += len(part)
-        assert ours == theirs, ascii(text)
+        assert tokens == columns, ascii(text)
 
 
 @pytest.fixture(scope="module")

@@ -59,18 +59,18 @@ def test_caches_are_built_once_and_used(bundles: list[Path], tmp_path: Path) -> 
     for repeat in range(2):
         done = host(*bundles, "--lengths=9,17", f"--weight-cache={folder}", f"--output={output}", "--overwrite")
         assert done.returncode == 0, done.stdout
-        found = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-        assert len(found) == 4 and (not repeat or found == sizes)
-        sizes = found
+        times = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+        assert len(times) == 4 and (not repeat or times == sizes)
+        sizes = times
     caches = {path.stat().st_size for path in folder.glob("*.xnnpack")}
     measured = results.read(output).measurements
     # One cache serves both lengths.
-    assert {each.weight_cache_bytes for each in measured} == caches and len(measured) == 4
-    for each in measured:
-        assert each.delegate and each.delegate.name == "XNNPACK"
-        assert each.delegate.delegated_ops > 0.8 * each.delegate.total_ops
-        assert each.base_memory_bytes and each.resident_memory_bytes
-        assert each.base_memory_bytes < each.resident_memory_bytes
+    assert {measurement.weight_cache_bytes for measurement in measured} == caches and len(measured) == 4
+    for measurement in measured:
+        assert measurement.delegate and measurement.delegate.name == "XNNPACK"
+        assert measurement.delegate.delegated_ops > 0.8 * measurement.delegate.total_ops
+        assert measurement.base_memory_bytes and measurement.resident_memory_bytes
+        assert measurement.base_memory_bytes < measurement.resident_memory_bytes
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +84,8 @@ def caches(bundles: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
 def cache_of(bundle: Path, folder: Path) -> tuple[Path, Path]:
     """The bundle's cache and the other one."""
     model = hashlib.sha256((bundle / "model.tflite").read_bytes()).hexdigest()
-    found = sorted(folder.glob("*.xnnpack"), key=lambda cache: model not in cache.with_suffix(".json").read_text())
-    return found[0], found[1]
+    by_model = sorted(folder.glob("*.xnnpack"), key=lambda cache: model not in cache.with_suffix(".json").read_text())
+    return by_model[0], by_model[1]
 
 
 @pytest.mark.parametrize("damage", [flip, cut, swap])

@@ -36,8 +36,8 @@ def test_line_about_the_run_is_parsed() -> None:
     expected = phone_app.Progress(state="done", done=1, of=2, reason=None, result="r.json")
     assert phone_app.parse(json.dumps(LINE), "r") == expected
     refusal = {**LINE, "state": "refused", "reason": "length must be 128", "result": None}
-    found = phone_app.parse(json.dumps(refusal), "r")
-    assert found and (found.state, found.reason) == ("refused", "length must be 128")
+    answers = phone_app.parse(json.dumps(refusal), "r")
+    assert answers and (answers.state, answers.reason) == ("refused", "length must be 128")
 
 
 def test_foreign_lines_are_passed_over() -> None:

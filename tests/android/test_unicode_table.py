@@ -48,7 +48,9 @@ def test_added_token_table_is_current() -> None:
     assert java_unicode_table.added_token_table() == text
     # Beside letters and digits: connectors, marks and joiners are word characters.
     codes = {code for line in text.splitlines() if line.startswith("word") for code in entries(line[5:])}
-    assert codes >= {ord(each) for each in "aZ0_é中\u0301\u200d\u203f"} and not codes & {ord(each) for each in " -.[½"}
+    assert codes >= {ord(character) for character in "aZ0_é中\u0301\u200d\u203f"} and not codes & {
+        ord(character) for character in " -.[½"
+    }
 
 
 @pytest.mark.parametrize("options", list(itertools.product([True, False], repeat=3)))
@@ -68,12 +70,12 @@ def test_table_equals_normalization_everywhere(lines: list[list[str]], options: 
             code, *results = (int(word, 16) for word in rest.split())
             maps[first][code] = results
     for code in java_unicode_table.HANGUL:
-        maps["decompose"][code] = [ord(each) for each in unicodedata.normalize("NFD", chr(code))]
+        maps["decompose"][code] = [ord(character) for character in unicodedata.normalize("NFD", chr(code))]
     assert all(maps.values())
     lower = maps["lower"] if lowercase else {}
     decompose = maps["decompose"] if strip_accents else {}
     changed = {
-        code: [each for part in decompose.get(code, [code]) for each in lower.get(part, [part])]
+        code: [code_point for part in decompose.get(code, [code]) for code_point in lower.get(part, [part])]
         for code in {*decompose, *lower}
     }
 
@@ -81,14 +83,14 @@ def test_table_equals_normalization_everywhere(lines: list[list[str]], options: 
     kinds[isolated | (ideograph & tokenize_chinese_chars)] = ISOLATED
     kinds[mark & strip_accents] = DROPPED
     kinds[0x20] = SPACE
-    own = ~dropped & ~space
-    own[list(changed)] = False
+    stays = ~dropped & ~space
+    stays[list(changed)] = False
     np.testing.assert_array_equal(tables.count == 0, dropped)
     # Unchanged code points in one text, without surrogates.
-    np.testing.assert_array_equal(tables.start[own], np.flatnonzero(own))
-    np.testing.assert_array_equal(tables.kind[:CODE_POINTS][own], kinds[own])
-    np.testing.assert_array_equal(tables.combining[:CODE_POINTS][own], combining[own])
-    for code in np.flatnonzero(~own & ~dropped).tolist():
+    np.testing.assert_array_equal(tables.start[stays], np.flatnonzero(stays))
+    np.testing.assert_array_equal(tables.kind[:CODE_POINTS][stays], kinds[stays])
+    np.testing.assert_array_equal(tables.combining[:CODE_POINTS][stays], combining[stays])
+    for code in np.flatnonzero(~stays & ~dropped).tolist():
         expected = changed.get(code, [0x20])
         pool = slice(tables.start[code], tables.start[code] + tables.count[code])
         assert tables.code[pool].tolist() == expected, hex(code)

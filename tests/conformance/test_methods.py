@@ -67,12 +67,12 @@ def test_identical_student_has_zero_loss(name: str, kind: str) -> None:
         learned = {term for name in labels_of(data) for term in label_terms(distiller, data, name)}
         variables = list(case.student.named_variables().values())
         with tf.GradientTape(persistent=True) as tape:
-            found = dict(zip(distiller.loss_names, tf.unstack(distiller.losses(data)), strict=True))
-        for term in found.keys() - learned - {"loss"}:
-            gradients = [g for g in tape.gradient(found[term], variables) if g is not None]
+            losses = dict(zip(distiller.loss_names, tf.unstack(distiller.losses(data)), strict=True))
+        for term in losses.keys() - learned - {"loss"}:
+            gradients = [g for g in tape.gradient(losses[term], variables) if g is not None]
             # Both networks run the same operations on the same numbers; what is left is one rounding of each.
             assert all(np.abs(tf.convert_to_tensor(g).numpy()).max() < 1e-5 for g in gradients), term
-            value = float(found[term])
+            value = float(losses[term])
             entropy = teacher_entropy(case, data)
             assert value == pytest.approx(0.0, abs=1e-6) or value == pytest.approx(entropy, rel=1e-5), term
             compared += bool(gradients)
@@ -116,17 +116,17 @@ def test_counting_runs_no_network(name: str, kind: str) -> None:
 
 def recorded_operations(distiller: Distiller, data: dict[str, tf.Tensor]) -> list[tf.Operation]:
     """What gives the totals in a graph; what a function returns would also wait for all that it reads."""
-    found: list[tf.Operation] = []
+    operations: list[tf.Operation] = []
     signature = {key: tf.TensorSpec([None] * value.shape.rank, value.dtype) for key, value in data.items()}
 
     @tf.function(input_signature=[signature])
     def record(data: Any) -> None:
         with loss_normalization.count_weights() as totals:
             distiller.losses(data)
-        found.extend(total.op for total in totals)
+        operations.extend(total.op for total in totals)
 
     record.get_concrete_function()
-    return found
+    return operations
 
 
 @each_case
@@ -151,15 +151,15 @@ def test_every_adapter_learns_without_teacher_gradients(name: str, kind: str) ->
     taught: dict[str, bool] = dict.fromkeys(adapter_variables(case.adapters), False)
     reads_teacher = False
     for distiller in case.distillers():
-        theirs, ours = list(case.teacher.named_variables().values()), list(taught)
+        teacher_variables, path_names = list(case.teacher.named_variables().values()), list(taught)
         with tf.GradientTape() as tape:
             loss = distiller.losses(data, training=True)[0]
-        adapters = [adapter_variables(case.adapters)[each] for each in ours]
-        gradients = tape.gradient(loss, [*theirs, *adapters])
-        assert all(gradient is None for gradient in gradients[: len(theirs)])
-        for each, gradient in zip(ours, gradients[len(theirs) :], strict=True):
-            taught[each] |= gradient is not None and bool(tf.reduce_any(gradient != 0))
-        assert not {id(v) for v in distiller.variables} & {id(v) for v in theirs}
+        adapters = [adapter_variables(case.adapters)[path] for path in path_names]
+        gradients = tape.gradient(loss, [*teacher_variables, *adapters])
+        assert all(gradient is None for gradient in gradients[: len(teacher_variables)])
+        for path, gradient in zip(path_names, gradients[len(teacher_variables) :], strict=True):
+            taught[path] |= gradient is not None and bool(tf.reduce_any(gradient != 0))
+        assert not {id(v) for v in distiller.variables} & {id(v) for v in teacher_variables}
     reads_teacher = any(stage.teacher_features for stage in case.stages)
     assert reads_teacher and all(taught.values()), taught
     assert not set(taught) & set(case.student.named_variables())
@@ -278,7 +278,7 @@ class Interrupted(BaseException):
 def task_data(kind: str = "classification") -> TaskData:
     if kind == "embedding":
         pairs = [examples("regression", count, seed=count) for count in (20, 11)]
-        pairs = [dataclasses.replace(each, pairs=each.texts[::-1]) for each in pairs]
+        pairs = [dataclasses.replace(part, pairs=part.texts[::-1]) for part in pairs]
         return TaskData(task=HEADS[kind][0], train=pairs[0], dev=pairs[1])
     train, dev = examples("classification", 20, seed=0), examples("classification", 11, seed=1)
     (task,) = HEADS["classification"]
@@ -313,9 +313,9 @@ def test_interrupted_run_resumes_exactly(
         calls = []
 
         # Two steps of each stage, then the third together with two of the next.
-        def interrupting(*given: Any, calls: list[Any] = calls, allowed: int = 3 if interruptions else 2) -> None:
-            write_checkpoint(*given)
-            calls.append(given)
+        def interrupting(*arguments: Any, calls: list[Any] = calls, allowed: int = 3 if interruptions else 2) -> None:
+            write_checkpoint(*arguments)
+            calls.append(arguments)
             if len(calls) == allowed:
                 raise Interrupted
 
@@ -333,4 +333,4 @@ def test_interrupted_run_resumes_exactly(
     for path in files:
         assert (tmp_path / "resumed" / path).read_bytes() == (tmp_path / "whole" / path).read_bytes(), path
         if path.name == "model.safetensors":
-            assert not any("adapter" in each for each in load_file(tmp_path / "whole" / path))
+            assert not any("adapter" in key for key in load_file(tmp_path / "whole" / path))

@@ -116,7 +116,7 @@ def inputs_of(data: Any) -> list[Any]:
 
 
 def numpy_of(tensors: Any) -> dict[str, np.ndarray]:
-    return {name: np.asarray(each, np.float64) for name, each in tensors.items()}
+    return {name: np.asarray(tensor, np.float64) for name, tensor in tensors.items()}
 
 
 @each_task
@@ -126,7 +126,7 @@ def test_head_matches_numpy(kind: str, models: dict[str, pb.Model]) -> None:
     encoded["input_mask"] = inputs["input_mask"]
     prefix = f"heads.{kind}."
     weights = {
-        path.removeprefix(prefix): each for path, each in model.weights_by_path().items() if path.startswith(prefix)
+        path.removeprefix(prefix): weight for path, weight in model.weights_by_path().items() if path.startswith(prefix)
     }
     expected = case_of(kind).head(numpy_of(encoded), numpy_of(weights))
     outputs = model(inputs)
@@ -164,10 +164,10 @@ def test_dev_loss_is_that_of_all_rows(kind: str, models: dict[str, pb.Model]) ->
         rows_per_example=case.rows_per_example,
     )
     # As a network gives them: without padding.
-    gathered = {name: each[mask == 1] if task.per_token else each for name, each in outputs.items()}
+    gathered = {name: output[mask == 1] if task.per_token else output for name, output in outputs.items()}
     # Two calls of the loss, with two examples and one.
-    found = mean_loss(task, encoded, gathered, batch_size=2)
-    assert found == pytest.approx(case.loss(outputs, labels, mask), rel=1e-5)
+    loss = mean_loss(task, encoded, gathered, batch_size=2)
+    assert loss == pytest.approx(case.loss(outputs, labels, mask), rel=1e-5)
 
 
 @each_task
@@ -175,10 +175,10 @@ def test_loss_ignores_padding(kind: str, models: dict[str, pb.Model]) -> None:
     task, losses = get_task(case_of(kind).config), []
     for width in (7, 11):
         inputs, labels = batch_of(kind, length=width)
-        given = labels
+        expected_labels = labels
         if labels.shape == (3, 7):
-            given = np.pad(labels, ((0, 0), (0, width - 7)), constant_values=-1)
-        losses.append(float(task.loss(models[kind](inputs), given, inputs["input_mask"])))
+            expected_labels = np.pad(labels, ((0, 0), (0, width - 7)), constant_values=-1)
+        losses.append(float(task.loss(models[kind](inputs), expected_labels, inputs["input_mask"])))
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
@@ -190,7 +190,7 @@ def test_loss_weighs_examples(kind: str, models: dict[str, pb.Model]) -> None:
     factors, count = np.array([0.5, 2.0, 0.0], np.float32), case.rows_per_example
     alone = [
         case.loss(
-            {name: each[row : row + count] for name, each in numpy_of(outputs).items()},
+            {name: array[row : row + count] for name, array in numpy_of(outputs).items()},
             labels[row : row + count],
             mask.numpy()[row : row + count],
         )
@@ -217,11 +217,11 @@ def test_bad_file_is_one_message(kind: str, tmp_path: Path) -> None:
 @each_supervised_task
 def test_metrics_match_their_library(kind: str, models: dict[str, pb.Model], data: dict[str, Any]) -> None:
     predictor, task = model_predictor(models[kind], max_length=LENGTH), task_of(kind)
-    found = predictor.evaluator(data[kind], metrics=task.gate_metrics).metrics("now")
+    scores = predictor.evaluator(data[kind], metrics=task.gate_metrics).metrics("now")
     reference = case_of(kind).metrics
     assert reference is not None
     expected = reference(data[kind], predictor.predict(inputs_of(data[kind])))
-    assert {name: found[name] for name in task.gate_metrics} == pytest.approx(expected, rel=1e-5)
+    assert {name: scores[name] for name in task.gate_metrics} == pytest.approx(expected, rel=1e-5)
     assert {task.main_metric, *task.metrics} <= set(task.gate_metrics)
 
 
@@ -232,12 +232,12 @@ def test_gate_scores_as_evaluate(kind: str, models: dict[str, pb.Model], data: d
     rows = task.rows(data[kind], predictor.tokenizer, predictor.max_length)
     outputs = predictor.forward(rows.encoded)
     for metric, value in evaluator.metrics("now").items():
-        found, right = rows.score(outputs, metric)
+        score, right = rows.score(outputs, metric)
         resampled = rows.resampled(outputs, metric)
-        assert resampled(np.arange(len(rows))) == pytest.approx(found, abs=1e-12)
+        assert resampled(np.arange(len(rows))) == pytest.approx(score, abs=1e-12)
         # Each example twice changes no share and no correlation.
-        assert resampled(np.repeat(np.arange(len(rows)), 2)) == pytest.approx(found, abs=1e-12)
-        assert found == pytest.approx(value)
+        assert resampled(np.repeat(np.arange(len(rows)), 2)) == pytest.approx(score, abs=1e-12)
+        assert score == pytest.approx(value)
         assert right is None or len(right) == len(rows) == len(data[kind])
 
 
@@ -260,9 +260,9 @@ def test_predictions_survive_saving_and_export(
     export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(LENGTH,), examples=data[kind])
     predictors: list[Predictor] = [model_predictor(models[kind], max_length=LENGTH)]
     predictors += [open_predictor(tmp_path / name, max_length=LENGTH) for name in ("model", "bundle")]
-    model, *others = ([case.answer_of(each) for each in predictor.predict(inputs)] for predictor in predictors)
+    model, *others = ([case.answer_of(answer) for answer in predictor.predict(inputs)] for predictor in predictors)
     assert len(model) == len(inputs)
-    assert len({str(each) for each in model}) > 1
+    assert len({str(answer_text) for answer_text in model}) > 1
     for other in others:
         # Labels and texts are equal; of scores float32 sums differ.
         assert other == (pytest.approx(model, abs=1e-4) if isinstance(model[0], float) else model)
@@ -272,9 +272,9 @@ def test_predictions_survive_saving_and_export(
 def test_predictions_keep_the_order(kind: str, models: dict[str, pb.Model], data: dict[str, Any]) -> None:
     predictor, answer_of = model_predictor(models[kind], max_length=LENGTH), case_of(kind).answer_of
     inputs = inputs_of(data[kind])[:7]
-    alone = [answer_of(predictor.predict([each])[0]) for each in inputs]
-    assert len({str(each) for each in alone}) > 1
-    together = [answer_of(each) for each in predictor.predict(inputs)]
+    alone = [answer_of(predictor.predict([text_input])[0]) for text_input in inputs]
+    assert len({str(answer_text) for answer_text in alone}) > 1
+    together = [answer_of(answer) for answer in predictor.predict(inputs)]
     assert together == (pytest.approx(alone, abs=1e-5) if isinstance(alone[0], float) else alone)
 
 

@@ -47,10 +47,10 @@ def awkward_texts(count: int, words: list[str], seed: int) -> list[str]:
 
     texts = []
     for _ in range(count):
-        known, special = draw.random(), draw.random() ** 2
+        word_share, special = draw.random(), draw.random() ** 2
         parts = []
         for _ in range(draw.randint(0, 24)):
-            if draw.random() < known:
+            if draw.random() < word_share:
                 word = draw.choice(words)
                 parts.append(draw.choice([word, word.upper(), word.capitalize(), word + draw.choice(words)]))
                 parts.append(draw.choice([" ", " ", " ", "", character()]))

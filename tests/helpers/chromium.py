@@ -54,7 +54,7 @@ class Browser:
         def connect() -> None:
             # Chromium reads from 3 and writes to 4; either may be one of the others' numbers.
             reading, writing = os.dup(commands), os.dup(events)
-            high = [os.dup(each) for each in (reading, writing)]
+            high = [os.dup(descriptor) for descriptor in (reading, writing)]
             os.dup2(high[0], 3)
             os.dup2(high[1], 4)
 

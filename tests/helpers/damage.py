@@ -23,9 +23,9 @@ _MOST_MEMBERS = 40
 
 def damaged(content: bytes, random: np.random.Generator) -> bytes:
     """One of many faults, in a place drawn at random."""
-    place = int(random.integers(len(content) + 1))
+    offset = int(random.integers(len(content) + 1))
     other = int(random.integers(len(content) + 1))
-    first, last = sorted((place, other))
+    first, last = sorted((offset, other))
     numbers = list(re.finditer(rb"-?[0-9]+(\.[0-9]+)?", content[:4000]))
     match int(random.integers(10)):
         case 0:
@@ -34,13 +34,13 @@ def damaged(content: bytes, random: np.random.Generator) -> bytes:
                 changed[flipped : flipped + 1] = bytes([int(random.integers(256))])
             return bytes(changed)
         case 1:
-            return content[:place]
+            return content[:offset]
         case 2:
             return content[:first] + content[last:]
         case 3:
             return content[:last] + content[first:last] * int(random.integers(1, 4)) + content[last:]
         case 4 | 5:
-            return content[:place] + INSERTED[random.integers(len(INSERTED))] + content[place:]
+            return content[:offset] + INSERTED[random.integers(len(INSERTED))] + content[offset:]
         case 6 if numbers:
             number = numbers[random.integers(len(numbers))]
             new = [b"-1", b"9" * 5000, b"1e999999999", b"NaN", b"0.5", b"4398046511104", b"null", b'"1"', b"true"]
@@ -93,7 +93,7 @@ def every_swap(content: bytes) -> Iterator[bytes]:
     except ValueError:
         return
     for inside, key in _places(value, _MOST_MEMBERS) if isinstance(value, dict | list) else ():
-        kept = inside[key]
+        stored = inside[key]
         for foreign in FOREIGN:
             inside[key] = foreign
             yield json.dumps(value).encode() + (b"\n" + rest if rest else b"")
@@ -103,7 +103,7 @@ def every_swap(content: bytes) -> Iterator[bytes]:
             yield json.dumps(value).encode() + (b"\n" + rest if rest else b"")
             inside.clear()
             inside.update(members)
-        inside[key] = kept
+        inside[key] = stored
 
 
 def _place(value: Any, random: np.random.Generator) -> tuple[Any, Any]:

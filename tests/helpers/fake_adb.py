@@ -110,9 +110,9 @@ class FakePhone:
         if name == "getprop":
             return 0, "".join(f"[{key}]: [{value}]\n" for key, value in self.properties.items()), ""
         if name == "sha256sum":
-            known = [path for path in words if path in self.files]
-            lines = [f"{hashlib.sha256(self.files[path]).hexdigest()}  {path}\n" for path in known]
-            missing = [f"sha256sum: {path}: No such file or directory\n" for path in words if path not in known]
+            paths = [path for path in words if path in self.files]
+            lines = [f"{hashlib.sha256(self.files[path]).hexdigest()}  {path}\n" for path in paths]
+            missing = [f"sha256sum: {path}: No such file or directory\n" for path in words if path not in paths]
             return int(bool(missing)), "".join(lines), "".join(missing)
         if (name, words[0]) == ("pm", "path"):
             return (0, f"package:{APK}\n", "") if APK in self.files else (1, "", "")
@@ -123,10 +123,10 @@ class FakePhone:
         if name == "pidof":
             return (0, "4711\n", "") if self.running and words == [f"{APPLICATION}:measure"] else (1, "", "")
         if name == "rm":
-            self.files = {path: each for path, each in self.files.items() if not path.startswith(words[-1] + "/")}
+            self.files = {path: content for path, content in self.files.items() if not path.startswith(words[-1] + "/")}
         if name == "sh":
             prefix = words[1].split()[-1].split("*")[0]
-            self.files = {path: each for path, each in self.files.items() if not path.startswith(prefix)}
+            self.files = {path: content for path, content in self.files.items() if not path.startswith(prefix)}
         if name == "logcat":
             return 0, "".join(f"{line}\n" for line in self.log), ""
         assert name in ("am", "rm", "sh", "mkdir", "input", "wm"), text
@@ -281,8 +281,8 @@ class _Connection:
             text = self._exactly(size).decode()
             if kind == b"STAT":
                 content = phone.files.get(text)
-                known = (0o100644, len(content), 1) if content is not None else (0, 0, 0)
-                self._stream.sendall(b"STAT" + struct.pack("<III", *known))
+                status = (0o100644, len(content), 1) if content is not None else (0, 0, 0)
+                self._stream.sendall(b"STAT" + struct.pack("<III", *status))
             elif kind == b"SEND":
                 self._receive_file(phone, text.rpartition(",")[0])
             elif kind == b"RECV":
@@ -324,13 +324,13 @@ class _Connection:
         return head[:4], struct.unpack("<I", head[4:])[0]
 
     def _exactly(self, count: int) -> bytes:
-        found = b""
-        while len(found) < count:
-            piece = self._stream.recv(min(count - len(found), 65536))
+        content = b""
+        while len(content) < count:
+            piece = self._stream.recv(min(count - len(content), 65536))
             if not piece:
                 raise Dropped
-            found += piece
-        return found
+            content += piece
+        return content
 
     def _okay(self, text: bytes) -> None:
         self._stream.sendall(b"OKAY" + f"{len(text):04x}".encode() + text)

@@ -64,8 +64,8 @@ def vocabulary(change: Callable[[list[str]], list[str]], **tokenizer: Any) -> In
         path.write_text(
             "\n".join(change(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))) + "\n", encoding="utf-8"
         )
-        said = bundle_folders.description_of(folder)["tokenizer"]
-        bundle_folders.describe_again(folder, tokenizer={**said, **tokenizer})
+        output = bundle_folders.description_of(folder)["tokenizer"]
+        bundle_folders.describe_again(folder, tokenizer={**output, **tokenizer})
 
     return inject
 
@@ -102,14 +102,14 @@ def graph(change: Callable[[schema.ModelT], object]) -> Inject:
 
 def constants(model: schema.ModelT, shape: list[int], *types: int) -> Iterator[schema.BufferT]:
     """The constants of a shape and one of some types, each once."""
-    found = {
+    buffers = {
         tensor.buffer
         for subgraph in model.subgraphs
         for tensor in subgraph.tensors
         if model.buffers[tensor.buffer].data is not None and [*map(int, tensor.shape)] == shape and tensor.type in types
     }
-    assert found
-    return (model.buffers[index] for index in sorted(found))
+    assert buffers
+    return (model.buffers[index] for index in sorted(buffers))
 
 
 def floats(shape: list[int], change: Callable[[np.ndarray], np.ndarray]) -> Inject:

@@ -50,16 +50,16 @@ def run(
     """
     server = _server()
     assert server.stdin and server.stdout
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as scratch:
         if isinstance(program, str):
-            program, source = Path(place) / "program.py", program
+            program, source = Path(scratch) / "program.py", program
             program.write_text(source, encoding="utf-8")
         request = {
             "program": str(program),
             "arguments": list(arguments),
             "folder": str(folder or Path.cwd()),
             "environment": {**os.environ, **(environment or {})},
-            "output": place,
+            "output": scratch,
             "paths": [str(path) for path in paths],
             "cheap": cheap,
             "timeout": timeout,
@@ -68,8 +68,8 @@ def run(
         server.stdin.flush()
         answer = server.stdout.readline()
         assert answer, "the server of forks has ended"
-        said = [(Path(place) / name).read_text("utf-8", errors="replace") for name in ("1", "2")]
-    return subprocess.CompletedProcess([str(program), *arguments], json.loads(answer), *said)
+        outputs = [(Path(scratch) / name).read_text("utf-8", errors="replace") for name in ("1", "2")]
+    return subprocess.CompletedProcess([str(program), *arguments], json.loads(answer), *outputs)
 
 
 def run_killed(moments: str, arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:

@@ -119,9 +119,9 @@ class Sample:
             with contextlib.suppress(Exception):
                 self._reader.sign(self.target)
         self._count(counts, f"{self.name}, {fault}, in {path.name}")
-        for kept, valid in self._contents.items():
-            if kept == path or not kept.is_file() or kept.stat().st_size != len(valid) or self._reader.sign:
-                kept.write_bytes(valid)
+        for copy, valid in self._contents.items():
+            if copy == path or not copy.is_file() or copy.stat().st_size != len(valid) or self._reader.sign:
+                copy.write_bytes(valid)
 
     def _count(self, counts: Counts, where: str) -> None:
         counts.inputs += 1
@@ -156,8 +156,8 @@ def main(arguments: Sequence[str]) -> int:
             sample = Sample(name, Path(folder))
             counts = sample.exhaust() if parsed.every else sample.fuzz(share, parsed.seed)
         _print(name, counts)
-        for each in counts.raised:
-            print(f"  {each}", flush=True)
+        for line in counts.raised:
+            print(f"  {line}", flush=True)
         total.inputs, total.accepted = total.inputs + counts.inputs, total.accepted + counts.accepted
         total.refused, total.raised = total.refused + counts.refused, total.raised + counts.raised
     _print(f"{len(names)} readers", total)

@@ -145,8 +145,8 @@ def without_times(root: Path) -> dict[str, Any]:
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: plain(each) for name, each in value.items() if "seconds" not in name}
-        return [plain(each) for each in value] if isinstance(value, list) else value
+            return {name: plain(member) for name, member in value.items() if "seconds" not in name}
+        return [plain(member) for member in value] if isinstance(value, list) else value
 
     times: dict[str, Any] = {}
     everything = killing.tree(root)
@@ -183,7 +183,7 @@ def kill(folder: Path, inputs: Path, name: str, every: int, first: int) -> int:
     (before / TEMPORARY).mkdir(parents=True)
     attempts.mkdir()
     if earlier is not None:
-        options = [each for each in command if each != "--overwrite"]
+        options = [argument for argument in command if argument != "--overwrite"]
         assert killing.attempt(lambda: run([*options, *earlier], inputs)(before)) == 0
 
     def prepare(root: Path) -> None:
@@ -197,7 +197,7 @@ def kill(folder: Path, inputs: Path, name: str, every: int, first: int) -> int:
 if __name__ == "__main__":
     for module in MODULES:
         importlib.import_module(module)
-    place, numbers = Path(sys.argv[2]), [int(each) for each in sys.argv[3:]]
+    place, numbers = Path(sys.argv[2]), [int(argument) for argument in sys.argv[3:]]
     every_so_many, first_change = [*numbers, *(1, 1)[len(numbers) :]]
     assert killing.attempt(lambda: write_inputs(place / "inputs")) == 0
     for chosen in sys.argv[1].split(","):

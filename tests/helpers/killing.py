@@ -111,14 +111,14 @@ def attempt(action: Callable[[], int | None], before: Callable[[], object] = lam
 
 def workers_of(parent: int) -> list[int]:
     """The numbers of a process' workers."""
-    found = []
+    children = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, above = path.read_text().rpartition(")")[2].split()[:2]
             is_worker = b"spawn_main" in (path.parent / "cmdline").read_bytes()
             if int(above) == parent and state != "Z" and is_worker:
-                found.append(int(path.parent.name))
-    return found
+                children.append(int(path.parent.name))
+    return children
 
 
 def seconds_until(condition: Callable[[], object], timeout: float = 60) -> float:

@@ -48,8 +48,8 @@ class Case:
         """NumPy arrays and plain numbers; floats have a standard deviation of 1.5."""
         generator = np.random.default_rng(seed)
         floats = {name: 1.5 * generator.standard_normal(shape) for name, shape in self.arrays.items()}
-        made = {name: array.astype(np.float32) for name, array in floats.items()} | self.more(generator, mask)
-        return {name: made[name] for name in inspect.signature(self.loss).parameters if name in made}
+        arrays = {name: array.astype(np.float32) for name, array in floats.items()} | self.more(generator, mask)
+        return {name: arrays[name] for name in inspect.signature(self.loss).parameters if name in arrays}
 
     def oracle(self, inputs: Inputs) -> dict[str, float]:
         """The terms as the papers have them."""

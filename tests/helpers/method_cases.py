@@ -43,7 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 # The same, with as few layers and stages as there can be: for whole runs, where most of the time goes into graphs.
-SHALLOW_PAIRS = {name: (each[0].replace(num_layers=1), each[1].replace(num_layers=1)) for name, each in PAIRS.items()}
+SHALLOW_PAIRS = {name: (pair[0].replace(num_layers=1), pair[1].replace(num_layers=1)) for name, pair in PAIRS.items()}
 
 
 PAIR = (tiny_distillation.TEACHER, tiny_distillation.STUDENT)
@@ -86,7 +86,7 @@ CASES = [pytest.param(method, kind, id=f"{method}-{kind}") for method in names()
 
 def cases(*excluded: str) -> Any:
     """Every method with everything that it is given, but for some kinds."""
-    return pytest.mark.parametrize(("name", "kind"), [each for each in CASES if each.values[1] not in excluded])
+    return pytest.mark.parametrize(("name", "kind"), [case for case in CASES if case.values[1] not in excluded])
 
 
 each_case = cases()

@@ -21,13 +21,13 @@ def sentence_lengths() -> list[list[int]]:
 
 def documents() -> list[list[list[int]]]:
     """Ids of each sentence of each document: all different, in order."""
-    found, word = [], FIRST_WORD
+    texts, word = [], FIRST_WORD
     for document in sentence_lengths():
-        found.append([])
+        texts.append([])
         for length in document:
-            found[-1].append(list(range(word, word + length)))
+            texts[-1].append(list(range(word, word + length)))
             word += length
-    return found
+    return texts
 
 
 def write_text(path: Path) -> Path:

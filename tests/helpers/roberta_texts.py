@@ -64,7 +64,7 @@ def _all_xnli(shared: Path) -> Iterator[str]:
 
 def run(java: Any, files: Path, folder: Path, lines: Sequence[Any], special: str = "token") -> list[list[list[int]]]:
     """Results of the Java tokenizer for each line."""
-    given, found = folder / "texts.jsonl", folder / "tokens.jsonl"
-    given.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="ascii")
-    java("org.pocketbert.tokenizer.RobertaTokenizeMain", files, special, given, found)
-    return [json.loads(line) for line in found.read_text(encoding="ascii").splitlines()]
+    inputs, outputs = folder / "texts.jsonl", folder / "tokens.jsonl"
+    inputs.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="ascii")
+    java("org.pocketbert.tokenizer.RobertaTokenizeMain", files, special, inputs, outputs)
+    return [json.loads(line) for line in outputs.read_text(encoding="ascii").splitlines()]

@@ -53,10 +53,10 @@ def _make_embedding(folder: Path) -> Path:
     path = tiny_finetuning.write_model(folder / "model")
     width, modules = tiny_finetuning.CONFIG.hidden_size, []
     for index, kind in enumerate(("Transformer", "Pooling", "Dense", "Normalize")):
-        place = f"{index}_{kind}" if index else ""
-        (path / place).mkdir(exist_ok=True)
+        module_folder = f"{index}_{kind}" if index else ""
+        (path / module_folder).mkdir(exist_ok=True)
         modules.append(
-            {"idx": index, "name": str(index), "path": place, "type": f"sentence_transformers.models.{kind}"}
+            {"idx": index, "name": str(index), "path": module_folder, "type": f"sentence_transformers.models.{kind}"}
         )
     write(path / "modules.json", modules)
     write(path / "1_Pooling/config.json", {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True})
@@ -101,7 +101,7 @@ def _make_shards(folder: Path) -> Path:
     (path / "model.safetensors").unlink()
     places = {name: f"model-0000{1 + index % 2}-of-00002.safetensors" for index, name in enumerate(tensors)}
     for file in sorted({*places.values()}):
-        _save(path / file, {name: tensors[name] for name, place in places.items() if place == file})
+        _save(path / file, {name: tensors[name] for name, file_name in places.items() if file_name == file})
     write(path / "model.safetensors.index.json", {"metadata": {"total_size": 1}, "weight_map": places})
     return path
 
@@ -180,9 +180,9 @@ def _journal(path: Path) -> object:
     cost = next(iter(winner.costs), "")
     if any(cost not in candidate.costs for candidate in journal.comparable):
         return None
-    found = {"main_metric": "accuracy", "cost": cost, "failed": 0, "best": summary, "front": [], "retrained": []}
+    result = {"main_metric": "accuracy", "cost": cost, "failed": 0, "best": summary, "front": [], "retrained": []}
     assert front(journal.comparable, cost)
-    return page(journal, found | {"kendall_tau": None}, list(STAGES), "evolution")
+    return page(journal, result | {"kendall_tau": None}, list(STAGES), "evolution")
 
 
 def _make_run(folder: Path) -> Path:

@@ -27,5 +27,5 @@ def batch(length: int = 9, seed: int = 3) -> dict[str, tf.Tensor]:
     }
     return {
         **tiny.batch(TEACHER, length=length, seed=seed),
-        **{name: tf.constant(each) for name, each in arrays.items()},
+        **{name: tf.constant(array) for name, array in arrays.items()},
     }

@@ -46,7 +46,7 @@ def write_data(
     for _ in range(documents):
         word, sentences = int(random.integers(len(words))), []
         for length in random.integers(3, 8, 6):
-            sentences.append(" ".join(words[(word + place) % len(words)] for place in range(length)))
+            sentences.append(" ".join(words[(word + index) % len(words)] for index in range(length)))
             word += length
         texts.append("\n".join(sentences))
     text = folder.parent / f"{folder.name}.txt"
@@ -87,13 +87,13 @@ def process(moments: str, command: Sequence[str], **environment: str) -> subproc
 def finish(*processes: subprocess.Popen[str], timeout: float = 240.0) -> list[str]:
     """Waits for processes that must succeed; what they said on stderr."""
     try:
-        said = [process.communicate(timeout=timeout)[1] for process in processes]
+        errors = [process.communicate(timeout=timeout)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
     codes = [process.returncode for process in processes]
-    assert codes == [0] * len(codes), f"{codes}\n" + "\n".join(text[-3000:] for text in said)
-    return said
+    assert codes == [0] * len(codes), f"{codes}\n" + "\n".join(text[-3000:] for text in errors)
+    return errors
 
 
 def assert_same_run(actual: Path, expected: Path) -> None:

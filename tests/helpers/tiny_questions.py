@@ -22,11 +22,11 @@ def write_questions(path: Path, count: int, seed: int, *, impossible: float = 0.
     paragraphs = []
     for index in range(count):
         words = [str(word) for word in random.choice(tiny_finetuning.NEUTRAL, random.integers(3, 30))]
-        place = int(random.integers(len(words)))
+        position = int(random.integers(len(words)))
         answers: list[dict[str, Any]] = []
         if random.random() >= impossible:
-            words[place] = str(random.choice(tiny_finetuning.GOOD))
-            answers.append({"text": words[place], "answer_start": len(" ".join([*words[:place], ""]))})
+            words[position] = str(random.choice(tiny_finetuning.GOOD))
+            answers.append({"text": words[position], "answer_start": len(" ".join([*words[:position], ""]))})
         entry = {"id": f"q{index}", "question": "the film", "answers": answers}
         paragraphs.append(
             {"context": " ".join(words), "qas": [entry | ({"is_impossible": not answers} if impossible else {})]}

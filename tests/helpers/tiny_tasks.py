@@ -75,7 +75,7 @@ class TaskCase:
         answer = prediction[self.answer]
         if not self.unstable:
             return answer
-        return [{name: value for name, value in each.items() if name not in self.unstable} for each in answer]
+        return [{name: value for name, value in item.items() if name not in self.unstable} for item in answer]
 
     @property
     def counts(self) -> np.ndarray:
@@ -129,35 +129,37 @@ def masked_lm_head(encoded: Arrays, weights: Arrays) -> Arrays:
 
 
 def class_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    truth, said = [LABELS[label] for label in data.labels], [prediction["label"] for prediction in predictions]
-    return {"accuracy": accuracy_score(truth, said), "matthews": matthews_corrcoef(truth, said)}
+    truth, predicted = [LABELS[label] for label in data.labels], [prediction["label"] for prediction in predictions]
+    return {"accuracy": accuracy_score(truth, predicted), "matthews": matthews_corrcoef(truth, predicted)}
 
 
 def multi_label_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    said = np.array([[label in prediction["labels"] for label in LABELS] for prediction in predictions], int)
-    averages = {f"{name}_f1": f1_score(data.labels, said, average=name, zero_division=0) for name in ("micro", "macro")}
-    return {**averages, "subset_accuracy": accuracy_score(data.labels, said)}
+    predicted = np.array([[label in prediction["labels"] for label in LABELS] for prediction in predictions], int)
+    averages = {
+        f"{name}_f1": f1_score(data.labels, predicted, average=name, zero_division=0) for name in ("micro", "macro")
+    }
+    return {**averages, "subset_accuracy": accuracy_score(data.labels, predicted)}
 
 
 def score_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    said = [prediction["score"] for prediction in predictions]
-    return {"pearson": pearsonr(data.labels, said)[0], "spearman": spearmanr(data.labels, said)[0]}
+    predicted = [prediction["score"] for prediction in predictions]
+    return {"pearson": pearsonr(data.labels, predicted)[0], "spearman": spearmanr(data.labels, predicted)[0]}
 
 
 def span_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Scores by seqeval of tags made from the predicted offsets."""
-    said = []
-    for words, each in zip(data.words, predictions, strict=True):
+    predicted = []
+    for words, prediction in zip(data.words, predictions, strict=True):
         tags = ["O"] * len(words)
-        for span in each["spans"]:
+        for span in prediction["spans"]:
             inside = [word for word, (start, end) in enumerate(words) if span["start"] <= start and end <= span["end"]]
             assert words[inside[0]][0] == span["start"] and words[inside[-1]][1] == span["end"]
             for word in inside:
                 tags[word] = f"{'B' if word == inside[0] else 'I'}-{span['label']}"
-        said.append(tags)
+        predicted.append(tags)
     scores = {"f1": seqeval.f1_score, "precision": seqeval.precision_score, "recall": seqeval.recall_score}
-    found = {name: score(data.tags, said, zero_division=0) for name, score in scores.items()}
-    return {**found, "accuracy": seqeval.accuracy_score(data.tags, said)}
+    results = {name: score(data.tags, predicted, zero_division=0) for name, score in scores.items()}
+    return {**results, "accuracy": seqeval.accuracy_score(data.tags, predicted)}
 
 
 def write_tags(path: Path, last: str = "O") -> None:
@@ -179,14 +181,14 @@ def token_head(encoded: Arrays, weights: Arrays) -> Arrays:
 
 
 def squad_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    answers = {question.id: each["answer"] for question, each in zip(data, predictions, strict=True)}
-    found = squad_evaluate_v1_1.evaluate(json.loads(data.path.read_text())["data"], answers)
-    return {"exact_match": found["exact_match"], "f1": found["final_f1"]}
+    answers = {question.id: prediction["answer"] for question, prediction in zip(data, predictions, strict=True)}
+    scores = squad_evaluate_v1_1.evaluate(json.loads(data.path.read_text())["data"], answers)
+    return {"exact_match": scores["exact_match"], "f1": scores["final_f1"]}
 
 
 def grade_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    said = [LABELS.index(prediction["label"]) for prediction in predictions]
-    return {"accuracy": accuracy_score(data.labels, said), "spearman": spearmanr(data.labels, said)[0]}
+    predicted = [LABELS.index(prediction["label"]) for prediction in predictions]
+    return {"accuracy": accuracy_score(data.labels, predicted), "spearman": spearmanr(data.labels, predicted)[0]}
 
 
 def write_bad_questions(path: Path) -> None:
@@ -209,8 +211,8 @@ def cosine_loss(outputs: Arrays, labels: np.ndarray, mask: np.ndarray) -> float:
 
 
 def similarity_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    said = [prediction["similarity"] for prediction in predictions]
-    return {"pearson": pearsonr(data.labels, said)[0], "spearman": spearmanr(data.labels, said)[0]}
+    predicted = [prediction["similarity"] for prediction in predictions]
+    return {"pearson": pearsonr(data.labels, predicted)[0], "spearman": spearmanr(data.labels, predicted)[0]}
 
 
 def write_pairs(scores: Sequence[Any]) -> Callable[[Path], Any]:
@@ -255,7 +257,7 @@ CASES: dict[str, TaskCase] = {
             head=lambda encoded, weights: {"logits": sentence(encoded, weights)[:, 0]},
             loss_labels=np.array([0.25, -1.5, 3.0], np.float32),
             loss=lambda outputs, labels, mask: float(np.mean((outputs["logits"] - labels) ** 2)),
-            write=table([each + index / 100 for index, each in enumerate(CLASSES)]),
+            write=table([name + index / 100 for index, name in enumerate(CLASSES)]),
             write_bad=table([0.5] * (COUNT - 1) + ["good"]),
             bad_row_problem=("line 38", "must be a", "received 'good'"),
             metrics=score_metrics,
@@ -297,7 +299,7 @@ CASES: dict[str, TaskCase] = {
             head=mean_embedding,
             loss_labels=np.array([0.25, -0.5, 0.75], np.float32),
             loss=cosine_loss,
-            write=write_pairs([each / 2 - index / 100 for index, each in enumerate(CLASSES)]),
+            write=write_pairs([name / 2 - index / 100 for index, name in enumerate(CLASSES)]),
             write_bad=write_pairs([0.5] * (COUNT - 1) + ["good"]),
             bad_row_problem=("line 38", "must be a", "received 'good'"),
             columns={"text_column": "text", "pair_column": "other", "label_column": "label"},

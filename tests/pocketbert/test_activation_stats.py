@@ -22,13 +22,13 @@ def test_maxima_are_those_of_all_batches(family: str) -> None:
     model = pb.from_preset(config, seed=4)
     # Of two lengths; the second has the larger value in some layers only.
     batches = [tiny.batch(config), tiny.batch(config, length=11, seed=8)]
-    found = activation_range(model, [{**batch, "masked_lm_positions": 0} for batch in batches])
-    for name, values in (("hidden_states", found.hidden_states), ("attention_logits", found.attention_logits)):
-        each = [[np.abs(layer.numpy()).max() for layer in model.features(batch, [name])[name]] for batch in batches]
+    ranges = activation_range(model, [{**batch, "masked_lm_positions": 0} for batch in batches])
+    for name, values in (("hidden_states", ranges.hidden_states), ("attention_logits", ranges.attention_logits)):
+        maxima = [[np.abs(layer.numpy()).max() for layer in model.features(batch, [name])[name]] for batch in batches]
         assert len(values) == config.num_layers + (name == "hidden_states")
-        assert each[0] != each[1]
+        assert maxima[0] != maxima[1]
         # A graph sums in another order than single operations do.
-        np.testing.assert_allclose(values, np.max(each, axis=0), rtol=1e-5)
+        np.testing.assert_allclose(values, np.max(maxima, axis=0), rtol=1e-5)
 
 
 def scaled(factor: float) -> ActivationRange:
@@ -65,10 +65,10 @@ def test_every_part_is_named() -> None:
 
 
 def test_what_is_no_number_is_told_and_still_json() -> None:
-    found = scaled(math.nan)
-    assert math.isfinite(found.hidden_states[1]) and found.hidden_states[2] == math.inf
-    assert found.float16_warnings()[0] == "layer 2's hidden state: not finite, in float32 already"
-    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["hidden_states"][2:] == [None, None]
+    scaled_range = scaled(math.nan)
+    assert math.isfinite(scaled_range.hidden_states[1]) and scaled_range.hidden_states[2] == math.inf
+    assert scaled_range.float16_warnings()[0] == "layer 2's hidden state: not finite, in float32 already"
+    assert json.loads(json.dumps(scaled_range.to_json(), allow_nan=False))["hidden_states"][2:] == [None, None]
 
 
 def test_no_batches_is_an_error() -> None:
@@ -86,9 +86,9 @@ def test_bfloat16_training_stays_finite_with_float32_weights() -> None:
         model.compile(AdamW(1e-2))
         step = tf.function(lambda: model.train_step((inputs, labels))["loss"])
         losses = [float(step()) for _ in range(6)]
-        found = activation_range(model, [inputs])
+        ranges = activation_range(model, [inputs])
         assert model.features(inputs, ["hidden_states"])["hidden_states"][1].dtype == tf.bfloat16
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
     assert {variable.dtype for variable in model.trainable_variables} == {tf.float32}
     assert all(np.isfinite(variable.numpy()).all() for variable in model.trainable_variables)
-    assert all(map(math.isfinite, found.hidden_states + found.attention_logits))
+    assert all(map(math.isfinite, ranges.hidden_states + ranges.attention_logits))

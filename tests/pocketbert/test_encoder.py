@@ -157,7 +157,7 @@ def test_padding_stays_hidden_from_logits_of_thousands() -> None:
     for block in model.encoder.layers_:
         block.attention.query.kernel.assign(block.attention.query.kernel * 1e7)
     inputs = tiny.batch(config)
-    largest = max(np.abs(each).max() for each in model.features(inputs, ["attention_logits"])["attention_logits"])
+    largest = max(np.abs(logits).max() for logits in model.features(inputs, ["attention_logits"])["attention_logits"])
     assert 1e5 < largest < 1e7
     longer = tiny.batch(config, length=11)
     probs = model.features(longer, ["attention_probs"])["attention_probs"]
@@ -199,13 +199,15 @@ def test_all_other_rows_learn_as_in_any_tied_table(name: str) -> None:
     # No padding: the encoder's part of the gradient is a plain look-up's.
     inputs = {key: value[:1] for key, value in tiny.batch(config).items()}
     with tf.GradientTape(persistent=True) as tape:
-        found = tf.reduce_sum(tf.sin(model(inputs)["prediction_logits"]))
+        summed = tf.reduce_sum(tf.sin(model(inputs)["prediction_logits"]))
         encoded = {**model.encoder(inputs), "word_table": table}
         expected = tf.reduce_sum(tf.sin(model.heads["masked_lm"](encoded)))
-    ours, theirs = (tf.convert_to_tensor(tape.gradient(loss, table)).numpy() for loss in (found, expected))
-    assert theirs[config.pad_token_id].any()
-    theirs[config.pad_token_id] = 0.0
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=ATOL)
+    gradient, expected_gradient = (
+        tf.convert_to_tensor(tape.gradient(loss, table)).numpy() for loss in (summed, expected)
+    )
+    assert expected_gradient[config.pad_token_id].any()
+    expected_gradient[config.pad_token_id] = 0.0
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=0, atol=ATOL)
 
 
 @families
@@ -282,9 +284,9 @@ def test_dropout_keeps_the_mean_and_repeats_from_its_state() -> None:
     layer.generator.state.assign(state)
     np.testing.assert_array_equal(layer(ones, training=True), first)
     assert (first != second).any()
-    kept = (first > 0).mean()
+    share = (first > 0).mean()
     # Binomial: five standard deviations of sqrt(.3 * .7 / 120701).
-    assert abs(kept - 0.7) < 5 * np.sqrt(0.21 / ones.numpy().size)
+    assert abs(share - 0.7) < 5 * np.sqrt(0.21 / ones.numpy().size)
     np.testing.assert_allclose(first[first > 0], 1 / 0.7, rtol=1e-4)
     # Both halves of a 32-bit draw are used, and they are independent of each other.
     zeros = (first.reshape(-1)[:-1].reshape(-1, 2) == 0).astype(float)

@@ -123,8 +123,8 @@ def test_mutated_content_never_raises_anything_else() -> None:
     for _ in range(200):
         content = bytearray(whole)
         for _ in range(generator.integers(1, 6)):
-            place = int(generator.integers(len(content)))
-            content[place : place + int(generator.integers(0, 3))] = generator.bytes(int(generator.integers(0, 3)))
+            offset = int(generator.integers(len(content)))
+            content[offset : offset + int(generator.integers(0, 3))] = generator.bytes(int(generator.integers(0, 3)))
         try:
             parse_json(bytes(content), "x")
         except UserError as error:

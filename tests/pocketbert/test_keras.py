@@ -77,8 +77,8 @@ def test_two_heads_learn_from_their_own_labels() -> None:
         "regression_logits_loss": np.mean((outputs["regression_logits"] - scores) ** 2),
     }
     labels = {"classification_logits": CLASSES, "regression_logits": scores}
-    found = model.evaluate(inputs(), labels, verbose=0, return_dict=True)
-    assert found == pytest.approx({"loss": sum(losses.values()), **losses}, rel=1e-5)
+    metrics = model.evaluate(inputs(), labels, verbose=0, return_dict=True)
+    assert metrics == pytest.approx({"loss": sum(losses.values()), **losses}, rel=1e-5)
     one = model.evaluate(inputs(), {"classification_logits": CLASSES}, verbose=0, return_dict=True)
     assert one["loss"] == pytest.approx(losses["classification_logits_loss"], rel=1e-5)
     with pytest.raises(pb.UserError, match="labels must be for the outputs classification_logits, regression_logits"):
@@ -93,9 +93,9 @@ def test_several_heads_survive_a_model_directory(tmp_path: Path) -> None:
         model.save_pretrained(tmp_path / "model", overwrite=True)
         loaded = pb.from_pretrained(tmp_path / "model")
         assert loaded.tasks == tuple(tasks)
-        expected, found = model(inputs()), loaded(inputs())
-        assert list(found) == list(expected)
-        assert all(np.array_equal(found[name], expected[name]) for name in expected)
+        expected, outputs = model(inputs()), loaded(inputs())
+        assert list(outputs) == list(expected)
+        assert all(np.array_equal(outputs[name], expected[name]) for name in expected)
     model = pb.from_preset(SMALL, [MOOD, TOPIC])
     model.save_pretrained(tmp_path / "model", overwrite=True)
     assert pb.from_pretrained(tmp_path / "model", task=TOPIC)(inputs())["logits"].shape == [3, 4]
@@ -133,14 +133,14 @@ def test_masked_lm_loss_is_the_mean_over_words_for_every_batch_size(words: pb.Mo
         "seq_relationship_logits_loss": side_loss,
     }
     for size in (12, 5, 1):
-        found = words.evaluate(
+        metrics = words.evaluate(
             batch,
             {"prediction_logits": labels, "seq_relationship_logits": sides},
             batch_size=size,
             verbose=0,
             return_dict=True,
         )
-        assert found == pytest.approx(expected, rel=1e-5)
+        assert metrics == pytest.approx(expected, rel=1e-5)
 
 
 def test_metrics_and_weights_leave_unlabelled_words_out() -> None:
@@ -153,9 +153,9 @@ def test_metrics_and_weights_leave_unlabelled_words_out() -> None:
     weights = np.array([0.5, 3.0, 0.0, 1.0, 2.0, 1.0], np.float32)
     losses = cross_entropies(logits, np.maximum(labels, 0))
     right = (logits.argmax(-1) == labels)[counted].mean()
-    found = model.evaluate(batch, labels, sample_weight=weights, verbose=0, return_dict=True)
-    assert found["loss"] == pytest.approx((losses * weights[:, np.newaxis])[counted].mean(), rel=1e-5)
-    assert found["accuracy"] == pytest.approx(right)
+    metrics = model.evaluate(batch, labels, sample_weight=weights, verbose=0, return_dict=True)
+    assert metrics["loss"] == pytest.approx((losses * weights[:, np.newaxis])[counted].mean(), rel=1e-5)
+    assert metrics["accuracy"] == pytest.approx(right)
     nothing = model.fit(batch, np.full_like(labels, -100), verbose=0).history["loss"]
     assert nothing == [0.0]
 
@@ -245,8 +245,8 @@ def test_saved_model_loads_and_trains(tmp_path: Path) -> None:
     for name, value in model(batch).items():
         np.testing.assert_array_equal(loaded(batch)[name], value)
     # The optimizer's moments came too.
-    for each in (model, loaded):
-        each.fit(batch, labels, verbose=0)
+    for network in (model, loaded):
+        network.fit(batch, labels, verbose=0)
     for name, variable in model.named_variables().items():
         # Without them a step would differ by a part of the rate, 1e-2; Adam enlarges what is rounding.
         np.testing.assert_allclose(loaded.named_variables()[name], variable, rtol=0, atol=1e-4, err_msg=name)

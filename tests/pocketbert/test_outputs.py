@@ -119,7 +119,7 @@ def test_one_of_two_writers_wins(tmp_path: Path) -> None:
     racers = [context.Process(target=_race, args=(str(tmp_path / "out"), barrier, answers)) for _ in range(2)]
     for racer in racers:
         racer.start()
-    (first, pid), (second, _) = sorted((answers.get(timeout=20) for _ in racers), key=lambda each: each[0] != "made")
+    (first, pid), (second, _) = sorted((answers.get(timeout=20) for _ in racers), key=lambda call: call[0] != "made")
     for racer in racers:
         racer.join()
     assert first == "made" and second.startswith("one process at a time may write an output; another has")
@@ -293,11 +293,11 @@ def _kill_all(folder: Path) -> None:
     ):
         for system in ("linux", "portable"):
             if system == "portable":
-                kept, files._rename = files._rename, lambda *arguments: False  # type: ignore[assignment]
+                original, files._rename = files._rename, lambda *arguments: False  # type: ignore[assignment]
             (folder / f"{name}_{system}").mkdir()
             changes = killing.kill_at_each_change(action, before, folder / f"{name}_{system}")
             if system == "portable":
-                files._rename = kept
+                files._rename = original
             print(f"{name}, {system}: {changes} changes", flush=True)
             assert changes >= 2, name
 

@@ -56,14 +56,14 @@ def test_outputs_equal_transformers(case: str, graph: bool) -> None:
     features = tf.function(lambda: model.features(inputs, request))() if graph else model.features(inputs, request)
     tokens = golden["attention_mask"].astype(bool)
     assert len(features["hidden_states"]) == len(golden["hidden_states"])
-    for ours, expected in zip(features["hidden_states"], golden["hidden_states"], strict=True):
-        np.testing.assert_allclose(ours.numpy()[tokens], expected[tokens], rtol=0, atol=tolerance(expected[tokens]))
-    for ours, expected in zip(features["attention_probs"], golden["attention_probs"], strict=True):
+    for state, expected in zip(features["hidden_states"], golden["hidden_states"], strict=True):
+        np.testing.assert_allclose(state.numpy()[tokens], expected[tokens], rtol=0, atol=tolerance(expected[tokens]))
+    for probs, expected in zip(features["attention_probs"], golden["attention_probs"], strict=True):
         # [B, N, S, S] → queries at tokens only.
-        received, wanted = (each.transpose(0, 2, 1, 3)[tokens] for each in (ours.numpy(), expected))
+        received, expected_rows = (array.transpose(0, 2, 1, 3)[tokens] for array in (probs.numpy(), expected))
         # With a LayerNorm, logits are of order 1.
-        atol = probability_tolerance(wanted) if model.config.bottleneck else 2e-5
-        assert np.all(np.abs(received - wanted) <= atol)
+        atol = probability_tolerance(expected_rows) if model.config.bottleneck else 2e-5
+        assert np.all(np.abs(received - expected_rows) <= atol)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -73,12 +73,12 @@ def test_heads_equal_transformers(case: str) -> None:
     tokens = golden["attention_mask"].astype(bool)
     outputs = model(inputs_of(golden))
     assert outputs
-    for name, ours in outputs.items():
+    for name, output in outputs.items():
         expected = next(golden[key] for key in OUTPUT_OF.get(name, (name,)) if key in golden)
-        ours = ours.numpy()
+        output = output.numpy()
         if expected.shape[:2] == tokens.shape:
-            ours, expected = ours[tokens], expected[tokens]
-        np.testing.assert_allclose(ours, expected, rtol=0, atol=tolerance(expected), err_msg=name)
+            output, expected = output[tokens], expected[tokens]
+        np.testing.assert_allclose(output, expected, rtol=0, atol=tolerance(expected), err_msg=name)
 
 
 def test_last_state_reaches_the_softmax_without_padding() -> None:

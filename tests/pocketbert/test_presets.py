@@ -27,15 +27,15 @@ from pocketbert.presets import PRESETS, preset
     ],
 )
 def test_teachers_of_mobileberts_table_2(name: str, inter: int, intra: int, heads: int, millions: int) -> None:
-    found = preset(name)
-    config = found.config
+    network = preset(name)
+    config = network.config
     assert config.bottleneck is not None and config.num_layers == 24
     assert (config.hidden_size, config.block_size, config.num_attention_heads) == (inter, intra, heads)
     assert (config.attention_size, config.intermediate_size) == (intra, 4 * intra)
     assert (config.norm, config.activation, config.pooler) == ("layer_norm", "gelu_tanh", "tanh")
     # What the sizes give is 0.5 to 2.7 M more than the paper's whole millions, in every row; it does not say why. The
     # pooler is 0.07 to 1 M of it.
-    assert 0.5e6 < found.parameters - 1e6 * millions < 2.7e6
+    assert 0.5e6 < network.parameters - 1e6 * millions < 2.7e6
 
 
 # Table 3: h_intra, heads and millions of attention, feed-forward networks and their millions.
@@ -51,8 +51,8 @@ def test_teachers_of_mobileberts_table_2(name: str, inter: int, intra: int, head
 def test_students_of_mobileberts_table_3(
     name: str, intra: int, heads: int, attention: float, stacked: int, feed_forward: float
 ) -> None:
-    found = preset(name)
-    config = found.config
+    network = preset(name)
+    config = network.config
     assert (config.block_size, config.num_attention_heads, config.num_feedforward_networks) == (intra, heads, stacked)
     assert (config.hidden_size, config.num_layers, config.attention_size) == (512, 24, intra)
     assert config.bottleneck is not None and config.bottleneck.query_key == "raw"
@@ -65,7 +65,7 @@ def test_students_of_mobileberts_table_3(
     assert counts["attention"] / 1e6 == pytest.approx(attention, abs=0.25)
     assert counts["feed_forwards"] / 1e6 == pytest.approx(feed_forward, abs=0.25)
     # "approximately 25M parameters" each, section 4.1.
-    assert found.parameters / 1e6 == pytest.approx(25, abs=1)
+    assert network.parameters / 1e6 == pytest.approx(25, abs=1)
 
 
 # Tables 1, 3, 5 and 9: layers, width, rows and width of the word table, parameters in millions; 117.6 M as released.
@@ -83,14 +83,14 @@ def test_students_of_mobileberts_table_3(
     ],
 )
 def test_students_of_minilmv2(name: str, layers: int, width: int, rows: int, embedding: int, millions: float) -> None:
-    found = preset(name)
-    config = found.config
+    network = preset(name)
+    config = network.config
     assert (config.num_layers, config.hidden_size, config.num_attention_heads) == (layers, width, 12)
     assert (config.attention_size, config.intermediate_size) == (width, 4 * width)
     assert (config.vocab_size, config.embedding_size) == (rows, embedding)
     # The paper rounds some figures and truncates others; some include the pooler, of 0.15 or 0.59 M.
     pooler = width * width + width
-    assert -0.5e6 < found.parameters - 1e6 * millions < 1e6 + pooler * (millions == 81)
+    assert -0.5e6 < network.parameters - 1e6 * millions < 1e6 + pooler * (millions == 81)
 
 
 # Graphs create variables without values, so the sizes cost nothing; all layers have the same size.
@@ -98,8 +98,8 @@ def test_students_of_minilmv2(name: str, layers: int, width: int, rows: int, emb
 def test_counts_equal_those_of_transformers(name: str) -> None:
     transformers = pytest.importorskip("transformers")
     tf = pytest.importorskip("tensorflow")
-    found = preset(name)
-    content = write_config(found.config, ()) | {"num_hidden_layers": 1}
+    network = preset(name)
+    content = write_config(network.config, ()) | {"num_hidden_layers": 1}
     config = transformers.AutoConfig.for_model(content.pop("model_type"), **content)
     with tf.Graph().as_default():
         model = transformers.TFAutoModel.from_config(config)
@@ -107,4 +107,4 @@ def test_counts_equal_those_of_transformers(name: str) -> None:
         sizes = {weight.name: math.prod(weight.shape) for weight in model.weights}
     layer = sum(size for weight, size in sizes.items() if "layer_._0" in weight)
     assert layer > 0
-    assert sum(sizes.values()) + (found.config.num_layers - 1) * layer == found.parameters
+    assert sum(sizes.values()) + (network.config.num_layers - 1) * layer == network.parameters

@@ -43,7 +43,7 @@ def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., t
 
     def bench(*more: str, serials: str = SERIAL, bundle: Path = BUNDLE) -> tuple[int, str, str]:
         arguments = ["bench", str(bundle), f"--device={serials}", f"--output={tmp_path / 'out'}"]
-        if not any(each.startswith("--repeats") for each in more):
+        if not any(argument.startswith("--repeats") for argument in more):
             arguments.append(f"--repeats={REPEATS}")
         code = cli.main([*arguments, *more])
         printed = capsys.readouterr()

@@ -46,18 +46,18 @@ def test_legal_inputs_are_valid_and_padded() -> None:
 
 
 def test_plain_export_quantizes_and_matches_model(plain: list[baselines.Configuration], network: Path) -> None:
-    assert [(each.recipe, each.threads) for each in plain] == [
+    assert [(measurement.recipe, measurement.threads) for measurement in plain] == [
         ("float32", 1), ("float32", 2), ("dynamic_wi8", 1), ("dynamic_wi8", 2)
     ]  # fmt: skip
-    assert all(each.is_baseline and each.length == LENGTH for each in plain)
+    assert all(measurement.is_baseline and measurement.length == LENGTH for measurement in plain)
     measured = host.measure(plain[::2], BRIEF)
-    assert [each.error for each in measured] == [None, None]
+    assert [measurement.error for measurement in measured] == [None, None]
     model = pb.from_pretrained(network)
     call = plain[0].calls[1]
     row = {name: np.array([ids], np.int32) for name, ids in call.inputs.items()}
     assert call.expected
     np.testing.assert_array_equal(call.expected["logits"], model(row, training=False)["logits"].numpy())
-    sizes = {each.recipe: each.model_path.stat().st_size for each in plain}
+    sizes = {measurement.recipe: measurement.model_path.stat().st_size for measurement in plain}
     weights = sum(array.size for array in model.get_weights())
     # One byte a weight instead of four, in the matrices that the converter quantizes (1024 elements and more).
     assert 2 * weights < sizes["float32"] - sizes["dynamic_wi8"] < 3 * weights
@@ -110,11 +110,14 @@ def test_onnx_runtime_answers_as_the_model(tmp_path: Path, changes: dict[str, ob
 
 @needs_onnx
 def test_onnx_files_are_timed_like_others(network: Path, tmp_path: Path) -> None:
-    found = onnx_baseline.onnx_exports(network, tmp_path, model="net", length=LENGTH)
-    assert [each.label for each in found] == ["ONNX Runtime float32", "ONNX Runtime dynamic_wi8"]
-    measured = host.measure(found, BRIEF)
-    assert [each.error for each in measured] == [None, None]
-    assert all(each.runtime and each.runtime.name == "onnxruntime" and each.delegate is None for each in measured)
+    exports = onnx_baseline.onnx_exports(network, tmp_path, model="net", length=LENGTH)
+    assert [export.label for export in exports] == ["ONNX Runtime float32", "ONNX Runtime dynamic_wi8"]
+    measured = host.measure(exports, BRIEF)
+    assert [measurement.error for measurement in measured] == [None, None]
+    assert all(
+        measurement.runtime and measurement.runtime.name == "onnxruntime" and measurement.delegate is None
+        for measurement in measured
+    )
     assert (measured[1].size_bytes or 0) < (measured[0].size_bytes or 0)
 
 

@@ -82,20 +82,20 @@ def test_bench_records_the_bundles_outcome(
     output = tmp_path / "r.json"
     assert cli.main(["bench", *map(str, bundles), f"--output={output}"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    own = Bundle.open(bundles[0]).outcome
-    assert own is not None
-    assert lines[0] == f"scored: {own['headline']}"
+    stored = Bundle.open(bundles[0]).outcome
+    assert stored is not None
+    assert lines[0] == f"scored: {stored['headline']}"
     assert lines[1] == "unscored: no score: export with --file=…, your labelled examples, to see it."
     content = json.loads(output.read_text())
     (recorded,) = content["outcomes"]
-    shared = {name: value for name, value in own.items() if name != "examples_sha256"}
+    shared = {name: value for name, value in stored.items() if name != "examples_sha256"}
     digest = hashlib.sha256((bundles[0] / "model.tflite").read_bytes()).hexdigest()
     assert recorded == {**shared, "model": "scored", "label": "scored", "model_sha256": digest}
     assert results.read(output).outcomes is not None
     # The page needs no bundle.
     assert cli.main(["report", str(output), f"--output={tmp_path / 'page'}"]) == 0
     text = (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
-    assert order(text, f"<b>{own['score']:.3f}</b>", "Exports", "Size (MB)")
+    assert order(text, f"<b>{stored['score']:.3f}</b>", "Exports", "Size (MB)")
 
 
 def test_report_takes_outcomes_of_bundles(bundles: tuple[Path, Path], tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ def test_report_takes_outcomes_of_bundles(bundles: tuple[Path, Path], tmp_path: 
     results.write(tmp_path / "r.json", run)
     call = ["report", str(tmp_path / "r.json"), f"--bundles={bundles[0]}", f"--output={tmp_path / 'page'}"]
     assert cli.main(call) in (None, 0)
-    own = Bundle.open(bundles[0]).outcome
-    assert own is not None
+    stored = Bundle.open(bundles[0]).outcome
+    assert stored is not None
     text = (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
-    assert order(text, f"<b>{own['score']:.3f}</b>", "checks passed") and NO_SCORE not in text
+    assert order(text, f"<b>{stored['score']:.3f}</b>", "checks passed") and NO_SCORE not in text
 
 
 def test_lost_bundle_is_red_above_all(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_configurations_run_in_rounds_and_join(connect: Any, bench: Any, tmp_pat
     code, out, _ = bench("--threads=2", "--affinity=big", "--name=net", "--weights=random")
     assert code == 0 and SERIAL not in out and "ms@9/2t" in out
     # Rounds of all, each shuffled by the seed; every run with options of the closed sets.
-    assert [repeat for repeat, _ in asked(phone)] == sorted(str(each) for each in (1, 2, 3) for _ in LENGTHS)
+    assert [repeat for repeat, _ in asked(phone)] == sorted(str(number) for number in (1, 2, 3) for _ in LENGTHS)
     assert sorted(asked(phone)) == sorted((str(n), str(length)) for n in (1, 2, 3) for length in LENGTHS)
     assert {(start["threads"], start["delegate"], start["affinity"]) for start in phone.starts} == {("2", "cpu", "big")}
     assert len({start["run"] for start in phone.starts}) == 6
@@ -94,10 +94,10 @@ def test_joined_repeats_keep_worst_conditions(connect: Any, bench: Any, tmp_path
 def one_length(folder: Path) -> Path:
     """The bundle with its length 9 alone."""
     bundle = Path(shutil.copytree(BUNDLE, folder / "short"))
-    kept = [golden for golden in Bundle.open(bundle).goldens if golden.length == 9]
-    (bundle / bundle_folders.GOLDENS).write_bytes(goldens.answers_file(kept))
+    at_9_tokens = [golden for golden in Bundle.open(bundle).goldens if golden.length == 9]
+    (bundle / bundle_folders.GOLDENS).write_bytes(goldens.answers_file(at_9_tokens))
     signatures = [{"name": "length_9", "length": 9}]
-    return bundle_folders.describe_again(bundle, signatures=signatures, goldens=goldens.entries(kept))
+    return bundle_folders.describe_again(bundle, signatures=signatures, goldens=goldens.entries(at_9_tokens))
 
 
 def on(delegate: Delegate | None) -> Any:
@@ -130,16 +130,16 @@ def test_result_without_gpu_is_rejected(connect: Any, bench: Any, tmp_path: Path
 def test_weight_cache_is_requested(connect: Any, bench: Any, tmp_path: Path) -> None:
     def written(phone: Any, extras: dict[str, str]) -> Any:
         # The app reports no memory for the run that packs the weights.
-        known = {"base_memory_bytes": 30_000_000, "resident_memory_bytes": 41_000_000}
-        memory = dict.fromkeys(known) if extras["repeat"] == "1" else known
+        fields = {"base_memory_bytes": 30_000_000, "resident_memory_bytes": 41_000_000}
+        memory = dict.fromkeys(fields) if extras["repeat"] == "1" else fields
         return result(phone, extras, weight_cache_bytes=1_234, **memory)
 
     phone = FakePhone(SERIAL, ending(written))
     connect(phone)
     assert bench("--phone-weight-cache", "--lengths=9")[0] == 0
     assert [start["weight_cache"] for start in phone.starts] == ["on"] * 3
-    found = joined(tmp_path)[9]
-    assert (found.weight_cache_bytes, found.base_memory_bytes, found.resident_memory_bytes) == (
+    measurement = joined(tmp_path)[9]
+    assert (measurement.weight_cache_bytes, measurement.base_memory_bytes, measurement.resident_memory_bytes) == (
         1_234,
         30_000_000,
         41_000_000,
@@ -184,7 +184,7 @@ def test_broken_connection_is_retried(connect: Any, bench: Any, tmp_path: Path, 
     connect(phone)
     assert bench()[0] == 0
     assert phone.drops[service] == 0 and len(phone.starts) == 6
-    assert all(each.status == "ok" for each in joined(tmp_path).values())
+    assert all(measurement.status == "ok" for measurement in joined(tmp_path).values())
 
 
 @pytest.mark.parametrize("service", ["push", "logcat", "pull"])
@@ -203,17 +203,21 @@ def test_command_resumes_after_pulled_cable(connect: Any, bench: Any, tmp_path: 
         phone.unplug_at = service
     code, out, err = bench()
     assert code == 1 and "the phone is gone" in out and "Traceback" not in err
-    kept = len(list((tmp_path / "out").glob("*/configuration_*.json")))
-    assert kept == (0 if service == "push" else 2)
-    if kept:
-        assert all("of 3 repeats are measured" in (each.error or "") for each in joined(tmp_path).values())
+    num_files = len(list((tmp_path / "out").glob("*/configuration_*.json")))
+    assert num_files == (0 if service == "push" else 2)
+    if num_files:
+        assert all(
+            "of 3 repeats are measured" in (measurement.error or "") for measurement in joined(tmp_path).values()
+        )
     code, out, err = bench()
     assert code == 2 and f"{SERIAL} must be connected; adb lists nothing" in err
     phone.state, phone.app = "device", good
     started = len(phone.starts)
     assert bench()[0] == 0
-    assert len(phone.starts) - started == 6 - kept
-    assert all(each.status == "ok" and len(each.round_sizes) == 3 for each in joined(tmp_path).values())
+    assert len(phone.starts) - started == 6 - num_files
+    assert all(
+        measurement.status == "ok" and len(measurement.round_sizes) == 3 for measurement in joined(tmp_path).values()
+    )
     # What was left behind when the cable went is gone too.
     assert list(phone.files) == [APK]
 
@@ -227,7 +231,7 @@ def test_only_missing_files_are_pushed(connect: Any, bench: Any) -> None:
     phone.files[f"{there}/model.tflite"] = (BUNDLE / "model.tflite").read_bytes()
     phone.files[f"{there}/vocab.txt"] = b"half of it"
     assert bench("--repeats=1", "--lengths=9")[0] == 0
-    assert sorted(each.rpartition("/")[2] for each in phone.pushed) == [
+    assert sorted(path.rpartition("/")[2] for path in phone.pushed) == [
         "bundle.json", "goldens.safetensors", "labels.txt", "verification.json", "vocab.txt",
     ]  # fmt: skip
 

@@ -39,7 +39,7 @@ def wrong(phone: FakePhone, extras: dict[str, str]) -> Changes:
 
 
 @pytest.mark.parametrize(
-    ("app", "said"),
+    ("app", "message"),
     [
         (died, "the app's process ended without a result"),
         (refused, "affinity must be any"),
@@ -56,20 +56,20 @@ def wrong(phone: FakePhone, extras: dict[str, str]) -> Changes:
         (ending(lambda phone, extras: {**result(phone, extras), "measurements": []}), "one measurement; received 0"),
     ],
 )
-def test_failed_run_is_reported_and_retried(connect: Any, bench: Any, tmp_path: Path, app: Any, said: str) -> None:
+def test_failed_run_is_reported_and_retried(connect: Any, bench: Any, tmp_path: Path, app: Any, message: str) -> None:
     def second_fails(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
         return (app if len(phone.starts) == 2 else good)(phone, extras, say)
 
     phone = FakePhone(SERIAL, second_fails)
     connect(phone)
     code, out, err = bench("--repeats=2")
-    assert code == 1 and said in out and said in err and "Traceback" not in err
-    unwell = next(each for each in joined(tmp_path).values() if each.status == "failed")
-    assert unwell.error and said in unwell.error and unwell.error.startswith("1 of 2 repeats are measured")
-    assert [each.status for each in joined(tmp_path).values()].count("ok") == 1
+    assert code == 1 and message in out and message in err and "Traceback" not in err
+    unwell = next(measurement for measurement in joined(tmp_path).values() if measurement.status == "failed")
+    assert unwell.error and message in unwell.error and unwell.error.startswith("1 of 2 repeats are measured")
+    assert [measurement.status for measurement in joined(tmp_path).values()].count("ok") == 1
     assert bench("--repeats=2")[0] == 0
     assert len(phone.starts) == 5 and asked(phone)[4] == asked(phone)[1]
-    assert all(each.status == "ok" for each in joined(tmp_path).values())
+    assert all(measurement.status == "ok" for measurement in joined(tmp_path).values())
 
 
 def test_repeated_failures_stop_a_phone(connect: Any, bench: Any, tmp_path: Path) -> None:
@@ -122,11 +122,11 @@ def test_full_disk_stops_one_phone_only(
     connect(*phones)
     keep = phone_plan.Kept.keep
 
-    def failing(kept: phone_plan.Kept, *arguments: Any) -> Any:
+    def failing(results: phone_plan.Kept, *arguments: Any) -> Any:
         # The first to keep anything finds no room.
-        if failed_for.setdefault("folder", kept) is kept:
+        if failed_for.setdefault("folder", results) is results:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return keep(kept, *arguments)
+        return keep(results, *arguments)
 
     failed_for: dict[str, Any] = {}
     monkeypatch.setattr(phone_plan.Kept, "keep", failing)

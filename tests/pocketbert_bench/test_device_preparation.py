@@ -18,7 +18,8 @@ def test_other_app_build_is_replaced(connect: Any, bench: Any, tmp_path: Path) -
     apk = tmp_path / "app.apk"
     apk.write_bytes(b"an apk")
     same, other, bare = (
-        FakePhone(name, good, installed=each) for name, each in (("A", b"an apk"), ("B", b"older"), ("C", None))
+        FakePhone(name, good, installed=installed)
+        for name, installed in (("A", b"an apk"), ("B", b"older"), ("C", None))
     )
     server = connect(same, other, bare)
     code, _, err = bench("--repeats=1", f"--apk={apk}", serials="A,B,C")
@@ -30,12 +31,12 @@ def test_other_app_build_is_replaced(connect: Any, bench: Any, tmp_path: Path) -
     code, out, _ = bench("--repeats=1", f"--apk={apk}", serials="A", bundle=BUNDLE)
     assert code == 0 and len(same.starts) == 2
     next((tmp_path / "out").glob("*/configuration_0*.json")).unlink()
-    phones = [bench("--repeats=1", f"--apk={apk}", serials=each) for each in "ABC"]
+    phones = [bench("--repeats=1", f"--apk={apk}", serials=serial) for serial in "ABC"]
     assert sum(code == 1 and "has another app than before" in out for code, out, _ in phones) == 1
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"installed": None}, "build it with make android and name it by --apk"),
         ({"installed": None, "error": "INSTALL_FAILED_INSUFFICIENT_STORAGE"}, "the phone's storage is full"),
@@ -43,14 +44,16 @@ def test_other_app_build_is_replaced(connect: Any, bench: Any, tmp_path: Path) -
         ({"error": "INSTALL_FAILED_VERIFICATION_FAILURE"}, "INSTALL_FAILED_VERIFICATION_FAILURE"),
     ],
 )
-def test_an_app_that_cannot_be_installed(connect: Any, bench: Any, tmp_path: Path, changes: Changes, said: str) -> None:
+def test_an_app_that_cannot_be_installed(
+    connect: Any, bench: Any, tmp_path: Path, changes: Changes, message: str
+) -> None:
     error = changes.pop("error", None)
     phone = FakePhone(SERIAL, good, **changes)
     phone.install_error = error
     server = connect(phone)
     (tmp_path / "app.apk").write_bytes(b"a new one")
     code, out, _ = bench(*([f"--apk={tmp_path / 'app.apk'}"] if error else []))
-    assert code == 1 and said in out and not phone.starts
+    assert code == 1 and message in out and not phone.starts
     assert sum(request.startswith("exec:cmd package") for request in server.requests) == (1 if error else 0)
 
 
@@ -64,8 +67,8 @@ def test_broken_install_is_retried(connect: Any, bench: Any, tmp_path: Path) -> 
 
 
 def test_same_phone_twice_is_refused(connect: Any, bench: Any, tmp_path: Path) -> None:
-    own = {"ro.serialno": "9A231FFAZ00123"}
-    cable, network = (FakePhone(name, good, **own) for name in ("9A231FFAZ00123", "192.0.2.7:5555"))
+    properties = {"ro.serialno": "9A231FFAZ00123"}
+    cable, network = (FakePhone(name, good, **properties) for name in ("9A231FFAZ00123", "192.0.2.7:5555"))
     connect(cable, network)
     code, _, err = bench("--repeats=1", serials="9A231FFAZ00123,192.0.2.7:5555")
     assert code == 2 and "9A231FFAZ00123 and 192.0.2.7:5555 are one phone" in err and not cable.starts
@@ -125,7 +128,7 @@ def test_missing_adb_error_names_its_package(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--device=A"], "--device needs --output"),
         (["--device=A,A", "--output=x"], "different serial numbers"),
@@ -139,10 +142,10 @@ def test_missing_adb_error_names_its_package(
     ],
 )
 def test_bad_input_is_one_line(
-    arguments: list[str], said: str, connect: Any, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, connect: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     connect(FakePhone("A", good))
     assert cli.main(["bench", str(BUNDLE), *arguments]) == 2
     printed = capsys.readouterr()
-    assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+    assert message in printed.err and printed.err.count("\n") == 1 and printed.out == ""
     assert not (Path(__file__).parent / ".pocketbert").exists()

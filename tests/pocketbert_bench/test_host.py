@@ -40,19 +40,27 @@ def test_each_configuration_is_measured_whole(model_path: Path) -> None:
         bench_subjects.configuration(model_path, 8, threads=2, label="other"),
     ]
     measured = host.measure(subjects, BRIEF)
-    assert [(each.label, each.length, each.threads) for each in measured] == [("sum", 5, 1), ("other", 8, 2)]
-    for each in measured:
-        assert (each.status, each.error) == ("ok", None)
-        assert each.round_sizes == (4, 4, 4) and len(each.latency_us) == 12
-        assert each.warm_up_runs >= 5 and each.warmed_up is not None
-        assert each.signature == f"length_{each.length}"
-        assert each.model_sha256 == sha256(model_path) and each.size_bytes == model_path.stat().st_size
-        assert each.runtime and each.runtime.name == "litert" and each.runtime.version[0].isdigit()
-        assert each.golden and each.golden.examples == 1
-        assert each.init_us and each.init_us > 0 and each.first_inference_us and each.first_inference_us > 0
+    assert [(mistake.label, mistake.length, mistake.threads) for mistake in measured] == [
+        ("sum", 5, 1),
+        ("other", 8, 2),
+    ]
+    for measurement in measured:
+        assert (measurement.status, measurement.error) == ("ok", None)
+        assert measurement.round_sizes == (4, 4, 4) and len(measurement.latency_us) == 12
+        assert measurement.warm_up_runs >= 5 and measurement.warmed_up is not None
+        assert measurement.signature == f"length_{measurement.length}"
+        assert measurement.model_sha256 == sha256(model_path) and measurement.size_bytes == model_path.stat().st_size
+        assert measurement.runtime and measurement.runtime.name == "litert" and measurement.runtime.version[0].isdigit()
+        assert measurement.golden and measurement.golden.examples == 1
+        assert (
+            measurement.init_us
+            and measurement.init_us > 0
+            and measurement.first_inference_us
+            and measurement.first_inference_us > 0
+        )
         # A process with numpy and LiteRT takes tens of megabytes; one with TensorFlow would take hundreds.
-        assert each.base_memory_bytes and each.peak_memory_bytes
-        assert 2e7 < each.base_memory_bytes <= each.peak_memory_bytes < 2e8
+        assert measurement.base_memory_bytes and measurement.peak_memory_bytes
+        assert 2e7 < measurement.base_memory_bytes <= measurement.peak_memory_bytes < 2e8
     assert results.problems(results.to_json(bench_subjects.result(*measured))) == []
 
 
@@ -61,9 +69,9 @@ def test_unsteady_calls_are_marked(model_path: Path, tmp_path: Path, monkeypatch
     run, calls = Worker.run, iter(range(1000))
 
     def doubling(self: Worker, numbers: list[int]) -> list[float]:
-        found = run(self, numbers)
+        result = run(self, numbers)
         # Batches of 5 warm up; every one takes twice as long as the one before.
-        return [1000.0 * 2 ** next(calls)] * 5 if len(numbers) == host.WARM_UP_BATCH else found
+        return [1000.0 * 2 ** next(calls)] * 5 if len(numbers) == host.WARM_UP_BATCH else result
 
     monkeypatch.setattr(Worker, "run", doubling)
     (unsteady,) = host.measure([bench_subjects.configuration(model_path, 5)], BRIEF)
@@ -103,16 +111,16 @@ def test_nan_output_fails(model_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(b"no model at all", "the runtime cannot run the model"), (b"", "the runtime cannot run")]
+    ("content", "message"), [(b"no model at all", "the runtime cannot run the model"), (b"", "the runtime cannot run")]
 )
-def test_broken_file_fails_alone(model_path: Path, tmp_path: Path, content: bytes, said: str) -> None:
+def test_broken_file_fails_alone(model_path: Path, tmp_path: Path, content: bytes, message: str) -> None:
     broken = tmp_path / "broken.tflite"
     broken.write_bytes(content)
     good, bad = host.measure(
         [bench_subjects.configuration(model_path), bench_subjects.configuration(broken, label="broken")], BRIEF
     )
     assert good.status == "ok"
-    assert bad.status == "failed" and bad.error and said in bad.error and "\n" not in bad.error
+    assert bad.status == "failed" and bad.error and message in bad.error and "\n" not in bad.error
 
 
 def test_crashed_process_gives_a_sentence(model_path: Path) -> None:
@@ -141,8 +149,8 @@ def test_order_is_shuffled_and_rounds_interleave(model_path: Path, monkeypatch: 
     labels = ["a", "b", "c", "d"]
     host.measure([bench_subjects.configuration(model_path, label=label) for label in labels], BRIEF, seed=1)
     rounds = [turns[start : start + 4] for start in range(0, 12, 4)]
-    assert all(sorted(each) == labels for each in rounds)
-    assert len({tuple(each) for each in rounds}) > 1
+    assert all(sorted(round_labels) == labels for round_labels in rounds)
+    assert len({tuple(round_labels) for round_labels in rounds}) > 1
 
 
 def test_the_workers_imports_are_few() -> None:
@@ -170,16 +178,16 @@ def test_bundles_run_at_requested_lengths(bundle: Path) -> None:
 
 
 def test_bundle_calls_are_golden_examples(bundle: Path) -> None:
-    found = configurations.from_bundle(bundle, None, [1])
-    assert [each.length for each in found] == [9, 17]
-    for each in found:
-        assert each.problem is None and each.length
-        for call in each.calls:
-            assert call.signature == f"length_{each.length}"
-            assert {len(ids) for ids in call.inputs.values()} == {each.length}
+    subjects = configurations.from_bundle(bundle, None, [1])
+    assert [subject.length for subject in subjects] == [9, 17]
+    for subject in subjects:
+        assert subject.problem is None and subject.length
+        for call in subject.calls:
+            assert call.signature == f"length_{subject.length}"
+            assert {len(ids) for ids in call.inputs.values()} == {subject.length}
             assert max(call.inputs["input_word_ids"]) < len(bench_subjects.WORDS)
     # The longer signature serves the shorter one's examples too.
-    assert len(found[1].calls) >= len(found[0].calls) >= 1
+    assert len(subjects[1].calls) >= len(subjects[0].calls) >= 1
 
 
 def test_damaged_bundle_fails_at_each_length(bundle: Path, tmp_path: Path) -> None:
@@ -188,8 +196,8 @@ def test_damaged_bundle_fails_at_each_length(bundle: Path, tmp_path: Path) -> No
     damaged = Path(shutil.copytree(bundle, tmp_path / "damaged"))
     (damaged / "model.tflite").write_bytes(b"cut short")
     measured = host.bench_bundles([damaged, bundle], lengths=[9, 17], quick=True, weights="random").measurements
-    assert {each.weights for each in measured} == {"random"} and len(measured) == 4
-    by_key = {(each.label, each.length): each for each in measured}
+    assert {measurement.weights for measurement in measured} == {"random"} and len(measured) == 4
+    by_key = {(mistake.label, mistake.length): mistake for mistake in measured}
     assert by_key["float32", 9].status == by_key["float32", 17].status == "ok"
     assert all("model.tflite must have" in str(by_key["damaged", length].error) for length in (9, 17))
     assert results.problems(results.to_json(bench_subjects.result(*measured))) == []

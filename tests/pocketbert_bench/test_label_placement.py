@@ -97,7 +97,7 @@ def test_texts_in_plots_do_not_overlap(run: ResultFile) -> None:
     assert set(figures) == {"accuracy_latency", "size", "latency", "distribution"}
     for name, figure in figures.items():
         figure.canvas.draw()
-        texts = [each for each in figure.findobj(Text) if each.get_text() and each.get_visible()]
+        texts = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
         # `Text`'s own extent: an annotation's would include the line to its point.
         boxes = {text: Text.get_window_extent(text).extents for text in texts}
         axes = figure.axes[0]

@@ -34,18 +34,20 @@ TURN = Turn(
 
 
 def summarize(*turns: Turn, fastest: float = 400.0) -> Load:
-    found = load.summarize(turns, fastest, [10.0, 30.0, 12.0, 12.0, 14.0], [1, 4])
-    assert found
-    return found
+    summary = load.summarize(turns, fastest, [10.0, 30.0, 12.0, 12.0, 14.0], [1, 4])
+    assert summary
+    return summary
 
 
 def test_figures_follow_from_two_turns():
-    found = summarize(TURN, dataclasses.replace(TURN, processors=Processors(total=3.0, busy=0.67, steal=0.0, own=0.01)))
+    summary_of_turn = summarize(
+        TURN, dataclasses.replace(TURN, processors=Processors(total=3.0, busy=0.67, steal=0.0, own=0.01))
+    )
     # (1.9 - 0.04 - 0.57) + (0.67 - 0.01 - 0.57) of 6 seconds; 0.12 of 6; 0.06 of 1.2 wanted; 800 over 400.
-    assert found.others_cpu_percent == 23.0 and found.steal_percent == 2.0
-    assert found.waiting_percent == 5.0 and found.calibration_ratio == 2.0
+    assert summary_of_turn.others_cpu_percent == 23.0 and summary_of_turn.steal_percent == 2.0
+    assert summary_of_turn.waiting_percent == 5.0 and summary_of_turn.calibration_ratio == 2.0
     # Rounds' medians are 10 and 13.
-    assert found.round_spread_percent == round(100 * 3 / 11.5, 1)
+    assert summary_of_turn.round_spread_percent == round(100 * 3 / 11.5, 1)
 
 
 def test_own_work_alone_counts_as_nothing():
@@ -54,13 +56,13 @@ def test_own_work_alone_counts_as_nothing():
 
 
 def test_unknown_counters_are_null():
-    found = summarize(dataclasses.replace(TURN, processors=None, waiting_seconds=None))
-    assert found.others_cpu_percent is found.steal_percent is found.waiting_percent is None
+    turn_summary = summarize(dataclasses.replace(TURN, processors=None, waiting_seconds=None))
+    assert turn_summary.others_cpu_percent is turn_summary.steal_percent is turn_summary.waiting_percent is None
 
 
 def test_short_turns_give_no_cpu_share():
-    found = summarize(dataclasses.replace(TURN, wall_seconds=0.1))
-    assert found.others_cpu_percent is found.steal_percent is None and found.waiting_percent == 5.0
+    turn_summary = summarize(dataclasses.replace(TURN, wall_seconds=0.1))
+    assert turn_summary.others_cpu_percent is turn_summary.steal_percent is None and turn_summary.waiting_percent == 5.0
 
 
 @pytest.mark.parametrize(
@@ -75,11 +77,13 @@ def test_short_turns_give_no_cpu_share():
 def test_counters_are_read_from_proc_stat(stat, expected, tmp_path, monkeypatch):
     (tmp_path / "stat").write_text(stat + "\nbtime 1\n", encoding="ascii")
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
-    found, tick = load.processors(), 1 / os.sysconf("SC_CLK_TCK")
+    counters, tick = load.processors(), 1 / os.sysconf("SC_CLK_TCK")
     if expected is None:
-        assert found is None
+        assert counters is None
     else:
-        assert found and (found.total, found.busy, found.steal) == pytest.approx([tick * each for each in expected])
+        assert counters and (counters.total, counters.busy, counters.steal) == pytest.approx(
+            [tick * count for count in expected]
+        )
 
 
 def test_absent_proc_stat_is_unknown(tmp_path, monkeypatch):
@@ -88,7 +92,7 @@ def test_absent_proc_stat_is_unknown(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"others_cpu_percent": 43.2}, "other processes used 43 % of the CPU"),
         ({"steal_percent": 12.4}, "the virtual machine's host kept 12 % of the CPU"),
@@ -96,11 +100,11 @@ def test_absent_proc_stat_is_unknown(tmp_path, monkeypatch):
         ({"calibration_ratio": 1.4}, "a fixed calculation took 1.40 times its shortest time"),
     ],
 )
-def test_busy_machine_warns_everywhere(change, said, tmp_path):
+def test_busy_machine_warns_everywhere(change, message, tmp_path):
     busy = dataclasses.replace(QUIET, **change)
     assert load.warning([QUIET, busy, QUIET]) == (
-        f"the machine was busy in 1 of 3 measurements ({said}); these latencies are too high: close other programs and "
-        "measure again"
+        f"the machine was busy in 1 of 3 measurements ({message}); these latencies are too high: close other programs "
+        "and measure again"
     )
     run = bench_subjects.result(
         bench_subjects.measurement("quiet", 32, 2.0, load=QUIET),
@@ -108,10 +112,10 @@ def test_busy_machine_warns_everywhere(change, said, tmp_path):
     )
     assert results.problems(results.to_json(run)) == []
     table = report.table(run)
-    assert f"* The machine was busy in 1 of 2 measurements ({said})." in table
+    assert f"* The machine was busy in 1 of 2 measurements ({message})." in table
     assert "6.40*" in table and "2.00*" not in table
     page = html.unescape(report.build_report([run], tmp_path / "page").read_text(encoding="utf-8"))
-    assert f"* The machine was busy in 1 of 2 measurements ({said})." in page
+    assert f"* The machine was busy in 1 of 2 measurements ({message})." in page
     assert "6.40 ms*" in page and "2.00 ms*" not in page
 
 
@@ -144,8 +148,8 @@ def test_quiet_machine_gives_no_warning():
 def test_warning_has_ranges_of_busy_measurements():
     first = dataclasses.replace(QUIET, others_cpu_percent=20.0, steal_percent=None)
     second = dataclasses.replace(QUIET, others_cpu_percent=30.0, waiting_percent=None, steal_percent=9.0)
-    said = load.warning([first, second])
-    assert said and "2 of 2" in said and "used 20–30 % of the CPU, the virtual machine's host kept 9 %" in said
+    text = load.warning([first, second])
+    assert text and "2 of 2" in text and "used 20–30 % of the CPU, the virtual machine's host kept 9 %" in text
 
 
 def test_real_measurement_detects_busy_processes(tmp_path, capsys, monkeypatch):
@@ -158,9 +162,9 @@ def test_real_measurement_detects_busy_processes(tmp_path, capsys, monkeypatch):
     try:
         (measured,) = host.measure([bench_subjects.configuration(model_path)], schedule)
     finally:
-        for each in spinning:
-            each.kill()
-            each.wait()
+        for process in spinning:
+            process.kill()
+            process.wait()
     assert measured.status == "ok" and measured.load
     # As many spinning processes as processors leave at most half of each.
     assert measured.load.others_cpu_percent and measured.load.others_cpu_percent > 30

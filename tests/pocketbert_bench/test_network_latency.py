@@ -39,20 +39,20 @@ def test_interrupted_measurements_resume(connect: Callable[..., Any], tmp_path: 
     # The phone leaves before the last of two networks in three repeats.
     finish, starts = good.app, []
 
-    def leaving(each: FakePhone, extras: dict[str, str], say: Any) -> Any:
+    def leaving(phone: FakePhone, extras: dict[str, str], say: Any) -> Any:
         starts.append(extras)
         if len(starts) == 6:
-            each.state = None
+            phone.state = None
             return None
-        return finish(each, extras, say)
+        return finish(phone, extras, say)
 
     good.app = leaving
     with pytest.raises(UserError, match="run the same command to resume"):
         phone.measure(CONFIGS, SETTING, tmp_path / "kept")
     good.state = "device"
-    found = phone.measure(CONFIGS, SETTING, tmp_path / "kept")
+    latencies = phone.measure(CONFIGS, SETTING, tmp_path / "kept")
     sizes = [(tmp_path / "kept" / "networks" / f"network-{n}" / "model.tflite").stat().st_size for n in (0, 1)]
-    assert found.tolist() == sizes and sizes[0] > sizes[1]
+    assert latencies.tolist() == sizes and sizes[0] > sizes[1]
     assert len(starts) == 7 and {start["length"] for start in starts} == {"13"}
 
 

@@ -90,8 +90,8 @@ def test_quickstart_resumes_and_reports(
     run_until(module.baselines, "plain_export", tiny_path, full=True)
     progress = capsys.readouterr().err
     assert "[6/7]" in progress and progress.count("this run is finished") == 1
-    kept = {path: path.stat().st_mtime_ns for path in tiny_path.rglob("*.tflite") if "bundles" in path.parts}
-    assert len(kept) == 4
+    times = {path: path.stat().st_mtime_ns for path in tiny_path.rglob("*.tflite") if "bundles" in path.parts}
+    assert len(times) == 4
 
     # What was scored stays scored, so a student that differs on these sentences can be put in its place.
     dev, differ = tiny_finetuning.examples(DEV, 2), [1, 4, 7]
@@ -104,7 +104,7 @@ def test_quickstart_resumes_and_reports(
 
     text = module.quickstart(tiny_path, full=True)
     progress = capsys.readouterr().err
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert {path: path.stat().st_mtime_ns for path in times} == times
     assert (tiny_path / "teacher" / "model" / "model.safetensors").stat().st_mtime_ns == teacher
     assert progress.count("already exported") == 4 and progress.count("this run is finished") == 2
 
@@ -117,8 +117,8 @@ def test_quickstart_resumes_and_reports(
     assert len(re.findall(r"\b(\d+) of \1 checks passed", content)) == 4 and "Teacher and student</h2>" in content
 
     measured = results.read(tiny_path / "results.json")
-    ours = {(measurement.model, measurement.label) for measurement in measured.measurements if not measurement.peer}
-    assert ours == {(role, recipe) for role in ("teacher", "student") for recipe in ("float32", "dynamic_wi8")}
+    labels = {(measurement.model, measurement.label) for measurement in measured.measurements if not measurement.peer}
+    assert labels == {(role, recipe) for role in ("teacher", "student") for recipe in ("float32", "dynamic_wi8")}
     assert {measurement.model for measurement in measured.measurements if measurement.peer} == {"teacher"}
     assert all(measurement.status == "ok" for measurement in measured.measurements)
     scores = {(accuracy.model, accuracy.label): accuracy.value for accuracy in measured.accuracies}
@@ -128,11 +128,11 @@ def test_quickstart_resumes_and_reports(
     share = np.bincount(dev.labels).max() / DEV
     baseline = f"has {100 * share:.2f} % accuracy"
     assert baseline in text and baseline in content
-    outcomes = {(each.model, each.label): each for each in measured.outcomes or ()}
-    assert outcomes.keys() == ours
+    outcomes = {(outcome.model, outcome.label): outcome for outcome in measured.outcomes or ()}
+    assert outcomes.keys() == labels
     # The dev split alone, although the gate of dynamic_wi8 also runs training sentences.
     assert {outcome.examples for outcome in outcomes.values()} == {DEV}
-    for key in ours - {("student", "dynamic_wi8")}:
+    for key in labels - {("student", "dynamic_wi8")}:
         assert outcomes[key].score == pytest.approx(scores[key])
     # The record of the distillation has the teacher's score on the same examples.
     assert all((outcome.teacher is not None) == (role == "student") for (role, _), outcome in outcomes.items())

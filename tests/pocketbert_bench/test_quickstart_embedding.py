@@ -67,12 +67,12 @@ def test_glue_scores_people(tiny_quickstart: None, tmp_path: Path, capsys: pytes
     flags = ["quickstart", "--task=embedding", f"--glue={tmp_path / 'glue'}", f"--output={tmp_path / 'run'}"]
     assert cli.main(flags) == 0
     run = results.read(tmp_path / "run/results.json")
-    found = {(accuracy.model, accuracy.label): accuracy for accuracy in run.accuracies}["teacher", "model"]
-    assert (found.task, found.split, found.examples) == ("stsb", "dev", 7)
+    teacher_accuracy = {(accuracy.model, accuracy.label): accuracy for accuracy in run.accuracies}["teacher", "model"]
+    assert (teacher_accuracy.task, teacher_accuracy.split, teacher_accuracy.examples) == ("stsb", "dev", 7)
     teacher = pb.from_pretrained(tmp_path / "run/teacher")
-    vectors = [[each["embedding"] for each in teacher.predict(list(side))] for side in zip(*pairs, strict=True)]
+    vectors = [[answer["embedding"] for answer in teacher.predict(list(side))] for side in zip(*pairs, strict=True)]
     cosines = [1 - cosine(first, second) for first, second in zip(*vectors, strict=True)]
-    assert found.value == pytest.approx(spearmanr(cosines, scores).statistic, abs=1e-9)
+    assert teacher_accuracy.value == pytest.approx(spearmanr(cosines, scores).statistic, abs=1e-9)
     assert "7 pairs of STS-B&#39;s dev split" in (tmp_path / "run/report/report.html").read_text(encoding="utf-8")
     # Another source is another run.
     assert cli.main(["quickstart", "--task=embedding", f"--output={tmp_path / 'run'}"]) == 2

@@ -82,11 +82,11 @@ class Page(html.parser.HTMLParser):
 def test_rows_compare_with_plain_float_export(run: ResultFile) -> None:
     rows = {row.label: row for row in comparison.rows([run])}
     assert list(rows)[:2] == ["TFLite converter float32", "TFLite converter dynamic_wi8"]
-    ours = rows["dynamic_wi8"]
-    assert ours.reference and ours.reference.label == "TFLite converter float32" and ours.smaller == 3.5
-    assert ours.faster and 1 / ours.faster.value == pytest.approx(3.0) and ours.faster_at == (128, 1)
-    assert ours.latency_us(128, 2) == pytest.approx(2500) and ours.latency_us(64, 1) is None
-    assert ours.accuracy and ours.accuracy.value == 0.7875
+    int8 = rows["dynamic_wi8"]
+    assert int8.reference and int8.reference.label == "TFLite converter float32" and int8.smaller == 3.5
+    assert int8.faster and 1 / int8.faster.value == pytest.approx(3.0) and int8.faster_at == (128, 1)
+    assert int8.latency_us(128, 2) == pytest.approx(2500) and int8.latency_us(64, 1) is None
+    assert int8.accuracy and int8.accuracy.value == 0.7875
     assert rows["cut <short>"].failures == ("it does not answer",) and not rows["cut <short>"].latencies
 
 
@@ -125,8 +125,8 @@ def test_page_is_complete_and_self_contained(run: ResultFile, tmp_path: Path) ->
         assert expected in page.text, expected
     assert 'name="viewport"' in text
     names = {"accuracy_latency.png", "latency.png", "size.png", "distribution.png", "report.html", "results.json"}
-    assert {each.name for each in path.parent.glob("[!.]*")} == names
-    assert all(each.read_bytes().startswith(b"\x89PNG") for each in path.parent.glob("*.png"))
+    assert {file.name for file in path.parent.glob("[!.]*")} == names
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in path.parent.glob("*.png"))
     assert text.count("<svg") == 4
     assert results.read(path.parent / "results.json") == run
 
@@ -147,8 +147,8 @@ def test_few_rounds_are_no_comparison(rounds: int, compared: bool) -> None:
     run = bench_subjects.result(
         measurement("TFLite converter float32", 128, 10.0, peer=True, **sizes), measurement("ours", 128, 5.0, **sizes)
     )
-    ours = next(row for row in comparison.rows([run]) if row.label == "ours")
-    assert (ours.faster is not None) == compared and ours.smaller is not None
+    measured_row = next(row for row in comparison.rows([run]) if row.label == "ours")
+    assert (measured_row.faster is not None) == compared and measured_row.smaller is not None
 
 
 def test_lone_export_has_no_comparison(run: ResultFile) -> None:
@@ -185,8 +185,8 @@ def test_every_run_has_section_and_plots(run: ResultFile, tmp_path: Path) -> Non
     # A plot or a table that had both would hold both labels.
     assert ["TFLite converter" in section for section in sections] == [True, False, False]
     assert ["phone int8" in section for section in sections] == [False, True, True]
-    assert {each.name for each in path.parent.glob("*_latency.png")} >= {f"{n}_latency.png" for n in (1, 2, 3)}
-    assert {each.name for each in path.parent.glob("*.json")} == {f"results_{n}.json" for n in (1, 2, 3)}
+    assert {row.name for row in path.parent.glob("*_latency.png")} >= {f"{n}_latency.png" for n in (1, 2, 3)}
+    assert {row.name for row in path.parent.glob("*.json")} == {f"results_{n}.json" for n in (1, 2, 3)}
 
 
 def test_report_separates_runtimes_with_their_baselines(tmp_path: Path) -> None:
@@ -255,11 +255,11 @@ def test_page_shows_a_phones_conditions(tmp_path: Path) -> None:
     machine = dataclasses.replace(run.machine, product="Google Pixel 4")
     whole = device_run(measurements=tuple(measurements), machine=machine)
     text = Page(report.build_report([whole], tmp_path / "a").read_text(encoding="utf-8")).text
-    for said in (
+    for text_part in (
         "Google Pixel 4", "big", "4-7", "none to unknown", "0.46", "81 %, charging",
         "1 at 1.79 of 1.79 GHz, 2 at 2.10 of 2.42 GHz, 1 at 2.84 of 2.84 GHz",
     ):  # fmt: skip
-        assert said in text, said
+        assert text_part in text, text_part
     page = report.build_report([device_run()], tmp_path / "b").read_text(encoding="utf-8")
     assert "State of the phone" not in page
 
@@ -311,8 +311,8 @@ def test_existing_or_empty_report_is_refused(run: ResultFile, tmp_path: Path) ->
 def test_the_table_for_a_terminal(run: ResultFile) -> None:
     lines = report.table(run).splitlines()
     assert lines[0].split() == "export MB accuracy % ms@32 ms@128 ms@32/2t ms@128/2t smaller faster".split()
-    ours = next(line for line in lines if line.startswith("dynamic_wi8"))
-    assert ours.split() == ["dynamic_wi8", "1.0", "78.75", "1.00", "4.00", "2.50", "3.50×", "3.00×"]
+    int8_row = next(line for line in lines if line.startswith("dynamic_wi8"))
+    assert int8_row.split() == ["dynamic_wi8", "1.0", "78.75", "1.00", "4.00", "2.50", "3.50×", "3.00×"]
     assert lines[-1] == "failed: cut <short>: it does not answer"
 
 

@@ -81,7 +81,7 @@ def break_measurement(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda document: document.pop("machine"), "'machine' is a required property"),
         (lambda document: document.update(unknown=1), "'unknown' was unexpected"),
@@ -105,7 +105,7 @@ def break_measurement(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
     ],
 )
 def test_damaged_file_error_names_the_place(
-    content: results.ResultFile, tmp_path: Path, damage: Callable[[dict[str, Any]], None], said: str
+    content: results.ResultFile, tmp_path: Path, damage: Callable[[dict[str, Any]], None], message: str
 ) -> None:
     document = copy.deepcopy(results.to_json(content))
     damage(document)
@@ -113,11 +113,11 @@ def test_damaged_file_error_names_the_place(
     path.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(UserError, match="r.json") as caught:
         results.read(path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         (b'{"a": ', "must be JSON"),
         (b"[" * 5000, "nests at most 64 levels deep"),
@@ -128,13 +128,13 @@ def test_damaged_file_error_names_the_place(
     ids=["half", "deep", "digits", "15 MB", "bytes"],
 )
 def test_unreadable_result_fails_in_one_line(
-    written: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    written: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "r.json"
     path.write_bytes(written)
     assert cli.main(["report", str(path), f"--output={tmp_path / 'page'}"]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert said in line and "r.json" in line
+    assert message in line and "r.json" in line
     assert not (tmp_path / "page").exists()
 
 
@@ -194,8 +194,8 @@ def test_a_wrong_file_is_not_written(content: results.ResultFile, tmp_path: Path
 def test_a_summary_is_numpys() -> None:
     samples = np.random.default_rng(0).gamma(3, 1000, 83).round(1)
     summary = statistics.summarize(samples.tolist())
-    found = (summary.median_us, summary.p90_us, summary.p99_us)
-    assert found == tuple(np.percentile(samples, [50, 90, 99]))
+    percentiles = (summary.median_us, summary.p90_us, summary.p99_us)
+    assert percentiles == tuple(np.percentile(samples, [50, 90, 99]))
     assert summary.median_interval_us[0] < summary.median_us < summary.median_interval_us[1]
 
 
@@ -211,10 +211,10 @@ def test_a_summary_is_numpys() -> None:
 )
 def test_target_uses_the_intervals_worse_end(better: Any, target: float | None, met: bool | None) -> None:
     peer = np.linspace(3, 5, 21)
-    ours = peer * np.linspace(0.745, 0.755, 21)
+    samples = peer * np.linspace(0.745, 0.755, 21)
     ratio = results.ratio(
-        name="a", description="", ours="a", peer="b", unit="us", ours_samples=ours.tolist(), peer_samples=peer.tolist(),
-        better=better, target=target,
+        name="a", description="", ours="a", peer="b", unit="us", ours_samples=samples.tolist(),
+        peer_samples=peer.tolist(), better=better, target=target,
     )  # fmt: skip
     assert ratio.value == pytest.approx(0.75)
     assert ratio.interval[0] < 0.75 < ratio.interval[1]
@@ -228,6 +228,6 @@ def test_ratio_of_failed_measurement_is_refused() -> None:
 
 
 def test_this_machine_is_described() -> None:
-    found = machine.machine()
-    assert found.cores >= 1 and found.memory_bytes > 1e8 and found.cpu and len(found.load_average) == 3
-    assert {"ai-edge-litert", "numpy", "tensorflow"} <= set(found.packages)
+    host = machine.machine()
+    assert host.cores >= 1 and host.memory_bytes > 1e8 and host.cpu and len(host.load_average) == 3
+    assert {"ai-edge-litert", "numpy", "tensorflow"} <= set(host.packages)

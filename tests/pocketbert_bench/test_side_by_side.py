@@ -40,13 +40,13 @@ def run() -> ResultFile:
             value=value, examples=1234,
         )  # fmt: skip
 
-    ours = {"recipe": "dynamic_wi8"}
+    fields = {"recipe": "dynamic_wi8"}
     return bench_subjects.result(
         # The teacher comes first because it was measured first; by name it would come last.
-        measurement("int8", 32, 3.0, model="teacher", size_bytes=2_000_000, **ours),
-        measurement("int8", 128, 8.0, model="teacher", size_bytes=2_000_000, **ours),
-        measurement("int8", 32, 1.0, model="pupil", size_bytes=1_600_000, **ours),
-        measurement("int8", 128, 5.0, model="pupil", size_bytes=1_600_000, **ours),
+        measurement("int8", 32, 3.0, model="teacher", size_bytes=2_000_000, **fields),
+        measurement("int8", 128, 8.0, model="teacher", size_bytes=2_000_000, **fields),
+        measurement("int8", 32, 1.0, model="pupil", size_bytes=1_600_000, **fields),
+        measurement("int8", 128, 5.0, model="pupil", size_bytes=1_600_000, **fields),
         measurement("float32", 128, 7.0, model="pupil", size_bytes=6_000_000),
         measurement("TFLite converter float32", 128, 12.0, model="teacher", peer=True, size_bytes=8_000_000),
         accuracies=(score("teacher", 0.84), score("pupil", 0.825)),
@@ -58,14 +58,14 @@ def rows(run: ResultFile) -> list[comparison.Row]:
 
 
 def test_disagreements_have_both_predictions() -> None:
-    found = side_by_side.disagreements(
+    rows_apart = side_by_side.disagreements(
         ["a", "b", "c", "d"], np.array([0, 1, 2, 0]), names=NAMES, teacher=np.array(TEACHER), student=np.array(STUDENT)
     )
-    assert [each.text for each in found] == ["b", "c", "d"]
-    assert [each.label for each in found] == ["fair", "good", "bad"]
-    assert found[0].teacher == Prediction(label="good", probability=0.7)
-    assert found[0].student == Prediction(label="fair", probability=0.8)
-    verdict = pair(*found, examples=4).verdict
+    assert [mistake.text for mistake in rows_apart] == ["b", "c", "d"]
+    assert [mistake.label for mistake in rows_apart] == ["fair", "good", "bad"]
+    assert rows_apart[0].teacher == Prediction(label="good", probability=0.7)
+    assert rows_apart[0].student == Prediction(label="fair", probability=0.8)
+    verdict = pair(*rows_apart, examples=4).verdict
     # b and c are the student's, nobody has d.
     assert "on 3 of 4 texts" in verdict and "teacher is right on 0, the student on 2, neither on 1." in verdict
 
@@ -77,17 +77,17 @@ def test_verdict_covers_agreement_and_two_labels() -> None:
 
 
 def test_confidence_is_the_lower_probability() -> None:
-    found = pair(disagreement("a", 0.99, 0.51), disagreement("b", 0.7, 0.8), disagreement("c", 0.6, 0.99))
-    assert [each.text for each in found.most_confident(2)] == ["b", "c"]
-    assert len(found.most_confident(9)) == 3
+    both = pair(disagreement("a", 0.99, 0.51), disagreement("b", 0.7, 0.8), disagreement("c", 0.6, 0.99))
+    assert [mistake.text for mistake in both.most_confident(2)] == ["b", "c"]
+    assert len(both.most_confident(9)) == 3
 
 
 def test_student_compares_with_teachers_plain_export(run: ResultFile) -> None:
-    found = rows(run)
-    assert [(row.model, row.label) for row in found] == [
+    table_rows = rows(run)
+    assert [(row.model, row.label) for row in table_rows] == [
         ("teacher", "TFLite converter float32"), ("teacher", "int8"), ("pupil", "float32"), ("pupil", "int8"),
     ]  # fmt: skip
-    student = found[-1]
+    student = table_rows[-1]
     assert student.reference and student.reference.model == "teacher"
     assert student.smaller == 5.0 and student.faster and 1 / student.faster.value == pytest.approx(12 / 5)
     alone = comparison.rows([run])[-1]
@@ -95,20 +95,20 @@ def test_student_compares_with_teachers_plain_export(run: ResultFile) -> None:
 
 
 def test_names_add_network_only_if_ambiguous(run: ResultFile) -> None:
-    found = rows(run)
-    assert [comparison.name(row, found) for row in found] == [
+    table_rows = rows(run)
+    assert [comparison.name(row, table_rows) for row in table_rows] == [
         "TFLite converter float32", "teacher, int8", "float32", "pupil, int8",
     ]  # fmt: skip
 
 
 def test_costs_compare_same_export_by_length(run: ResultFile) -> None:
     whole = Pair(teacher="teacher", student="pupil", export="int8", examples=5, disagreements=())
-    found = side_by_side.costs(rows(run), whole)
-    assert found and (found.teacher.model, found.student.model, found.threads) == ("teacher", "pupil", 1)
-    assert [(latency.length, latency.teacher_us, latency.student_us) for latency in found.latencies] == [
+    costs = side_by_side.costs(rows(run), whole)
+    assert costs and (costs.teacher.model, costs.student.model, costs.threads) == ("teacher", "pupil", 1)
+    assert [(latency.length, latency.teacher_us, latency.student_us) for latency in costs.latencies] == [
         (32, pytest.approx(3000), pytest.approx(1000)), (128, pytest.approx(8000), pytest.approx(5000)),
     ]  # fmt: skip
-    assert [1 / latency.ratio.value for latency in found.latencies] == pytest.approx([3.0, 1.6])
+    assert [1 / latency.ratio.value for latency in costs.latencies] == pytest.approx([3.0, 1.6])
     assert side_by_side.costs(rows(run)[:2], whole) is None
 
 

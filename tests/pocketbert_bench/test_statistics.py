@@ -55,12 +55,12 @@ def test_paired_ratio_removes_common_slowdown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "peer", "said"),
+    ("samples", "peer", "message"),
     [([1, 2], [1], "as many values"), ([], [], "as many values"), ([1, 0], [1, 1], "positive")],
 )
-def test_pairs_that_are_none_are_refused(ours: list[float], peer: list[float], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        statistics.paired_ratio(ours, peer)
+def test_pairs_that_are_none_are_refused(samples: list[float], peer: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        statistics.paired_ratio(samples, peer)
 
 
 def test_round_medians_split_at_round_ends() -> None:

@@ -106,7 +106,7 @@ def test_page_asks_no_other_host(browser: chromium.Browser) -> None:
     # Not even if a later version tries.
     browser.evaluate("fetch('http://127.0.0.2:9/').catch(() => { document.title = 'refused' })")
     browser.wait_for("document.title === 'refused'")
-    assert any("Content Security Policy" in each for each in browser.log)
+    assert any("Content Security Policy" in line for line in browser.log)
 
 
 def test_page_prepares_texts_as_python_does(browser: chromium.Browser) -> None:

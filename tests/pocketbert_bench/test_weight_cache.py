@@ -35,8 +35,8 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def compiled(bundle: Path) -> Configuration:
-    (found,) = configurations.from_bundle(bundle, [17], [1])
-    return dataclasses.replace(found, runtime="litert-compiled")
+    (subject,) = configurations.from_bundle(bundle, [17], [1])
+    return dataclasses.replace(subject, runtime="litert-compiled")
 
 
 def difference(configuration: Configuration, cache: Path | None) -> float:
@@ -189,8 +189,8 @@ def test_bad_options_exit_2(
     monkeypatch.setattr(host, "measure", lambda *_, **__: pytest.fail("nothing is measured"))
     (tmp_path / "file").touch()
     names = {"FILE": str(tmp_path / "file"), "FOLDER": str(tmp_path / "folder")}
-    given = [arguments_with(argument, names) for argument in arguments]
-    assert cli.main(["bench", str(bundles[0]), *given]) == 2
+    command = [arguments_with(argument, names) for argument in arguments]
+    assert cli.main(["bench", str(bundles[0]), *command]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert re.search(message, error)

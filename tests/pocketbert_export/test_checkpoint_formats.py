@@ -43,7 +43,7 @@ MODELS = {
 
 def half_precision(folder: Path) -> None:
     stored = load_file(folder / WEIGHTS)
-    save_file({name: each.astype(np.float16) for name, each in stored.items()}, folder / WEIGHTS, {"format": "pt"})
+    save_file({name: tensor.astype(np.float16) for name, tensor in stored.items()}, folder / WEIGHTS, {"format": "pt"})
 
 
 def shards(folder: Path) -> None:
@@ -66,18 +66,20 @@ def spare_rows(folder: Path) -> None:
 
 def bare_names(folder: Path) -> None:
     stored = load_file(folder / WEIGHTS)
-    save_file({name.removeprefix("bert."): each for name, each in stored.items()}, folder / WEIGHTS, {"format": "pt"})
+    save_file(
+        {name.removeprefix("bert."): tensor for name, tensor in stored.items()}, folder / WEIGHTS, {"format": "pt"}
+    )
 
 
 def tensorflow(folder: Path, class_name: str, *, safetensors: bool) -> None:
     """The weights as a class of transformers' TensorFlow models saves them."""
     import transformers
 
-    theirs = getattr(transformers, class_name)(transformers.AutoConfig.from_pretrained(folder))
+    reference_model = getattr(transformers, class_name)(transformers.AutoConfig.from_pretrained(folder))
     load = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model
-    theirs = load(theirs, load_file(folder / WEIGHTS))
+    reference_model = load(reference_model, load_file(folder / WEIGHTS))
     (folder / WEIGHTS).unlink()
-    theirs.save_pretrained(folder, safe_serialization=safetensors)
+    reference_model.save_pretrained(folder, safe_serialization=safetensors)
 
 
 def tensorflow_1(folder: Path) -> None:
@@ -85,8 +87,8 @@ def tensorflow_1(folder: Path) -> None:
     import tensorflow as tf
 
     content = json.loads((folder / "config.json").read_text())
-    given = folder.with_name("google")
-    given.mkdir()
+    google_folder = folder.with_name("google")
+    google_folder.mkdir()
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         for name, array in load_file(folder / WEIGHTS).items():
             is_kernel = name.endswith("weight") and "LayerNorm" not in name and "_embeddings" not in name
@@ -95,12 +97,14 @@ def tensorflow_1(folder: Path) -> None:
             name = name.replace(".weight", ".kernel").replace(".", "/")
             tf.compat.v1.get_variable(name, initializer=array.T if is_kernel else array)
         session.run(tf.compat.v1.global_variables_initializer())
-        tf.compat.v1.train.Saver().save(session, str(given / "bert_model.ckpt"), write_meta_graph=False)
-    kept = "hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings type_vocab_size"
-    keys = {name: content[name] for name in f"vocab_size {kept}".split()}
-    (given / "bert_config.json").write_text(json.dumps({**keys, "hidden_act": "gelu"}))
-    (folder / "vocab.txt").rename(given / "vocab.txt")
-    convert(folder, "--from=tf1", f"--input={given}")
+        tf.compat.v1.train.Saver().save(session, str(google_folder / "bert_model.ckpt"), write_meta_graph=False)
+    config_names = (
+        "hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings type_vocab_size"
+    )
+    keys = {name: content[name] for name in f"vocab_size {config_names}".split()}
+    (google_folder / "bert_config.json").write_text(json.dumps({**keys, "hidden_act": "gelu"}))
+    (folder / "vocab.txt").rename(google_folder / "vocab.txt")
+    convert(folder, "--from=tf1", f"--input={google_folder}")
 
 
 def model_garden(folder: Path) -> None:
@@ -207,7 +211,7 @@ def test_format_becomes_a_bundle(
     change(folder)
     bundle = pb.export(folder, tmp_path / "bundle", recipe="float32", lengths=LENGTHS)
     assert bundle.source == {name: sha256(folder / name) for name in sources}
-    one = {name: each[:1].numpy() for name, each in model.tokenizer(TEXTS, max_length=13, pad_to=13).items()}
+    one = {name: tensor[:1].numpy() for name, tensor in model.tokenizer(TEXTS, max_length=13, pad_to=13).items()}
     for output, values in bundle.run(one).items():
         # Two float32 implementations of one layer, and float16's rounding of weights.
         tolerance = 2e-2 if name == "float16" else 2e-5
@@ -238,12 +242,12 @@ def test_prefix_space_is_in_the_bundle(tmp_path: Path) -> None:
     bundle = pb.export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=LENGTHS)
     assert json.loads((tmp_path / "bundle/bundle.json").read_text())["tokenizer"]["add_prefix_space"] is True
     texts = ["the cat sat", " the cat"]
-    found = Bundle.open(tmp_path / "bundle").tokenizer.tokenize(texts).to_list()
+    rows = Bundle.open(tmp_path / "bundle").tokenizer.tokenize(texts).to_list()
     without = pb.ByteBPETokenizer(*tokenizer.vocabulary.files)
-    assert found == tokenizer.tokenize(texts).to_list() != without.tokenize(texts).to_list()
+    assert rows == tokenizer.tokenize(texts).to_list() != without.tokenize(texts).to_list()
     model = pb.from_pretrained(tmp_path / "model")
     places = [
-        [[(span["label"], span["start"], span["end"]) for span in each["spans"]] for each in given.predict(texts)]
-        for given in (bundle, model)
+        [[(span["label"], span["start"], span["end"]) for span in answer["spans"]] for answer in opened.predict(texts)]
+        for opened in (bundle, model)
     ]
     assert places[0] == places[1] and any(places[0])

@@ -12,21 +12,21 @@ WINNER = ["linear2_2(gelu(linear2_2(x)))", "tanh(linear1_1(gelu(linear1_1(x))))"
 
 
 def test_tables_read_scores_and_searches() -> None:
-    made = [("base", 0, 0.71), ("base", 1, 0.72), ("stage 1", 0, 0.74), ("stage 1", 1, 0.77), ("one stage", 0, 0.73)]
+    rows = [("base", 0, 0.71), ("base", 1, 0.72), ("stage 1", 0, 0.74), ("stage 1", 1, 0.77), ("one stage", 0, 0.73)]
     scored = [
         bench_accuracy.record(
             label=f"{label}, seed {seed}", model="3x240", recipe="trained", task=task, split="dev", metric=metric,
             value=value, examples=9,
         )
         for task, metric, values in (
-            ("sst2", "accuracy", made),
+            ("sst2", "accuracy", rows),
             ("mrpc", "f1", [("base", 0, 0.81)]),
             ("squad", "f1", [("base", 0, 0.25)]),
             ("squad", "exact_match", [("base", 0, 0.125)]),
         )
         for label, seed, value in values
     ]  # fmt: skip
-    kept = {
+    content = {
         "search/three-stages": {
             "winners": {},
             "scores": {"1": [0.5, None, 0.7, 0.6], "3": [0.25]},
@@ -40,7 +40,7 @@ def test_tables_read_scores_and_searches() -> None:
         "latency": {"inner size": 348, "ms": {"stage 3": 1.5, "base": 1.25}},
         "surfaces": {"teacher": {"diagonal": [-1.0, 0.0, 0.5], "curved share": 0.125}},
     }
-    note = "searches: " + json.dumps(kept)
+    note = "searches: " + json.dumps(content)
     text = efficientbert.text(results.result_file("made up", quick=False, accuracies=scored, notes=[note]))
     assert "| base | 5,000,000 | 1.25 | 71.5 ± 0.7 (2 of 3) | – | – | 81.0 (1 of 3) |" in text
     assert "| one stage | – | – | 73.0 | – | – | – |" in text

@@ -26,16 +26,16 @@ def test_joint_amounts_fit_table_5(amount: int, chosen: tuple[variants.HSKVarian
 
 
 def test_tables_read_scores_by_seed() -> None:
-    made = [("prediction only", 0, 0.2), ("prediction only", 1, 0.3), ("all all 1 layer 6", 0, 0.4)]
-    made += [(variant.label, 0, value) for variant, value in zip(variants.JOINT[1], (0.3, 0.6, 0.45), strict=True)]
+    rows = [("prediction only", 0, 0.2), ("prediction only", 1, 0.3), ("all all 1 layer 6", 0, 0.4)]
+    rows += [(variant.label, 0, value) for variant, value in zip(variants.JOINT[1], (0.3, 0.6, 0.45), strict=True)]
     # The mean takes only seeds that all three have.
-    made.append((variants.JOINT[1][0].label, 1, 0.2))
+    rows.append((variants.JOINT[1][0].label, 1, 0.2))
     scored = [
         bench_accuracy.record(
             label=f"{label}, seed {seed}", model="pruned 3x384", recipe="trained", task="cola", split="dev",
             metric="matthews", value=value, examples=7,
         )
-        for label, seed, value in made
+        for label, seed, value in rows
     ]  # fmt: skip
     note = "separators: " + json.dumps({"rte": {"texts": 8, "counts": {"1": [2, 8, 0, 0, 0, 1]}}})
     text = hsk.text(results.result_file("made up", quick=False, accuracies=scored, notes=[note]))

@@ -18,12 +18,12 @@ too short.
 def test_capitals_become_spans(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     parts = [read_tagged(path) for path in write_corpus(tmp_path / "text.txt", tmp_path) if path.stat().st_size]
-    found = {}
+    rows = {}
     for part in parts:
         for text, words, tags in zip(part.texts, part.words, part.tags or (), strict=True):
             spans = [(text[start:end], tag) for (start, end), tag in zip(words, tags, strict=True) if tag != "O"]
-            found[text.split()[0]] = spans
-    assert found == {
+            rows[text.split()[0]] = spans
+    assert rows == {
         # Capitalized words that start a sentence are names if they are names elsewhere; "I" never is.
         "When": [("Ada", "B-NAME"), ("Lovelace", "I-NAME"), ("London", "B-NAME")],
         "London": [

@@ -22,21 +22,21 @@ def content() -> results.ResultFile:
     scores = [("model", "trained", 0.9, 800), ("dynamic_wi8", "dynamic_wi8", 0.89, 800)]
     scores += [("model", "trained", 0.8, 100), (INT16, INT16, 0.81, 100)]
     others = [("model", "trained", 0.75, 800), ("dynamic_wi8", "dynamic_wi8", 0.71, 800)]
-    made = [
+    rows = [
         accuracy.record(
             label=label, model="m", recipe=recipe, task=task, split="dev", metric=metric, value=value, examples=n
         )
-        for task, metric, found in (("sst2", "accuracy", scores), ("mrpc", "f1", others))
-        for label, recipe, value, n in found
+        for task, metric, score in (("sst2", "accuracy", scores), ("mrpc", "f1", others))
+        for label, recipe, value, n in score
     ]
     (first, second, *_) = (measurement for measurement in read.measurements if measurement.model == "minilmv2_6l_384d")
-    both = [dataclasses.replace(each, recipe=name) for each, name in ((first, "dynamic_wi8"), (second, INT16))]
+    both = [dataclasses.replace(row, recipe=name) for row, name in ((first, "dynamic_wi8"), (second, INT16))]
     ratio = read.ratios[0]
     ratios = [
         dataclasses.replace(ratio, name=f"minilmv2_6l_384d {INT16}", target=None),
         dataclasses.replace(ratio, name=f"minilmv2_6l_384d {STATIC} to {NAIVE}", target=0.1),
     ]
-    return dataclasses.replace(read, accuracies=tuple(made), measurements=tuple(both), ratios=tuple(ratios))
+    return dataclasses.replace(read, accuracies=tuple(rows), measurements=tuple(both), ratios=tuple(ratios))
 
 
 def test_points_lost_count_the_same_sentences(content: results.ResultFile) -> None:
@@ -49,10 +49,10 @@ def test_points_lost_count_the_same_sentences(content: results.ResultFile) -> No
 
 
 def test_drawing_names_each_recipe(content: results.ResultFile, tmp_path: Path) -> None:
-    found = {point.recipe: point for point in recipe_points(content)}
-    assert list(found) == ["dynamic_wi8", INT16]
-    assert found["dynamic_wi8"].ratio == 1
-    assert found[INT16].points == pytest.approx(-1)
+    points = {point.recipe: point for point in recipe_points(content)}
+    assert list(points) == ["dynamic_wi8", INT16]
+    assert points["dynamic_wi8"].ratio == 1
+    assert points[INT16].points == pytest.approx(-1)
     draw_recipes(content, tmp_path / "recipes.svg")
     drawn = (tmp_path / "recipes.svg").read_text(encoding="utf-8")
-    assert all(recipe in drawn for recipe in found)
+    assert all(recipe in drawn for recipe in points)

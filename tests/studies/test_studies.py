@@ -31,9 +31,9 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(quick: bool) -> dict[str, Any]:
         raise UserError("this study reads SST-2")
 
-    found = {"good": good, "bad": bad, "absent": absent, "invalid": lambda quick: {"title": "half"}}
-    monkeypatch.setattr(runner, "studies", lambda: list(found))
-    monkeypatch.setattr(runner, "run_of", found.__getitem__)
+    studies = {"good": good, "bad": bad, "absent": absent, "invalid": lambda quick: {"title": "half"}}
+    monkeypatch.setattr(runner, "studies", lambda: list(studies))
+    monkeypatch.setattr(runner, "run_of", studies.__getitem__)
 
 
 def _content(quick: bool, target: float, *notes: str) -> dict[str, Any]:

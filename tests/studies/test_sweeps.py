@@ -37,10 +37,10 @@ def test_complete_result_leaves_nothing_to_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_jobs_follow_what_they_need(name: str) -> None:
-    made: set[str] = set()
+    names: set[str] = set()
     for job in load(name).jobs(Path("out")):
-        assert job.name not in made and made.issuperset(job.needs)
-        made.add(job.name)
+        assert job.name not in names and names.issuperset(job.needs)
+        names.add(job.name)
 
 
 @pytest.mark.parametrize("name", SWEEPS)
@@ -85,13 +85,13 @@ def scores(value: float, *recipes: str) -> dict[str, Any]:
     return {"scores": entries} if entries else {"metrics": {"f1": value}, "examples": 3}
 
 
-def finished(made: Sweep, *, without: str = "") -> dict[str, Any]:
+def finished(study: Sweep, *, without: str = "") -> dict[str, Any]:
     done = {
         name: scores(0.5, *["float", "int8"] if run.subject.label == "alone, x" else [])
-        for name, run in made.runs().items()
+        for name, run in study.runs().items()
         if name != without
     }
-    return made.finished(made.content(done))
+    return study.finished(study.content(done))
 
 
 def test_jobs_start_seed_by_seed() -> None:
@@ -110,8 +110,8 @@ def test_finished_jobs_come_back() -> None:
 
 
 def test_missing_score_repeats_what_it_needs() -> None:
-    made = sweep()
-    missing = {job.name for job in made.jobs(Path())} - set(finished(made, without="small/taught/a-1"))
+    study = sweep()
+    missing = {job.name for job in study.jobs(Path())} - set(finished(study, without="small/taught/a-1"))
     # The teacher of task b needs the same preparation as that of task a.
     assert missing == {"small/taught/a-1", "cache/a", "big/teacher/a", "t", "big/teacher/b"}
 
@@ -138,12 +138,12 @@ def test_failed_jobs_are_noted_and_repeated(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("studies.sweep.run_jobs", run_here)
     monkeypatch.setattr("studies.sweep.RESULTS", tmp_path / "results")
     (tmp_path / "results").mkdir()
-    made = sweep()
-    assert made.main(["sweep", f"--output={tmp_path / 'sweep'}"]) == 1
+    study = sweep()
+    assert study.main(["sweep", f"--output={tmp_path / 'sweep'}"]) == 1
     content = results.read(tmp_path / "results" / "made_up.json")
     (note,) = (note.removeprefix("failed: ") for note in content.notes if note.startswith("failed: "))
     assert json.loads(note) == {"small/taught/b-0": "ValueError: no score"}
-    assert {job.name for job in made.jobs(Path())} - set(made.finished(content)) >= {"small/taught/b-0", "t"}
+    assert {job.name for job in study.jobs(Path())} - set(study.finished(content)) >= {"small/taught/b-0", "t"}
 
 
 def test_bad_flags_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:

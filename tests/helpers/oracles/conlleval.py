@@ -31,34 +31,34 @@ def scores(right: Sequence[Sequence[str]], guessed: Sequence[Sequence[str]]) -> 
     One pass over the words, as in the script: a chunk is correct if both sequences start it at the same word with the
     same type, and neither ends before the other.
     """
-    correct, found, wanted = Counter[str](), Counter[str](), Counter[str]()
+    correct, predicted, labelled = Counter[str](), Counter[str](), Counter[str]()
     same = total = 0
     for sentence, guess in zip(right, guessed, strict=True):
         before, before_guess, inside = "O", "O", False
         # Each sentence ends with a boundary.
-        for tag, own in zip([*sentence, "O"], [*guess, "O"], strict=True):
-            kind, own_kind = _parts(tag)[1], _parts(own)[1]
+        for tag, guess_tag in zip([*sentence, "O"], [*guess, "O"], strict=True):
+            kind, own_kind = _parts(tag)[1], _parts(guess_tag)[1]
             if inside:
-                ended, own_ended = _ends(before, tag), _ends(before_guess, own)
+                ended, own_ended = _ends(before, tag), _ends(before_guess, guess_tag)
                 if ended and own_ended and _parts(before)[1] == _parts(before_guess)[1]:
                     inside = False
                     correct[_parts(before)[1]] += 1
                 elif ended != own_ended or kind != own_kind:
                     inside = False
-            started, own_started = _starts(before, tag), _starts(before_guess, own)
+            started, own_started = _starts(before, tag), _starts(before_guess, guess_tag)
             inside = inside or (started and own_started and kind == own_kind)
-            wanted[kind] += started
-            found[own_kind] += own_started
-            before, before_guess = tag, own
-        same += sum(tag == own for tag, own in zip(sentence, guess, strict=True))
+            labelled[kind] += started
+            predicted[own_kind] += own_started
+            before, before_guess = tag, guess_tag
+        same += sum(tag == predicted_tag for tag, predicted_tag in zip(sentence, guess, strict=True))
         total += len(sentence)
-    kinds = sorted({*wanted, *found} - {""})
-    results = {kind: _of(correct[kind], found[kind], wanted[kind]) for kind in kinds}
-    everything = _of(*(sum(counts[kind] for kind in kinds) for counts in (correct, found, wanted)))
+    kinds = sorted({*labelled, *predicted} - {""})
+    results = {kind: _of(correct[kind], predicted[kind], labelled[kind]) for kind in kinds}
+    everything = _of(*(sum(counts[kind] for kind in kinds) for counts in (correct, predicted, labelled)))
     return {**results, "": {**everything, "accuracy": same / total}}
 
 
-def _of(correct: int, found: int, wanted: int) -> dict[str, float]:
-    precision, recall = correct / found if found else 0.0, correct / wanted if wanted else 0.0
+def _of(correct: int, predicted: int, labelled: int) -> dict[str, float]:
+    precision, recall = correct / predicted if predicted else 0.0, correct / labelled if labelled else 0.0
     f1 = 2 * precision * recall / (precision + recall) if correct else 0.0
     return {"precision": precision, "recall": recall, "f1": f1}

@@ -123,8 +123,8 @@ def masked_hidden(teacher: np.ndarray, student: np.ndarray, width_keep: np.ndarr
     squares = []
     for b, t in tokens(mask):
         for n in range(teacher.shape[2]):
-            kept = width_keep[n] if width_keep.ndim == 1 else width_keep[b, t, n]
-            target = float(teacher[b, t, n]) if kept else 0.0
+            width = width_keep[n] if width_keep.ndim == 1 else width_keep[b, t, n]
+            target = float(teacher[b, t, n]) if width else 0.0
             squares.append((float(student[b, t, n]) - target) ** 2)
     return mean(squares)
 

@@ -16,19 +16,19 @@ def kept_tokens(attention: np.ndarray | None, ids: np.ndarray, tokens: int | Non
       tokens: N_L; None for all.
       separator: id that is never kept, or None.
     """
-    places = [place for place in range(len(ids)) if ids[place] != separator]
+    places = [index for index in range(len(ids)) if ids[index] != separator]
     if tokens is None:
         return list(range(len(ids)))
     if attention is not None:
-        scores = [sum(float(head[0, place]) for head in attention) / len(attention) for place in range(len(ids))]
+        scores = [sum(float(head[0, index]) for head in attention) / len(attention) for index in range(len(ids))]
         # A stable sort leaves ties in the order of their positions.
-        places = sorted(sorted(places, key=lambda place: -scores[place])[:tokens])
+        places = sorted(sorted(places, key=lambda index: -scores[index])[:tokens])
     return places[:tokens]
 
 
-def masked(vector: np.ndarray, kept: int, static: Sequence[int] | None) -> np.ndarray:
+def masked(vector: np.ndarray, width: int, static: Sequence[int] | None) -> np.ndarray:
     """M ⊙ h (section 4.3.1): a static mask, or the activations with the largest magnitude."""
-    indices = sorted(range(len(vector)), key=lambda i: -abs(float(vector[i])))[:kept] if static is None else static
+    indices = sorted(range(len(vector)), key=lambda i: -abs(float(vector[i])))[:width] if static is None else static
     mask = np.zeros(len(vector))
     mask[list(indices)] = 1
     return mask * vector
@@ -43,18 +43,20 @@ def loss(
     *,
     tokens: int | None,
     separator: int | None,
-    kept: int,
+    width: int,
     static: Sequence[int] | None,
 ) -> float:
     """Eq. 3 over pairs: teacher [B, S, d], projected student [B, S, d], attention [B, N, S, S]."""
     total = 0.0
-    for pair, (theirs, ours) in enumerate(zip(teacher, student, strict=True)):
+    for pair, (teacher_state, student_state) in enumerate(zip(teacher, student, strict=True)):
         squares: list[float] = []
         for text in range(len(ids)):
             length = int(mask[text].sum())
             scores = None if attention is None else attention[pair][text][:, :length, :length]
             for kept_token in kept_tokens(scores, ids[text, :length], tokens, separator):
-                target = masked(theirs[text, kept_token].astype(np.float64), kept, static)
-                squares += [(float(a) - float(b)) ** 2 for a, b in zip(ours[text, kept_token], target, strict=True)]
+                target = masked(teacher_state[text, kept_token].astype(np.float64), width, static)
+                squares += [
+                    (float(a) - float(b)) ** 2 for a, b in zip(student_state[text, kept_token], target, strict=True)
+                ]
         total += sum(squares) / len(squares)
     return total

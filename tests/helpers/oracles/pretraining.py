@@ -24,9 +24,9 @@ def scores(model: pb.Model, batches: list[dict[str, np.ndarray]]) -> dict[str, f
         for row, (labels, sentence) in enumerate(
             zip(batch["masked_lm_labels"], batch["next_sentence_labels"], strict=True)
         ):
-            for place, label in enumerate(labels):
+            for index, label in enumerate(labels):
                 if label >= 0:
-                    logs = outputs["prediction_logits"][row, place]
+                    logs = outputs["prediction_logits"][row, index]
                     words.append((-logs[label], logs.argmax() == label))
             logs = outputs["seq_relationship_logits"][row]
             sentences.append((-logs[sentence], logs.argmax() == sentence))

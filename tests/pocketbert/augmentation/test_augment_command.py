@@ -49,9 +49,9 @@ _load = functools.cache(augmenter.from_pretrained)
 
 
 def command(folder: Path, output: Path, *arguments: str) -> list[str]:
-    own = ("--train-file=" + str(folder / "pairs.jsonl"), "--text-column=first", "--label-column=mood")
+    pair_options = ("--train-file=" + str(folder / "pairs.jsonl"), "--text-column=first", "--label-column=mood")
     network = (f"--masked-lm={folder / 'model'}", f"--glove={folder / 'glove.txt'}")
-    return ["augment", *network, *own, f"--output={output}", "--copies=3", "--num-candidates=4", *arguments]
+    return ["augment", *network, *pair_options, f"--output={output}", "--copies=3", "--num-candidates=4", *arguments]
 
 
 def test_a_table_of_sentences(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,7 +182,7 @@ def test_without_beam_the_remedy_is_named(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--masked-lm="], "--masked-lm is required"),
         (["--task=sst2"], "--task and --data, or --train-file; received --task and --train-file"),
@@ -199,9 +199,9 @@ def test_without_beam_the_remedy_is_named(
     ],
 )
 def test_bad_input_is_one_line(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    assert said in one_error(command(folder, tmp_path / "a.jsonl", *arguments), capsys)
+    assert message in one_error(command(folder, tmp_path / "a.jsonl", *arguments), capsys)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -225,8 +225,8 @@ def test_existing_output_needs_overwrite(
     assert cli.main(command(folder, output, "--overwrite")) == 0
     capsys.readouterr()
     assert len(output.read_bytes().splitlines()) == 92 and list(tmp_path.iterdir()) == [output]
-    own = folder / "pairs.jsonl"
-    assert "an input must not be in the output" in one_error(command(folder, own, "--overwrite"), capsys)
+    pairs = folder / "pairs.jsonl"
+    assert "an input must not be in the output" in one_error(command(folder, pairs, "--overwrite"), capsys)
     taken = command(folder, tmp_path / "b.jsonl", "--label-column=first")
     assert "must be different, and not example or copy" in one_error(taken, capsys)
     assert "received copy, mood" in one_error(command(folder, tmp_path / "b.jsonl", "--text-column=copy"), capsys)
@@ -243,12 +243,12 @@ def test_finished_parts_are_kept(
     whole_file, output = tmp_path / "whole.tsv", tmp_path / "a.tsv"
     assert cli.main(command(folder, whole_file)) == 0
     rows = Augmenter.rows
-    made: list[int] = []
+    batches: list[int] = []
 
     def interrupted(self: Augmenter, part: augmenter.Part, *arguments: Any) -> Iterator[bytes]:
-        made.append(part.first)
+        batches.append(part.first)
         for number, line in enumerate(rows(self, part, *arguments)):
-            if len(made) == 3 and number == 4:
+            if len(batches) == 3 and number == 4:
                 raise Interrupted
             yield line
 
@@ -258,18 +258,18 @@ def test_finished_parts_are_kept(
     unfinished = tmp_path / "a.tsv.unfinished"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv.unfinished", "whole.tsv"]
     first, second = sorted((unfinished / "parts").iterdir())
-    kept = first.read_bytes()
+    content = first.read_bytes()
     capsys.readouterr()
     # Whoever makes it again does not know of this.
-    first.write_bytes(kept.replace(b"film", b"kept"))
+    first.write_bytes(content.replace(b"film", b"kept"))
     message = one_error(command(folder, output, "--seed=7"), capsys)
     assert f"{unfinished} holds an unfinished run with other options: option_seed=0, received 7;" in message
     assert "repeat its options" in message and "--overwrite" in message
     assert cli.main(command(folder, output)) == 0
     assert "2 of 5 parts are already complete" in capsys.readouterr().err
-    assert made == [0, 4, 9, 9, 13, 18]
+    assert batches == [0, 4, 9, 9, 13, 18]
     expected = whole_file.read_bytes()
-    assert kept in expected and output.read_bytes() == expected.replace(kept, kept.replace(b"film", b"kept"))
+    assert content in expected and output.read_bytes() == expected.replace(content, content.replace(b"film", b"kept"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv", "whole.tsv"]
 
 

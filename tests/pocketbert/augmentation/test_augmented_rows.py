@@ -21,18 +21,18 @@ from pocketbert.errors import UserError
 SIGMAS = 4.89
 
 
-def candidates(words: list[str], place: int) -> tuple[str, ...]:
+def candidates(words: list[str], index: int) -> tuple[str, ...]:
     """A toy BERT and GloVe: depends on the original sentence alone; some words have no candidates."""
-    size = (len(words[place]) + place) % 4
-    return tuple(f"{words[place]}{place}of{len(words)}{letter}" for letter in "xyz"[:size])
+    size = (len(words[index]) + index) % 4
+    return tuple(f"{words[index]}{index}of{len(words)}{letter}" for letter in "xyz"[:size])
 
 
 def sentence(text: str) -> Sentence:
     words = text.split(" ")
     slots, start = [], 0
-    for place, word in enumerate(words):
-        if found := candidates(words, place):
-            slots.append(Slot(start, start + len(word), found))
+    for index, word in enumerate(words):
+        if substitutes := candidates(words, index):
+            slots.append(Slot(start, start + len(word), substitutes))
         start += len(word) + 1
     return Sentence(text, tuple(slots))
 
@@ -116,7 +116,7 @@ def test_replacements_have_the_right_frequency() -> None:
     places, copies, probability = 10, 3000, 0.4
     names = "abcdefg"
     text = " ".join(["-"] * places)
-    many = Sentence(text, tuple(Slot(2 * place, 2 * place + 1, tuple(names)) for place in range(places)))
+    many = Sentence(text, tuple(Slot(2 * index, 2 * index + 1, tuple(names)) for index in range(places)))
     rows = augmented_rows([many], 0, AugmentationOptions(copies=copies, probability=probability, keep_original=False))
     words = np.array([texts[0].split(" ") for _, texts in rows])
     assert words.shape == (copies, places)
@@ -126,8 +126,8 @@ def test_replacements_have_the_right_frequency() -> None:
         return abs(count - trials * chance) <= SIGMAS * math.sqrt(trials * chance * (1 - chance))
 
     assert within(int(replaced.sum()), copies * places, probability)
-    for place in range(places):
-        assert within(int(replaced[:, place].sum()), copies, probability)
+    for index in range(places):
+        assert within(int(replaced[:, index].sum()), copies, probability)
     # Neighbouring words are replaced independently of one another, and so are neighbouring copies.
     assert within(int((replaced[:, 0::2] & replaced[:, 1::2]).sum()), copies * places // 2, probability**2)
     assert within(int((replaced[0::2] & replaced[1::2]).sum()), copies * places // 2, probability**2)
@@ -180,8 +180,8 @@ def test_presets() -> None:
 def test_every_wrong_option_is_named() -> None:
     with pytest.raises(UserError) as error:
         AugmentationOptions(probability=1.5, copies=0, num_candidates=0, seed=-1, words="some")  # type: ignore[arg-type]
-    for said in ("[0, 1]; received 1.5", "copies must be at least 1", "num_candidates", "seed", "received 'some'"):
-        assert said in str(error.value)
+    for message in ("[0, 1]; received 1.5", "copies must be at least 1", "num_candidates", "seed", "received 'some'"):
+        assert message in str(error.value)
 
 
 def test_stop_words_carry_no_sentiment() -> None:

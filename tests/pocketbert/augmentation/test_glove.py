@@ -35,8 +35,8 @@ def test_neighbours_are_those_of_brute_force(monkeypatch: pytest.MonkeyPatch) ->
     vectors = random.normal(size=[61, 13]) * random.uniform(0.1, 9, size=[61, 1])
     table = WordVectors(words, vectors)
     for count in (1, 5, 60, 99):
-        found = table.neighbours(words, count)
-        assert {word: list(near) for word, near in found.items()} == {
+        neighbours = table.neighbours(words, count)
+        assert {word: list(near) for word, near in neighbours.items()} == {
             word: brute_force(words, vectors, word, count) for word in words
         }
 
@@ -103,7 +103,7 @@ def test_bad_lines_are_named_together(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         read_glove(path)
     message = str(error.value)
-    for said in (
+    for text in (
         "line 2: the line must be a word and 2 numbers; received 1",
         "line 3: the line must be a word and 2 numbers, as in the first line; received 3",
         "line 4: 'x' must be a number",
@@ -111,21 +111,21 @@ def test_bad_lines_are_named_together(tmp_path: Path) -> None:
         "line 6: the word must be UTF-8; received byte 0xff",
         "and 2 more rows",
     ):
-        assert said in message
+        assert text in message
     assert message.count("\n") == 0
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "found no words"),
         (b"12 3\n", "found no words"),
         (b"lonely\n", "line 1: the line must be a word and 1 numbers; received 0 after the word"),
     ],
 )
-def test_a_file_without_vectors_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_without_vectors_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "v.txt").write_bytes(content)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         read_glove(tmp_path / "v.txt")
 
 
@@ -148,5 +148,5 @@ def test_the_neighbours_in_real_vectors(shared: Path) -> None:
     near = table.neighbours(["monday", "good"], 15)
     assert {"tuesday", "wednesday", "thursday", "friday"} <= set(near["monday"])
     words = list(table.words)
-    for word, found in near.items():
-        assert list(found) == brute_force(words, table.unit_vectors.astype(np.float64), word, 15)
+    for word, near_words in near.items():
+        assert list(near_words) == brute_force(words, table.unit_vectors.astype(np.float64), word, 15)

@@ -53,12 +53,12 @@ def ranked(model: Model, first: list[int], second: list[int], position: int) -> 
     # Sums of 30 products in another order: logits of order 1 differ by about 30 * 2^-24 = 2e-6 at most; ranks are only
     # comparable where gaps are larger.
     assert np.diff(np.sort(logits)[-12:]).min() > 5e-6
-    return [PIECES[each] for each in np.argsort(-logits, kind="stable")]
+    return [PIECES[index] for index in np.argsort(-logits, kind="stable")]
 
 
-def one_at_a_time(model: Model, ids: list[int], place: int, count: int, mode: str, fill: bool) -> list[str]:
-    masked = [CLS, *ids[:place], MASK, *ids[place + 1 :], SEP]
-    pieces = ranked(model, masked, [*ids, SEP] if mode == "with-original" else [], place + 1)
+def one_at_a_time(model: Model, ids: list[int], position: int, count: int, mode: str, fill: bool) -> list[str]:
+    masked = [CLS, *ids[:position], MASK, *ids[position + 1 :], SEP]
+    pieces = ranked(model, masked, [*ids, SEP] if mode == "with-original" else [], position + 1)
     return [piece for piece in pieces if is_word(piece)][:count] if fill else list(filter(is_word, pieces[:count]))
 
 
@@ -71,13 +71,13 @@ def test_batched_candidates_equal_single_calls(model: Model, mode: str, fill: bo
     # Every second place from the first or second on, so that each sentence asks for its own.
     positions = [range(number % 2, len(row), 2) for number, row in enumerate(sentences)]
     told: list[int] = []
-    found = words.candidates(sentences, positions, told.append)
-    assert [list(each) for each in found] == [list(position) for position in positions]
+    answers = words.candidates(sentences, positions, told.append)
+    assert [list(slots) for slots in answers] == [list(position) for position in positions]
     assert sum(told) == sum(map(len, positions)) > 50 and len(told) > 5
     shorter = 0
-    for row, places in zip(sentences, found, strict=True):
-        for place, candidates in places.items():
-            assert list(candidates) == one_at_a_time(model, row.tolist(), place, 7, mode, fill)
+    for row, places in zip(sentences, answers, strict=True):
+        for index, candidates in places.items():
+            assert list(candidates) == one_at_a_time(model, row.tolist(), index, 7, mode, fill)
             shorter += len(candidates) < 7
     assert (shorter > 0) == (not fill)
 
@@ -88,8 +88,10 @@ def test_candidates_do_not_depend_on_batch(model: Model) -> None:
     sentences = [np.array(row) for row in model.tokenizer.tokenize(tiny_masked_lm.sentences(40, seed=2)).to_list()]
     together = words.candidates(sentences, [range(len(row)) for row in sentences])
     order = np.random.default_rng(0).permutation(40)
-    shuffled = words.candidates([sentences[each] for each in order], [range(len(sentences[each])) for each in order])
-    assert shuffled == [together[each] for each in order]
+    shuffled = words.candidates(
+        [sentences[index] for index in order], [range(len(sentences[index])) for index in order]
+    )
+    assert shuffled == [together[index] for index in order]
     for number in (0, 17, 39):
         alone = words.candidates([sentences[number]], [range(len(sentences[number]))])
         assert alone == [together[number]]
@@ -100,10 +102,10 @@ def test_long_sentence_is_cut_around_mask(model: Model, mode: str) -> None:
     words = MLMCandidates(model, count=3, max_length=13, masked_input=mode)  # type: ignore[arg-type]
     ids = np.random.default_rng(3).integers(6, 60, 40).tolist()
     room = 11 if mode == "alone" else 5
-    (found,) = words.candidates([np.array(ids)], [[0, 20, 39]])
-    for place, start in ((0, 0), (20, 20 - room // 2), (39, 40 - room)):
+    (candidates,) = words.candidates([np.array(ids)], [[0, 20, 39]])
+    for position, start in ((0, 0), (20, 20 - room // 2), (39, 40 - room)):
         window = ids[start : start + room]
-        assert list(found[place]) == one_at_a_time(model, window, place - start, 3, mode, fill=True)
+        assert list(candidates[position]) == one_at_a_time(model, window, position - start, 3, mode, fill=True)
 
 
 @pytest.mark.parametrize("family", sorted(tiny.FAMILIES))
@@ -115,10 +117,10 @@ def test_last_layer_at_positions_is_equal(family: str) -> None:
     inputs = tiny.batch(config)
     positions = tf.constant([[0, 6], [3, 1], [5, 5]])
     expected = tf.gather(encoder(inputs)["sequence_output"], positions, batch_dims=1).numpy()
-    found = encoder.at_positions(inputs, positions).numpy()
-    assert found.shape == (3, 2, config.hidden_size)
+    outputs = encoder.at_positions(inputs, positions).numpy()
+    assert outputs.shape == (3, 2, config.hidden_size)
     # The same sums of some hundred float32 products, perhaps in another order: 100 * 2^-24 = 6e-6 of the largest value.
-    np.testing.assert_allclose(found, expected, rtol=0, atol=6e-6 * max(1, np.abs(expected).max()))
+    np.testing.assert_allclose(outputs, expected, rtol=0, atol=6e-6 * max(1, np.abs(expected).max()))
 
 
 def test_models_without_mlm_are_refused(model: Model) -> None:
@@ -127,12 +129,12 @@ def test_models_without_mlm_are_refused(model: Model) -> None:
         tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="classification", labels=("a", "b"))], tokenizer=model.tokenizer
     )
     mute = pb.from_preset(tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="masked_lm")])
-    for wrong, said in (
+    for wrong, message in (
         (bare, "an encoder without heads"),
         (classifier, "for classification"),
         (mute, "vocab.txt"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             MLMCandidates(wrong, count=3)
     words = sum(map(is_word, PIECES))
     with pytest.raises(UserError, match=f"1 to {words} for this vocabulary; received {words + 1}"):
@@ -154,12 +156,12 @@ def test_model_fills_single_tokens_vectors_others(model: Model, vectors: WordVec
     (ids,) = model.tokenizer.tokenize([text]).to_list()
     spelled = "the actor was ##[UNK]".split()[:2]
     assert [PIECES[token_id] for token_id in ids[:2]] == spelled
-    found = slots_of(model, vectors, text)
+    slots = slots_of(model, vectors, text)
     # "wasn" and "exxe" have no vector; the literal [SEP] and punctuation are no words.
-    assert list(found) == ["The", "Actor", "t", "playing", "was", "bad", "42"]
-    for word, place in (("The", 0), ("Actor", 1), ("bad", ids.index(PIECES.index("bad")))):
-        assert list(found[word]) == one_at_a_time(model, ids, place, 4, "alone", fill=True)
-    assert found["playing"] == vectors.neighbours(["playing"], 4)["playing"]
+    assert list(slots) == ["The", "Actor", "t", "playing", "was", "bad", "42"]
+    for word, position in (("The", 0), ("Actor", 1), ("bad", ids.index(PIECES.index("bad")))):
+        assert list(slots[word]) == one_at_a_time(model, ids, position, 4, "alone", fill=True)
+    assert slots["playing"] == vectors.neighbours(["playing"], 4)["playing"]
     assert list(slots_of(model, vectors, text, words="content")) == ["Actor", "playing", "bad"]
     assert list(slots_of(model, None, text, words="content")) == ["Actor", "bad"]
     assert slots_of(model, vectors, "!, -") == {}
@@ -202,13 +204,13 @@ def test_repeated_sentence_is_cached(model: Model, vectors: WordVectors, monkeyp
     monkeypatch.setattr(MLMCandidates, "candidates", counted)
     told: list[int] = []
     texts = ["the film", "a bad film", "the film", "", "the film"]
-    found = find(texts, told.append)
+    slots = find(texts, told.append)
     assert rows == [5] and sum(told) == 5
-    assert found[0] is found[2] and found[3].slots == ()
-    assert found[0].slots[0] == Slot(0, 3, found[0].slots[0].candidates)
+    assert slots[0] is slots[2] and slots[3].slots == ()
+    assert slots[0].slots[0] == Slot(0, 3, slots[0].slots[0].candidates)
     again = find(["a bad film", "the film"], told.append)
     assert rows == [5] and sum(told) == 7
-    assert again == [found[1], found[0]]
+    assert again == [slots[1], slots[0]]
 
 
 @pytest.mark.data
@@ -224,9 +226,9 @@ def test_real_sentences_and_vectors(shared: Path, tmp_path: Path) -> None:
     several = {"stylish", "laptops", "decorating", "refresh", "puppies", "toddler", "pics"}
     all_texts = read_glue("sst2", shared / "data" / "glue", "train").texts[:3000]
     texts = [*all_texts[:24], *(text for text in all_texts if several & set(text.split()))]
-    found = WordCandidates(real, table, AugmentationOptions())(texts)
+    candidates = WordCandidates(real, table, AugmentationOptions())(texts)
     words = neighbours = 0
-    for text, sentence in zip(texts, found, strict=True):
+    for text, sentence in zip(texts, candidates, strict=True):
         counts = {word: len(tokenizer.tokenize([word]).to_list()[0]) for word in text.split()}
         for slot in sentence.slots:
             word = text[slot.start : slot.end]

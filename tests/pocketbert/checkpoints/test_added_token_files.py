@@ -104,12 +104,12 @@ def random_text(draw: random.Random, kind: str) -> str:
 def rows(tokenizer: Any, texts: list[str], kind: str) -> list[Any]:
     """Ids and offsets; the offsets of unigram exclude white space, which those of transformers include."""
     if isinstance(tokenizer, pb.WordPieceTokenizer | pb.ByteBPETokenizer | pb.UnigramTokenizer):
-        ids, starts, ends = (each.to_list() for each in tokenizer.tokenize_with_offsets(texts))
+        ids, starts, ends = (column.to_list() for column in tokenizer.tokenize_with_offsets(texts))
         assert ids == tokenizer.tokenize(texts).to_list()
     else:
-        found = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
-        ids = found["input_ids"]
-        starts, ends = ([[place[side] for place in row] for row in found["offset_mapping"]] for side in (0, 1))
+        encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+        ids = encoded["input_ids"]
+        starts, ends = ([[span[side] for span in row] for row in encoded["offset_mapping"]] for side in (0, 1))
     return [ids] if kind == "unigram" else [ids, starts, ends]
 
 
@@ -146,9 +146,9 @@ def test_all_layouts_equal_transformers(files: Any, tmp_path: Path, kind: str) -
         problems: list[str] = []
         vocabulary = read_vocabulary_files(folder, problems)
         assert vocabulary is not None and not problems, (context, problems)
-        ours, expected = open_tokenizer(vocabulary), AutoTokenizer.from_pretrained(folder)
-        assert ours.vocab_size == len(expected), context
-        assert rows(ours, texts, kind) == rows(expected, texts, kind), context
+        bert_tokenizer, expected = open_tokenizer(vocabulary), AutoTokenizer.from_pretrained(folder)
+        assert bert_tokenizer.vocab_size == len(expected), context
+        assert rows(bert_tokenizer, texts, kind) == rows(expected, texts, kind), context
         copy = tmp_path / f"{trial} copy"
         copy.mkdir()
         shutil.copy(folder / "config.json", copy)

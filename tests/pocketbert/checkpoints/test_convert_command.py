@@ -122,17 +122,17 @@ def test_wrong_flags(arguments, message, capsys):
     assert message in err
 
 
-@pytest.mark.parametrize("place", ["", "0_Transformer"])
-def test_hub_model_keeps_its_modules(place, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("module_folder", ["", "0_Transformer"])
+def test_hub_model_keeps_its_modules(module_folder, tmp_path, capsys, monkeypatch):
     from test_sentence_transformers import write_sentence_transformer
 
     folder = write_sentence_transformer(tmp_path / "given", "max", dense=True, normalize=True)
-    if place:
-        (folder / place).mkdir()
+    if module_folder:
+        (folder / module_folder).mkdir()
         for file in ("config.json", "model.safetensors", "vocab.txt", "sentence_bert_config.json"):
-            (folder / file).rename(folder / place / file)
+            (folder / file).rename(folder / module_folder / file)
         modules = json.loads((folder / "modules.json").read_text())
-        modules[0]["path"] = place
+        modules[0]["path"] = module_folder
         (folder / "modules.json").write_text(json.dumps(modules))
 
     def snapshot_download(name, allow_patterns):
@@ -147,23 +147,23 @@ def test_hub_model_keeps_its_modules(place, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(snapshot_download=snapshot_download))
     code, out, _ = convert(capsys, "--from=hf", "--input=someone/embedding", f"--output={tmp_path / 'new'}")
     assert code == 0 and json.loads(out)["tasks"] == ["embedding"]
-    found, given = read_directory(tmp_path / "new"), read_directory(folder)
-    assert found.tasks == given.tasks and found.tensors.keys() == given.tensors.keys()
-    assert found.vocabulary is not None
+    copy, original = read_directory(tmp_path / "new"), read_directory(folder)
+    assert copy.tasks == original.tasks and copy.tensors.keys() == original.tensors.keys()
+    assert copy.vocabulary is not None
 
 
 def test_hub_names(reference, tmp_path, capsys, monkeypatch):
-    asked = {}
+    request = {}
 
     def snapshot_download(name, allow_patterns):
-        asked.update(name=name, allow_patterns=allow_patterns)
+        request.update(name=name, allow_patterns=allow_patterns)
         return str(reference / "bert_gelu")
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(snapshot_download=snapshot_download))
     code, out, _ = convert(capsys, "--from=hf", "--input=someone/bert-tiny", f"--output={tmp_path / 'new'}")
     assert code == 0
-    assert asked["name"] == "someone/bert-tiny"
-    assert "*.safetensors" in asked["allow_patterns"] and not any("bin" in item for item in asked["allow_patterns"])
+    assert request["name"] == "someone/bert-tiny"
+    assert "*.safetensors" in request["allow_patterns"] and not any("bin" in item for item in request["allow_patterns"])
     assert json.loads(out)["tasks"] == ["masked_lm", "next_sentence"]
 
     def without_safetensors(name, allow_patterns):

@@ -65,7 +65,7 @@ def logits(folder: Path) -> np.ndarray:
 
 
 def scores(model: Any) -> np.ndarray:
-    return np.array([each["score"] for each in model.predict(PAIRS)])
+    return np.array([answer["score"] for answer in model.predict(PAIRS)])
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_labels_keep_their_probabilities(tmp_path: Path) -> None:
     """NLI cross-encoders have three labels and the identity: a softmax of the logits, as without the key."""
     folder = reranker(tmp_path / "model", labels=3, **{OLD: IDENTITY})
     exponents = np.exp(logits(folder))
-    found = [[*each["probabilities"].values()] for each in pb.from_pretrained(folder).predict(PAIRS)]
-    np.testing.assert_allclose(found, exponents / exponents.sum(axis=1, keepdims=True), atol=2e-5)
+    probabilities = [[*answer["probabilities"].values()] for answer in pb.from_pretrained(folder).predict(PAIRS)]
+    np.testing.assert_allclose(probabilities, exponents / exponents.sum(axis=1, keepdims=True), atol=2e-5)
 
 
 def test_sigmoid_of_labels_follows_the_remedy(tmp_path: Path) -> None:
@@ -126,8 +126,8 @@ def test_sigmoid_of_labels_follows_the_remedy(tmp_path: Path) -> None:
     expected = expit(logits(folder))
     content = json.loads((folder / "config.json").read_text()) | {"problem_type": "multi_label_classification"}
     (folder / "config.json").write_text(json.dumps(content))
-    found = [[*each["probabilities"].values()] for each in pb.from_pretrained(folder).predict(PAIRS)]
-    np.testing.assert_allclose(found, expected, atol=2e-5)
+    probabilities = [[*answer["probabilities"].values()] for answer in pb.from_pretrained(folder).predict(PAIRS)]
+    np.testing.assert_allclose(probabilities, expected, atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_activation_counts_beside_our_own_key(tmp_path: Path) -> None:
     """A directory of ours that a CrossEncoder loaded and saved again keeps our key."""
     folder = reranker(tmp_path / "model", **{OLD: SIGMOID})
     content = json.loads((folder / "config.json").read_text())
-    own = {"tasks": [{"kind": "regression", "name": "mine", "labels": [], "dropout": 0.3}]}
-    (folder / "config.json").write_text(json.dumps(content | {"pocketbert": own}))
+    section = {"tasks": [{"kind": "regression", "name": "mine", "labels": [], "dropout": 0.3}]}
+    (folder / "config.json").write_text(json.dumps(content | {"pocketbert": section}))
     model = pb.from_pretrained(folder)
     assert model.task == TaskConfig(kind="regression", name="mine", dropout=0.3, activation="sigmoid")
 

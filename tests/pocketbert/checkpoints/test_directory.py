@@ -36,11 +36,11 @@ def test_what_transformers_wrote_comes_back_byte_for_byte(case, reference, tmp_p
     again = read_directory(tmp_path / "copy")
     assert (again.config, again.tasks) == (directory.config, directory.tasks)
     # What transformers reads of config.json is unchanged too: same keys with the same values, but for its bookkeeping.
-    theirs = json.loads((reference / case / "config.json").read_text())
-    ours = json.loads((tmp_path / "copy/config.json").read_text())
-    for key in set(theirs) - {"transformers_version", "dtype", "use_cache", "bos_token_id", "eos_token_id"}:
-        if theirs[key] is not None and key != "classifier_dropout":
-            assert ours[key] == theirs[key], key
+    expected = json.loads((reference / case / "config.json").read_text())
+    config = json.loads((tmp_path / "copy/config.json").read_text())
+    for key in set(expected) - {"transformers_version", "dtype", "use_cache", "bos_token_id", "eos_token_id"}:
+        if expected[key] is not None and key != "classifier_dropout":
+            assert config[key] == expected[key], key
 
 
 def test_every_tensor_lands_on_its_path(reference):

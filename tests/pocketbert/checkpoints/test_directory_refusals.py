@@ -109,15 +109,15 @@ def test_no_value_of_any_key_is_a_crash(config):
         content = write_config(config, (SENTIMENT,))
     names = {spec.name for spec in tensor_specs(config, (SENTIMENT,)).values()}
     refused = 0
-    for place in (content, content.get("pocketbert", {}), content.get("pocketbert", {}).get("encoder", {})):
-        for key, value in list(place.items()):
+    for section in (content, content.get("pocketbert", {}), content.get("pocketbert", {}).get("encoder", {})):
+        for key, value in list(section.items()):
             for strange in (None, [], [1], {}, {"x": 1}, "x", "", -1, 0, 1.5, True, 10**9):
-                place[key] = strange
+                section[key] = strange
                 try:
                     read_config(content, names)
                 except UserError:
                     refused += 1
-            place[key] = value
+            section[key] = value
     assert refused > 100
 
 
@@ -302,8 +302,10 @@ def test_mutated_directories_load_or_are_refused(written):
         for _ in range(50):
             content = bytearray(whole)
             for _ in range(generator.integers(1, 4)):
-                place = int(generator.integers(min(len(content), 1_500)))
-                content[place : place + int(generator.integers(0, 3))] = generator.bytes(int(generator.integers(0, 3)))
+                offset = int(generator.integers(min(len(content), 1_500)))
+                content[offset : offset + int(generator.integers(0, 3))] = generator.bytes(
+                    int(generator.integers(0, 3))
+                )
             (written / name).write_bytes(bytes(content))
             try:
                 read_directory(written)

@@ -29,7 +29,7 @@ def classifier(folder: Path) -> Path:
 
 def edit(path: Path, **keys: Any) -> None:
     content = json.loads(path.read_text()) | keys
-    path.write_text(json.dumps({key: each for key, each in content.items() if each is not ...}))
+    path.write_text(json.dumps({key: member for key, member in content.items() if member is not ...}))
 
 
 def other_class(folder: Path) -> None:
@@ -48,8 +48,8 @@ def separate_table(folder: Path) -> None:
     head = {"decoder.weight": table + 1, "bias": table[:, 0], "decoder.bias": table[:, 0]}
     head |= {"transform.dense.weight": np.eye(width, dtype=np.float32), "transform.dense.bias": table[0]}
     head |= {"transform.LayerNorm.weight": table[0], "transform.LayerNorm.bias": table[0]}
-    stored = {name: each for name, each in stored.items() if not name.startswith("classifier")}
-    stored |= {f"cls.predictions.{name}": np.ascontiguousarray(each) for name, each in head.items()}
+    stored = {name: tensor for name, tensor in stored.items() if not name.startswith("classifier")}
+    stored |= {f"cls.predictions.{name}": np.ascontiguousarray(tensor) for name, tensor in head.items()}
     save_file(stored, folder / "model.safetensors", {"format": "pt"})
     edit(folder / "config.json", architectures=["BertForMaskedLM"], pocketbert=..., id2label=..., label2id=...)
 
@@ -74,10 +74,10 @@ def test_headless_loads_what_the_message_refuses(tmp_path: Path, change: Any, me
         pb.from_pretrained(folder)
     model = pb.from_pretrained(folder, headless=True)
     assert model.tasks == () and model.tokenizer is not None
-    found = model(BATCH)
-    assert found.keys() == expected.keys()
+    outputs = model(BATCH)
+    assert outputs.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values)
+        np.testing.assert_array_equal(outputs[name], values)
 
 
 def test_separate_table_counts_for_heads_only(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_headless_ignores_modules(tmp_path: Path, file: str, content: Any, messa
     (folder / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match=message):
         pb.from_pretrained(folder)
-    found = pb.from_pretrained(folder, headless=True)(BATCH)["sequence_output"]
-    np.testing.assert_array_equal(found, expected)
+    output = pb.from_pretrained(folder, headless=True)(BATCH)["sequence_output"]
+    np.testing.assert_array_equal(output, expected)
 
 
 def test_headless_model_has_no_other_task(tmp_path: Path) -> None:

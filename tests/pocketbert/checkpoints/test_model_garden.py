@@ -54,12 +54,12 @@ def assert_equal_at_tokens(model, encoder, inputs, tolerance=2e-5):
     2e-5 absolute is what two correct float32 implementations reach at these sizes (tests/goldens/huggingface); the
     values' own size is taken out, since NoNorm does not bound it.
     """
-    found = model.features(inputs, ["hidden_states"])["hidden_states"]
+    states = model.features(inputs, ["hidden_states"])["hidden_states"]
     outputs = encoder(dict(inputs))
     expected = outputs["encoder_outputs"]
     # BertEncoder leaves the embedding's output out.
-    found = found[-len(expected) :]
-    for one, other in zip(found, expected, strict=True):
+    states = states[-len(expected) :]
+    for one, other in zip(states, expected, strict=True):
         for row, length in enumerate(LENGTHS):
             scale = max(1.0, float(np.abs(other[row, :length]).max()))
             np.testing.assert_allclose(one[row, :length] / scale, other[row, :length] / scale, atol=tolerance, rtol=0)

@@ -85,14 +85,14 @@ def test_saved_again_byte_by_byte(directory: Path, tmp_path: Path) -> None:
 def test_transformers_reads_what_we_write(roberta: Path) -> None:
     from transformers import AutoTokenizer
 
-    theirs = AutoTokenizer.from_pretrained(roberta)
-    assert type(theirs).__name__ == "RobertaTokenizerFast"
-    ours = pb.from_pretrained(roberta).tokenizer
-    assert ours.tokenize(TEXTS).to_list() == theirs(TEXTS, add_special_tokens=False)["input_ids"]
+    expected = AutoTokenizer.from_pretrained(roberta)
+    assert type(expected).__name__ == "RobertaTokenizerFast"
+    tokenizer = pb.from_pretrained(roberta).tokenizer
+    assert tokenizer.tokenize(TEXTS).to_list() == expected(TEXTS, add_special_tokens=False)["input_ids"]
 
 
 def test_tokenizer_json_alone_gives_the_same(directory: Path, tmp_path: Path) -> None:
-    expected = [each.to_list() for each in pb.from_pretrained(directory).tokenizer.tokenize_with_offsets(TEXTS)]
+    expected = [column.to_list() for column in pb.from_pretrained(directory).tokenizer.tokenize_with_offsets(TEXTS)]
     (directory / "tokenizer.json").write_text(json.dumps(content_of(directory)), "utf-8")
     with_both = pb.from_pretrained(directory)
     for path in own_files(directory):
@@ -102,18 +102,18 @@ def test_tokenizer_json_alone_gives_the_same(directory: Path, tmp_path: Path) ->
             (directory / "tokenizer_config.json").unlink()
         model = pb.from_pretrained(directory)
         for tokenizer in (model.tokenizer, with_both.tokenizer):
-            assert [each.to_list() for each in tokenizer.tokenize_with_offsets(TEXTS)] == expected
+            assert [column.to_list() for column in tokenizer.tokenize_with_offsets(TEXTS)] == expected
     model.save_pretrained(tmp_path / "copy")
     again = pb.from_pretrained(tmp_path / "copy")
-    assert [each.to_list() for each in again.tokenizer.tokenize_with_offsets(TEXTS)] == expected
+    assert [column.to_list() for column in again.tokenizer.tokenize_with_offsets(TEXTS)] == expected
 
 
 def test_tokenizer_json_of_transformers(roberta: Path) -> None:
     from transformers import RobertaTokenizerFast
 
-    theirs = RobertaTokenizerFast(str(roberta / "vocab.json"), str(roberta / "merges.txt"))
-    expected = theirs(TEXTS, add_special_tokens=False)["input_ids"]
-    theirs.save_pretrained(roberta)
+    reference = RobertaTokenizerFast(str(roberta / "vocab.json"), str(roberta / "merges.txt"))
+    expected = reference(TEXTS, add_special_tokens=False)["input_ids"]
+    reference.save_pretrained(roberta)
     for path in own_files(roberta):
         path.unlink()
     assert pb.from_pretrained(roberta).tokenizer.tokenize(TEXTS).to_list() == expected

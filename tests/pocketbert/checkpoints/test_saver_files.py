@@ -43,15 +43,15 @@ REFUSED = {
 def with_weights(source: Path, folder: Path) -> Path:
     """A copy with random weights that fit, and the tokenizer files that the case shares."""
     shutil.copytree(source, folder)
-    place, shared = transformer_folder(folder), transformer_folder(source.parent / "embedding")
+    target, shared = transformer_folder(folder), transformer_folder(source.parent / "embedding")
     for name in TOKENIZER_FILES:
-        if not (place / name).exists() and (shared / name).exists():
-            shutil.copyfile(shared / name, place / name)
+        if not (target / name).exists() and (shared / name).exists():
+            shutil.copyfile(shared / name, target / name)
     random = np.random.default_rng(3)
-    content = json.loads((place / "config.json").read_text())
+    content = json.loads((target / "config.json").read_text())
     config, tasks = read_config(content, ["bert.pooler.dense.weight"])
     shapes = {spec.name: spec.shape for spec in tensor_specs(config, tasks).values()}
-    save(place, {name: random.normal(size=shape) for name, shape in shapes.items()})
+    save(target, {name: random.normal(size=shape) for name, shape in shapes.items()})
     for module in read_layout(folder, []):
         if module.kind == "Dense":
             dense = json.loads((module.folder / "config.json").read_text())
@@ -61,7 +61,7 @@ def with_weights(source: Path, folder: Path) -> Path:
 
 
 def save(folder: Path, tensors: dict[str, np.ndarray]) -> None:
-    arrays = {name: np.asarray(each, np.float32) for name, each in tensors.items()}
+    arrays = {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}
     save_file(arrays, folder / "model.safetensors", {"format": "pt"})
 
 

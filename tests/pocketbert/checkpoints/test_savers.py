@@ -25,7 +25,7 @@ def name_of(folder: Path) -> str:
     return f"{folder.parent.name}/{folder.name}"
 
 
-@pytest.mark.parametrize("folder", [pytest.param(each, id=name_of(each)) for each in CASES])
+@pytest.mark.parametrize("folder", [pytest.param(case, id=name_of(case)) for case in CASES])
 def test_ids_and_offsets_are_theirs(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     expected = json.loads((folder / "expected.json").read_text("utf-8"))
     problems: list[str] = []
@@ -40,12 +40,12 @@ def test_ids_and_offsets_are_theirs(folder: Path, capfd: pytest.CaptureFixture[s
     if name_of(folder) == "transformers-4.30.2/xlmr_flags":
         # There, white space before an added token is a token, which a line names.
         assert "makes white space at the end of a text a token" in capfd.readouterr().err
-        rows = [each for each in rows if " [E" not in each["text"]]
-    found = tokenizer.tokenize_with_offsets([each["text"] for each in rows])
-    for given, ids, starts, ends in zip(rows, *(each.to_list() for each in found), strict=True):
-        assert ids == given["ids"], given["text"]
+        rows = [row for row in rows if " [E" not in row["text"]]
+    columns = tokenizer.tokenize_with_offsets([row["text"] for row in rows])
+    for row, ids, starts, ends in zip(rows, *(column.to_list() for column in columns), strict=True):
+        assert ids == row["ids"], row["text"]
         # The offsets of unigram exclude white space.
-        if vocabulary.kind != "unigram" and given.get("offsets"):
-            assert [[*pair] for pair in zip(starts, ends, strict=True)] == given["offsets"], given["text"]
+        if vocabulary.kind != "unigram" and row.get("offsets"):
+            assert [[*pair] for pair in zip(starts, ends, strict=True)] == row["offsets"], row["text"]
     pair = tokenizer(*([text] for text in expected["pair"]["texts"]))
     assert pair["input_word_ids"].numpy().tolist() == [expected["pair"]["input_ids"]]

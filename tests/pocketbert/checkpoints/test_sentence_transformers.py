@@ -44,7 +44,7 @@ def write_sentence_transformer(
         random = np.random.default_rng(2)
         weights = {"linear.weight": random.normal(size=(outputs, WIDTH)), "linear.bias": random.normal(size=outputs)}
         save_file(
-            {name: each.astype(np.float32) for name, each in weights.items()}, folder / "2_Dense/model.safetensors"
+            {name: weight.astype(np.float32) for name, weight in weights.items()}, folder / "2_Dense/model.safetensors"
         )
     return folder
 
@@ -64,9 +64,9 @@ def documented_vectors(folder: Path, pooling: str, *, dense: bool, normalize: bo
     load = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model
     network = load(network, stored, tf_inputs=network.dummy_inputs)
     tokenizer = transformers.BertTokenizer.from_pretrained(folder)
-    given = tokenizer(TEXTS, padding=True, truncation=True, max_length=9, return_tensors="np")
-    tokens = network(given).last_hidden_state.numpy()
-    mask = given["attention_mask"][:, :, None].astype(np.float32)
+    encoded = tokenizer(TEXTS, padding=True, truncation=True, max_length=9, return_tensors="np")
+    tokens = network(encoded).last_hidden_state.numpy()
+    mask = encoded["attention_mask"][:, :, None].astype(np.float32)
     if pooling == "mean":
         vectors = np.sum(tokens * mask, 1) / np.clip(mask.sum(1), 1e-9, None)
     else:
@@ -82,7 +82,7 @@ def documented_vectors(folder: Path, pooling: str, *, dense: bool, normalize: bo
 
 
 def embed(model: pb.Model) -> np.ndarray:
-    return np.array([each["embedding"] for each in model.predict(TEXTS)])
+    return np.array([answer["embedding"] for answer in model.predict(TEXTS)])
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_prompts_and_name_survive_saving(tmp_path: Path) -> None:
     assert again.task == task
     # The default prompt precedes each text.
     plain = pb.from_pretrained(start, task=TaskConfig(kind="embedding", embedding=EmbeddingConfig(pooling="cls")))
-    prompted = np.array([each["embedding"] for each in plain.predict([f"story: {text}" for text in TEXTS])])
+    prompted = np.array([answer["embedding"] for answer in plain.predict([f"story: {text}" for text in TEXTS])])
     np.testing.assert_allclose(embed(again), prompted, atol=1e-6)
 
 
 def test_sequence_length_truncates(tmp_path: Path) -> None:
     folder = write_sentence_transformer(tmp_path / "model", "mean", dense=False, normalize=True)
     long, cut = ("a film " * 9, "a film a film a film a")
-    first, second = (each["embedding"] for each in pb.from_pretrained(folder).predict([long, cut]))
+    first, second = (answer["embedding"] for answer in pb.from_pretrained(folder).predict([long, cut]))
     np.testing.assert_allclose(first, second, atol=1e-6)
 
 
@@ -211,7 +211,7 @@ def test_smallest_limit_truncates(
     length = expected or tiny_finetuning.CONFIG.max_position_embeddings
     words = ("a film the plot " * 9).split()
     same, shorter = (" ".join(words[:count]) for count in (length - 2, length - 3))
-    whole, cut, other = (np.array(each["embedding"]) for each in model.predict([" ".join(words), same, shorter]))
+    whole, cut, other = (np.array(answer["embedding"]) for answer in model.predict([" ".join(words), same, shorter]))
     np.testing.assert_allclose(whole, cut, atol=1e-6)
     assert np.abs(whole - other).max() > 1e-3
     model.save_pretrained(tmp_path / "saved")
@@ -223,7 +223,7 @@ def test_bundle_records_the_tokenizers_limit(tmp_path: Path) -> None:
     write(folder / "tokenizer_config.json", {"do_lower_case": True, "model_max_length": 5})
     bundle = pb.export(folder, tmp_path / "bundle", recipe="float32", lengths=(5, 11))
     assert json.loads((tmp_path / "bundle/bundle.json").read_text())["task"]["embedding"]["max_length"] == 5
-    long, cut = (each["embedding"] for each in bundle.predict(["a film the plot a film", "a film the"]))
+    long, cut = (answer["embedding"] for answer in bundle.predict(["a film the plot a film", "a film the"]))
     np.testing.assert_allclose(long, cut, atol=1e-6)
 
 
@@ -371,6 +371,6 @@ def test_minilm_matches_its_golden(minilm_directory: Path, goldens: Path) -> Non
     model = pb.from_pretrained(
         minilm_directory, task=TaskConfig(kind="embedding", embedding=EmbeddingConfig(max_length=64))
     )
-    found = np.array([each["embedding"] for each in model.predict(golden["sentences"].tolist())])
+    vectors = np.array([answer["embedding"] for answer in model.predict(golden["sentences"].tolist())])
     expected = golden["mean_pooled"] / np.linalg.norm(golden["mean_pooled"], axis=-1, keepdims=True)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)

@@ -20,7 +20,7 @@ from pocketbert.errors import UserError
 from pocketbert.pruning.vocabulary import trim_vocabulary
 from pocketbert.tokenizers.vocabulary import Vocabulary
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", *(f"##{each}" for each in "abcdefgh")]
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", *(f"##{letter}" for letter in "abcdefgh")]
 TEXTS = ["a bad cab", "Head"]
 MASKED_LM = TaskConfig(kind="masked_lm", dropout=0.0)
 NEXT_SENTENCE = TaskConfig(kind="next_sentence", dropout=0.0)
@@ -53,7 +53,7 @@ def theirs(folder: Path, class_name: str, inputs: dict[str, Any]) -> Any:
     load = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model
     model = load(model, stored, allow_missing_keys=False)
     names = {"input_ids": "input_word_ids", "attention_mask": "input_mask", "token_type_ids": "input_type_ids"}
-    return model({name: inputs[ours] for name, ours in names.items()})
+    return model({name: inputs[key] for name, key in names.items()})
 
 
 def test_padded_classifier_gives_equal_logits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,16 +151,16 @@ def test_multilingual_bert_ignores_its_padding_id(tmp_path: Path) -> None:
     texts = ["the cat sat on the mat", "an ﬁnal oﬃce", "中文 Привет"]
     model = pb.from_pretrained(folder)
     inputs = model.tokenizer(texts)
-    given = transformers.XLMRobertaTokenizer(str(path))(texts, padding=True, return_tensors="np")
-    np.testing.assert_array_equal(inputs["input_word_ids"], given["input_ids"])
-    assert model.config.pad_token_id == 0 and set(given["input_ids"][given["attention_mask"] == 0]) == {1}
+    encoded = transformers.XLMRobertaTokenizer(str(path))(texts, padding=True, return_tensors="np")
+    np.testing.assert_array_equal(inputs["input_word_ids"], encoded["input_ids"])
+    assert model.config.pad_token_id == 0 and set(encoded["input_ids"][encoded["attention_mask"] == 0]) == {1}
     expected = theirs(folder, "TFBertModel", inputs)
     real = np.asarray(inputs["input_mask"]) == 1
-    found = model(inputs)["sequence_output"].numpy()
-    np.testing.assert_allclose(found[real], expected.last_hidden_state.numpy()[real], atol=2e-5)
+    states = model(inputs)["sequence_output"].numpy()
+    np.testing.assert_allclose(states[real], expected.last_hidden_state.numpy()[real], atol=2e-5)
     model.save_pretrained(tmp_path / "saved")
     again = pb.from_pretrained(tmp_path / "saved")
-    np.testing.assert_array_equal(again(again.tokenizer(texts))["sequence_output"], found)
+    np.testing.assert_array_equal(again(again.tokenizer(texts))["sequence_output"], states)
 
 
 def test_padding_id_of_positions_is_checked(tmp_path: Path) -> None:

@@ -123,9 +123,9 @@ def test_candidate_equals_slices_by_hand() -> None:
     arrays = random_arrays(SUPERNET)
     inputs = tiny.batch(SUPERNET)
     student = model_of(CANDIDATE, inherited_arrays(SUPERNET, arrays, CANDIDATE))
-    hidden = [each.numpy() for each in student.features(inputs, ["hidden_states"])["hidden_states"]]
-    theirs = model_of(SUPERNET, arrays).features(inputs, {"hidden_states": (0,)})["hidden_states"][0]
-    np.testing.assert_array_equal(hidden[0], theirs)
+    hidden = [state.numpy() for state in student.features(inputs, ["hidden_states"])["hidden_states"]]
+    reference = model_of(SUPERNET, arrays).features(inputs, {"hidden_states": (0,)})["hidden_states"][0]
+    np.testing.assert_array_equal(hidden[0], reference)
     mask = inputs["input_mask"].numpy()
     for layer, (expression, stacks, width) in enumerate(BY_HAND):
         expected = layer_by_hand(hidden[layer], mask, arrays, layer, expression, stacks, width)
@@ -136,7 +136,7 @@ def test_candidate_equals_slices_by_hand() -> None:
 def test_narrow_candidate_takes_leading_features() -> None:
     narrow = CANDIDATE.replace(hidden_size=20, head_size=4, intermediate_size=33)
     arrays = random_arrays(SUPERNET, (TASK,))
-    found = inherited_arrays(SUPERNET, arrays, narrow, (TASK,))
+    inherited = inherited_arrays(SUPERNET, arrays, narrow, (TASK,))
     expected = {
         "embeddings.word.table": np.s_[:, :], "embeddings.position.table": np.s_[:, :20],
         "embeddings.projection.kernel": np.s_[:, :20], "embeddings.projection.bias": np.s_[:20],
@@ -148,30 +148,30 @@ def test_narrow_candidate_takes_leading_features() -> None:
         "layers.2.feed_forwards.3.norm.gamma": np.s_[:20], "pooler.kernel": np.s_[:20, :20],
     }  # fmt: skip
     for path, part in expected.items():
-        np.testing.assert_array_equal(found[f"encoder.{path}"], arrays[f"encoder.{path}"][part], err_msg=path)
+        np.testing.assert_array_equal(inherited[f"encoder.{path}"], arrays[f"encoder.{path}"][part], err_msg=path)
     np.testing.assert_array_equal(
-        found["heads.classification.output.kernel"], arrays["heads.classification.output.kernel"][:20]
+        inherited["heads.classification.output.kernel"], arrays["heads.classification.output.kernel"][:20]
     )
     shapes = {path: value.shape for path, value in pb.from_preset(narrow, (TASK,)).weights_by_path().items()}
-    assert {path: array.shape for path, array in found.items()} == shapes
+    assert {path: array.shape for path, array in inherited.items()} == shapes
 
 
 def test_deep_candidate_repeats_each_layer() -> None:
     one, two, three = CANDIDATE.feedforward.expressions if CANDIDATE.feedforward else ()
     deep = candidate(one, one, two, two, three, three, num_layers=6)
     arrays = random_arrays(SUPERNET)
-    found = inherited_arrays(SUPERNET, arrays, deep)
+    inherited = inherited_arrays(SUPERNET, arrays, deep)
     for layer, source in enumerate((0, 0, 1, 1, 2, 2)):
         name = "attention.value.kernel"
         np.testing.assert_array_equal(
-            found[f"encoder.layers.{layer}.{name}"], arrays[f"encoder.layers.{source}.{name}"]
+            inherited[f"encoder.layers.{layer}.{name}"], arrays[f"encoder.layers.{source}.{name}"]
         )
-    assert found.keys() == pb.from_preset(deep).weights_by_path().keys()
+    assert inherited.keys() == pb.from_preset(deep).weights_by_path().keys()
 
 
 def test_missing_heads_are_left_out() -> None:
-    found = inherited_arrays(SUPERNET, random_arrays(SUPERNET), CANDIDATE, (TASK,))
-    assert found and not any(path.startswith("heads.") for path in found)
+    arrays = inherited_arrays(SUPERNET, random_arrays(SUPERNET), CANDIDATE, (TASK,))
+    assert arrays and not any(path.startswith("heads.") for path in arrays)
 
 
 def test_one_error_lists_all_problems() -> None:

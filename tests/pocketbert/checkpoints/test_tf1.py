@@ -114,9 +114,9 @@ def mobilebert_variables(query_key="shared", name="FakeLayerNorm"):
             variables[f"{scope}/attention/self/{part}/kernel"] = (width, 12)
             variables[f"{scope}/attention/self/{part}/bias"] = (12,)
         variables |= dense(f"{scope}/attention/output", 12, 12) | norm(f"{scope}/attention/output", 12, name)
-        for place in (f"{scope}/ffn_layer_0", f"{scope}/ffn_layer_1", scope):
-            variables |= dense(f"{place}/intermediate", 12, 37)
-            variables |= dense(f"{place}/output", 37, 12) | norm(f"{place}/output", 12, name)
+        for network_scope in (f"{scope}/ffn_layer_0", f"{scope}/ffn_layer_1", scope):
+            variables |= dense(f"{network_scope}/intermediate", 12, 37)
+            variables |= dense(f"{network_scope}/output", 37, 12) | norm(f"{network_scope}/output", 12, name)
         variables |= dense(f"{scope}/output/bottleneck", 12, 20) | norm(f"{scope}/output/bottleneck", 20, name)
     return variables
 

@@ -76,12 +76,12 @@ def test_options_are_honoured_kept_and_read_from_tokenizer_json(directory, tmp_p
     reference.save_pretrained(directory)
     (directory / "vocab.txt").unlink()
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        found = read_directory(directory)
-        assert found.tokenizer == model.tokenizer.config
-        assert found.vocab_path.read_text("utf-8") == "".join(f"{piece}\n" for piece in _PIECES)
+        copy = read_directory(directory)
+        assert copy.tokenizer == model.tokenizer.config
+        assert copy.vocab_path.read_text("utf-8") == "".join(f"{piece}\n" for piece in _PIECES)
         # tokenizer.json says everything by itself.
         (directory / name).unlink()
-    write_directory(tmp_path / "again", found.config, found.tasks, found.tensors, found.vocabulary)
+    write_directory(tmp_path / "again", copy.config, copy.tasks, copy.tensors, copy.vocabulary)
     assert (tmp_path / "again" / "vocab.txt").read_bytes() == (tmp_path / "copy" / "vocab.txt").read_bytes()
 
 
@@ -202,8 +202,8 @@ def test_mutated_tokenizer_json_loads_or_is_refused(directory):
     for _ in range(200):
         content = bytearray(whole)
         for _ in range(generator.integers(1, 4)):
-            place = int(generator.integers(len(content)))
-            content[place : place + int(generator.integers(0, 3))] = generator.bytes(int(generator.integers(0, 3)))
+            offset = int(generator.integers(len(content)))
+            content[offset : offset + int(generator.integers(0, 3))] = generator.bytes(int(generator.integers(0, 3)))
         (directory / "tokenizer.json").write_bytes(bytes(content))
         problems: list[str] = []
         read_vocabulary_files(directory, problems)

@@ -88,31 +88,31 @@ def test_their_class_gives_our_answers(name, tmp_path):
     class_name = name.split(",")[0]
     assert theirs_config.model_type == config.model_type
     assert content["architectures"] == [class_name.removeprefix("TF")]
-    theirs = getattr(transformers, class_name)(theirs_config)
+    reference_model = getattr(transformers, class_name)(theirs_config)
     stored = load_file(tmp_path / "model/model.safetensors")
     if class_name == "TFMobileBertForPreTraining":
         # Tied in their PyTorch class, whose own files leave it out too; their TensorFlow class does not tie it.
         stored["cls.predictions.decoder.weight"] = stored["mobilebert.embeddings.word_embeddings.weight"]
-    theirs, loading = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
-        theirs, stored, allow_missing_keys=False, output_loading_info=True
+    reference_model, loading = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
+        reference_model, stored, allow_missing_keys=False, output_loading_info=True
     )
     assert not loading["missing_keys"] and not loading["mismatched_keys"]
     # A tensor that nobody reads would be a wrong name.
     assert not loading["unexpected_keys"]
 
     inputs = batch(config)
-    ours = pocketbert_model.from_pretrained(tmp_path / "model")
-    expected = theirs(
+    model = pocketbert_model.from_pretrained(tmp_path / "model")
+    expected = reference_model(
         input_ids=inputs["input_word_ids"],
         attention_mask=inputs["input_mask"],
         **({"token_type_ids": inputs["input_type_ids"]} if config.type_vocab_size else {}),
         output_hidden_states=True,
     )
-    found = ours.features(inputs, ["hidden_states"])["hidden_states"]
+    states = model.features(inputs, ["hidden_states"])["hidden_states"]
     # 2e-5 is what two correct float32 implementations reach at these sizes (tests/goldens/huggingface/README.md).
-    for one, other in zip(found, expected.hidden_states, strict=True):
+    for one, other in zip(states, expected.hidden_states, strict=True):
         assert_close(one, other)
-    answers = ours(inputs)
+    answers = model(inputs)
     if not tasks:
         assert_close(answers["sequence_output"], expected.last_hidden_state)
         if config.pooler != "none":
@@ -133,19 +133,19 @@ def test_texts_of_trigram_models_have_one_value(tmp_path):
     tensors = {path: 0.2 * tensor for path, tensor in random_tensors(config, (CLASSIFICATION,)).items()}
     assert np.abs(tensors["encoder.embeddings.word.table"][config.pad_token_id]).max() > 0.1
     write_directory(tmp_path / "model", config, (CLASSIFICATION,), tensors, None)
-    theirs = transformers.TFMobileBertForSequenceClassification(
+    reference_model = transformers.TFMobileBertForSequenceClassification(
         transformers.AutoConfig.from_pretrained(tmp_path / "model")
     )
-    theirs = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
-        theirs, load_file(tmp_path / "model/model.safetensors")
+    reference_model = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
+        reference_model, load_file(tmp_path / "model/model.safetensors")
     )
     inputs = {name: array.numpy() for name, array in batch(config).items()}
     # One more column: every text has padding.
     ids, mask, segments = (np.pad(array, [[0, 0], [0, 1]]) for array in inputs.values())
-    expected = theirs(
+    expected = reference_model(
         input_ids=np.where(mask, ids, config.pad_token_id), attention_mask=mask, token_type_ids=segments
     ).logits.numpy()
-    ours = pocketbert_model.from_pretrained(tmp_path / "model")
+    model = pocketbert_model.from_pretrained(tmp_path / "model")
     rows = [inputs["input_word_ids"][index, :count] for index, count in enumerate(LENGTHS)]
     types = [inputs["input_type_ids"][index, :count] for index, count in enumerate(LENGTHS)]
 
@@ -158,7 +158,7 @@ def test_texts_of_trigram_models_have_one_value(tmp_path):
             max_length=11,
             pad_token_id=config.pad_token_id,
         )
-        return ours.forward(encoded)["logits"]
+        return model.forward(encoded)["logits"]
 
     assert_close(answers([0, 1, 2])[:, None], expected[:, None])
     assert_close(np.concatenate([answers([index]) for index in range(3)])[:, None], expected[:, None])
@@ -170,21 +170,23 @@ def test_files_of_their_tensorflow_classes_are_read(name, safetensors, tmp_path)
     config, tasks = CASES[name]
     tensors = {path: 0.2 * tensor for path, tensor in random_tensors(config, tasks).items()}
     write_directory(tmp_path / "model", config, tasks, tensors, None)
-    theirs = getattr(transformers, name)(transformers.AutoConfig.from_pretrained(tmp_path / "model"))
+    reference_model = getattr(transformers, name)(transformers.AutoConfig.from_pretrained(tmp_path / "model"))
     stored = load_file(tmp_path / "model/model.safetensors")
     if name == "TFMobileBertForPreTraining":
         stored["cls.predictions.decoder.weight"] = stored["mobilebert.embeddings.word_embeddings.weight"]
-    theirs = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(theirs, stored)
-    theirs.save_pretrained(tmp_path / "theirs", safe_serialization=safetensors)
+    reference_model = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
+        reference_model, stored
+    )
+    reference_model.save_pretrained(tmp_path / "theirs", safe_serialization=safetensors)
     files = {path.name for path in (tmp_path / "theirs").iterdir()}
     assert files == {"config.json", "model.safetensors" if safetensors else "tf_model.h5"}
-    found = read_directory(tmp_path / "theirs")
-    assert (found.config, [task.kind for task in found.tasks]) == (config, [task.kind for task in tasks])
+    directory = read_directory(tmp_path / "theirs")
+    assert (directory.config, [task.kind for task in directory.tasks]) == (config, [task.kind for task in tasks])
     if tasks == (TOKENS,):
-        assert found.tasks == tasks
-    assert found.tensors.keys() == tensors.keys()
+        assert directory.tasks == tasks
+    assert directory.tensors.keys() == tensors.keys()
     for path, tensor in tensors.items():
-        np.testing.assert_array_equal(found.tensors[path], tensor, err_msg=path)
+        np.testing.assert_array_equal(directory.tensors[path], tensor, err_msg=path)
 
 
 def assert_close(one, other):
@@ -204,6 +206,6 @@ def test_labels_are_theirs(tmp_path):
         random_tensors(config, (CLASSIFICATION,)),
         None,
     )
-    theirs = transformers.AutoConfig.from_pretrained(tmp_path / "model")
-    assert theirs.id2label == {0: "bad", 1: "so so", 2: "good"}
-    assert theirs.num_labels == 3
+    reference_config = transformers.AutoConfig.from_pretrained(tmp_path / "model")
+    assert reference_config.id2label == {0: "bad", 1: "so so", 2: "good"}
+    assert reference_config.num_labels == 3

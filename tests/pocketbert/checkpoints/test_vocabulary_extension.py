@@ -40,11 +40,11 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     else:
         tokenizer = pb.UnigramTokenizer(unigram_file(folder))
     config = config.replace(vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id)
-    made = pb.from_preset(config, TaskConfig(kind="masked_lm"), tokenizer, seed=3)
-    for name, variable in made.weights_by_path().items():
+    network = pb.from_preset(config, TaskConfig(kind="masked_lm"), tokenizer, seed=3)
+    for name, variable in network.weights_by_path().items():
         if name.endswith(".bias"):
             variable.assign(np.random.default_rng(len(name)).normal(size=variable.shape))
-    made.save_pretrained(tmp_path / "whole")
+    network.save_pretrained(tmp_path / "whole")
     return tmp_path / "whole"
 
 
@@ -62,9 +62,9 @@ def test_transformers_reads_equal_ids(model: Path, tmp_path: Path, capsys: pytes
     size = done["tokens"][0]
     assert done["tokens"] == [size, size + 4] and list(done["ids"].values()) == [*range(size, size + 4)]
     extended = pb.from_pretrained(tmp_path / "more")
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "more")
-    assert [theirs.convert_tokens_to_ids(token) for token in TOKENS] == [*done["ids"].values()]
-    expected = theirs(TEXTS, add_special_tokens=False)["input_ids"]
+    reference_tokenizer = AutoTokenizer.from_pretrained(tmp_path / "more")
+    assert [reference_tokenizer.convert_tokens_to_ids(token) for token in TOKENS] == [*done["ids"].values()]
+    expected = reference_tokenizer(TEXTS, add_special_tokens=False)["input_ids"]
     assert extended.tokenizer.tokenize(TEXTS).to_list() == expected
     used = {token_id for row in expected for token_id in row}
     assert used >= {*done["ids"].values()}
@@ -99,12 +99,12 @@ def test_trimming_keeps_added_tokens(model: Path, tmp_path: Path) -> None:
     trimmed = pb.from_pretrained(tmp_path / "trimmed")
     size = trimmed.tokenizer.vocab_size
     assert [token.id for token in trimmed.tokenizer.vocabulary.added] == [*range(size - 4, size)]
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "trimmed")
-    expected = theirs(["the [E1] cat☃ sat"], add_special_tokens=False)["input_ids"]
+    reference = AutoTokenizer.from_pretrained(tmp_path / "trimmed")
+    expected = reference(["the [E1] cat☃ sat"], add_special_tokens=False)["input_ids"]
     assert trimmed.tokenizer.tokenize(["the [E1] cat☃ sat"]).to_list() == expected
     table = pb.from_pretrained(tmp_path / "more").weights_by_path()["encoder.embeddings.word.table"].numpy()
-    kept = trimmed.weights_by_path()["encoder.embeddings.word.table"].numpy()
-    np.testing.assert_array_equal(kept[-4:], table[-4:])
+    rows = trimmed.weights_by_path()["encoder.embeddings.word.table"].numpy()
+    np.testing.assert_array_equal(rows[-4:], table[-4:])
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(folder: Path, output: Path, *arguments: str) -> list[str]:
-    own = (f"--text={folder / 'text.txt'}", f"--vocab={folder / 'vocab.txt'}", f"--output={output}")
-    return ["pretrain-data", *own, "--max-length=21", "--shards=3", "--dev-every=7", "--workers=1", *arguments]
+    options = (f"--text={folder / 'text.txt'}", f"--vocab={folder / 'vocab.txt'}", f"--output={output}")
+    return ["pretrain-data", *options, "--max-length=21", "--shards=3", "--dev-every=7", "--workers=1", *arguments]
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -153,11 +153,11 @@ def test_shards_of_other_runs_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     output = tmp_path / "data"
-    made: list[int] = []
+    workers: list[int] = []
 
     def interrupted(job: pretraining_shards.ShardJob, shard: int) -> None:
-        made.append(shard)
-        if len(made) == 2:
+        workers.append(shard)
+        if len(workers) == 2:
             raise Interrupted
         pretraining_shards.write_shard(job, shard)
 
@@ -173,7 +173,7 @@ def test_shards_of_other_runs_are_refused(
     changed.write_text((folder / "text.txt").read_text("utf-8") + "w9\n", encoding="utf-8")
     assert "other options: text_sha256=" in one_error(command(folder, output, f"--text={changed}"), capsys)
     changed.unlink()
-    assert cli.main(command(folder, output)) == 0 and made == [0, 1, 1, 2]
+    assert cli.main(command(folder, output)) == 0 and workers == [0, 1, 1, 2]
     assert tree(output) == expected
     assert "--overwrite" in one_error(command(folder, output, "--seed=3"), capsys)
     assert tree(output) == expected
@@ -196,7 +196,7 @@ def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--text="], "--text is required"),
         (["--model=missing"], "either --vocab or --model is required; received --vocab and --model"),
@@ -217,9 +217,9 @@ def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    assert said in one_error(command(folder, tmp_path / "data", *arguments), capsys)
+    assert message in one_error(command(folder, tmp_path / "data", *arguments), capsys)
     # Of 40 shards the first 21 are fine, and stay for a run with the same options.
     assert [path.name for path in tmp_path.iterdir()] == (["data.unfinished"] if "--shards=40" in arguments else [])
 
@@ -302,7 +302,7 @@ def test_workers_end_with_a_killed_parent(busy: tuple[subprocess.Popen[str], Pat
     [
         signal.SIGTERM,
         signal.SIGKILL,
-        *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP)),
+        *(pytest.param(signal_number, marks=pytest.mark.slow) for signal_number in (signal.SIGINT, signal.SIGHUP)),
     ],
 )
 def test_temporary_files_go_with_the_run(busy: tuple[subprocess.Popen[str], Path], number: int) -> None:
@@ -313,15 +313,15 @@ def test_temporary_files_go_with_the_run(busy: tuple[subprocess.Popen[str], Path
     (abandoned / "model").mkdir()
     (abandoned / "model" / "weights").touch()
     process.send_signal(number)
-    said = process.communicate(timeout=60)[1].strip().splitlines()
+    lines = process.communicate(timeout=60)[1].strip().splitlines()
     killing.seconds_until(lambda: not any(map(killing.is_alive, workers)))
     if number == signal.SIGKILL:
         # The next command removes it.
         assert abandoned.exists()
         subprocess.run([sys.executable, "-m", "pocketbert", "presets"], env=environment_of(temporary), check=True)
     else:
-        assert process.returncode == 128 + number and "Traceback" not in "".join(said)
-        assert said[-1].endswith("run the same command to resume, if it supports that")
+        assert process.returncode == 128 + number and "Traceback" not in "".join(lines)
+        assert lines[-1].endswith("run the same command to resume, if it supports that")
     assert list(temporary.iterdir()) == []
 
 
@@ -330,9 +330,9 @@ def test_ended_worker_is_one_line(busy: tuple[subprocess.Popen[str], Path]) -> N
     process = busy[0]
     killing.seconds_until(lambda: len(killing.workers_of(process.pid)) == 2)
     os.kill(killing.workers_of(process.pid)[0], signal.SIGKILL)
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == 2 and "Traceback" not in said
-    assert "the system ended one of 2; run the same command with fewer --workers to resume (" in said.splitlines()[-1]
+    output = process.communicate(timeout=60)[1]
+    assert process.returncode == 2 and "Traceback" not in output
+    assert "the system ended one of 2; run the same command with fewer --workers to resume (" in output.splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -369,9 +369,11 @@ def test_every_document_is_in_one_part(tmp_path: Path) -> None:
     for shard in parts:
         for part in shard:
             counts = TextCounts()
-            found = list(file_documents(part.file, format=None, counts=counts, part=(part.index, part.parts)))
-            assert counts.documents == len(found) and set(found) <= {Document("", (text,)) for text in ("a b", "c d")}
-            seen[part.file] += len(found)
+            documents = list(file_documents(part.file, format=None, counts=counts, part=(part.index, part.parts)))
+            assert counts.documents == len(documents) and set(documents) <= {
+                Document("", (text,)) for text in ("a b", "c d")
+            }
+            seen[part.file] += len(documents)
     assert seen == {files[0]: 240, files[1]: 20, files[2]: 400}
     assert divide(files[:1], 1) == ((TextPart(files[0], 0, 1, stamp(files[0])),),)
 

@@ -23,9 +23,9 @@ class LetterTokenizer:
     ) -> dict[str, np.ndarray]:
         self.calls.append(len(texts))
         rows, types = [], []
-        for place, text in enumerate(texts):
+        for index, text in enumerate(texts):
             first = [1, *map(ord, text)]
-            second = [] if pairs is None else [2, *map(ord, pairs[place])]
+            second = [] if pairs is None else [2, *map(ord, pairs[index])]
             rows.append((first + second)[:max_length])
             types.append(([0] * len(first) + [1] * len(second))[:max_length])
         width = max(map(len, rows))

@@ -89,9 +89,9 @@ def test_every_source_gives_the_same_examples(kind: str, tmp_path: Path) -> None
 def test_from_pairs_equals_a_table() -> None:
     data = pb.data.from_pairs(iter(TEXTS), LABELS, pairs=SECOND, dev=(TEXTS[:2], LABELS[:2], SECOND[:2]))
     table = pb.data.table(COLUMNS, text="review", pair="reply", label="mood", dev=ROWS[:2])
-    for ours, theirs in ((data.train, table.train), (data.dev, table.dev)):
-        assert (ours.texts, ours.pairs, ours.ids) == (theirs.texts, theirs.pairs, theirs.ids)
-        assert ours.labels.tolist() == theirs.labels.tolist()
+    for examples, expected in ((data.train, table.train), (data.dev, table.dev)):
+        assert (examples.texts, examples.pairs, examples.ids) == (expected.texts, expected.pairs, expected.ids)
+        assert examples.labels.tolist() == expected.labels.tolist()
 
 
 def test_splits_of_a_dataset_dict() -> None:

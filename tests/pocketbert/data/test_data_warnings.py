@@ -130,13 +130,13 @@ def test_another_language_gives_one_warning(shared: Path, vocabulary: str, langu
         texts = [line.split("\t")[3] for line in (data / "glue/CoLA/dev.tsv").read_text("utf-8").splitlines()]
     elif language == "squad":
         parts = json.loads((data / "squad/dev-v1.1.json").read_text("utf-8"))["data"]
-        texts = [each["question"] for part in parts for paragraph in part["paragraphs"] for each in paragraph["qas"]]
+        texts = [row["question"] for part in parts for paragraph in part["paragraphs"] for row in paragraph["qas"]]
     else:
         lines = (data / f"xnli/dev-{language}.tsv").read_text("utf-8").splitlines()
         texts = [text for line in lines for text in line.split("\t")[:2]]
     lowercase = vocabulary != "multilingual-cased"
     tokenizer = pb.WordPieceTokenizer(data / f"vocab/bert-base-{vocabulary}.vocab.txt", lowercase=lowercase)
-    found = vocabulary_warnings(texts, tokenizer)
-    assert [warning.kind for warning in found] == kinds
+    warnings = vocabulary_warnings(texts, tokenizer)
+    assert [warning.kind for warning in warnings] == kinds
     if (vocabulary, language) == ("uncased", "fr"):
-        assert 140 < found[0].number < 160
+        assert 140 < warnings[0].number < 160

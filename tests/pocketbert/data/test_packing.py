@@ -58,19 +58,19 @@ def examples(encoded: Any) -> Iterator[tuple[list[int], list[int]]]:
 
 def oracle(tokens: list[list[list[int]]], room: int) -> list[list[int]]:
     """The rule in words: take sentences while they fit; what is longer than the room is cut first."""
-    found = []
+    sentences = []
     for document in tokens:
         current: list[int] = []
         for sentence in document:
             for start in range(0, len(sentence), room):
                 part = sentence[start : start + room]
                 if len(current) + len(part) > room:
-                    found.append(current)
+                    sentences.append(current)
                     current = []
                 current = current + part
         if current:
-            found.append(current)
-    return found
+            sentences.append(current)
+    return sentences
 
 
 LENGTHS = [[3, 4, 1, 9, 30, 2, 2], [11], [], [0, 5, 0], [9, 2, 1, 11, 11, 1], [25]]
@@ -80,9 +80,9 @@ def test_one_segment_matches_the_rule() -> None:
     documents, tokens = made_up(LENGTHS)
     encoded = pack(documents, Numbers(), 13, short_sequence_probability=0)
     expected = oracle(tokens, 11)
-    assert [len(each) for each in expected] == [8, 9, 11, 11, 8 + 2, 2, 11, 5, 11, 1, 11, 11, 1, 11, 11, 3]
-    assert list(examples(encoded)) == [([CLS, *each, SEP], [0] * (len(each) + 2)) for each in expected]
-    dtypes = [each.dtype for each in (encoded.word_ids, encoded.type_ids, encoded.offsets)]
+    assert [len(row) for row in expected] == [8, 9, 11, 11, 8 + 2, 2, 11, 5, 11, 1, 11, 11, 1, 11, 11, 3]
+    assert list(examples(encoded)) == [([CLS, *row, SEP], [0] * (len(row) + 2)) for row in expected]
+    dtypes = [array.dtype for array in (encoded.word_ids, encoded.type_ids, encoded.offsets)]
     assert dtypes == [np.int32, np.int8, np.int64]
     assert (encoded.labels, encoded.max_length, encoded.pad_token_id) == (None, 13, PAD)
 
@@ -117,20 +117,20 @@ def test_chunks_match_bert_without_truncation() -> None:
     # 21 tokens fill an example of 24 with three special ones exactly.
     lengths = [[7] * 14, [3, 18, 4, 17, 10, 11, 1, 20], [5, 8]]
     documents, tokens = made_up(lengths)
-    ours = [
+    packed = [
         [word for word in words if word not in (CLS, SEP)]
         for words, _ in examples(pack(documents, Numbers(), 24, segments=2, short_sequence_probability=0))
     ]
-    theirs = []
+    reference_documents = []
     words = [[[str(token) for token in sentence] for sentence in document] for document in tokens]
     for index in range(len(words)):
         for instance in official.create_instances_from_document(
             words, index, 24, 0.0, 0.15, 5, ["1"], NeverRandomNext(3)
         ):
             chosen = dict(zip(instance.masked_lm_positions, instance.masked_lm_labels, strict=True))
-            whole = [chosen.get(place, token) for place, token in enumerate(instance.tokens)]
-            theirs.append([int(token) for token in whole if token not in ("[CLS]", "[SEP]")])
-    assert ours == theirs
+            whole = [chosen.get(index, token) for index, token in enumerate(instance.tokens)]
+            reference_documents.append([int(token) for token in whole if token not in ("[CLS]", "[SEP]")])
+    assert packed == reference_documents
 
 
 def test_documents_have_one_short_target() -> None:
@@ -211,10 +211,10 @@ def test_batches_of_two_segments() -> None:
         for batch in dataset(encoded, [indices])
     )
     inputs, _ = encoded.batch(indices)
-    assert all(each.dtype == np.int32 for each in (words, mask, types, *inputs.values()))
+    assert all(array.dtype == np.int32 for array in (words, mask, types, *inputs.values()))
     np.testing.assert_array_equal(types, inputs["input_type_ids"])
     assert mask.sum(1).tolist() == [6, 8, 6]
     for row, segments in zip(words, types, strict=True):
         separators = np.flatnonzero(row == SEP)
         first, last = separators[0], separators[-1]
-        assert segments.tolist() == [int(first < place <= last) for place in range(len(row))]
+        assert segments.tolist() == [int(first < position <= last) for position in range(len(row))]

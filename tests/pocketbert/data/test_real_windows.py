@@ -58,7 +58,7 @@ def test_real_windows_match_tf_models_official(shared: Path, tmp_path: Path, siz
         padding = [0] * (max_length - (tokens.stop - tokens.start))
         assert windows.word_ids[tokens].tolist() + padding == feature.input_ids
         assert windows.type_ids[tokens].tolist() + padding == feature.segment_ids
-        most = {place for place, is_most in feature.token_is_max_context.items() if is_most}
+        most = {position for position, is_most in feature.token_is_max_context.items() if is_most}
         assert set(np.flatnonzero(windows.most_context[tokens]).tolist()) == most
         assert windows.positions[w].tolist() == [feature.start_position, feature.end_position]
         assert windows.question_index[w] == feature.example_index
@@ -109,15 +109,15 @@ def test_windows_match_mlperf_mini_set(shared: Path) -> None:
     pieces = [[piece.decode() for piece in record["tokens"].bytes_list.value] for record in records]
     ids = [record["qas_id"].bytes_list.value[0].decode() for record in records]
     contexts = {
-        tuple(each[each.index("[SEP]") :]): by_id[name].context
-        for name, each in zip(ids, pieces, strict=True)
+        tuple(window[window.index("[SEP]") :]): by_id[name].context
+        for name, window in zip(ids, pieces, strict=True)
         if name in by_id
     }
     questions = []
-    for name, each in zip(ids, pieces, strict=True):
-        separator = each.index("[SEP]")
-        rebuilt = " ".join(each[1:separator]).replace(" ##", "")
-        questions.append(by_id.get(name) or Question("", rebuilt, contexts[tuple(each[separator:])], (), (), False))
+    for name, window in zip(ids, pieces, strict=True):
+        separator = window.index("[SEP]")
+        rebuilt = " ".join(window[1:separator]).replace(" ##", "")
+        questions.append(by_id.get(name) or Question("", rebuilt, contexts[tuple(window[separator:])], (), (), False))
     assert (len(records), len(contexts), len(set(ids) & set(by_id))) == (100, 4, 92)
 
     tokenizer = WordPieceTokenizer(shared / "data/vocab/bert-base-uncased.vocab.txt")

@@ -80,10 +80,10 @@ def _counts(examples: Examples) -> np.ndarray:
 def test_stratified_part_keeps_the_proportions(counts: dict[int, int], seed: int) -> None:
     examples = _classes(counts)
     train, dev = train_dev_split(examples, seed=seed, stratify=True)
-    whole, kept, aside = _counts(examples), _counts(train), _counts(dev)
-    assert (kept + aside == whole).all()
+    whole, train_counts, aside = _counts(examples), _counts(train), _counts(dev)
+    assert (train_counts + aside == whole).all()
     # Every class stays in training, and has its tenth aside, but for less than one row.
-    assert (kept[whole > 0] > 0).all()
+    assert (train_counts[whole > 0] > 0).all()
     assert (np.abs(aside - 0.1 * whole) < 1).all()
     # A tenth of all, but for classes of one row.
     assert 0 <= np.ceil(0.1 * whole.sum()) - aside.sum() <= (whole == 1).sum()
@@ -108,6 +108,6 @@ def test_scores_and_questions_are_not_stratified() -> None:
     examples = _classes({label: 1 for label in range(20)})
     assert train_dev_split(examples, stratify=True)[1].ids == train_dev_split(examples)[1].ids
     large = Examples(["a"] * 5 + ["b"] * 5, None, np.arange(10, dtype=np.int32) % 2, [*map(str, range(10))], "here")
-    assert [len(each) for each in train_dev_split(large, stratify=True)] == [5, 5]
+    assert [len(part) for part in train_dev_split(large, stratify=True)] == [5, 5]
     scores = Examples([*"abcdefghij"], None, np.linspace(0, 1, 10, dtype=np.float32), [*map(str, range(10))], "here")
     assert train_dev_split(scores, stratify=True)[1].ids == train_dev_split(scores)[1].ids

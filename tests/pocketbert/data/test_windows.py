@@ -37,7 +37,7 @@ def _question(question: str, context: str, answer: str | None = None, start: int
 
 def _texts(windows: Windows) -> list[str]:
     return [
-        " ".join(PIECES[each] for each in windows.word_ids[slice(*windows.offsets[w : w + 2])])
+        " ".join(PIECES[word_id] for word_id in windows.word_ids[slice(*windows.offsets[w : w + 2])])
         for w in range(len(windows))
     ]
 
@@ -196,10 +196,10 @@ def test_random_windows_match_bert(tokenizer: WordPieceTokenizer, options: Windo
     windows = make_windows(questions, tokenizer, options)
 
     expected = []
-    for index, each in enumerate(questions):
-        ids = [[PIECES.index(piece) for piece in text.split()] for text in (each.question, each.context)]
+    for index, question in enumerate(questions):
+        ids = [[PIECES.index(piece) for piece in text.split()] for text in (question.question, question.context)]
         # One letter and one space a token.
-        first, last = each.starts[0] // 2, (each.starts[0] + len(each.answers[0]) - 1) // 2
+        first, last = question.starts[0] // 2, (question.starts[0] + len(question.answers[0]) - 1) // 2
         for word_ids, segments, places, start in _bert_windows(*ids, options):
             context_start = segments.index(1)
             inside = start <= first and last < start + segments.count(1) - 1
@@ -234,7 +234,7 @@ def test_long_paragraphs_make_small_chunks(tokenizer: WordPieceTokenizer, monkey
     monkeypatch.setattr("pocketbert.data.windows._CHARACTERS_A_CHUNK", 10)
     questions = [_question("a", "b" * length) for length in (4, 6, 1, 10, 11, 3, 3)]
     chunks = stream_windows(questions, tokenizer, WindowOptions())
-    assert [[len(each.context) for each in chunk] for chunk, _ in chunks] == [[4, 6], [1], [10], [11], [3, 3]]
+    assert [[len(question.context) for question in chunk] for chunk, _ in chunks] == [[4, 6], [1], [10], [11], [3, 3]]
 
 
 def test_stream_shows_progress_on_request(tokenizer: WordPieceTokenizer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,7 +242,7 @@ def test_stream_shows_progress_on_request(tokenizer: WordPieceTokenizer, capsys:
     list(stream_windows(questions, tokenizer, WindowOptions()))
     assert capsys.readouterr().err == ""
     list(stream_windows(questions, tokenizer, WindowOptions(), progress_total=3))
-    assert "cut windows" in (said := capsys.readouterr().err) and "3/3" in said
+    assert "cut windows" in (stderr := capsys.readouterr().err) and "3/3" in stderr
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Mimicry:
     options = Options
 
     def targets(self, stage: Stage, teacher: Mapping[str, list[tf.Tensor]], batch: Any) -> dict[str, tf.Tensor]:
-        found = {
+        values = {
             "hidden_0": teacher["hidden_states"][0],
             "hidden_2": teacher["hidden_states"][1],
             # 5 heads, which the first trial's length equals.
@@ -58,8 +58,8 @@ class Mimicry:
             ),
         }
         if stage.options.scale > 1:
-            found["bonus"] = found["logits"] + stage.options.doubled
-        return found
+            values["bonus"] = values["logits"] + stage.options.doubled
+        return values
 
     def index_limits(self, stage: Stage, teacher: Any) -> dict[str, int]:
         return {}
@@ -112,9 +112,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_token_axes_follow_the_length(teacher: Model, encoded: EncodedExamples) -> None:
-    found, candidates, read = target_specs(teacher, METHOD, STAGE, encoded, "float16")
+    specs, candidates, read = target_specs(teacher, METHOD, STAGE, encoded, "float16")
     assert candidates is None
-    assert found == (
+    assert specs == (
         TargetSpec(name="agreement", shape=(), dtype="float16"),
         TargetSpec(name="attention_2", shape=(5, None, None), dtype="float16"),
         TargetSpec(name="first_token", shape=(30,), dtype="float16"),
@@ -230,8 +230,8 @@ def test_other_teacher_or_option_is_refused(
     stored: Path, tmp_path: Path, teacher: Model, directory: Path, encoded: EncodedExamples
 ) -> None:
     def opened(stage: Stage = STAGE, **changes: Any) -> TeacherCache:
-        given = {"encoded": encoded, "teacher_directory": directory, "tokenizer": teacher.tokenizer} | changes
-        return TeacherCache.open(stored, teacher_cache_identity(METHOD, stage, **given), verify=False)
+        arguments = {"encoded": encoded, "teacher_directory": directory, "tokenizer": teacher.tokenizer} | changes
+        return TeacherCache.open(stored, teacher_cache_identity(METHOD, stage, **arguments), verify=False)
 
     opened()
     opened(teacher_directory=None, tokenizer=None)

@@ -71,9 +71,9 @@ def test_cache_matches_the_teachers_outputs(arguments: list[str], stored: Path) 
     inputs = teacher.tokenizer(rows.texts, max_length=MAX_LENGTH)
     live = teacher(inputs)["logits"].numpy()
     prediction = TeacherCache.open(stored / "prediction")
-    found = np.stack([prediction.example(index)["logits"] for index in range(43)])
+    logits = np.stack([prediction.example(index)["logits"] for index in range(43)])
     # Half of float16's last place, and float32 sums in another order.
-    np.testing.assert_allclose(found, live, rtol=2**-11 + 2e-5, atol=2e-6)
+    np.testing.assert_allclose(logits, live, rtol=2**-11 + 2e-5, atol=2e-6)
     assert prediction.lengths.max() <= MAX_LENGTH and prediction.teacher_task is not None
     assert prediction.teacher_config == teacher.config
 
@@ -87,7 +87,7 @@ def test_cached_run_has_teacher_metrics(
     answers = teacher(teacher.tokenizer(dev.texts, max_length=MAX_LENGTH))["logits"].numpy().argmax(-1)
     accuracy = float((answers == dev.labels).mean())
     assert 0 < accuracy < 1
-    bare = [each for each in arguments[1:] if not each.startswith("--teacher=")]
+    bare = [argument for argument in arguments[1:] if not argument.startswith("--teacher=")]
     # One step, of the prediction alone.
     line = ["distill", *bare, f"--teacher-cache={stored}", "--without=embedding,transformer", "--prediction-epochs=1"]
     line += ["--prediction-batch-size=43"]

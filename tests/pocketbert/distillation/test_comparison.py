@@ -94,12 +94,14 @@ def test_baseline_matches_finetune(
     )
     run = dataclasses.replace(RUN, evaluation_steps=6)
     finetune(arguments["student"], data, tmp_path / "run", config=config, run=run)
-    ours, theirs = (lines_of(folder, "train") for folder in (compared_run[0] / "fine_tuned", tmp_path / "run"))
-    assert [line["step"] for line in theirs] == [6, 12, 18, 24]
-    means = [(theirs[index]["loss"] + theirs[index + 1]["loss"]) / 2 for index in (0, 2)]
+    baseline_lines, alone_lines = (
+        lines_of(folder, "train") for folder in (compared_run[0] / "fine_tuned", tmp_path / "run")
+    )
+    assert [line["step"] for line in alone_lines] == [6, 12, 18, 24]
+    means = [(alone_lines[index]["loss"] + alone_lines[index + 1]["loss"]) / 2 for index in (0, 2)]
     # The same sums of float32 in other graphs: 2^-24 relatively at a step, which 24 steps of Adam carry on.
-    assert [line["labels"] for line in ours] == pytest.approx(means, rel=1e-4)
-    assert [line["learning_rate"] for line in ours] == [line["learning_rate"] for line in theirs[1::2]]
+    assert [line["labels"] for line in baseline_lines] == pytest.approx(means, rel=1e-4)
+    assert [line["learning_rate"] for line in baseline_lines] == [line["learning_rate"] for line in alone_lines[1::2]]
     dev = [line["accuracy"] for line in lines_of(compared_run[0] / "fine_tuned", "dev")]
     assert dev == [line["accuracy"] for line in lines_of(tmp_path / "run", "dev")[1::2]]
 
@@ -137,8 +139,8 @@ def test_interrupted_fine_tuning_resumes_bit_exactly(
     assert "resuming after step 15, in stage fine_tuning" in capsys.readouterr().err
     for name in ("model/model.safetensors", "fine_tuned/model/model.safetensors", "fine_tuned/metrics.jsonl"):
         assert (folder / name).read_bytes() == (compared_run[0] / name).read_bytes(), name
-    for row, theirs in zip(answer["comparison"]["rows"], compared_run[1]["comparison"]["rows"], strict=True):
-        assert {**row, "seconds": 0} == {**theirs, "seconds": 0}
+    for row, expected in zip(answer["comparison"]["rows"], compared_run[1]["comparison"]["rows"], strict=True):
+        assert {**row, "seconds": 0} == {**expected, "seconds": 0}
 
 
 def test_other_runs_are_shown(
@@ -233,8 +235,8 @@ def test_evaluations_divide_the_steps_evenly(tmp_path: Path) -> None:
     passes = [rows for plan in plans(8, None, 3) for rows in plan]
     pieces = plans(8, 3, 3)
     assert [len(piece) for piece in pieces] == [2, 3, 3]
-    for ours, theirs in zip([rows for piece in pieces for rows in piece], passes[:8], strict=True):
-        assert np.array_equal(ours, theirs)
+    for rows_read, expected in zip([rows for piece in pieces for rows in piece], passes[:8], strict=True):
+        assert np.array_equal(rows_read, expected)
     # More of them than steps there cannot be.
     assert [len(piece) for piece in plans(4, 9, 4)] == [1, 1, 1, 1]
 
@@ -252,22 +254,22 @@ def test_several_seeds_give_mean_and_spread(
     arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     accuracies = {(3, False): 0.8, (3, True): 0.7, (4, False): 0.9, (4, True): 0.85}
-    made = []
+    runs = []
 
     def pretended(plan: Any, output: Path, *trainer: Any) -> Any:
         seed, alone = plan.run.seed, output.name == "fine_tuned"
-        made.append((str(output.relative_to(tmp_path)), plan, plan.run.overwrite))
+        runs.append((str(output.relative_to(tmp_path)), plan, plan.run.overwrite))
         output.mkdir(parents=True)
         lines = [
             {"step": 5, "split": "train", "stage": "labels", "loss": 0.5, "labels": 0.5, "learning_rate": 0.1},
             {"step": 7, "split": "dev", "stage": "labels", "accuracy": accuracies[seed, alone], "f1": 0.4},
         ]
         (output / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        found = result_of(seed, accuracies[seed, alone], output, None)
+        result = result_of(seed, accuracies[seed, alone], output, None)
         if not alone:
-            return found
-        own = {field.name for field in dataclasses.fields(TrainResult)} - {"model_directory"}
-        return output, {name: value for name, value in vars(found).items() if name in own}
+            return result
+        fields = {field.name for field in dataclasses.fields(TrainResult)} - {"model_directory"}
+        return output, {name: value for name, value in vars(result).items() if name in fields}
 
     monkeypatch.setattr(comparison, "distill_planned", pretended)
     monkeypatch.setattr(comparison, "run_plan", pretended)
@@ -275,13 +277,13 @@ def test_several_seeds_give_mean_and_spread(
     # What a kill left of the summary of an attempt before.
     (tmp_path / ".result.json.partial").write_text("{")
     answer = distill_and_compare((3, 4), output=tmp_path, run=run, learning_rate=0.25, **arguments)
-    assert [(name, overwrite) for name, _, overwrite in made] == [
+    assert [(name, overwrite) for name, _, overwrite in runs] == [
         ("seed-3", True), ("seed-3/fine_tuned", True), ("seed-4", True), ("seed-4/fine_tuned", True)
     ]  # fmt: skip
-    alone = made[3][1]
+    alone = runs[3][1]
     (stage,) = alone.stages
     assert stage.duration == Steps(22) and stage.evaluations == 1
-    assert stage.optimizer == dataclasses.replace(made[2][1].stages[-1].optimizer, learning_rate=0.25)
+    assert stage.optimizer == dataclasses.replace(runs[2][1].stages[-1].optimizer, learning_rate=0.25)
     assert (alone.run.evaluation_steps, alone.run.patience, alone.run.seed) == (None, None, 4)
 
     teacher, distilled, fine_tuned = answer["comparison"]["rows"]
@@ -293,12 +295,12 @@ def test_several_seeds_give_mean_and_spread(
     difference = answer["comparison"]["difference"]["accuracy"]
     assert difference["mean"] == pytest.approx(0.075)
     assert difference["standard_deviation"] == pytest.approx(0.025 * 2**0.5)
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     assert (
         "0.8500 ± 0.0707 distilled, 0.7750 ± 0.1061 fine-tuned alone; the difference is +0.0750 ± 0.0354. Values are "
-        "means over 2 seeds" in said
+        "means over 2 seeds" in stderr
     )
-    assert "not scored" in said
+    assert "not scored" in stderr
     assert answer["best_model"] == str(tmp_path / "seed-4" / "model")
     assert {path.name for path in tmp_path.iterdir()} == {
         "seed-3", "seed-4", "result.json", "comparison.json", "report.html"
@@ -312,9 +314,9 @@ def test_several_seeds_give_mean_and_spread(
 
 def test_one_seed_is_reported() -> None:
     pair = tuple(result_of(3, accuracy, Path("run"), {"accuracy": 0.95}) for accuracy in (0.8, 0.9))
-    found = compared([pair], 40)  # type: ignore[list-item]
-    assert found["rows"][0]["metrics"]["accuracy"]["mean"] == 0.95
-    assert comparison_report.sentence(found) == (
+    summary = compared([pair], 40)  # type: ignore[list-item]
+    assert summary["rows"][0]["metrics"]["accuracy"]["mean"] == 0.95
+    assert comparison_report.sentence(summary) == (
         "accuracy on 40 development examples, after 20 steps each: 0.8000 distilled, 0.9000 fine-tuned alone; the "
         "difference is -0.1000. This is one seed; give several seeds= to estimate the noise."
     )
@@ -324,11 +326,11 @@ def test_students_below_baseline_warn() -> None:
     baseline = {"answer": "always 'low'", "metrics": {"accuracy": 0.6, "f1": 0.0}}
     poor = dataclasses.replace(result_of(3, 0.6, Path("run"), None), baseline=baseline, warnings=["it <is> poor"])
     good = dataclasses.replace(result_of(3, 0.7, Path("run"), None), baseline=baseline)
-    found = compared([(poor, good)], 40)
-    assert found["warnings"] == ["distilled, seed 3: it <is> poor"]
-    assert "the difference is -0.1000; the baseline, always 'low', has 0.6000." in comparison_report.sentence(found)
+    summary = compared([(poor, good)], 40)
+    assert summary["warnings"] == ["distilled, seed 3: it <is> poor"]
+    assert "the difference is -0.1000; the baseline, always 'low', has 0.6000." in comparison_report.sentence(summary)
     log = [{"step": 7, "split": "dev", "stage": "labels", "accuracy": 0.5, "f1": 0.4}]
-    html = comparison_report.page(found, [{"distilled": log, "fine_tuned": log}])
+    html = comparison_report.page(summary, [{"distilled": log, "fine_tuned": log}])
     assert "distilled, seed 3: it &lt;is&gt; poor" in html
 
 
@@ -374,6 +376,6 @@ def test_default_labels_copy_the_head(arguments: dict[str, Any], tmp_path: Path)
     layers = {"student": TeacherLayers((2,), None), "teacher": tmp_path / "teacher"}
     plan = plan_distillation(run=RUN, **{**arguments, **layers})
     student = Trainer(plan, tmp_path, open_distribution()).model
-    ours, theirs = student.weights_by_path(), teacher.weights_by_path()
-    heads = [name for name in ours if name.startswith("heads.")]
-    assert heads and all(np.array_equal(ours[name], theirs[name]) for name in heads)
+    student_weights, teacher_weights = student.weights_by_path(), teacher.weights_by_path()
+    heads = [name for name in student_weights if name.startswith("heads.")]
+    assert heads and all(np.array_equal(student_weights[name], teacher_weights[name]) for name in heads)

@@ -54,11 +54,11 @@ def command_line(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
 @pytest.fixture(scope="module")
 def finished(command_line: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    said = io.StringIO()
+    stderr = io.StringIO()
     # A few steps in each of several attempts: graphs would take longer to trace than to run.
-    with contextlib.redirect_stderr(said), cheap_tensorflow.eager():
+    with contextlib.redirect_stderr(stderr), cheap_tensorflow.eager():
         assert cli.main([*command_line, f"--output={folder}"]) == 0
-    (folder.parent / "stderr.txt").write_text(said.getvalue(), encoding="utf-8")
+    (folder.parent / "stderr.txt").write_text(stderr.getvalue(), encoding="utf-8")
     return folder
 
 
@@ -94,8 +94,8 @@ def test_result_and_log_have_the_baseline(finished: Path, command_line: list[str
     (warning,) = result["warnings"]
     assert warning.startswith("the teacher's probabilities are flat: the best of 2 classes has 0.5")
     assert result["outcome"]["warnings"] == [warning]
-    said = (finished.parent / "stderr.txt").read_text("utf-8")
-    assert f"student, after step {result['best_step']}: {headline}" in said
+    stderr = (finished.parent / "stderr.txt").read_text("utf-8")
+    assert f"student, after step {result['best_step']}: {headline}" in stderr
 
 
 # Renames of an attempt from the start: 1 run.json, 2 the teacher's metrics, 3 to 7 a checkpoint a step; after step 6
@@ -131,15 +131,15 @@ def test_killed_runs_resume_exactly(moments: str, finished: Path, command_line: 
 def test_random_student_names_teacher_layers(
     finished: Path, command_line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = (finished.parent / "stderr.txt").read_text("utf-8")
-    (line,) = [line for line in said.splitlines() if "starts from random weights" in line]
-    assert "40 examples are too few" in line and said.index(line) < said.index("loading the teacher")
+    stderr = (finished.parent / "stderr.txt").read_text("utf-8")
+    (line,) = [line for line in stderr.splitlines() if "starts from random weights" in line]
+    assert "40 examples are too few" in line and stderr.index(line) < stderr.index("loading the teacher")
     # The remedy: that flag instead of --student.
-    found = re.search(r"pass (--teacher-layers=\S+) instead of --student$", line)
-    assert found is not None
+    match = re.search(r"pass (--teacher-layers=\S+) instead of --student$", line)
+    assert match is not None
     followed = [part for part in command_line if not part.startswith("--student=")]
     with cheap_tensorflow.eager():
-        assert cli.main([*followed, found[1], f"--output={tmp_path / 'run'}"]) == 0
+        assert cli.main([*followed, match[1], f"--output={tmp_path / 'run'}"]) == 0
     assert "random weights" not in capsys.readouterr().err
     record = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))
     assert "teacher-layers" in json.dumps(record)
@@ -240,8 +240,8 @@ def test_bad_input_leaves_nothing(
 def test_unfit_methods_leave_nothing(
     changes: list[str], message: str, command_line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ours = ("--intermediate", "--prediction", "--method", "tinybert")
-    common = [flag for flag in command_line if not flag.startswith(ours)]
+    method_flags = ("--intermediate", "--prediction", "--method", "tinybert")
+    common = [flag for flag in command_line if not flag.startswith(method_flags)]
     code = cli.main([*common, f"--method={changes[0]}", *changes[1:], f"--output={tmp_path / 'run'}"])
     output = capsys.readouterr()
     assert code == 2 and not output.out
@@ -258,8 +258,8 @@ def test_missing_flags_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         ),
     ):
         assert cli.main(["distill", *arguments]) == 2
-        said = capsys.readouterr().err
-        assert all(each in said for each in missing), said
+        stderr = capsys.readouterr().err
+        assert all(flag in stderr for flag in missing), stderr
 
 
 def test_unused_teacher_may_be_missing(
@@ -290,18 +290,18 @@ def test_compare_adds_a_fine_tuned_student(
     # What was finished is not made again.
     assert (whole / "model" / "model.safetensors").stat().st_mtime_ns == before
     answer = json.loads(output.out)
-    found = answer.pop("comparison")
+    comparison = answer.pop("comparison")
     result = json.loads((whole / "result.json").read_text("utf-8"))
     assert result == json.loads((finished / "result.json").read_text("utf-8"))
     assert answer == {"model_directory": str(whole / "model"), **result}
-    assert json.loads((whole / "comparison.json").read_text("utf-8")) == found
+    assert json.loads((whole / "comparison.json").read_text("utf-8")) == comparison
     alone = json.loads((whole / "fine_tuned" / "result.json").read_text("utf-8"))
-    teacher, distilled, fine_tuned = found["rows"]
-    assert [row["name"] for row in found["rows"]] == ["teacher", "distilled", "fine_tuned"]
+    teacher, distilled, fine_tuned = comparison["rows"]
+    assert [row["name"] for row in comparison["rows"]] == ["teacher", "distilled", "fine_tuned"]
     assert teacher["metrics"]["accuracy"]["mean"] == 1.0
-    for row, own in ((distilled, result), (fine_tuned, alone)):
-        assert {name: each["mean"] for name, each in row["metrics"].items()} == own["metrics"]
-        assert (row["steps"], row["seconds"]) == (12, own["seconds"])
+    for row, result_of_run in ((distilled, result), (fine_tuned, alone)):
+        assert {name: statistics["mean"] for name, statistics in row["metrics"].items()} == result_of_run["metrics"]
+        assert (row["steps"], row["seconds"]) == (12, result_of_run["seconds"])
     # The distilled student had an evaluation after each of two epochs of its second stage.
     lines = [json.loads(line) for line in (whole / "fine_tuned" / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [line["step"] for line in lines if line["split"] == "dev"] == [6, 12]
@@ -309,13 +309,13 @@ def test_compare_adds_a_fine_tuned_student(
     stage = run["stage"]
     assert stage["optimizer"]["learning_rate"] == 5e-3 and stage["optimizer"]["warmup_ratio"] == 0.1
     assert (stage["batch_size"], stage["max_length"], run["seed"]) == (16, 23, 5)
-    said = re.sub(" +", " ", output.err)
-    assert "fine-tuned alone" in said and "give several --seeds" in said
+    table = re.sub(" +", " ", output.err)
+    assert "fine-tuned alone" in table and "give several --seeds" in table
     baseline = result["baseline"]
-    assert found["baseline"] == baseline
+    assert comparison["baseline"] == baseline
     shown = [f"{baseline['metrics'][name]:.4f}" for name in ("accuracy", "f1")]
-    assert f"baseline {' '.join(shown)}\n" in said
-    assert f"the baseline, {baseline['answer']}, has {shown[0]}" in said
+    assert f"baseline {' '.join(shown)}\n" in table
+    assert f"the baseline, {baseline['answer']}, has {shown[0]}" in table
 
 
 def test_copies_of_dev_examples_are_dropped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

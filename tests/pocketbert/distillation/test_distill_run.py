@@ -104,13 +104,13 @@ def test_run_writes_student_log_and_result(finished: Path, task_data: Any) -> No
 
 
 def test_adapters_are_saved_separately(finished: Path) -> None:
-    kept = [load_file(finished / place / "adapters.safetensors") for place in ("stages/hidden", "")]
-    assert all(set(arrays) == {"adapters.widening.kernel", "adapters.widening.bias"} for arrays in kept)
+    adapters = [load_file(finished / subfolder / "adapters.safetensors") for subfolder in ("stages/hidden", "")]
+    assert all(set(arrays) == {"adapters.widening.kernel", "adapters.widening.bias"} for arrays in adapters)
     # The second stage does not reach them.
-    assert all(np.array_equal(kept[0][name], kept[1][name]) for name in kept[0])
-    assert kept[0]["adapters.widening.bias"].any()
-    for place in ("stages/hidden/model", "model"):
-        assert not any("adapters" in name for name in load_file(finished / place / "model.safetensors"))
+    assert all(np.array_equal(adapters[0][name], adapters[1][name]) for name in adapters[0])
+    assert adapters[0]["adapters.widening.bias"].any()
+    for subfolder in ("stages/hidden/model", "model"):
+        assert not any("adapters" in name for name in load_file(finished / subfolder / "model.safetensors"))
 
 
 def test_tensorboard_has_stages_and_terms(finished: Path) -> None:
@@ -142,8 +142,8 @@ def test_interrupted_run_resumes_exactly(
         interrupt_after(count, monkeypatch, lambda: distill(tmp_path / "run"))
     with open(tmp_path / "run" / "metrics.jsonl", "ab") as stream:
         stream.write(b'{"step": 17, "split": "tr')
-    said = capsys.readouterr().err
-    assert "resuming after step 7, in stage hidden" in said and "resuming after step 12, in stage hidden" in said
+    stderr = capsys.readouterr().err
+    assert "resuming after step 7, in stage hidden" in stderr and "resuming after step 12, in stage hidden" in stderr
     distill(tmp_path / "run", run=dataclasses.replace(RUN, checkpoint_seconds=1e9))
     assert "resuming after step 15, in stage labels" in capsys.readouterr().err
     assert_same_run(tmp_path / "run", finished)
@@ -156,9 +156,9 @@ def test_qat_rounds_the_last_stage_and_resumes_exactly(
     wide = tiny_distillation.STUDENT.replace(intermediate_size=70)
     runs = {"none": RUN, "int4": dataclasses.replace(RUN, qat="dynamic_wi4")}
     results = {name: distill(tmp_path / name, student=wide, run=run) for name, run in runs.items()}
-    for place, is_equal in {"stages/hidden/model": True, "model": False}.items():
-        kept = [(tmp_path / name / place / "model.safetensors").read_bytes() for name in runs]
-        assert (kept[0] == kept[1]) == is_equal
+    for subfolder, is_equal in {"stages/hidden/model": True, "model": False}.items():
+        weights = [(tmp_path / name / subfolder / "model.safetensors").read_bytes() for name in runs]
+        assert (weights[0] == weights[1]) == is_equal
     model = pb.from_pretrained(tmp_path / "int4" / "model")
     assert model.tokenizer is not None
     logits = {}
@@ -228,9 +228,9 @@ def test_cache_replaces_the_teacher(
     stored = sum(path.stat().st_size for path in (tmp_path / "store" / "hidden").iterdir() if path.name[0] != ".")
     assert result.teacher_cache_bytes == stored
     assert result.teacher_metrics is None and pb.from_pretrained(result.model_directory).tokenizer is not None
-    ours, theirs = log_of(tmp_path / "run"), log_of(finished)[:2]
+    lines, expected = log_of(tmp_path / "run"), log_of(finished)[:2]
     # The teacher's batches were others, so its sums are rounded otherwise; 12 steps carry that on.
-    assert [line["hidden"] for line in ours] == pytest.approx([line["hidden"] for line in theirs], rel=1e-3)
+    assert [line["hidden"] for line in lines] == pytest.approx([line["hidden"] for line in expected], rel=1e-3)
     other = dataclasses.replace(task_data, train=task_data.train.select(range(80)))
     with pytest.raises(UserError, match="another dataset"):
         distill(tmp_path / "other", method=method, teacher=CachedTeacher(tmp_path / "store", teacher), data=other)
@@ -271,8 +271,8 @@ def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> 
         run=RunConfig(precision="bfloat16"),
     )
     assert set(result.metrics) == {"pearson"} == set(result.teacher_metrics or ())
-    kept = load_file(tmp_path / "run" / "model" / "model.safetensors")
-    assert all(array.dtype == np.float32 for array in kept.values())
+    tensors = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    assert all(array.dtype == np.float32 for array in tensors.values())
 
 
 def test_only_the_teacher_uses_bfloat16(distill: Any, finished: Path, tmp_path: Path) -> None:
@@ -281,20 +281,24 @@ def test_only_the_teacher_uses_bfloat16(distill: Any, finished: Path, tmp_path: 
     targets, loss = method.targets, method.loss
 
     def seen_targets(stage: Any, teacher: Any, batch: Any) -> Any:
-        dtypes["teacher"] |= {each.dtype.name for each in teacher["hidden_states"]}
+        dtypes["teacher"] |= {state.dtype.name for state in teacher["hidden_states"]}
         return targets(stage, teacher, batch)
 
-    def seen_loss(stage: Any, found: Any, student: Any, adapters: Any, batch: Any) -> Any:
-        dtypes["student"] |= {each.dtype.name for each in student["hidden_states"]}
-        return loss(stage, {name: tf.cast(each, tf.float32) for name, each in found.items()}, student, adapters, batch)
+    def seen_loss(stage: Any, targets: Any, student: Any, adapters: Any, batch: Any) -> Any:
+        dtypes["student"] |= {state.dtype.name for state in student["hidden_states"]}
+        return loss(
+            stage, {name: tf.cast(target, tf.float32) for name, target in targets.items()}, student, adapters, batch
+        )
 
     # A method is frozen.
     vars(method).update(targets=seen_targets, loss=seen_loss)
     distill(tmp_path / "run", method=method, run=dataclasses.replace(RUN, teacher_precision="bfloat16"))
     assert dtypes == {"teacher": {"bfloat16"}, "student": {"float32"}}
-    ours, theirs = ([line["hidden"] for line in log_of(folder)[:2]] for folder in (tmp_path / "run", finished))
+    hidden_losses, expected = (
+        [line["hidden"] for line in log_of(folder)[:2]] for folder in (tmp_path / "run", finished)
+    )
     # Targets with 8 bits: each number is off by 2^-9 at most at each of some ten roundings; the loss is their mean.
-    assert ours != theirs and ours == pytest.approx(theirs, rel=0.02)
+    assert hidden_losses != expected and hidden_losses == pytest.approx(expected, rel=0.02)
     assert json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))["teacher_precision"] == "bfloat16"
     assert json.loads((finished / "run.json").read_text("utf-8"))["teacher_precision"] is None
 
@@ -313,8 +317,8 @@ def test_several_seeds_give_separate_runs(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(distillation, "distill", pretended)
     summary = distillation.distill_seeds((3, 8), "s", None, tmp_path, run=RUN)
-    assert [each["output"] for each in received] == [tmp_path / "seed-3", tmp_path / "seed-8"]
-    assert all(each["student"] == "s" for each in received)
+    assert [call["output"] for call in received] == [tmp_path / "seed-3", tmp_path / "seed-8"]
+    assert all(call["student"] == "s" for call in received)
     assert summary["best_model"] == "model-8"
     assert summary["metrics"]["accuracy"]["mean"] == pytest.approx(0.55)
 

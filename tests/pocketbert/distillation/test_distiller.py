@@ -104,11 +104,11 @@ def batches_of(*sizes: int) -> tf.data.Dataset:
 def test_fit_and_evaluate_report_means(teacher: pb.Model) -> None:
     distiller = make(both_terms(), teacher)
     distiller.compile(optimizer=tf_keras.optimizers.SGD(0.0))
-    each = [distiller.losses(batch(rows, seed=rows)) for rows in (8, 7, 2)]
-    expected = np.average(each, axis=0, weights=(8, 7, 2))
-    found = distiller.fit(batches_of(8, 7, 2), epochs=2, verbose=0).history
+    losses = [distiller.losses(batch(rows, seed=rows)) for rows in (8, 7, 2)]
+    expected = np.average(losses, axis=0, weights=(8, 7, 2))
+    history = distiller.fit(batches_of(8, 7, 2), epochs=2, verbose=0).history
     for epoch in range(2):
-        np.testing.assert_allclose([found[name][epoch] for name in ("loss", "hidden", "labels")], expected, rtol=1e-5)
+        np.testing.assert_allclose([history[name][epoch] for name in ("loss", "hidden", "labels")], expected, rtol=1e-5)
     np.testing.assert_allclose(distiller.evaluate(batches_of(8, 7, 2), verbose=0), expected, rtol=1e-5)
 
 
@@ -125,8 +125,8 @@ def test_fit_accepts_any_mask_type(teacher: pb.Model) -> None:
         (inputs, {"labels": data["labels"]}),
         {**inputs, "labels": data["labels"]},
     ):
-        found = distiller.fit(tf.data.Dataset.from_tensors(element), verbose=0).history
-        np.testing.assert_allclose([found[name][0] for name in distiller.loss_names], expected, rtol=1e-5)
+        history = distiller.fit(tf.data.Dataset.from_tensors(element), verbose=0).history
+        np.testing.assert_allclose([history[name][0] for name in distiller.loss_names], expected, rtol=1e-5)
     weighted = (inputs, data["labels"], tf.ones([3]))
     with pytest.raises(UserError, match="^training takes mappings with input_word_ids, .*; received a tuple of 3$"):
         distiller.fit(tf.data.Dataset.from_tensors(weighted), verbose=0)
@@ -153,12 +153,12 @@ def test_distiller_refuses_saving(teacher: pb.Model, tmp_path: Path) -> None:
 def test_terms_match_the_features(teacher: pb.Model) -> None:
     distiller, data = make(both_terms(), teacher), batch()
     inputs = {name: value for name, value in data.items() if name != "labels"}
-    theirs = teacher.features(inputs, {"hidden_states": (2,)})["hidden_states"][0].numpy()
-    ours = distiller.model.features(inputs, {"hidden_states": (1,)})["hidden_states"][0].numpy()
+    teacher_states = teacher.features(inputs, {"hidden_states": (2,)})["hidden_states"][0].numpy()
+    student_states = distiller.model.features(inputs, {"hidden_states": (1,)})["hidden_states"][0].numpy()
     weights = values(distiller)
-    ours = ours @ weights["adapters.widening.kernel"] + weights["adapters.widening.bias"]
+    student_states = student_states @ weights["adapters.widening.kernel"] + weights["adapters.widening.bias"]
     real = data["input_mask"].numpy() == 1
-    hidden = np.mean((ours[real] - theirs[real]) ** 2)
+    hidden = np.mean((student_states[real] - teacher_states[real]) ** 2)
     logits = distiller.model(inputs)["logits"].numpy().astype(np.float64)
     logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     labels = -np.mean(logs[np.arange(3), data["labels"].numpy()])
@@ -187,15 +187,15 @@ def test_micro_batches_change_nothing(teacher: pb.Model) -> None:
     # Four parts of 2 rows; 2, 2, 2 and 1; two of 1.
     batches = [batch(rows, seed=rows) for rows in (8, 7, 2)]
     start = values(make(both_terms(), teacher))
-    found = []
+    results = []
     for micro_batches in (1, 4):
         distiller = make(both_terms(micro_batches=micro_batches, batch_size=8), teacher)
         # Without clipping and moments, so that the change of a weight is its gradients'.
         distiller.compile(optimizer=tf_keras.optimizers.SGD(0.05))
         step = tf.function(distiller.update, input_signature=[SIGNATURE])
-        losses = [[float(value) for value in step(each).values()] for each in batches]
-        found.append((losses, values(distiller)))
-    (losses, weights), (other_losses, others) = found
+        losses = [[float(value) for value in step(element).values()] for element in batches]
+        results.append((losses, values(distiller)))
+    (losses, weights), (other_losses, others) = results
     assert np.allclose(losses, other_losses, rtol=1e-4)
     for name in weights:
         # Each gradient is summed in another order, and the later steps start from the earlier ones' rounding.
@@ -276,7 +276,9 @@ def test_bfloat16_keeps_float32_weights_and_losses() -> None:
     with precision_policy("bfloat16"):
         distiller = make(both_terms(), pb.from_preset(TEACHER, task=(TASK,), seed=12))
         losses = [distiller.update(batch()) for _ in range(2)]
-    assert all(value.dtype == tf.float32 and np.isfinite(value) for each in losses for value in each.values())
+    assert all(
+        value.dtype == tf.float32 and np.isfinite(value) for step_losses in losses for value in step_losses.values()
+    )
     assert all(variable.dtype == tf.float32 for variable in distiller.named_variables().values())
     exact = make(both_terms(), pb.from_preset(TEACHER, task=(TASK,), seed=12)).losses(batch())
     # 8 bits of mantissa through three layers: a few per cent.

@@ -47,17 +47,19 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Batches:
     batches = StageData.batches
 
     def recorded(self: StageData, rows: Any, epoch: int) -> tf.data.Dataset:
-        found = batches(self, rows, epoch)
-        taken.extend(found.as_numpy_iterator())
-        return found
+        dataset = batches(self, rows, epoch)
+        taken.extend(dataset.as_numpy_iterator())
+        return dataset
 
     monkeypatch.setattr(StageData, "batches", recorded)
     return taken
 
 
 def general(teacher: Path, text: Path, output: Path, student: Any = tiny_distillation.STUDENT, **options: Any) -> Any:
-    given = {"max_length": MAX_LENGTH, "general_epochs": 1, "general_batch_size": BATCH_SIZE, **options}
-    return distill(student, TextData(text), output, teacher=teacher, method=TinyBERT(**given), run=RunConfig(seed=SEED))
+    fields = {"max_length": MAX_LENGTH, "general_epochs": 1, "general_batch_size": BATCH_SIZE, **options}
+    return distill(
+        student, TextData(text), output, teacher=teacher, method=TinyBERT(**fields), run=RunConfig(seed=SEED)
+    )
 
 
 def packed(teacher: Path, text: Path, segments: Any) -> EncodedExamples:
@@ -90,8 +92,8 @@ def test_masks_and_segments_reach_the_networks(teacher: Path, text: Path, tmp_pa
     words, mask_id = rows_of(seen, "input_word_ids"), pb.from_pretrained(teacher).tokenizer.mask_token_id
     # Of n tokens max(1, round(0.15 n)) are chosen, and of these 80 % become [MASK]: five standard deviations about it.
     chosen = 2 * sum(max(1, round(0.15 * length)) for length in encoded.lengths)
-    found = sum(row.count(mask_id) for row in words)
-    assert abs(found - 0.8 * chosen) < 5 * (0.8 * 0.2 * chosen) ** 0.5
+    num_masked = sum(row.count(mask_id) for row in words)
+    assert abs(num_masked - 0.8 * chosen) < 5 * (0.8 * 0.2 * chosen) ** 0.5
     # A second epoch masks other words.
     masks = [tuple(np.flatnonzero(np.array(row) == mask_id)) for row in words]
     halves = [
@@ -168,27 +170,29 @@ def expected_losses(
 ) -> dict[str, float]:
     """Eq. 7, 8 and 9 of the paper, over the texts' own tokens."""
     names = {"hidden_states", "attention_logits"}
-    theirs, ours = (
-        {name: [each.numpy() for each in values] for name, values in model.features(batch, sorted(names)).items()}
+    teacher_outputs, student_outputs = (
+        {name: [tensor.numpy() for tensor in values] for name, values in model.features(batch, sorted(names)).items()}
         for model in (teacher, student)
     )
-    np.testing.assert_allclose(theirs["hidden_states"][0], embedded(teacher, batch), atol=2e-5)
+    np.testing.assert_allclose(teacher_outputs["hidden_states"][0], embedded(teacher, batch), atol=2e-5)
     mask = batch["input_mask"].astype(bool)
 
     def projected(layer: int, name: str) -> np.ndarray:
         kernel, bias = (adapters[f"adapters.{name}_projection.{part}"] for part in ("kernel", "bias"))
-        return ours["hidden_states"][layer] @ kernel + bias
+        return student_outputs["hidden_states"][layer] @ kernel + bias
 
     def error(one: np.ndarray, other: np.ndarray) -> float:
         return float(np.square(one.astype(np.float64) - other).mean())
 
-    losses = {"embedding": error(projected(0, "embedding")[mask], theirs["hidden_states"][0][mask])}
+    losses = {"embedding": error(projected(0, "embedding")[mask], teacher_outputs["hidden_states"][0][mask])}
     pairs = mask[:, :, None] & mask[:, None, :]
     mapped = list(enumerate(layers, start=1))
-    losses["hidden"] = sum(error(projected(m, "hidden")[mask], theirs["hidden_states"][g][mask]) for m, g in mapped)
+    losses["hidden"] = sum(
+        error(projected(m, "hidden")[mask], teacher_outputs["hidden_states"][g][mask]) for m, g in mapped
+    )
     losses["attention"] = sum(
         error(*(side["attention_logits"][layer - 1].transpose(0, 2, 3, 1)[pairs] for side, layer in sides))
-        for sides in (((ours, m), (theirs, g)) for m, g in mapped)
+        for sides in (((student_outputs, m), (teacher_outputs, g)) for m, g in mapped)
     )
     return losses
 
@@ -207,9 +211,9 @@ def test_teachers_of_other_architectures(architecture: str, text: Path, tmp_path
     padding = batch["input_word_ids"][batch["input_mask"] == 0]
     assert padding.size and (padding == config.pad_token_id).all()
     adapters = load_file(tmp_path / "general" / "adapters.safetensors")
-    found = pb.from_pretrained(directory), pb.from_pretrained(result.model_directory)
+    trained = pb.from_pretrained(directory), pb.from_pretrained(result.model_directory)
     line = json.loads((tmp_path / "general" / "metrics.jsonl").read_text("utf-8"))
-    expected = expected_losses(*found, adapters, layers, batch)
+    expected = expected_losses(*trained, adapters, layers, batch)
     # Sums of some thousand float32 numbers of order 1.
     assert {name: line[name] for name in expected} == pytest.approx(expected, rel=1e-5)
     assert line["loss"] == pytest.approx(sum(expected.values()), rel=1e-5)

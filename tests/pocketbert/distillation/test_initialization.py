@@ -40,8 +40,8 @@ def differing(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> se
 
 
 def plan_student(student: Any, teacher: Any, teacher_layers: Any = ()) -> ModelInit:
-    given = TeacherLayers(tuple(teacher_layers), student) if teacher_layers else student
-    return initialization.plan_student(given, teacher)
+    start = TeacherLayers(tuple(teacher_layers), student) if teacher_layers else student
+    return initialization.plan_student(start, teacher)
 
 
 def make_student(
@@ -147,11 +147,11 @@ def test_teacher_layers_and_embedding_are_copied(directory: Path) -> None:
     # An embedding output and a first layer like the teacher's: the same features.
     request = {"hidden_states": (0, 1)}
     inputs = batch(TEACHER)
-    ours, theirs = (
+    states, expected = (
         model.features(inputs, request)["hidden_states"] for model in (student, pb.from_pretrained(directory))
     )
-    for own, other in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(own, other)
+    for state, other in zip(states, expected, strict=True):
+        np.testing.assert_array_equal(state, other)
 
 
 def test_teacher_task_replaces_default_labels(tmp_path: Path) -> None:
@@ -159,16 +159,16 @@ def test_teacher_task_replaces_default_labels(tmp_path: Path) -> None:
     model = pb.from_preset(TEACHER, (nameless,), seed=11)
     model.save_pretrained(tmp_path / "teacher")
     plan = plan_student(None, TEACHER, teacher_layers=(2,))
-    found = {}
+    weights = {}
     for name, taken in (("resolved", TASK), ("raw", None)):
-        found[name] = arrays(
+        weights[name] = arrays(
             make_student(
                 plan, tasks=(TASK,), tokenizer=None, teacher_directory=tmp_path / "teacher", teacher_task=taken, seed=1
             )
         )
-    heads = {path for path in found["raw"] if path.startswith("heads.")}
-    assert differing(found["resolved"], found["raw"]) == {path for path in heads if path.endswith("kernel")}
-    assert not {path for path in heads if not np.array_equal(found["resolved"][path], arrays(model)[path])}
+    heads = {path for path in weights["raw"] if path.startswith("heads.")}
+    assert differing(weights["resolved"], weights["raw"]) == {path for path in heads if path.endswith("kernel")}
+    assert not {path for path in heads if not np.array_equal(weights["resolved"][path], arrays(model)[path])}
 
 
 def test_other_labels_give_new_heads(directory: Path) -> None:
@@ -202,11 +202,11 @@ def test_layers_need_a_teacher_directory() -> None:
 def test_directory_provides_the_vocabulary(tmp_path: Path) -> None:
     assert vocabulary_of(tmp_path) is None
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
-    found = vocabulary_of(tmp_path)
-    assert found is not None and (found.path, found.config.lowercase) == (tmp_path / "vocab.txt", True)
+    vocabulary = vocabulary_of(tmp_path)
+    assert vocabulary is not None and (vocabulary.path, vocabulary.config.lowercase) == (tmp_path / "vocab.txt", True)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
-    found = vocabulary_of(tmp_path)
-    assert found is not None and found.config.lowercase is False
+    vocabulary = vocabulary_of(tmp_path)
+    assert vocabulary is not None and vocabulary.config.lowercase is False
 
 
 def test_adapters_have_different_weights() -> None:

@@ -32,9 +32,9 @@ def test_uniform_rounds_for_all_depths() -> None:
         for student in range(1, teacher + 1):
             exact = [Fraction(m * teacher, student) for m in range(1, student + 1)]
             rounded = tuple(int(x + Fraction(1, 2)) for x in exact)  # int() cuts off, so halves go up
-            found = layer_maps.uniform(student, teacher)
-            assert found == rounded
-            assert len(set(found)) == student and found[-1] == teacher
+            layers = layer_maps.uniform(student, teacher)
+            assert layers == rounded
+            assert len(set(layers)) == student and layers[-1] == teacher
 
 
 def test_top_and_bottom() -> None:

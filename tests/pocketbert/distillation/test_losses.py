@@ -48,22 +48,22 @@ def run(case: Case, inputs: Inputs) -> tuple[dict[str, float], dict[str, np.ndar
     names = student_names(inputs)
     with tf.GradientTape() as tape:
         tape.watch([arguments[name] for name in names])
-        found = terms(case.loss(**arguments))
-        total = tf.add_n(list(found.values()))
-    for term in found.values():
+        values = terms(case.loss(**arguments))
+        total = tf.add_n(list(values.values()))
+    for term in values.values():
         assert term.dtype == tf.float32 and term.shape == []
     gradients = tape.gradient(total, {name: arguments[name] for name in names})
-    return {name: float(term) for name, term in found.items()}, {name: x.numpy() for name, x in gradients.items()}
+    return {name: float(term) for name, term in values.items()}, {name: x.numpy() for name, x in gradients.items()}
 
 
-def assert_close(found: dict[str, float], expected: dict[str, float], tolerance: float = TOLERANCE) -> None:
-    assert found.keys() == expected.keys()
+def assert_close(actual: dict[str, float], expected: dict[str, float], tolerance: float = TOLERANCE) -> None:
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        assert found[name] == pytest.approx(value, rel=tolerance, abs=tolerance), name
+        assert actual[name] == pytest.approx(value, rel=tolerance, abs=tolerance), name
 
 
-def largest_difference(found: dict[str, Any], expected: dict[str, float]) -> float:
-    return max(abs(float(found[name]) - expected[name]) for name in expected)
+def largest_difference(actual: dict[str, Any], expected: dict[str, float]) -> float:
+    return max(abs(float(actual[name]) - expected[name]) for name in expected)
 
 
 def with_content(case: Case, inputs: Inputs, seed: int) -> Inputs:
@@ -79,12 +79,12 @@ def with_content(case: Case, inputs: Inputs, seed: int) -> Inputs:
 
 def real(mask: np.ndarray, rank: int, axes: tuple[int, ...]) -> np.ndarray:
     """Where all of the token axes are at tokens; broadcasts to an array of `rank`."""
-    found = np.ones([1] * rank, bool)
+    selected = np.ones([1] * rank, bool)
     for axis in axes:
         shape = [mask.shape[0]] + [1] * (rank - 1)
         shape[axis] = mask.shape[1]
-        found = found & (mask.reshape(shape) == 1)
-    return found
+        selected = selected & (mask.reshape(shape) == 1)
+    return selected
 
 
 def test_every_loss_has_a_case() -> None:
@@ -102,8 +102,8 @@ def test_losses_match_the_papers(name: str) -> None:
     case = CASES[name]
     for description, mask in MASKS.items() if name in MASKED else [("", PADDED)]:
         inputs = case.inputs(mask)
-        found, gradients = run(case, inputs)
-        assert_close(found, case.oracle(inputs))
+        values, gradients = run(case, inputs)
+        assert_close(values, case.oracle(inputs))
 
         # The slope along one direction: the oracle's by central differences, whose own error is about step² = 1e-8.
         generator, step = np.random.default_rng(11), 1e-4
@@ -122,8 +122,8 @@ def test_wrong_inputs_would_be_noticed(name: str, wrong: str, change: Any) -> No
     del wrong
     case = CASES[name]
     inputs = case.inputs()
-    found = terms(case.loss(**tensors(change(inputs))))
-    assert largest_difference(found, case.oracle(inputs)) > VISIBLE
+    values = terms(case.loss(**tensors(change(inputs))))
+    assert largest_difference(values, case.oracle(inputs)) > VISIBLE
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_wrong_parts_would_be_noticed(
     monkeypatch.setattr(f"pocketbert.distillation.{part}", replacement)
     case = CASES[name]
     inputs = case.inputs()
-    found = terms(case.loss(**tensors(inputs)))
-    assert largest_difference(found, case.oracle(inputs)) > VISIBLE
+    values = terms(case.loss(**tensors(inputs)))
+    assert largest_difference(values, case.oracle(inputs)) > VISIBLE
 
 
 @pytest.mark.parametrize("name", MASKED)
@@ -145,10 +145,10 @@ def test_padding_content_changes_nothing(name: str) -> None:
     case = CASES[name]
     for mask in MASKS.values():
         inputs = case.inputs(mask)
-        found, gradients = run(case, inputs)
+        values, gradients = run(case, inputs)
         for seed in (1, 2):
             changed, changed_gradients = run(case, with_content(case, inputs, seed))
-            assert changed == found
+            assert changed == values
             for student, gradient in changed_gradients.items():
                 np.testing.assert_array_equal(gradient, gradients[student])
                 padding = ~np.broadcast_to(real(mask, gradient.ndim, case.token_axes[student]), gradient.shape)
@@ -164,9 +164,9 @@ def test_padding_length_changes_nothing(name: str) -> None:
         widths = [(0, 2 if axis in axes else 0) for axis in range(inputs[argument].ndim)]
         longer[argument] = np.pad(inputs[argument], widths)
     longer = with_content(case, longer, seed=3)
-    found, gradients = run(case, longer)
+    values, gradients = run(case, longer)
     expected, expected_gradients = run(case, inputs)
-    assert_close(found, expected)
+    assert_close(values, expected)
     for student, gradient in gradients.items():
         shorter = tuple(slice(S) if axis in case.token_axes[student] else slice(None) for axis in range(gradient.ndim))
         np.testing.assert_allclose(gradient[shorter], expected_gradients[student], atol=TOLERANCE)
@@ -177,9 +177,9 @@ def test_example_order_changes_nothing(name: str) -> None:
     case = CASES[name]
     inputs = case.inputs()
     order = [2, 0, 1]
-    found, gradients = run(case, {key: x[order] if batched(x) else x for key, x in inputs.items()})
+    values, gradients = run(case, {key: x[order] if batched(x) else x for key, x in inputs.items()})
     expected, expected_gradients = run(case, inputs)
-    assert_close(found, expected)
+    assert_close(values, expected)
     for student, gradient in gradients.items():
         np.testing.assert_allclose(gradient, expected_gradients[student][order], atol=TOLERANCE)
 
@@ -200,9 +200,9 @@ def test_micro_batches_sum_to_the_batch(name: str) -> None:
     for part in parts:
         with loss_normalization.normalize_by(totals):
             results.append(run(case, part))
-    found = {key: math.fsum(result[0][key] for result in results) for key in results[0][0]}
+    values = {key: math.fsum(result[0][key] for result in results) for key in results[0][0]}
     expected, expected_gradients = run(case, inputs)
-    assert_close(found, expected)
+    assert_close(values, expected)
     for student, gradient in expected_gradients.items():
         joined = np.concatenate([result[1][student] for result in results])
         np.testing.assert_allclose(joined, gradient, atol=TOLERANCE)
@@ -218,8 +218,8 @@ def test_mixed_precision_computes_in_float32(name: str, dtype: tf.DType) -> None
     """The same tolerance as in float32; one operation in a half type would be off by 1e-3 or more."""
     case = CASES[name]
     inputs = {key: x.astype(dtype.as_numpy_dtype) if is_float(x) else x for key, x in case.inputs().items()}
-    found, gradients = run(case, inputs)
-    assert_close(found, case.oracle({key: x.astype(np.float64) if is_float(x) else x for key, x in inputs.items()}))
+    values, gradients = run(case, inputs)
+    assert_close(values, case.oracle({key: x.astype(np.float64) if is_float(x) else x for key, x in inputs.items()}))
     assert all(gradient.dtype == dtype.as_numpy_dtype for gradient in gradients.values())
 
 
@@ -234,16 +234,16 @@ def test_gradients_stay_finite(name: str) -> None:
         inputs = case.inputs(mask)
         for factor in (0.0, 1e-12, 1.0, 1e4):
             scaled = {key: x * np.float32(factor) if is_float(x) else x for key, x in inputs.items()}
-            found, gradients = run(case, scaled)
-            assert all(map(math.isfinite, found.values()))
+            values, gradients = run(case, scaled)
+            assert all(map(math.isfinite, values.values()))
             assert all(np.isfinite(gradient).all() for gradient in gradients.values())
 
 
 @pytest.mark.parametrize("name", MASKED)
 def test_only_padding_gives_zero(name: str) -> None:
     case = CASES[name]
-    found, gradients = run(case, case.inputs(np.zeros_like(PADDED)))
-    assert not any(found.values())
+    values, gradients = run(case, case.inputs(np.zeros_like(PADDED)))
+    assert not any(values.values())
     assert not any(gradient.any() for gradient in gradients.values())
 
 
@@ -254,12 +254,12 @@ def test_perfect_student_has_the_minimum(name: str) -> None:
     for student in student_names(inputs):
         teacher = inputs[student.replace("student", "teacher").replace("projected", "hidden")]
         inputs[student] = teacher * inputs["width_keep"] if "width_keep" in inputs else teacher
-    found, gradients = run(case, inputs)
+    values, gradients = run(case, inputs)
     if name == "soft_cross_entropy":
         rows = inputs["teacher_logits"] / inputs["temperature"]
-        assert found["loss"] == pytest.approx(oracle.mean([oracle.cross_entropy(row, row) for row in rows]), 1e-6)
+        assert values["loss"] == pytest.approx(oracle.mean([oracle.cross_entropy(row, row) for row in rows]), 1e-6)
     else:
-        assert not any(found.values())
+        assert not any(values.values())
     for gradient in gradients.values():
         # The difference of two probabilities, each rounded, times a vector of at most about 6.
         np.testing.assert_allclose(gradient, 0, atol=1e-6)
@@ -297,8 +297,8 @@ def test_graphs_accept_unknown_lengths(name: str) -> None:
             result = terms(case.loss(**arguments, **rest))
         return result, totals
 
-    found, _ = graph({key: tf.constant(value) for key, value in arrays.items()})
-    assert_close({key: float(value) for key, value in found.items()}, case.oracle(inputs))
+    values, _ = graph({key: tf.constant(value) for key, value in arrays.items()})
+    assert_close({key: float(value) for key, value in values.items()}, case.oracle(inputs))
 
     _, totals = graph.get_concrete_function().structured_outputs
     assert totals
@@ -306,8 +306,8 @@ def test_graphs_accept_unknown_lengths(name: str) -> None:
     assert needed and not needed & set(student_names(inputs))
 
 
-def ancestors(found: list[tf.Tensor]) -> set[tf.Operation]:
-    todo, seen = [tensor.op for tensor in found], set()
+def ancestors(outputs: list[tf.Tensor]) -> set[tf.Operation]:
+    todo, seen = [tensor.op for tensor in outputs], set()
     while todo:
         operation = todo.pop()
         if operation not in seen:

@@ -49,16 +49,16 @@ def test_feature_statistics_transfer() -> None:
     # and (1, −1) against (−1, 1).
     teacher = constant([[1, 3], [5, 3], [JUNK, 0]])
     student = constant([[2, 6], [2, 6], [0, 1]])
-    found = losses.feature_statistics_transfer(teacher, student, ints([1, 1, 0]))
-    assert list(found) == ["normalized", "mean", "variance"]
+    terms = losses.feature_statistics_transfer(teacher, student, ints([1, 1, 0]))
+    assert list(terms) == ["normalized", "mean", "variance"]
     # (0 + 0 + 4 + 4) / 4, (4 + 0) / 2, (3 + 3) / 2
-    assert [float(term) for term in found.values()] == [close(2.0), close(2.0), close(3.0)]
+    assert [float(term) for term in terms.values()] == [close(2.0), close(2.0), close(3.0)]
 
 
 def test_small_features_are_normalized_too() -> None:
     # The variance is 1e-6: with Keras' epsilon of 1e-3 these would be normalized to about (−0.03, 0.03).
-    found = losses.feature_statistics_transfer(constant([[0, 2e-3]]), constant([[2e-3, 0]]), ints([1]))
-    assert float(found["normalized"]) == pytest.approx(4.0, abs=1e-4)
+    terms = losses.feature_statistics_transfer(constant([[0, 2e-3]]), constant([[2e-3, 0]]), ints([1]))
+    assert float(terms["normalized"]) == pytest.approx(4.0, abs=1e-4)
 
 
 def test_attention_transfer() -> None:
@@ -105,8 +105,8 @@ def test_relation_transfer_of_two_kinds() -> None:
     # Token 1's query with the keys of tokens 1 and 2: (0, ln 3). Token 2's query is 0. The student's are all 0.
     zeros = constant([[0], [0], [0]])
     queries, keys = constant([[1], [0], [JUNK]]), constant([[0], [LN3], [JUNK]])
-    found = losses.relation_transfer(queries, zeros, ints([1, 1, 0]), 1, keys, zeros)
-    assert float(found) == close(0.0654060)
+    loss = losses.relation_transfer(queries, zeros, ints([1, 1, 0]), 1, keys, zeros)
+    assert float(loss) == close(0.0654060)
 
 
 def test_masked_hidden() -> None:
@@ -114,16 +114,16 @@ def test_masked_hidden() -> None:
     teacher, student = constant([[2, 4], [JUNK, JUNK]]), constant([[1, 3], [0, 0]])
     assert float(losses.masked_hidden(teacher, student, ints(1, 0), ints([1, 0]))) == 5.0
     # Each token its own widths: (1² + 3² + 50² + 0²) / 4.
-    each = ints([[1, 0], [1, 0]])
-    assert float(losses.masked_hidden(teacher, student, each, ints([1, 1]))) == 627.5
+    width_keep = ints([[1, 0], [1, 0]])
+    assert float(losses.masked_hidden(teacher, student, width_keep, ints([1, 1]))) == 627.5
 
 
 def test_pretraining_distillation() -> None:
     labels, nsp_labels = ints([1, -1]), ints(0)
     teacher, student = constant([[0, LN3], [JUNK, 0]]), constant([[LN3, 0], [0, JUNK]])
     # 1/4 · ln 4 + 3/4 · 1.1116412 + ln 2
-    found = losses.pretraining_distillation(labels, teacher, student, nsp_labels, constant([0, 0]), 0.25)
-    assert float(found) == close(1.8734517)
+    terms = losses.pretraining_distillation(labels, teacher, student, nsp_labels, constant([0, 0]), 0.25)
+    assert float(terms) == close(1.8734517)
 
 
 WIDE, NARROW, MASK = np.zeros((2, 3, 6)), np.zeros((2, 3, 4)), np.ones((2, 3), np.int32)

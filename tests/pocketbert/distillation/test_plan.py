@@ -112,12 +112,12 @@ def test_only_read_stages_are_recorded(from_store: dict[str, Any], store: Path) 
 def test_foreign_teacher_metrics_are_ignored(
     from_store: dict[str, Any], store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = json.loads((store / "teacher.json").read_text("utf-8"))["metrics"]
+    metrics = json.loads((store / "teacher.json").read_text("utf-8"))["metrics"]
 
     def found(**changes: Any) -> Any:
         return plan_distillation(**{**from_store, **changes}).cached_teacher_metrics()
 
-    assert found() == found(method=PREDICTION) == kept and set(kept) == {"accuracy"}
+    assert found() == found(method=PREDICTION) == metrics and set(metrics) == {"accuracy"}
     assert "was not measured" not in capsys.readouterr().err
     data = from_store["data"]
     assert found(data=dataclasses.replace(data, dev=data.dev.select(range(10)))) is None
@@ -132,7 +132,7 @@ def test_foreign_teacher_metrics_are_ignored(
         for digest in ("0" * 64, before):
             for stage in ("intermediate", "prediction"):
                 changed(store / stage, **{what: digest})
-            assert found() == (kept if digest == before else None)
+            assert found() == (metrics if digest == before else None)
     (store / "teacher.json").write_text('{"origin": ')
     assert found() is None
 
@@ -187,8 +187,8 @@ def test_unused_input_is_refused(
         plan_distillation(**{**start, "data": data})
     with pytest.raises(UserError) as caught:
         plan_distillation(**{**start, "method": toy_method.toy(), "data": TextData(text)})
-    said = str(caught.value)
-    assert f"no stage uses plain text; received {text}; leave out pb.data.text(…)" in said
+    message = str(caught.value)
+    assert f"no stage uses plain text; received {text}; leave out pb.data.text(…)" in message
     reads = dataclasses.replace(BOTH_STAGES, without=())
     assert isinstance(plan_distillation(**{**given, "data": data, "method": reads}), DistillationPlan)
     assert isinstance(plan_distillation(**{**given, "data": TextData(text)}), DistillationPlan)
@@ -204,7 +204,7 @@ def test_one_error_lists_all_incompatibilities(given: dict[str, Any], store: Pat
     }
     with pytest.raises(UserError) as caught:
         plan_distillation(**wrong)
-    for each in (
+    for problem in (
         "toy: teacher and student do not match: both models need the same vocabulary; the teacher's has 97 tokens, the "
         "student's 98",
         "stage hidden has texts of 30 tokens; the student has 29",
@@ -212,19 +212,19 @@ def test_one_error_lists_all_incompatibilities(given: dict[str, Any], store: Pat
         "stage hidden keeps its best weights by a metric",
         f"stage hidden needs targets in {store / 'hidden'}; found none",
     ):
-        assert str(caught.value).count(each) == 1, each
+        assert str(caught.value).count(problem) == 1, problem
 
 
 def test_one_error_lists_unreadable_inputs(given: dict[str, Any], task_data: TaskData) -> None:
     empty = dataclasses.replace(task_data, dev=task_data.dev.select([]), main_metric="spearman")
     with pytest.raises(UserError) as caught:
         plan_distillation(**{**given, "data": empty, "student": "no_such_student"})
-    for each in (
+    for problem in (
         "must be one of accuracy, f1, macro_f1, matthews; received spearman",
         "there must be development examples; made for the test holds none",
         "a model must be a preset, a model directory or a config.json; received no_such_student",
     ):
-        assert each in str(caught.value)
+        assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -246,9 +246,9 @@ def test_few_examples_depend_on_the_limit(
 ) -> None:
     monkeypatch.setattr(planning, "_MANY_EXAMPLES", many)
     planning.warn_of_few_examples(plan_distillation(**(from_store if cached else given)))
-    said = capsys.readouterr().err
-    assert ("random weights" in said) == bool(line) and re.search(line, said)
-    remedy = re.search(r"pb\.\S+", said)
+    stderr = capsys.readouterr().err
+    assert ("random weights" in stderr) == bool(line) and re.search(line, stderr)
+    remedy = re.search(r"pb\.\S+", stderr)
     if remedy:
         student = eval(remedy[0], {"pb": pocketbert})
         planning.warn_of_few_examples(plan_distillation(**{**given, "student": student}))

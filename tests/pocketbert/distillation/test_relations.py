@@ -31,92 +31,92 @@ def mask() -> tf.Tensor:
     return tf.sequence_mask([S, 7, 2], S, tf.int32)
 
 
-def whole(given: dict[str, tf.Tensor], tokens: tf.Tensor) -> tf.Tensor:
+def whole(arrays: dict[str, tf.Tensor], tokens: tf.Tensor) -> tf.Tensor:
     """Eq. 6 to 8 with all relations in memory, differentiated by TensorFlow."""
 
     def relation(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-        heads = [tf.stack(tf.split(tf.cast(each, tf.float32), R, axis=-1), axis=1) for each in (left, right)]
+        heads = [tf.stack(tf.split(tf.cast(side, tf.float32), R, axis=-1), axis=1) for side in (left, right)]
         logits = tf.einsum("brqd,brkd->brqk", *heads) / heads[0].shape[-1] ** 0.5
         return tf.where(tokens[:, tf.newaxis, tf.newaxis, :] == 1, logits, -1e9)
 
-    teacher = tf.nn.softmax(tf.stop_gradient(relation(given["teacher"], given["teacher_other"])))
-    student = relation(given["student"], given["student_other"])
+    teacher = tf.nn.softmax(tf.stop_gradient(relation(arrays["teacher"], arrays["teacher_other"])))
+    student = relation(arrays["student"], arrays["student_other"])
     divergences = tf.reduce_sum(teacher * (tf.math.log(teacher + 1e-30) - tf.nn.log_softmax(student)), -1)
     counted = tf.cast(tokens, tf.float32)[:, tf.newaxis, :]
     return tf.reduce_sum(divergences * counted) / (R * tf.reduce_sum(counted))
 
 
-def chunked(given: dict[str, tf.Tensor], tokens: tf.Tensor, chunk_bytes: int = CHUNK_BYTES) -> tf.Tensor:
+def chunked(arrays: dict[str, tf.Tensor], tokens: tf.Tensor, chunk_bytes: int = CHUNK_BYTES) -> tf.Tensor:
     return relation_transfer(
-        given["teacher"],
-        given["student"],
+        arrays["teacher"],
+        arrays["student"],
         tokens,
         R,
-        given["teacher_other"],
-        given["student_other"],
+        arrays["teacher_other"],
+        arrays["student_other"],
         chunk_bytes=chunk_bytes,
     )
 
 
 def loss_and_gradients(loss: Any, *arguments: Any) -> tuple[float, dict[str, np.ndarray]]:
-    given, *others = arguments
+    arrays, *others = arguments
     with tf.GradientTape() as tape:
-        tape.watch(given)
-        value = loss(given, *others)
-    found = tape.gradient(value, given)
-    return float(value), {name: None if each is None else each.numpy() for name, each in found.items()}
+        tape.watch(arrays)
+        value = loss(arrays, *others)
+    gradients = tape.gradient(value, arrays)
+    return float(value), {name: None if gradient is None else gradient.numpy() for name, gradient in gradients.items()}
 
 
-def assert_equal(found: tuple[float, dict], expected: tuple[float, dict], tolerance: float = TOLERANCE) -> None:
-    assert found[0] == pytest.approx(expected[0], rel=tolerance)
+def assert_equal(actual: tuple[float, dict], expected: tuple[float, dict], tolerance: float = TOLERANCE) -> None:
+    assert actual[0] == pytest.approx(expected[0], rel=tolerance)
     for name in ("student", "student_other"):
         largest = np.abs(expected[1][name]).max()
-        np.testing.assert_allclose(found[1][name], expected[1][name], rtol=0, atol=tolerance * largest)
+        np.testing.assert_allclose(actual[1][name], expected[1][name], rtol=0, atol=tolerance * largest)
 
 
 # One matrix takes 6 arrays of 11 x 11 floats, 2,904 bytes: chunks of 1, 4 (the last has 2) and all 18 matrices.
 @pytest.mark.parametrize("chunk_bytes", [1, 4 * 2_904, CHUNK_BYTES])
 @pytest.mark.parametrize("traced", [False, True])
 def test_chunks_equal_the_whole(chunk_bytes: int, traced: bool) -> None:
-    given, tokens = vectors(), mask()
+    arrays, tokens = vectors(), mask()
     run = tf.function(chunked, reduce_retracing=True) if traced else chunked
-    found = loss_and_gradients(run, given, tokens, chunk_bytes)
-    assert_equal(found, loss_and_gradients(whole, given, tokens))
-    assert found[1]["teacher"] is None and found[1]["teacher_other"] is None
+    actual = loss_and_gradients(run, arrays, tokens, chunk_bytes)
+    assert_equal(actual, loss_and_gradients(whole, arrays, tokens))
+    assert actual[1]["teacher"] is None and actual[1]["teacher_other"] is None
 
 
 def test_unknown_sizes_equal_known_ones() -> None:
-    given, tokens = vectors(), mask()
-    shapes = {name: tf.TensorSpec([None, None, each.shape[-1]]) for name, each in given.items()}
+    arrays, tokens = vectors(), mask()
+    shapes = {name: tf.TensorSpec([None, None, array.shape[-1]]) for name, array in arrays.items()}
     run = tf.function(
-        lambda given, tokens: chunked(given, tokens, 4 * 2_904),
+        lambda inputs, tokens: chunked(inputs, tokens, 4 * 2_904),
         input_signature=[shapes, tf.TensorSpec([None, None], tf.int32)],
     )
-    assert_equal(loss_and_gradients(run, given, tokens), loss_and_gradients(whole, given, tokens))
+    assert_equal(loss_and_gradients(run, arrays, tokens), loss_and_gradients(whole, arrays, tokens))
 
 
 def test_one_tensor_for_both_sides() -> None:
-    given, tokens = vectors(), mask()
-    teacher, student = given["teacher"], given["student"]
+    arrays, tokens = vectors(), mask()
+    teacher, student = arrays["teacher"], arrays["student"]
     with tf.GradientTape() as tape:
         tape.watch(student)
-        found = relation_transfer(teacher, student, tokens, R, chunk_bytes=1)
+        loss = relation_transfer(teacher, student, tokens, R, chunk_bytes=1)
     expected = loss_and_gradients(
-        whole, {**given, "teacher_other": teacher, "student_other": tf.identity(student)}, tokens
+        whole, {**arrays, "teacher_other": teacher, "student_other": tf.identity(student)}, tokens
     )
     both = expected[1]["student"] + expected[1]["student_other"]
-    assert float(found) == pytest.approx(expected[0], rel=TOLERANCE)
-    np.testing.assert_allclose(tape.gradient(found, student), both, rtol=0, atol=TOLERANCE * np.abs(both).max())
+    assert float(loss) == pytest.approx(expected[0], rel=TOLERANCE)
+    np.testing.assert_allclose(tape.gradient(loss, student), both, rtol=0, atol=TOLERANCE * np.abs(both).max())
 
 
 def test_half_precision_keeps_its_type() -> None:
-    given, tokens = vectors(dtype="bfloat16"), mask()
-    found = loss_and_gradients(chunked, given, tokens, 1)
-    exact = {name: tf.cast(each, tf.float32) for name, each in given.items()}
-    assert found[1]["student"].dtype == given["student"].dtype.as_numpy_dtype
-    found = found[0], {name: found[1][name].astype(np.float32) for name in ("student", "student_other")}
+    arrays, tokens = vectors(dtype="bfloat16"), mask()
+    actual = loss_and_gradients(chunked, arrays, tokens, 1)
+    exact = {name: tf.cast(array, tf.float32) for name, array in arrays.items()}
+    assert actual[1]["student"].dtype == arrays["student"].dtype.as_numpy_dtype
+    actual = actual[0], {name: actual[1][name].astype(np.float32) for name in ("student", "student_other")}
     # The gradient is rounded once, to 8 bits.
-    assert_equal(found, loss_and_gradients(whole, exact, tokens), tolerance=2**-8)
+    assert_equal(actual, loss_and_gradients(whole, exact, tokens), tolerance=2**-8)
 
 
 def test_no_tokens_give_no_loss() -> None:
@@ -126,21 +126,21 @@ def test_no_tokens_give_no_loss() -> None:
 
 def test_no_array_holds_all_relations() -> None:
     """The graph of loss and gradient has no array with as many elements as the relations of the batch."""
-    given, tokens = vectors(), mask()
+    arrays, tokens = vectors(), mask()
 
     @tf.function
-    def step(given: dict[str, tf.Tensor]) -> Any:
+    def step(inputs: dict[str, tf.Tensor]) -> Any:
         with tf.GradientTape() as tape:
-            tape.watch(given)
-            loss = chunked(given, tokens, 1)
-        return tape.gradient(loss, given["student"])
+            tape.watch(inputs)
+            loss = chunked(inputs, tokens, 1)
+        return tape.gradient(loss, inputs["student"])
 
-    graph = step.get_concrete_function(given).graph
-    functions = [graph, *(each.graph for each in graph._functions.values() if hasattr(each, "graph"))]
+    graph = step.get_concrete_function(arrays).graph
+    functions = [graph, *(function.graph for function in graph._functions.values() if hasattr(function, "graph"))]
     sizes = [
         output.shape.num_elements()
-        for each in functions
-        for operation in each.get_operations()
+        for graph in functions
+        for operation in graph.get_operations()
         for output in operation.outputs
         if output.shape.num_elements() is not None
     ]

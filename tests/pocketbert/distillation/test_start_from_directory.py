@@ -67,16 +67,16 @@ def test_tinybert_rates_depend_on_the_weights(student: str, rates: tuple[float, 
         # A single bias, by as little as a step.
         model.weights_by_path()["encoder.layers.0.attention.key.bias"][1].assign(1e-6)
     model.save_pretrained(tmp_path / "student")
-    given: Any = {
+    arguments: Any = {
         "architecture": tiny_distillation.STUDENT,
         "teacher layers": pb.TeacherLayers((2,)),
     }.get(student, tmp_path / "student")
     data, run_options = tiny_distillation.task_data(teacher), RunConfig()
-    plan = plan_distillation(given, data, teacher=teacher, method=pb.TinyBERT(max_length=19), run=run_options)
+    plan = plan_distillation(arguments, data, teacher=teacher, method=pb.TinyBERT(max_length=19), run=run_options)
     assert tuple(stage.optimizer.learning_rate for stage in plan.stages) == rates
     without = pb.TinyBERT(max_length=19, without=("general_distillation",))
     if student in ("architecture", "untrained directory"):
-        plan = plan_distillation(given, data, teacher=teacher, method=without, run=run_options)
+        plan = plan_distillation(arguments, data, teacher=teacher, method=without, run=run_options)
         # The paper's ablation has the paper's rates.
         assert tuple(stage.optimizer.learning_rate for stage in plan.stages) == (5e-5, 3e-5)
 
@@ -96,10 +96,10 @@ def test_student_keeps_its_heads_pooling(start: str, pooling: Any, tmp_path: Pat
         max_length=19, without=("embedding", "transformer"), prediction_epochs=1, prediction_learning_rate=1e-9
     )
     with cheap_tensorflow.eager():
-        made = pb.distill(student, data, tmp_path / "run", teacher=teacher, method=method).model
-    assert made.task is not None and made.task.pooling == pooling
+        trained = pb.distill(student, data, tmp_path / "run", teacher=teacher, method=method).model
+    assert trained.task is not None and trained.task.pooling == pooling
     expected = teacher if start == "teacher layers" else student
-    assert len(heads_of(made)) == (2 if pooling else 4)
-    for path, variable in heads_of(made).items():
+    assert len(heads_of(trained)) == (2 if pooling else 4)
+    for path, variable in heads_of(trained).items():
         # A rate of 1e-9 moves a weight by less than 1e-6 in 3 steps.
         np.testing.assert_allclose(variable, heads_of(expected)[path], atol=1e-6, err_msg=path)

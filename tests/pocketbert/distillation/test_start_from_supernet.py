@@ -65,22 +65,22 @@ def test_run_begins_with_the_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise Begun
 
     monkeypatch.setattr(trainer.Trainer, "_train_stage", begin)
-    given = SupernetSlices(tmp_path / "supernet", STUDENT)
+    start = SupernetSlices(tmp_path / "supernet", STUDENT)
     data = tiny_distillation.task_data(teacher)
     with pytest.raises(Begun):
-        run.distill(given, data, tmp_path / "run", teacher=teacher, method=CopyingMethod())
-    (found,) = begun
+        run.distill(start, data, tmp_path / "run", teacher=teacher, method=CopyingMethod())
+    (arrays,) = begun
     for stack in (0, 1):
         path = f"encoder.layers.0.feed_forwards.{stack}"
         np.testing.assert_array_equal(
-            found[f"{path}.intermediate.kernel"], supernet[f"{path}.intermediate.kernel"][:, :13]
+            arrays[f"{path}.intermediate.kernel"], supernet[f"{path}.intermediate.kernel"][:, :13]
         )
-        np.testing.assert_array_equal(found[f"{path}.intermediate.bias"], supernet[f"{path}.intermediate.bias"][:13])
-        np.testing.assert_array_equal(found[f"{path}.output.kernel"], supernet[f"{path}.output.kernel"][:13])
-    others = [path for path in found if "intermediate" not in path and not path.endswith("output.kernel")]
+        np.testing.assert_array_equal(arrays[f"{path}.intermediate.bias"], supernet[f"{path}.intermediate.bias"][:13])
+        np.testing.assert_array_equal(arrays[f"{path}.output.kernel"], supernet[f"{path}.output.kernel"][:13])
+    others = [path for path in arrays if "intermediate" not in path and not path.endswith("output.kernel")]
     for path in [*others, "heads.classification.output.kernel", "encoder.layers.0.attention.output.kernel"]:
-        np.testing.assert_array_equal(found[path], supernet[path], err_msg=path)
-    assert "encoder.layers.0.feed_forwards.2.norm.gamma" not in found
+        np.testing.assert_array_equal(arrays[path], supernet[path], err_msg=path)
+    assert "encoder.layers.0.feed_forwards.2.norm.gamma" not in arrays
 
 
 def test_record_has_the_supernets_digest(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_record_has_the_supernets_digest(tmp_path: Path) -> None:
     records = []
     for name, changes in (("one", {}), ("same", {}), ("other", {"layer_norm_eps": 1e-6})):
         write_supernet(tmp_path / name, **changes)
-        given = SupernetSlices(tmp_path / name, STUDENT.replace(**changes))
+        start = SupernetSlices(tmp_path / name, STUDENT.replace(**changes))
         data = tiny_distillation.task_data(teacher)
-        plan = plan_distillation(given, data, teacher=teacher, method=ToyMethod(), run=RunConfig())
+        plan = plan_distillation(start, data, teacher=teacher, method=ToyMethod(), run=RunConfig())
         assert plan.spec.start == "supernet"
         records.append(plan.recorded())
     assert records[0] == records[1]
@@ -102,8 +102,8 @@ def test_multitask_supernet_gives_the_named_head(tmp_path: Path) -> None:
     supernet = write_supernet(tmp_path / "supernet", (OTHER, named))
     plan = plan_slices(tmp_path / "supernet", STUDENT)
     kernel = "heads.classification.output.kernel"
-    found = weights(make_model(plan, (named,), None))
-    np.testing.assert_array_equal(found[kernel], supernet["heads.mine.output.kernel"])
+    arrays = weights(make_model(plan, (named,), None))
+    np.testing.assert_array_equal(arrays[kernel], supernet["heads.mine.output.kernel"])
     unknown = TaskConfig(kind="classification", name="third", labels=("low", "high"))
     new = weights(make_model(plan, (unknown,), None, seed=3))[kernel]
     assert not any(np.array_equal(new, supernet[f"heads.{name}.output.kernel"]) for name in ("mine", "other"))

@@ -52,22 +52,22 @@ def planned(teacher: Path, data: TaskData) -> DistillationPlan:
 
 def logits(model: pb.Model) -> np.ndarray:
     inputs = model.tokenizer(tiny_finetuning.examples(7, 3).texts, max_length=19)
-    (found,) = model.features(inputs, ["logits"])["logits"]
-    return found.numpy()
+    (scores,) = model.features(inputs, ["logits"])["logits"]
+    return scores.numpy()
 
 
 def test_upper_case_names_permute_the_logits(tmp_path: Path) -> None:
     teacher = teacher_with(tmp_path, ("CONTRADICTION", "ENTAILMENT", "NEUTRAL"))
     plan = planned(teacher, three_classes())
-    raw, found = pb.from_pretrained(teacher), plan.load_teacher()
+    raw, loaded = pb.from_pretrained(teacher), plan.load_teacher()
     # Not its own inverse.
-    np.testing.assert_array_equal(logits(found), logits(raw)[:, [1, 2, 0]])
-    assert found.task is not None and found.task.labels == MNLI
+    np.testing.assert_array_equal(logits(loaded), logits(raw)[:, [1, 2, 0]])
+    assert loaded.task is not None and loaded.task.labels == MNLI
     # The teacher's metric: its best class in the order of the data.
     dev = plan.data.given.dev
     inputs = raw.tokenizer(dev.texts, max_length=19)
     answers = raw(inputs)["logits"].numpy()[:, [1, 2, 0]].argmax(axis=1)
-    assert plan.measure_teacher(found)["accuracy"] == pytest.approx(np.mean(answers == dev.labels))
+    assert plan.measure_teacher(loaded)["accuracy"] == pytest.approx(np.mean(answers == dev.labels))
     # A student of the teacher's layers starts with the permuted head.
     student = distill(TeacherLayers((2,)), three_classes(), tmp_path / "run", teacher=teacher, method=METHOD)
     assert student.teacher_metrics == {"accuracy": pytest.approx(np.mean(answers == dev.labels))}
@@ -97,14 +97,14 @@ def test_labels_order_placeholders(tmp_path: Path, capsys: pytest.CaptureFixture
     moved = in_label_order(data, ("Contradiction", "entailment", "neutral"))
     assert moved.task.labels == ("contradiction", "entailment", "neutral")
     for old, new in ((data.train, moved.train), (data.dev, moved.dev)):
-        names = [[each.task.labels[label] for label in part.labels] for each, part in ((data, old), (moved, new))]  # type: ignore[attr-defined]
+        names = [[value.task.labels[label] for label in part.labels] for value, part in ((data, old), (moved, new))]  # type: ignore[attr-defined]
         assert names[0] == names[1]
     plan = planned(teacher, moved)
     raw, dev = pb.from_pretrained(teacher), moved.dev
     answers = raw(raw.tokenizer(dev.texts, max_length=19))["logits"].numpy().argmax(axis=1)  # type: ignore[attr-defined]
-    found = plan.measure_teacher(plan.load_teacher())["accuracy"]
-    assert found == pytest.approx(np.mean(answers == dev.labels))  # type: ignore[attr-defined]
-    assert found != before
+    accuracy = plan.measure_teacher(plan.load_teacher())["accuracy"]
+    assert accuracy == pytest.approx(np.mean(answers == dev.labels))  # type: ignore[attr-defined]
+    assert accuracy != before
 
 
 def test_other_names_are_refused(tmp_path: Path) -> None:

@@ -66,21 +66,26 @@ def teacher(data: TaskData, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("teacher")
     bare = tiny_finetuning.write_model(folder / "bare", tiny_distillation.TEACHER)
     options = FinetuneConfig(learning_rate=6e-3, epochs=6, batch_size=16, max_length=19)
-    found = finetune(bare, data, folder / "run", config=options)
-    assert found.metrics["f1"] > 0.95
-    return Path(found.model_directory)
+    result = finetune(bare, data, folder / "run", config=options)
+    assert result.metrics["f1"] > 0.95
+    return Path(result.model_directory)
 
 
 def test_equation_10_is_the_mean_over_tokens() -> None:
     random = np.random.default_rng(0)
     mask = (np.arange(7) < np.array([7, 4, 6])[:, np.newaxis]).astype(np.int32)
-    theirs, ours = random.normal(0, 3, [2, 3, 7, 5]).astype(np.float32)
-    found = prediction_loss(
-        logits_by_name([tf.constant(theirs)]), logits_by_name([tf.constant(ours)]), tf.constant(mask), temperature=2.0
+    teacher_logits, student_logits = random.normal(0, 3, [2, 3, 7, 5]).astype(np.float32)
+    loss = prediction_loss(
+        logits_by_name([tf.constant(teacher_logits)]),
+        logits_by_name([tf.constant(student_logits)]),
+        tf.constant(mask),
+        temperature=2.0,
     )
-    expected = -(softmax(theirs / 2, axis=-1) * log_softmax(ours / 2, axis=-1)).sum(-1)[mask == 1].mean()
+    expected = (
+        -(softmax(teacher_logits / 2, axis=-1) * log_softmax(student_logits / 2, axis=-1)).sum(-1)[mask == 1].mean()
+    )
     # float32 sums of 17 terms.
-    assert float(found) == pytest.approx(expected, rel=1e-5)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("method", [TINYBERT, MINILM], ids=["tinybert", "minilmv2"])
@@ -89,8 +94,8 @@ def test_student_learns_the_tags(method: Any, data: TaskData, teacher: Path, tmp
     assert result.metrics["f1"] > 0.9 and result.teacher_metrics["f1"] > 0.95
     student = pb.from_pretrained(result.model_directory)
     assert student.task == TaskConfig(kind="token_classification", labels=data.task.labels)
-    (found,) = student.predict(["the superb film"])
-    assert [(span["text"], span["label"]) for span in found["spans"]] == [("superb", "MOOD")]
+    (answer,) = student.predict(["the superb film"])
+    assert [(span["text"], span["label"]) for span in answer["spans"]] == [("superb", "MOOD")]
 
 
 def test_cached_teacher_gives_the_same_losses(data: TaskData, teacher: Path, tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ def test_background_matches_the_authors_code(steps: int) -> None:
 
 
 def test_background_matches_hand_calculation() -> None:
-    found = background(tf.constant([0, 100, 990, 2500, 6400, 10_000], tf.int64), 10_000).numpy()
+    rates = background(tf.constant([0, 100, 990, 2500, 6400, 10_000], tf.int64), 10_000).numpy()
     # 0.9 + 0.1·√0.75 and 0.9 + 0.1·√0.36.
-    np.testing.assert_allclose(found, [0, 0.1, 0.99, 0.986603, 0.96, 0.9], atol=1e-6)
+    np.testing.assert_allclose(rates, [0, 0.1, 0.99, 0.986603, 0.96, 0.9], atol=1e-6)
     # The authors' way out of a phase that would be nothing but its first step.
     assert float(background(0, 1)) == 1.0
 

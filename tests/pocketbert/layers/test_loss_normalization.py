@@ -28,9 +28,9 @@ def test_weighted_mean_by_hand() -> None:
 
 @pytest.mark.parametrize("kind", [np.int32, np.float32, np.bool_])
 def test_every_feature_of_a_token_counts(kind: type) -> None:
-    found = masked_mean(tf.constant(VALUES), tf.constant(MASK.astype(kind)[:, :, None]))
-    assert found.dtype == tf.float32 and found.shape == []
-    np.testing.assert_allclose(found, TOKENS.mean(), rtol=TOLERANCE)
+    mean = masked_mean(tf.constant(VALUES), tf.constant(MASK.astype(kind)[:, :, None]))
+    assert mean.dtype == tf.float32 and mean.shape == []
+    np.testing.assert_allclose(mean, TOKENS.mean(), rtol=TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_replicas_add_up_to_the_batch() -> None:
     printed = forks.run_on_devices(REPLICAS, Path(__file__).parent)
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     assert len(lines) == 2
-    for found in lines:
-        np.testing.assert_allclose(found["loss"], loss, rtol=TOLERANCE)
-        np.testing.assert_allclose(found["gradient"], gradient, rtol=TOLERANCE, atol=TOLERANCE)
-        assert len(found["each"]) == 2 and all(abs(each - loss) > 0.01 for each in found["each"])
+    for record in lines:
+        np.testing.assert_allclose(record["loss"], loss, rtol=TOLERANCE)
+        np.testing.assert_allclose(record["gradient"], gradient, rtol=TOLERANCE, atol=TOLERANCE)
+        assert len(record["each"]) == 2 and all(abs(value - loss) > 0.01 for value in record["each"])

@@ -11,11 +11,11 @@ from attention_models import write
 
 @pytest.fixture(scope="session")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    made: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
 
     def of(kind: str) -> Path:
-        if kind not in made:
-            made[kind] = write(tmp_path_factory.mktemp(kind) / "model", kind)
-        return made[kind]
+        if kind not in folders:
+            folders[kind] = write(tmp_path_factory.mktemp(kind) / "model", kind)
+        return folders[kind]
 
     return of

@@ -22,21 +22,21 @@ TEXT, PAIR = "the cats weren't charming", "a warm film"
 @pytest.mark.parametrize("pair", [None, PAIR])
 def test_maps_equal_transformers(kind: str, pair: str | None, directory: Callable[[str], Path]) -> None:
     reference = Reference(directory(kind))
-    found = attention_maps(pb.from_pretrained(directory(kind)), TEXT, pair, layers=(3, 1), max_tokens=29)
+    maps = attention_maps(pb.from_pretrained(directory(kind)), TEXT, pair, layers=(3, 1), max_tokens=29)
     ids, expected = reference(TEXT, pair)
     names = reference.tokenizer.convert_ids_to_tokens(ids)
     # Byte-level BPE shows a space as Ġ; these texts have no other bytes that look different.
-    assert found.tokens == tuple(name.replace("Ġ", "▁") for name in names)
-    assert found.layers == (3, 1) and not found.truncated
+    assert maps.tokens == tuple(name.replace("Ġ", "▁") for name in names)
+    assert maps.layers == (3, 1) and not maps.truncated
     # Two float32 networks of up to three layers.
-    np.testing.assert_allclose(found.probs, np.stack([expected[2], expected[0]]), atol=2e-5)
+    np.testing.assert_allclose(maps.probs, np.stack([expected[2], expected[0]]), atol=2e-5)
 
 
 def test_long_texts_are_truncated(directory: Callable[[str], Path]) -> None:
     ids, expected = Reference(directory("bert"))(TEXT, PAIR, max_length=9)
-    found = attention_maps(pb.from_pretrained(directory("bert")), TEXT, PAIR, max_tokens=9)
-    assert found.truncated and len(found.tokens) == len(ids) == 9
-    np.testing.assert_allclose(found.probs, np.stack(expected), atol=2e-5)
+    maps = attention_maps(pb.from_pretrained(directory("bert")), TEXT, PAIR, max_tokens=9)
+    assert maps.truncated and len(maps.tokens) == len(ids) == 9
+    np.testing.assert_allclose(maps.probs, np.stack(expected), atol=2e-5)
     exact = attention_maps(pb.from_pretrained(directory("bert")), "a warm film", max_tokens=5)
     assert not exact.truncated and exact.tokens == ("[CLS]", "a", "warm", "film", "[SEP]")
 

@@ -79,8 +79,8 @@ def test_two_models_of_different_depth(
     assert "The teacher read the first 11 tokens" in page
     record = json.loads(written["separators.json"])
     assert (record["texts"], record["max_length"], record["separator"]) == (11, 19, "</s>")
-    for row, place in zip(record["models"], (directory("roberta"), student), strict=True):
-        expected = separator_shares(pb.from_pretrained(place), texts, max_length=19, show_progress=False)
+    for row, folder in zip(record["models"], (directory("roberta"), student), strict=True):
+        expected = separator_shares(pb.from_pretrained(folder), texts, max_length=19, show_progress=False)
         assert row["top_1"] == list(expected.counts[1]) and row["top_3"] == list(expected.counts[3])
         assert f"{row['top_3'][1]:,} ({row['top_3'][1] / 11:.1%})" in table
     assert "Teacher, top 1" in page and "Share of &lt;/s&gt;" in page
@@ -136,8 +136,8 @@ def test_bad_input_writes_nothing(
     (tmp_path / "texts.txt").write_text("a film\n")
     (tmp_path / "empty.txt").write_text("\n")
     before = sorted(tmp_path.rglob("*"))
-    given = ["--model=model", f"--text={TEXT}", "--max-tokens=29", "--output=out"]
-    assert main(["plot", "attention", *given, *options]) == 2
+    arguments = ["--model=model", f"--text={TEXT}", "--max-tokens=29", "--output=out"]
+    assert main(["plot", "attention", *arguments, *options]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before

@@ -28,30 +28,30 @@ def expected_counts(
         for layer, attention in enumerate(attentions):
             # S_l = 1/A Σ_a A_{l,a,1}: the first row of each head, averaged over the heads.
             score = attention[:, 0, :].mean(axis=0)
-            ranked = sorted(range(len(ids)), key=lambda place: -score[place])
+            ranked = sorted(range(len(ids)), key=lambda index: -score[index])
             for k in top:
-                counts[k][layer] += any(ids[place] == reference.tokenizer.sep_token_id for place in ranked[:k])
+                counts[k][layer] += any(ids[index] == reference.tokenizer.sep_token_id for index in ranked[:k])
     return counts
 
 
 @pytest.mark.parametrize(("kind", "paired"), [("bert", False), ("bert", True), ("roberta", True)])
 def test_counts_equal_the_papers(kind: str, paired: bool, directory: Callable[[str], Path]) -> None:
     pairs = PAIRS if paired else None
-    found = separator_shares(
+    shares = separator_shares(
         pb.from_pretrained(directory(kind)), TEXTS, pairs, max_length=17, batch_size=7, top=(1, 3), show_progress=False
     )
     expected = expected_counts(Reference(directory(kind)), TEXTS, pairs, (1, 3), 17)
-    assert {k: list(counts) for k, counts in found.counts.items()} == expected
+    assert {k: list(counts) for k, counts in shares.counts.items()} == expected
     assert any(0 < count < len(TEXTS) for counts in expected.values() for count in counts)
-    assert found.shares(3) == tuple(count / 23 for count in expected[3])
+    assert shares.shares(3) == tuple(count / 23 for count in expected[3])
 
 
 def test_short_texts_always_count(directory: Callable[[str], Path]) -> None:
     # Four tokens with [CLS] and [SEP].
-    found = separator_shares(
+    shares = separator_shares(
         pb.from_pretrained(directory("bert")), ["a film", "the plot"], max_length=13, top=(4, 9), show_progress=False
     )
-    assert found.counts == {4: (2, 2, 2), 9: (2, 2, 2)}
+    assert shares.counts == {4: (2, 2, 2), 9: (2, 2, 2)}
 
 
 def test_bad_input_is_refused(directory: Callable[[str], Path]) -> None:

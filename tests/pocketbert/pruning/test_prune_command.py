@@ -33,10 +33,10 @@ def prune(tmp_path: Path) -> Callable[..., int]:
     tiny_finetuning.write_table(tmp_path / "dev.csv", DEV)
 
     def run(*options: str, output: str = "out") -> int:
-        given = [f"--model={tmp_path / 'teacher'}", f"--train-file={tmp_path / 'train.csv'}"]
-        given += [f"--dev-file={tmp_path / 'dev.csv'}", f"--labels={','.join(tiny_finetuning.TASK.labels)}"]
-        given += ["--max-length=19", "--batch-size=7", f"--output={tmp_path / output}"]
-        return main(["prune", "--method=rosita", *given, *options])
+        arguments = [f"--model={tmp_path / 'teacher'}", f"--train-file={tmp_path / 'train.csv'}"]
+        arguments += [f"--dev-file={tmp_path / 'dev.csv'}", f"--labels={','.join(tiny_finetuning.TASK.labels)}"]
+        arguments += ["--max-length=19", "--batch-size=7", f"--output={tmp_path / output}"]
+        return main(["prune", "--method=rosita", *arguments, *options])
 
     return run
 
@@ -61,8 +61,8 @@ def test_command_writes_a_pruned_model(
     )
     assert model.config == config and model.tasks == teacher.tasks
     assert result["parameters"] == [teacher.count_params(), model.count_params()]
-    for name, each in (("teacher_metrics", teacher), ("metrics", model)):
-        right = logits(each, DEV).argmax(-1) == DEV.labels
+    for name, network in (("teacher_metrics", teacher), ("metrics", model)):
+        right = logits(network, DEV).argmax(-1) == DEV.labels
         assert result[name]["accuracy"] == pytest.approx(right.mean())
     importance = read_importance(folder / "importance.safetensors")
     assert importance.heads.shape == (2, 5) and importance.neurons.shape == (2, 41) and importance.batches == 5
@@ -100,10 +100,12 @@ def test_transformers_reads_fewer_layers_and_neurons(prune: Callable[..., int], 
     assert json.loads((folder / "config.json").read_text())["model_type"] == "bert"
     model = pb.from_pretrained(folder)
     inputs = model.tokenizer(DEV.texts, max_length=19)
-    theirs = transformers.TFBertForSequenceClassification(transformers.AutoConfig.from_pretrained(folder))
+    reference_model = transformers.TFBertForSequenceClassification(transformers.AutoConfig.from_pretrained(folder))
     stored = {name: np.asarray(array) for name, array in load_file(folder / "model.safetensors").items()}
-    theirs = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(theirs, stored)
-    expected = theirs(inputs["input_word_ids"], inputs["input_mask"], inputs["input_type_ids"]).logits
+    reference_model = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
+        reference_model, stored
+    )
+    expected = reference_model(inputs["input_word_ids"], inputs["input_mask"], inputs["input_type_ids"]).logits
     # Two float32 networks of one layer.
     np.testing.assert_allclose(model(inputs)["logits"], expected, atol=1e-5)
     # A head of 6 in a model of width 30 has no class in transformers.

@@ -55,21 +55,21 @@ def trim(model: Path, **options: Any) -> Path:
 
 def test_counted_texts_stay_equal(model: Path) -> None:
     trimmed = trim(model)
-    before, after = (reference(each) for each in (model, trimmed))
+    before, after = (reference(network) for network in (model, trimmed))
     assert len(SPECIAL) < len(after) < len(before)
     for text in COUNTED:
         assert after.tokenize(text) == before.tokenize(text), ascii(text)
-    whole, part = (pb.from_pretrained(each) for each in (model, trimmed))
+    whole, part = (pb.from_pretrained(folder) for folder in (model, trimmed))
     assert part.config.vocab_size == len(after) and part.config.pad_token_id == after.pad_token_id
-    inputs = [each.tokenizer(COUNTED[:7], max_length=21) for each in (whole, part)]
-    logits = [next(iter(each(given).values())).numpy() for each, given in zip((whole, part), inputs, strict=True)]
-    kept = before.convert_tokens_to_ids(after.convert_ids_to_tokens(range(len(after))))
+    inputs = [network.tokenizer(COUNTED[:7], max_length=21) for network in (whole, part)]
+    logits = [next(iter(network(input).values())).numpy() for network, input in zip((whole, part), inputs, strict=True)]
+    remaining = before.convert_tokens_to_ids(after.convert_ids_to_tokens(range(len(after))))
     for path, weight in whole.weights_by_path().items():
         rows = weight.numpy()
-        rows = rows[kept] if rows.shape[0] == len(before) else rows
+        rows = rows[remaining] if rows.shape[0] == len(before) else rows
         np.testing.assert_array_equal(part.weights_by_path()[path].numpy(), rows, err_msg=path)
     # Some processors sum a product's last columns in another order: up to 64 terms of order 1 in float32.
-    np.testing.assert_allclose(logits[1], logits[0][..., kept], rtol=0, atol=64 * 2**-24)
+    np.testing.assert_allclose(logits[1], logits[0][..., remaining], rtol=0, atol=64 * 2**-24)
 
 
 def test_texts_of_kept_tokens_stay_equal(model: Path) -> None:
@@ -78,10 +78,10 @@ def test_texts_of_kept_tokens_stay_equal(model: Path) -> None:
     for size in (whole - 3, whole - 20, whole * 9 // 10):
         after = reference(trim(model, keep_top=size))
         assert size - 3 <= len(after) <= size
-        kept = {*after.convert_ids_to_tokens(range(len(after)))}
+        remaining = {*after.convert_ids_to_tokens(range(len(after)))}
         for text in [*SENTENCES, *(word for sentence in SENTENCES for word in sentence.split())]:
             expected = before.tokenize(text)
-            if {*expected} <= kept - {"<unk>"}:
+            if {*expected} <= remaining - {"<unk>"}:
                 checked += 1
                 assert after.tokenize(text) == expected, ascii(text)
     assert checked > 100
@@ -106,7 +106,7 @@ def test_listed_tokens_are_still_made(model: Path, limit: dict[str, Any]) -> Non
             trim(model, keep_top=least - 1, keep=keep)
     after = reference(trim(model, keep=keep, **limit))
     assert [after.tokenize(texts[token]) for token in listed] == [[token] for token in listed]
-    kept = {*after.convert_ids_to_tokens(range(len(after)))}
+    remaining = {*after.convert_ids_to_tokens(range(len(after)))}
     if (model / "merges.txt").exists():
         merges = [line.split() for line in (model / "merges.txt").read_text("utf-8").splitlines()[1:]]
         expected, todo = {*listed}, list(listed)
@@ -117,7 +117,7 @@ def test_listed_tokens_are_still_made(model: Path, limit: dict[str, Any]) -> Non
             todo += parts
     else:
         expected = {*listed}
-    assert kept - {*required.convert_ids_to_tokens(range(len(required)))} == {
+    assert remaining - {*required.convert_ids_to_tokens(range(len(required)))} == {
         token for token in expected if len(token) > 1
     }
 

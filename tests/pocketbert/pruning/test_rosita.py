@@ -169,19 +169,19 @@ def test_pruned_equals_zeroed(config: EncoderConfig) -> None:
     pruned, _ = pruned_to(model, PruneConfig(layers=2, heads=3, intermediate_size=19, embedding_rank=None), importance)
     assert (pruned.config.attention_size, pruned.config.head_size) == (18, 6)
     for layer in range(2):
-        own = model.encoder.layers_[layer]
+        stack = model.encoder.layers_[layer]
         for scores, kernel, removed, rows in (
-            (importance.heads, own.attention.output_projection.kernel, 2, config.head_size),
-            (importance.neurons, own.feed_forwards[0].output_projection.kernel, 22, 1),
+            (importance.heads, stack.attention.output_projection.kernel, 2, config.head_size),
+            (importance.neurons, stack.feed_forwards[0].output_projection.kernel, 22, 1),
         ):
             zeroed = kernel.numpy()
             for part in np.argsort(scores[layer])[:removed]:
                 zeroed[part * rows : (part + 1) * rows] = 0
             kernel.assign(zeroed)
     batch = tiny.batch(config)
-    found = pruned.features(batch, {"hidden_states": (0, 1, 2)})["hidden_states"]
+    states = pruned.features(batch, {"hidden_states": (0, 1, 2)})["hidden_states"]
     expected = model.features(batch, {"hidden_states": (0, 1, 2)})["hidden_states"]
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(states, expected, strict=True):
         # Sums of at most 41 terms in another order, normalized to order 1, in two layers.
         np.testing.assert_allclose(one, other, atol=2e-5)
     encoded = model.encoder.pooled(expected[-1])

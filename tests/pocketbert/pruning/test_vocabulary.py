@@ -65,14 +65,15 @@ def test_kept_tokens_give_equal_outputs(config: EncoderConfig, tmp_path: Path) -
     texts = ["bad cab", "heads, cabbage", "headed faded xyz bee"]
     inputs = whole.tokenizer(texts, max_length=13), trimmed.tokenizer(texts, max_length=13)
     ids = [
-        np.array(vocabulary)[each["input_word_ids"]] for vocabulary, each in zip((TOKENS, tokens), inputs, strict=True)
+        np.array(vocabulary)[input["input_word_ids"]]
+        for vocabulary, input in zip((TOKENS, tokens), inputs, strict=True)
     ]
     np.testing.assert_array_equal(*ids)
-    before, after = (each(given) for each, given in zip((whole, trimmed), inputs, strict=True))
-    kept = [TOKENS.index(token) for token in tokens]
+    before, after = (network(input) for network, input in zip((whole, trimmed), inputs, strict=True))
+    remaining = [TOKENS.index(token) for token in tokens]
     for name, output in before.items():
         # Outputs over the vocabulary have one column per token, the others none.
-        expected = tf.gather(output, kept, axis=-1) if output.shape[-1] == len(TOKENS) else output
+        expected = tf.gather(output, remaining, axis=-1) if output.shape[-1] == len(TOKENS) else output
         np.testing.assert_array_equal(after[name], expected, err_msg=name)
     assert trimmed.config.pad_token_id == tokens.index("[PAD]")
 
@@ -83,8 +84,8 @@ def test_frequency_selects_tokens(model: Path, tmp_path: Path) -> None:
 
     def longer(**options: Any) -> list[str]:
         trim_vocabulary(model, [text], tmp_path / "out", dev_text=[dev_text], overwrite=True, **options)
-        kept = [token for token in vocabulary_of(tmp_path / "out") if token not in SPECIAL]
-        return [token for token in kept if len(token.removeprefix("##")) > 1]
+        remaining = [token for token in vocabulary_of(tmp_path / "out") if token not in SPECIAL]
+        return [token for token in remaining if len(token.removeprefix("##")) > 1]
 
     assert longer() == ["bad", "cab", "deed"]
     assert longer(min_count=3) == ["bad", "cab"]
@@ -98,22 +99,22 @@ def test_frequency_selects_tokens(model: Path, tmp_path: Path) -> None:
 
 def measured_by_transformers(before: Path, after: Path, sentences: list[str]) -> dict[str, Any]:
     """The figures of a `TrimResult`, computed with transformers' tokenizer."""
-    found = []
+    contents = []
     for folder in (before, after):
         tokenizer = BertTokenizerFast(str(folder / "vocab.txt"))
         rows = [tokenizer(sentence, add_special_tokens=False, return_offsets_mapping=True) for sentence in sentences]
-        found.append(
+        contents.append(
             [
                 list(zip(tokenizer.convert_ids_to_tokens(row["input_ids"]), row["offset_mapping"], strict=True))
                 for row in rows
             ]
         )
-    totals = [sum(map(len, side)) for side in found]
-    unknown = [sum(token == "[UNK]" for row in side for token, _ in row) for side in found]
+    totals = [sum(map(len, side)) for side in contents]
+    unknown = [sum(token == "[UNK]" for row in side for token, _ in row) for side in contents]
     return {
         "sentences": len(sentences),
-        "same_sentences": np.mean([one == other for one, other in zip(*found, strict=True)]),
-        "same_tokens": sum(len({*one} & {*other}) for one, other in zip(*found, strict=True)) / totals[0],
+        "same_sentences": np.mean([one == other for one, other in zip(*contents, strict=True)]),
+        "same_tokens": sum(len({*one} & {*other}) for one, other in zip(*contents, strict=True)) / totals[0],
         "unknown_tokens": (unknown[0] / totals[0], unknown[1] / totals[1]),
     }
 
@@ -124,11 +125,11 @@ def test_measurement_matches_transformers(model: Path, tmp_path: Path) -> None:
     dev_text = write_text(tmp_path / "dev_text.txt", [" ".join(sentences[:2]), " ".join(sentences[2:])])
     result = trim_vocabulary(model, [text], tmp_path / "trimmed", dev_text=[dev_text])
     expected = measured_by_transformers(model, tmp_path / "trimmed", sentences)
-    found = {name: value for name, value in dataclasses.asdict(result).items() if name in expected}
-    assert found["sentences"] == 4 and 0 < found["same_sentences"] < 1
-    assert found == {name: pytest.approx(value) for name, value in expected.items()}
+    actual = {name: value for name, value in dataclasses.asdict(result).items() if name in expected}
+    assert actual["sentences"] == 4 and 0 < actual["same_sentences"] < 1
+    assert actual == {name: pytest.approx(value) for name, value in expected.items()}
     assert result.tokens == (len(TOKENS), REQUIRED + 5)
-    whole, trimmed = (pb.from_pretrained(each) for each in (model, tmp_path / "trimmed"))
+    whole, trimmed = (pb.from_pretrained(folder) for folder in (model, tmp_path / "trimmed"))
     assert result.parameters == (whole.count_params(), trimmed.count_params())
 
 

@@ -110,8 +110,8 @@ def test_crossover_reaches_every_exchange() -> None:
     expected = {text for text in exchanged if keeps_rules(text)}
     random = np.random.default_rng(8)
     trees = [parse(text.replace("linear", "linear1_2")).tree for text in (one, other)]
-    found = {crossover(*trees, random, _rule(), 1000).text() for _ in range(1500)}
-    assert found == expected
+    children = {crossover(*trees, random, _rule(), 1000).text() for _ in range(1500)}
+    assert children == expected
     assert len(expected) > 5
 
 
@@ -171,9 +171,9 @@ def test_keys_group_like_other_inputs(size: int, inner: int, mismatch: str) -> N
 def test_operations_are_those_of_table_1(name: str, mismatch: Literal["truncate", "pad"]) -> None:
     one, other = np.random.default_rng(31).normal(0, 2, [2, 7, 5])
     operands = [one] if name in ACTIVATIONS else [one, other[:, :3]]
-    for given in (operands, operands[::-1]):
-        found = expressions._functions(mismatch)[name](*given)
-        np.testing.assert_allclose(found, table_1(name, mismatch)(*given), rtol=1e-12, atol=1e-12)
+    for pair in (operands, operands[::-1]):
+        value = expressions._functions(mismatch)[name](*pair)
+        np.testing.assert_allclose(value, table_1(name, mismatch)(*pair), rtol=1e-12, atol=1e-12)
 
 
 def test_input_is_either_operand_of_a_new_operation() -> None:
@@ -199,7 +199,7 @@ def test_genotype_key_has_the_shape() -> None:
     one = ("linear2_3(relu(mul(linear2_3(x),x)))", "linear1_1(gelu(linear1_1(x)))")
     same = ("linear2_3(relu(mul(x,linear2_3(x))))", one[1])
     other = ("linear2_4(relu(mul(linear2_4(x),x)))", one[1])
-    keys = [genotype_key(each, 540, 540, "truncate") for each in (one, same, other)]
+    keys = [genotype_key(genotype, 540, 540, "truncate") for genotype in (one, same, other)]
     assert keys[0] == keys[1]
     assert keys[0][1] == keys[2][1]
     assert [key[0].partition(":")[0] for key in keys] == ["2_3", "2_3", "2_4"]

@@ -40,12 +40,12 @@ def test_front_has_what_no_other_beats(cost: str, shift: float) -> None:
         pairs = random.integers(0, 4, size=[int(random.integers(1, 9)), 2])
         candidates = [_candidate(index, float(x), y / 4 + shift) for index, (x, y) in enumerate(pairs.tolist())]
         failed = [_candidate(len(candidates), 0.0, None)]
-        found = front([*failed, *candidates], cost)
+        front_rows = front([*failed, *candidates], cost)
         unbeaten = [one for one in candidates if not any(_beats(other, one, cost) for other in candidates)]
         # Of equal ones, the first is named.
-        first = {(each.costs[cost], each.score): each for each in reversed(unbeaten)}
-        assert found == [first[key] for key in sorted(first)]  # type: ignore[type-var]
-        assert all(one.costs[cost] < other.costs[cost] for one, other in itertools.pairwise(found))
+        first = {(record.costs[cost], record.score): record for record in reversed(unbeaten)}
+        assert front_rows == [first[key] for key in sorted(first)]  # type: ignore[type-var]
+        assert all(one.costs[cost] < other.costs[cost] for one, other in itertools.pairwise(front_rows))
 
 
 def test_stage_3_is_compared_alone(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_stage_3_is_compared_alone(tmp_path: Path) -> None:
     journal.add(earlier)
     assert list(journal.comparable) == earlier
     journal.add([_candidate(0, 5, 0.25, stage=3), _candidate(1, 4, 0.125, stage=3)])
-    assert [each.stage for each in journal.comparable] == [3, 3]
+    assert [record.stage for record in journal.comparable] == [3, 3]
     assert front(journal.comparable, "parameters") == journal.candidates[4:] + journal.candidates[3:4]
     assert Journal(tmp_path / "journal.jsonl").candidates == journal.candidates
 

@@ -24,7 +24,7 @@ def test_good_journal_is_read(tmp_path: Path) -> None:
         tmp_path / "journal.jsonl", CANDIDATE, failed, {"stage": 1, "end": "minutes"}, CANDIDATE | {"stage": 2}
     )
     journal = Journal(path, ["parameters"])
-    assert [(each.stage, each.index, each.score) for each in journal.candidates] == [
+    assert [(candidate.stage, candidate.index, candidate.score) for candidate in journal.candidates] == [
         (1, 0, 0.75),
         (1, 1, None),
         (2, 0, 0.75),

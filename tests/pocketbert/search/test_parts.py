@@ -20,7 +20,7 @@ def test_paper_shares_divide_the_examples(tmp_path: Path) -> None:
     config = SearchConfig(preset="paper").resolved()
     parts = divide(data, config)
     sizes = [
-        len(each) for each in (parts.candidates.train, parts.candidates.dev, parts.stage_3.dev, parts.supernets.train)
+        len(part) for part in (parts.candidates.train, parts.candidates.dev, parts.stage_3.dev, parts.supernets.train)
     ]
     # Section 4.3: 10 % and 1 % in stages 1 and 2; 90 % and 10 % in stage 3. Equal sentences stay together.
     assert sizes == pytest.approx([100, 10, 100, 900], abs=4)

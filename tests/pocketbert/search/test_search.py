@@ -60,14 +60,14 @@ def journal_lines(content: bytes) -> list[dict[str, Any]]:
 def test_best_and_front_come_from_the_journal(
     teacher: Path, tmp_path: Path, trainings: Trainings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = start(teacher, tmp_path / "out")
+    result = start(teacher, tmp_path / "out")
     # The supernet starts from random weights, with the search's own rate.
     assert "raise learning_rate" not in capsys.readouterr().err
     lines = [line for line in journal(tmp_path / "out") if "score" in line]
     assert [(line["stage"], line["index"]) for line in lines] == [(1, n) for n in range(9)] + [(2, n) for n in range(5)]
     assert all(line["score"] == score(";".join(line["genotype"])) for line in lines)
     best = max(lines, key=lambda line: line["score"])
-    assert found.best["genotype"] == best["genotype"] and found.metrics == {"accuracy": best["score"]}
+    assert result.best["genotype"] == best["genotype"] and result.metrics == {"accuracy": best["score"]}
 
     def beaten(line: dict[str, Any]) -> bool:
         cost, value = line["costs"]["parameters"], line["score"]
@@ -79,8 +79,8 @@ def test_best_and_front_come_from_the_journal(
         )
 
     expected = {(line["costs"]["parameters"], line["score"]) for line in lines if not beaten(line)}
-    assert {(each["costs"]["parameters"], each["score"]) for each in found.front} == expected
-    student = pb.from_preset(plan_model(found.student_config).config)
+    assert {(row["costs"]["parameters"], row["score"]) for row in result.front} == expected
+    student = pb.from_preset(plan_model(result.student_config).config)
     assert list(student.config.feedforward.expressions) == best["genotype"]
     weights = sum(math.prod(weight.shape) for weight in student.weights_by_path().values())
     assert weights == best["costs"]["parameters"]
@@ -98,7 +98,7 @@ def test_stage_two_keeps_the_winners_shapes(teacher: Path, tmp_path: Path, train
     lines = [line for line in journal(tmp_path / "out") if "score" in line]
     shapes = [[text.split("linear")[1][:3] for text in line["genotype"]] for line in lines]
     winner = max((line for line in lines if line["stage"] == 1), key=lambda line: line["score"])
-    assert {tuple(each) for each, line in zip(shapes, lines, strict=True) if line["stage"] == 2} == {
+    assert {tuple(shape) for shape, line in zip(shapes, lines, strict=True) if line["stage"] == 2} == {
         tuple(shapes[winner["index"]])
     }
 
@@ -155,9 +155,9 @@ def test_killed_round_keeps_finished_candidates(teacher: Path, tmp_path: Path, t
 
 def test_failed_candidates_are_recorded(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
     trainings.fail = lambda expressions: "tanh" in expressions
-    found = start(teacher, tmp_path / "out")
+    result = start(teacher, tmp_path / "out")
     failed = [line for line in journal(tmp_path / "out") if line.get("failure")]
-    assert found.failed == len(failed) > 0
+    assert result.failed == len(failed) > 0
     assert all("tanh" in ";".join(line["genotype"]) and line["score"] is None for line in failed)
     trainings.fail = lambda expressions: True
     with pytest.raises(TrainingFailed, match="every candidate failed; the first: the loss is not finite"):
@@ -170,11 +170,11 @@ def test_time_limit_ends_the_stages(
 ) -> None:
     monkeypatch.delattr(supernets, "train_supernet")
     config = dataclasses.replace(CONFIG, minutes=1e-9, stages=(1, second))
-    found = start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
+    result = start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
     assert [line["end"] for line in journal(tmp_path / "out") if "end" in line] == ["minutes", "minutes"]
     # A search without time still scores the base network, and trains no second supernet.
-    assert found.candidates == [1, 0] and found.best["stage"] == 1
-    assert found.supernet == str(tmp_path / "out" / "supernet" / "model")
+    assert result.candidates == [1, 0] and result.best["stage"] == 1
+    assert result.supernet == str(tmp_path / "out" / "supernet" / "model")
 
 
 def test_time_left_ends_with_the_minutes(
@@ -194,9 +194,9 @@ def test_time_left_ends_with_the_minutes(
     monkeypatch.setattr(rounds, "train_candidate", minute)
     # Stage 1 has 9 of the 14 candidates, so 4.5 of the 7 minutes; without a limit, 8 minutes would be left.
     start(teacher, tmp_path / "out", config=dataclasses.replace(CONFIG, minutes=7))
-    said = [line for line in capsys.readouterr().err.splitlines() if "left in this stage" in line]
-    assert said[0].startswith("stage 1: 1 of 9") and said[0].endswith("at most about 03:30 left in this stage")
-    assert "at most about 00:00 left" in said[4] and "stage 1: 5 of 9" in said[4]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "left in this stage" in line]
+    assert lines[0].startswith("stage 1: 1 of 9") and lines[0].endswith("at most about 03:30 left in this stage")
+    assert "at most about 00:00 left" in lines[4] and "stage 1: 5 of 9" in lines[4]
 
 
 def test_supernets_do_not_use_the_time(
@@ -210,8 +210,8 @@ def test_supernets_do_not_use_the_time(
     monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(supernets, "train_supernet", hour)
     config = dataclasses.replace(CONFIG, minutes=10, stages=(1, 3))
-    found = start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
-    assert now == [3600] and found.seconds == 0 and found.candidates == [9, 5]
+    result = start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
+    assert now == [3600] and result.seconds == 0 and result.candidates == [9, 5]
 
 
 def test_constraints_hold_for_all_candidates(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
@@ -239,9 +239,9 @@ class Milliseconds:
 
 
 def test_page_shows_latency_and_size(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
-    found = start(teacher, tmp_path / "out", constraints=[Milliseconds()])
+    searched = start(teacher, tmp_path / "out", constraints=[Milliseconds()])
     lines = [line for line in journal(tmp_path / "out") if "costs" in line]
-    assert {tuple(line["costs"]) for line in lines} == {("latency_ms", "parameters")} and found.cost == "latency_ms"
+    assert {tuple(line["costs"]) for line in lines} == {("latency_ms", "parameters")} and searched.cost == "latency_ms"
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     charts = {
         re.search(r'aria-label="([^"]*)"', chart)[1]: chart
@@ -316,10 +316,10 @@ def test_killed_search_keeps_a_finished_candidate(
 
 def test_stage_three_decides(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
     config = dataclasses.replace(CONFIG, stages=(1, 3))
-    found = start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
+    result = start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
     third = [line for line in journal(tmp_path / "out") if line.get("stage") == 3 and "score" in line]
-    assert found.best["score"] == max(line["score"] for line in third) and len(third) == 5
-    assert found.supernet == str(tmp_path / "out" / "learning_supernet" / "finetuned" / "model")
+    assert result.best["score"] == max(line["score"] for line in third) and len(third) == 5
+    assert result.supernet == str(tmp_path / "out" / "learning_supernet" / "finetuned" / "model")
 
 
 def test_retrained_candidates_span_the_ranking(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
@@ -328,29 +328,31 @@ def test_retrained_candidates_span_the_ranking(teacher: Path, tmp_path: Path, tr
     with pytest.raises(KeyboardInterrupt):
         start(teacher, tmp_path / "out", config=config)
     trainings.stop_at, before = -1, trainings.count
-    found = start(teacher, tmp_path / "out", config=config)
+    result = start(teacher, tmp_path / "out", config=config)
     # The one that was finished is kept.
     assert trainings.count == before + 3
     # The winner of stage 1 is in the journal twice.
     scores = sorted({line["score"] for line in journal(tmp_path / "out") if "score" in line}, reverse=True)
     assert len(scores) == 13
-    assert [each["score"] for each in found.retrained] == [scores[rank] for rank in (0, 4, 8, 12)]
-    assert [each["retrained"] for each in found.retrained] == [-each["score"] for each in found.retrained]
-    assert found.kendall_tau == -1 and "-1.00" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert [row["score"] for row in result.retrained] == [scores[rank] for rank in (0, 4, 8, 12)]
+    assert [row["retrained"] for row in result.retrained] == [-row["score"] for row in result.retrained]
+    assert result.kendall_tau == -1 and "-1.00" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
 def test_other_tasks_reach_the_learning_supernet(
     teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[Any] = []
-    monkeypatch.setattr(supernets, "train_supernet", lambda _, data, *__, **options: given.append((data, options)))
+    data_of_calls: list[Any] = []
+    monkeypatch.setattr(
+        supernets, "train_supernet", lambda _, data, *__, **options: data_of_calls.append((data, options))
+    )
     data = tiny_distillation.task_data(teacher)
     other = SupernetTask(
         data=dataclasses.replace(data, task=dataclasses.replace(data.task, name="other")), teacher=teacher
     )
     options: dict[str, Any] = {"config": dataclasses.replace(CONFIG, stages=(1, 3)), "tasks": [other]}
     start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), **options)
-    ((tasks, named),) = given
+    ((tasks, named),) = data_of_calls
     assert [task.data.task.name for task in tasks] == ["mood", "other"] and named["teacher"] is None
     # The searched task keeps its examples for scores.
     assert [len(task.data.train) for task in tasks] == [72, 90]
@@ -376,8 +378,8 @@ def test_given_supernet_is_not_trained(
 
     monkeypatch.setattr(rounds, "train_candidate", train)
     monkeypatch.delattr(supernets, "distill_planned")
-    found = start(teacher, tmp_path / "out", supernet=tmp_path / "supernet")
-    assert used == {found.supernet} == {str(tmp_path / "supernet")}
+    result = start(teacher, tmp_path / "out", supernet=tmp_path / "supernet")
+    assert used == {result.supernet} == {str(tmp_path / "supernet")}
     with pytest.raises(UserError, match="other options: supernet_sha256='.*', received None"):
         start(teacher, tmp_path / "out")
     with pytest.raises(UserError, match=r"the supernet must have .*; .*supernet differs in intermediate_size; give"):
@@ -404,19 +406,19 @@ def test_candidates_read_a_share_of_the_text(
     teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = tiny_distillation.write_text(tmp_path / "text.txt")
-    given: set[Any] = set()
+    configs: set[Any] = set()
 
     def train(training: Any, *arguments: Any) -> None:
-        given.add((training.text, training.text_method.epochs, training.text_method.steps))
+        configs.add((training.text, training.text_method.epochs, training.text_method.steps))
         trainings(training, *arguments)
 
     monkeypatch.setattr(rounds, "train_candidate", train)
     start(teacher, tmp_path / "out", text=text, config=dataclasses.replace(CONFIG, candidate_text_share=0.1))
     drawn = tmp_path / "out" / "candidate_text.jsonl"
-    assert given == {(str(drawn), 1, None)} and drawn.exists()
-    given.clear()
+    assert configs == {(str(drawn), 1, None)} and drawn.exists()
+    configs.clear()
     start(teacher, tmp_path / "none", text=text)
-    assert {each[0] for each in given} == {None}
+    assert {config[0] for config in configs} == {None}
 
 
 @pytest.mark.slow
@@ -426,17 +428,17 @@ def test_stage_three_scores_slices(teacher: Path, tmp_path: Path) -> None:
         stages=(1, 3), candidates=(1, 3), supernet_epochs=1, batch_size=16, learning_rate=1e-3, max_length=length
     )
     output, data = tmp_path / "out", tiny_distillation.task_data(teacher)
-    found = search(BASE.replace(intermediate_size=18), data, output, teacher=teacher, config=config)
+    result = search(BASE.replace(intermediate_size=18), data, output, teacher=teacher, config=config)
     lines = [line for line in journal(output) if "score" in line]
     assert [line["stage"] for line in lines] == [1, 3, 3, 3]
     # Only stage 3 is compared, and its operations are those of stage 1's winner.
-    assert found.best["stage"] == 3 and {each["stage"] for each in found.front} == {3}
+    assert result.best["stage"] == 3 and {row["stage"] for row in result.front} == {3}
     assert {re.sub(r"\d_\d", "", text) for line in lines for text in line["genotype"]} == {"linear(gelu(linear(x)))"}
-    slices = plan_slices(found.supernet, found.student_config)
-    model = make_model(slices, [data.task], pb.from_pretrained(found.supernet).tokenizer)
+    slices = plan_slices(result.supernet, result.student_config)
+    model = make_model(slices, [data.task], pb.from_pretrained(result.supernet).tokenizer)
     scored = train_dev_split(data.train, 0.2, 0, stratify=True)[1]
     answers = model(model.tokenizer(scored.texts, max_length=length))["logits"].numpy().argmax(-1)
-    assert found.best["score"] == pytest.approx((answers == scored.labels).mean())
+    assert result.best["score"] == pytest.approx((answers == scored.labels).mean())
     page = (output / "report.html").read_text("utf-8")
-    assert found.best["genotype"][0] in page and "http" not in page
+    assert result.best["genotype"][0] in page and "http" not in page
     assert not (output / "candidates").exists()

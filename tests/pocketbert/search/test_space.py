@@ -63,12 +63,12 @@ def _encoder(layers: int, mismatch: str = "truncate", **changes: object) -> Enco
 
 
 def _shapes(genotype: Genotype) -> list[tuple[int, int]]:
-    found = []
+    operations = []
     for text in genotype:
         first, second = re.findall(r"linear(\d)_(\d)", text)
         assert first == second
-        found.append((int(first[0]), int(first[1])))
-    return found
+        operations.append((int(first[0]), int(first[1])))
+    return operations
 
 
 def _operations(genotype: Genotype) -> list[str]:
@@ -106,8 +106,8 @@ def test_same_seed_gives_same_genotypes() -> None:
 
     def genotypes(seed: int) -> list[Genotype]:
         random = np.random.default_rng(seed)
-        made = [space.sample(random) for _ in range(3)]
-        return [*made, space.mutate(made[0], random), space.crossover(made[1], made[2], random)]
+        samples = [space.sample(random) for _ in range(3)]
+        return [*samples, space.mutate(samples[0], random), space.crossover(samples[1], samples[2], random)]
 
     assert genotypes(7) == genotypes(7)
     assert genotypes(7) != genotypes(8)
@@ -137,10 +137,10 @@ def test_stage_2_varies_operations_only() -> None:
     space = SearchSpace(encoder=_BASE, stage=2, winner=_STAGE_1_WINNER)
     random = np.random.default_rng(6)
     genotypes = [space.sample(random) for _ in range(20)]
-    genotypes += [space.mutate(each, random) for each in genotypes]
+    genotypes += [space.mutate(genotype, random) for genotype in genotypes]
     genotypes += [space.crossover(*pair, random) for pair in itertools.pairwise(genotypes)]
-    assert all(_shapes(each) == _shapes(_STAGE_1_WINNER) for each in genotypes)
-    assert len({tuple(_operations(each)) for each in genotypes}) > 50
+    assert all(_shapes(genotype) == _shapes(_STAGE_1_WINNER) for genotype in genotypes)
+    assert len({tuple(_operations(genotype)) for genotype in genotypes}) > 50
 
 
 def test_stage_3_varies_shapes_only() -> None:
@@ -148,7 +148,7 @@ def test_stage_3_varies_shapes_only() -> None:
     random = np.random.default_rng(7)
     one, other = space.sample(random), space.sample(random)
     children = [space.crossover(one, other, random) for _ in range(50)] + [space.mutate(one, random) for _ in range(50)]
-    assert all(_operations(each) == _operations(_TWO) for each in children)
+    assert all(_operations(child) == _operations(_TWO) for child in children)
     assert set(children[:50]) == {(one[0], other[1]), (other[0], one[1]), other}
 
 
@@ -216,9 +216,9 @@ def test_parameters_lie_between_the_bounds() -> None:
         space = SearchSpace(encoder=_BASE, stage=stage, winner=winner, constraints=(constraint,))
         random = np.random.default_rng(10)
         genotypes = [space.sample(random) for _ in range(50)]
-        genotypes += [space.mutate(each, random) for each in genotypes]
+        genotypes += [space.mutate(genotype, random) for genotype in genotypes]
         genotypes += [space.crossover(*pair, random) for pair in itertools.pairwise(genotypes)]
-        assert all(15e6 <= _parameters(_shapes(each)) <= 16e6 for each in genotypes)
+        assert all(15e6 <= _parameters(_shapes(genotype)) <= 16e6 for genotype in genotypes)
 
 
 def test_every_genotype_in_the_window_appears() -> None:
@@ -232,8 +232,8 @@ def test_every_genotype_in_the_window_appears() -> None:
         )
 
     random = np.random.default_rng(11)
-    found = {tuple(_shapes(space(limit).sample(random))) for _ in range(25)}
-    assert found == {tuple((1, 3) if layer == odd else (1, 4) for layer in range(3)) for odd in range(4)}
+    shapes = {tuple(_shapes(space(limit).sample(random))) for _ in range(25)}
+    assert shapes == {tuple((1, 3) if layer == odd else (1, 4) for layer in range(3)) for odd in range(4)}
     message = rf"at most {smallest - 1:,} param.* has {smallest:,} param.*: (\S*1_4\S*[ ;]){{3}}"
     with pytest.raises(UserError, match=message):
         space(smallest - 1).sample(random)
@@ -248,7 +248,7 @@ def test_constraint_on_operations_holds() -> None:
         assert space.initial() == ()
         random = np.random.default_rng(12)
         genotypes = [space.sample(random) for _ in range(10)]
-        assert not any("gelu" in text.replace("leaky_relu", "") for each in genotypes for text in each)
+        assert not any("gelu" in text.replace("leaky_relu", "") for genotype in genotypes for text in genotype)
 
 
 @pytest.mark.parametrize("limit", [9, 10, 12])
@@ -262,7 +262,7 @@ def test_limit_leaves_stage_2_its_shapes(limit: int) -> None:
     space = SearchSpace(encoder=_encoder(3), stage=2, winner=winner, constraints=(_Count(r"\w+\(", limit),))
     random = np.random.default_rng(limit)
     genotypes = [space.sample(random) for _ in range(25)]
-    genotypes += [space.mutate(each, random) for each in genotypes]
+    genotypes += [space.mutate(genotype, random) for genotype in genotypes]
     genotypes += [space.crossover(*pair, random) for pair in itertools.pairwise(genotypes)]
     for genotype in genotypes:
         assert _shapes(genotype) == [(4, 2), (2, 3), (1, 4)]

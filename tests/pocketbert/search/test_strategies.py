@@ -92,7 +92,7 @@ def test_suggestions_are_new_and_meet_constraints(name: str) -> None:
         attention = 3 * (4 * 540 * 541 + 2 * 540)
         embedding = 97 * 128 + 384 * 540 + 540 + (512 + 2 + 2) * 540
         assert 57e5 <= embedding + attention + networks + 540 * 541 <= 63e5
-    keys = {_space(1, constrained=True).key(each.genotype) for each in history}
+    keys = {_space(1, constrained=True).key(candidate.genotype) for candidate in history}
     assert len(keys) == len(history)
 
 
@@ -100,7 +100,7 @@ def test_suggestions_are_new_and_meet_constraints(name: str) -> None:
 def test_every_genotype_is_suggested_once(name: str) -> None:
     space = _space(3, layers=1)
     history = _search(name, space, 16, _distance)
-    assert {each.genotype[0] for each in history} == {
+    assert {candidate.genotype[0] for candidate in history} == {
         f"tanh(linear{s}_{r}(gelu(linear{s}_{r}(x))))" for s, r in itertools.product(range(1, 5), repeat=2)
     }
     strategy = open_strategy(space, dataclasses.replace(_SHORT, strategy=name), 0)  # type: ignore[arg-type]
@@ -137,7 +137,8 @@ def test_scores_beat_random_search(name: str, margin: float) -> None:
     def best(searched: str) -> float:
         """Mean of the best 40 of 120 candidates, and of two seeds."""
         scores = [
-            sorted(each.score or 0 for each in _search(searched, _space(3), 120, _distance, seed)) for seed in (1, 2)
+            sorted(candidate.score or 0 for candidate in _search(searched, _space(3), 120, _distance, seed))
+            for seed in (1, 2)
         ]
         return float(np.mean([values[-40:] for values in scores]))
 
@@ -148,19 +149,19 @@ def test_evolution_finds_more_of_an_operation() -> None:
     def swishes(genotype: Genotype) -> float:
         return sum(text.count("swish") for text in genotype)
 
-    found = {
-        name: max(each.score or 0 for each in _search(name, _space(1), 200, swishes))
+    best_scores = {
+        name: max(candidate.score or 0 for candidate in _search(name, _space(1), 200, swishes))
         for name in ("evolution", "random")
     }
     # Of 30 random operations in a genotype, 3 are a swish; 200 draws seldom have more than 4.
-    assert found["evolution"] >= found["random"] + 2
+    assert best_scores["evolution"] >= best_scores["random"] + 2
 
 
 def test_lanas_stays_in_the_better_half() -> None:
     history = _search("lanas", _space(3), 60, lambda genotype: _stacks(genotype[1]))
     # Random candidates are left out once all others are known, which 4,096 candidates are not.
-    assert {_stacks(each.genotype[1]) for each in history[20:]} == {3, 4}
-    assert {_stacks(each.genotype[1]) for each in history[:20]} == {1, 2, 3, 4}
+    assert {_stacks(candidate.genotype[1]) for candidate in history[20:]} == {3, 4}
+    assert {_stacks(candidate.genotype[1]) for candidate in history[:20]} == {1, 2, 3, 4}
 
 
 def test_oldest_candidate_is_no_parent() -> None:
@@ -185,7 +186,7 @@ def test_crossover_takes_layers_of_parents() -> None:
     for index in range(6, 16):
         child = open_strategy(space, options, 1).suggest(history, index)
         assert child is not None
-        assert all(text in {each[layer] for each in genotypes} for layer, text in enumerate(child))
+        assert all(text in {genotype[layer] for genotype in genotypes} for layer, text in enumerate(child))
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -200,7 +201,7 @@ def test_unscored_candidates_only_count_as_seen(name: str) -> None:
     other = next(genotype for genotype in space.genotypes() if genotype != suggested)
     for score in (None, math.nan):
         assert open_strategy(space, options, 0).suggest([*history, Scored(other, score)], 30) == suggested
-    nothing_scored = [Scored(each.genotype, None) for each in history]
+    nothing_scored = [Scored(candidate.genotype, None) for candidate in history]
     assert open_strategy(space, options, 0).suggest(nothing_scored, 30) is not None
 
 
@@ -224,7 +225,7 @@ def test_classifiers_are_fitted_again(refit_every: int, fitted: Iterable[int], m
         strategy.suggest(history[:index], index)
     assert rows == [*fitted]
     rows.clear()
-    running = [Scored(each.genotype, None) for each in history[5:7]]
+    running = [Scored(candidate.genotype, None) for candidate in history[5:7]]
     open_strategy(_space(3), options, 0).suggest([*history[:5], *running], 7)
     assert rows == [5]
 
@@ -233,7 +234,7 @@ def test_later_scores_wait_for_the_next_fit() -> None:
     space, options = _space(3), StrategyOptions(initial_samples=20, refit_every=5)
     history = list(_search("random", space, 25, lambda genotype: _stacks(genotype[1])))
     # Worse than all, for the stacks that were the best.
-    later = [Scored(each.genotype, -(float(_stacks(each.genotype[1])) ** 4)) for each in history[20:]]
+    later = [Scored(candidate.genotype, -(float(_stacks(candidate.genotype[1])) ** 4)) for candidate in history[20:]]
     changed = [*history[:20], *later]
 
     def suggested(scored: list[Scored], index: int) -> Genotype | None:
@@ -273,7 +274,7 @@ def test_depth_grows_with_scores() -> None:
 
 def test_equal_scores_split_nothing() -> None:
     history = _search("lanas", _space(3), 30, lambda genotype: 0.5)
-    assert len({each.genotype for each in history}) == 30
+    assert len({candidate.genotype for candidate in history}) == 30
 
 
 def test_defaults_are_the_published_ones() -> None:

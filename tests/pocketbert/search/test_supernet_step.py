@@ -53,14 +53,14 @@ def losses(features: Any, batch: Any, targets: Any) -> tf.Tensor:
     del targets
     label = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["labels"], features["logits"][0])
     label = tf.reduce_mean(label)
-    hidden = tf.add_n([tf.reduce_mean(tf.square(each - 0.3)) for each in features["hidden_states"]])
+    hidden = tf.add_n([tf.reduce_mean(tf.square(feature - 0.3)) for feature in features["hidden_states"]])
     attention = tf.reduce_mean(tf.square(features["attention_logits"][0] - 1.0))
     return tf.stack([label + hidden + attention, label, hidden, attention])
 
 
 def shaped(shapes: Sequence[Shape]) -> EncoderConfig:
     assert SUPERNET.feedforward is not None
-    trees = [parse(each).tree for each in SUPERNET.feedforward.expressions]
+    trees = [parse(expression).tree for expression in SUPERNET.feedforward.expressions]
     texts = tuple(str(FeedForwardExpression(tree, *shape)) for tree, shape in zip(trees, shapes, strict=True))
     return SUPERNET.replace(feedforward=FeedForwardConfig(expressions=texts))
 
@@ -93,8 +93,8 @@ def arrays(model: pb.Model) -> dict[str, np.ndarray]:
 def state_by_path(model: pb.Model, optimizer: Any, kind: str) -> dict[str, np.ndarray]:
     names = {variable.ref(): name for name, variable in model.named_variables().items()}
     state = optimizer.named_state()
-    found = {path: f"{kind}/{names[variable.ref()]}" for path, variable in model.weights_by_path().items()}
-    return {path: state[name].numpy() for path, name in found.items() if name in state}
+    shared_names = {path: f"{kind}/{names[variable.ref()]}" for path, variable in model.weights_by_path().items()}
+    return {path: state[name].numpy() for path, name in shared_names.items() if name in state}
 
 
 def standalone(shapes: Sequence[Shape], weights: dict[str, np.ndarray]) -> pb.Model:
@@ -108,9 +108,9 @@ def gradients(model: pb.Model, head: str, seed: int) -> tuple[np.ndarray, dict[s
     """Losses and gradients by path, in one tape over the whole model."""
     inputs, variables = batch(seed), model.weights_by_path()
     with tf.GradientTape() as tape:
-        found = dict(model.features(inputs, REQUEST, training=False))
-        found["logits"] = [found["logits"][[task.name for task in TASKS].index(head)]]
-        terms = losses(found, inputs, {})
+        features = dict(model.features(inputs, REQUEST, training=False))
+        features["logits"] = [features["logits"][[task.name for task in TASKS].index(head)]]
+        terms = losses(features, inputs, {})
         loss = terms[0]
     return terms.numpy(), dict(zip(variables, tape.gradient(loss, list(variables.values())), strict=True))
 
@@ -128,27 +128,27 @@ def test_step_equals_the_standalone_candidate() -> None:
     before = arrays(supernet)
     alone = standalone(shapes, before)
     step = make_step(supernet)
-    found = step(shapes, batch(5), head="two")
+    step_losses = step(shapes, batch(5), head="two")
 
     optimizer = AdamW(RATE, weight_decay=DECAY, epsilon=EPSILON, clip_norm=0.7, named_variables=alone.named_variables())
     terms, slopes = gradients(alone, "two", seed=5)
     variables = alone.weights_by_path()
     optimizer.build(list(variables.values()))
     optimizer.apply_gradients([(slopes[path], variable) for path, variable in variables.items()])
-    np.testing.assert_allclose(found, terms, rtol=1e-5)
+    np.testing.assert_allclose(step_losses, terms, rtol=1e-5)
     after = arrays(supernet)
     compared = [(after, arrays(alone), before)]
     for kind in ("m", "v"):
-        theirs = state_by_path(alone, optimizer, kind)
-        ours = state_by_path(supernet, step.optimizer, kind)
-        compared.append((ours, theirs, {path: np.zeros_like(array) for path, array in ours.items()}))
-    for ours, theirs, initial in compared:
-        for path, array in ours.items():
+        expected = state_by_path(alone, optimizer, kind)
+        actual = state_by_path(supernet, step.optimizer, kind)
+        compared.append((actual, expected, {path: np.zeros_like(array) for path, array in actual.items()}))
+    for actual, expected, initial in compared:
+        for path, array in actual.items():
             untouched = np.ones(array.shape, bool)
-            if path in theirs:
-                part = tuple(map(slice, theirs[path].shape))
+            if path in expected:
+                part = tuple(map(slice, expected[path].shape))
                 # Gradients of order 1 in float32, through a ratio of moments with epsilon 1e-4.
-                np.testing.assert_allclose(array[part], theirs[path], rtol=1e-4, atol=1e-5, err_msg=path)
+                np.testing.assert_allclose(array[part], expected[path], rtol=1e-4, atol=1e-5, err_msg=path)
                 untouched[part] = False
             np.testing.assert_array_equal(array[untouched], initial[path][untouched], err_msg=path)
     changed = {path for path in after if not np.array_equal(after[path], before[path])}
@@ -171,10 +171,10 @@ def test_steps_equal_adamw_by_hand(without_graphs: None) -> None:
         alone = standalone(shapes, weights)
         terms, slopes = gradients(alone, head, seed=number)
         np.testing.assert_allclose(step(shapes, batch(number), head=head), terms, rtol=2e-4)
-        found = {path: tf.convert_to_tensor(each).numpy() for path, each in slopes.items() if each is not None}
-        norm = math.sqrt(sum(float((each.astype(np.float64) ** 2).sum()) for each in found.values()))
+        clipped = {path: tf.convert_to_tensor(slope).numpy() for path, slope in slopes.items() if slope is not None}
+        norm = math.sqrt(sum(float((gradient.astype(np.float64) ** 2).sum()) for gradient in clipped.values()))
         assert norm > 0.7
-        for path, slope in found.items():
+        for path, slope in clipped.items():
             part, slope = tuple(map(slice, slope.shape)), slope * (0.7 / norm)
             (m, v), count = moments[path], counts[path]
             count[part] += 1
@@ -202,14 +202,14 @@ def test_resumed_steps_are_bit_identical(without_graphs: None) -> None:
         step = make_step(model, dropout=True)
         for number in range(4):
             if interrupted and number == 2:
-                saved = {name: each.numpy() for name, each in training_variables(model, step.optimizer).items()}
+                saved = {name: variable.numpy() for name, variable in training_variables(model, step.optimizer).items()}
                 model = make_supernet(seed=8)
                 step = make_step(model, dropout=True)
                 for name, variable in training_variables(model, step.optimizer).items():
                     variable.assign(saved[name])
             count = int(step.optimizer.iterations)
             step(draw_shapes(SUPERNET, 7, count), batch(number), head=TASKS[number % 2].name)
-        finals.append({name: each.numpy() for name, each in training_variables(model, step.optimizer).items()})
+        finals.append({name: variable.numpy() for name, variable in training_variables(model, step.optimizer).items()})
     for name, array in finals[0].items():
         np.testing.assert_array_equal(array, finals[1][name], err_msg=name)
 

@@ -43,7 +43,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def weights(folder: Path) -> dict[str, np.ndarray]:
-    return {path: each.numpy() for path, each in pb.from_pretrained(folder / "model").weights_by_path().items()}
+    return {path: weight.numpy() for path, weight in pb.from_pretrained(folder / "model").weights_by_path().items()}
 
 
 def test_interrupted_runs_resume_exactly(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,8 +98,8 @@ def test_unreached_weights_keep_their_bits(teacher: Path, tmp_path: Path, monkey
     student = SUPERNET.replace(
         feedforward=FeedForwardConfig(expressions=("linear2_3(gelu(linear2_3(x)))", "linear1_4(gelu(linear1_4(x)))"))
     )
-    given = SupernetSlices(tmp_path / "run" / "model", student)
-    plan = plan_distillation(given, data, teacher=teacher, method=method, run=RunConfig())
+    start = SupernetSlices(tmp_path / "run" / "model", student)
+    plan = plan_distillation(start, data, teacher=teacher, method=method, run=RunConfig())
     assert plan.start.start == "supernet"
 
 

@@ -101,24 +101,24 @@ def test_candidate_learns_text_first_and_keeps_its_projections(
     train_candidate(training, genotype_point(GENOTYPE), 5, tmp_path / "candidate")
     assert read == ["text", "task"]
     for folder, earlier in (("candidate-text", "supernet"), ("candidate", "candidate-text")):
-        kept = load_file(tmp_path / earlier / "adapters.safetensors")
+        adapters = load_file(tmp_path / earlier / "adapters.safetensors")
         assert begun[folder]
         for name, kernel in begun[folder].items():
-            np.testing.assert_array_equal(kernel, kept[name], err_msg=f"{folder} {name}")
+            np.testing.assert_array_equal(kernel, adapters[name], err_msg=f"{folder} {name}")
 
 
 def test_narrower_students_take_rows_of_the_projections(teachers: dict[str, Path], tmp_path: Path) -> None:
     data = tiny_distillation.task_data(teachers["task"])
     distill(SUPERNET, data, tmp_path / "supernet", teacher=teachers["task"], method=method(1))
     narrow = BASE.replace(hidden_size=BASE.hidden_size - 4, head_size=BASE.head_size - 1)
-    given = SupernetSlices(tmp_path / "supernet" / "model", narrow)
-    plan = plan_distillation(given, data, teacher=teachers["task"], method=method(1), run=RunConfig())
+    start = SupernetSlices(tmp_path / "supernet" / "model", narrow)
+    plan = plan_distillation(start, data, teacher=teachers["task"], method=method(1), run=RunConfig())
     assert "adapters_sha256" in plan.recorded()
     trainer = Trainer(plan, tmp_path / "run", open_distribution())
-    kept = load_file(tmp_path / "supernet" / "adapters.safetensors")
+    adapters = load_file(tmp_path / "supernet" / "adapters.safetensors")
     assert trainer.adapters
     for name, layer in trainer.adapters.items():
-        whole = kept[f"adapters.{name}.kernel"]
+        whole = adapters[f"adapters.{name}.kernel"]
         assert 0 < layer.kernel.shape[0] <= whole.shape[0]
         np.testing.assert_array_equal(layer.kernel, whole[: layer.kernel.shape[0]])
 
@@ -128,8 +128,8 @@ def test_learning_supernet_reads_text_and_draws_within_limits(
 ) -> None:
     cost = ParameterConstraint(limit=1e9)
     sizes = sorted(
-        cost.cost(BASE.replace(feedforward=SearchSpace(encoder=BASE, stage=1).config(each).feedforward))
-        for each in (GENOTYPE, tuple(text.replace("2_1", "1_1") for text in GENOTYPE))
+        cost.cost(BASE.replace(feedforward=SearchSpace(encoder=BASE, stage=1).config(genotype).feedforward))
+        for genotype in (GENOTYPE, tuple(text.replace("2_1", "1_1") for text in GENOTYPE))
     )
     limit = ParameterConstraint(minimum=sizes[0], limit=sizes[1])
     space = SearchSpace(encoder=BASE, stage=3, winner=GENOTYPE, constraints=(limit,))
@@ -143,8 +143,8 @@ def test_learning_supernet_reads_text_and_draws_within_limits(
     monkeypatch.setattr(supernet_plan.SupernetStep, "__call__", noting)
     text = TextData(tiny_distillation.write_text(tmp_path / "text.txt"))
     arguments: dict[str, Any] = {"teacher": teachers["text"], "method": method(6), "space": space}
-    found = train_supernet(SUPERNET, text, tmp_path / "run", **arguments)
-    assert found.steps == len(drawn) == 6 and len(set(drawn)) > 1
+    result = train_supernet(SUPERNET, text, tmp_path / "run", **arguments)
+    assert result.steps == len(drawn) == 6 and len(set(drawn)) > 1
     for shapes in drawn:
         genotype = tuple(f"linear{s}_{d}(gelu(linear{s}_{d}(x)))" for s, d in shapes)
         assert sizes[0] <= cost.cost(space.config(genotype)) <= sizes[1]

@@ -105,18 +105,18 @@ def test_files_have_the_scores_of_squads_scripts(shared: Path, version: str, spl
     impossible = [entry.get("is_impossible", False) for entry in entries]
     score = squad_scorer(any(impossible))
     pairs = [score(predictions[entry["id"]], [answer["text"] for answer in entry["answers"]]) for entry in entries]
-    ours = mean_scores(*zip(*pairs, strict=True), impossible)
+    scores = mean_scores(*zip(*pairs, strict=True), impossible)
     if version == "1.1":
-        theirs = squad_evaluate_v1_1.evaluate(data, predictions)
-        expected = {"exact_match": theirs["exact_match"], "f1": theirs["final_f1"]}
+        official = squad_evaluate_v1_1.evaluate(data, predictions)
+        expected = {"exact_match": official["exact_match"], "f1": official["final_f1"]}
     else:
-        theirs = squad_evaluate_v2_0.evaluate(data, predictions)
+        official = squad_evaluate_v2_0.evaluate(data, predictions)
         names = {"": "", "has_answer_": "HasAns_", "no_answer_": "NoAns_"}
         expected = {
-            f"{kind}{name}": theirs[f"{their_kind}{their_name}"] / 100
+            f"{kind}{name}": official[f"{their_kind}{their_name}"] / 100
             for kind, their_kind in names.items()
             for name, their_name in (("exact_match", "exact"), ("f1", "f1"))
         }
     # Sums of some thousand doubles, in another order and with another factor.
-    assert ours == pytest.approx(expected, rel=1e-12)
-    assert 0.1 < ours["exact_match"] < ours["f1"] < 0.9
+    assert scores == pytest.approx(expected, rel=1e-12)
+    assert 0.1 < scores["exact_match"] < scores["f1"] < 0.9

@@ -128,7 +128,7 @@ def test_a_paragraph_without_tokens_has_no_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("context", "tokens", "found"),
+    ("context", "tokens", "answer"),
     [
         # An uncased tokenizer drops marks, here one, two, at the end, and an emoji's.
         ("Beyonce\u0301 sang", [(0, 7), (9, 13)], "Beyonce\u0301"),
@@ -141,12 +141,12 @@ def test_a_paragraph_without_tokens_has_no_answer() -> None:
         ("cafe\u00ad", [(0, 4)], "cafe"),
     ],
 )
-def test_an_answer_keeps_the_marks_that_no_token_has(context: str, tokens: list[tuple[int, int]], found: str) -> None:
+def test_an_answer_keeps_the_marks_that_no_token_has(context: str, tokens: list[tuple[int, int]], answer: str) -> None:
     windows = _windows([(0, 2, tokens, [1] * len(tokens))])
     logits = _logits(0, 0, 9, *[0] * len(tokens))
     (answered,) = answer_questions([context], windows, logits, logits, with_null=False)
     assert answered.best is not None
-    assert (answered.best.text, answered.best.end) == (found, len(found))
+    assert (answered.best.text, answered.best.end) == (answer, len(answer))
 
 
 def test_the_threshold_decides_between_text_and_nothing() -> None:
@@ -190,8 +190,8 @@ def test_the_search_finds_what_trying_every_pair_finds(spans_at_once: int, monke
     count = int(windows.offsets[-1])
     # Whole numbers: many scores are equal.
     start, end = (random.integers(-3, 4, count).astype(np.float32) for _ in range(2))
-    found = answer_questions(contexts, windows, start, end, n_best=6, max_answer_tokens=5, with_null=True)
-    for question, (context, answered) in enumerate(zip(contexts, found, strict=True)):
+    actual = answer_questions(contexts, windows, start, end, n_best=6, max_answer_tokens=5, with_null=True)
+    for question, (context, answered) in enumerate(zip(contexts, actual, strict=True)):
         expected: dict[str, tuple[float, int, int]] = {}
         for negative, _, first, last in _every_answer(context, windows, question, start, end, 5):
             begin, behind = int(windows.char_starts[first]), int(windows.char_ends[last])
@@ -212,8 +212,8 @@ def test_a_very_long_paragraph_is_weighed_in_parts() -> None:
     length, room = 600_000, 300
     context = "x" * length
     bounds = np.arange(0, length + 1, room)
-    place = np.arange(length) % room
-    inside = (place > 1) & (place < room - 1)
+    positions = np.arange(length) % room
+    inside = (positions > 1) & (positions < room - 1)
     windows = _Windows(
         bounds,
         np.zeros(len(bounds) - 1, np.int64),
@@ -274,13 +274,13 @@ def test_the_threshold_is_that_of_squads_script_where_differences_differ() -> No
             dict(zip(names, differences.tolist(), strict=True)),
             dict(zip(names, (~impossible).tolist(), strict=True)),
         )
-        ours, mean = best_null_threshold(differences, scores, impossible)
+        actual, mean = best_null_threshold(differences, scores, impossible)
         assert 100 * mean == pytest.approx(best, rel=1e-12)
-        if ours >= differences.min():
+        if actual >= differences.min():
             # The script's threshold is a question's own difference, and ours behind it, before the next.
-            assert differences[differences <= ours].max() == threshold
+            assert differences[differences <= actual].max() == threshold
             following = differences[differences > threshold].min(initial=threshold + 9)
-            assert ours == pytest.approx(min((threshold + following) / 2, threshold + 1), rel=1e-12)
+            assert actual == pytest.approx(min((threshold + following) / 2, threshold + 1), rel=1e-12)
             compared += 1
     assert compared > 10
 

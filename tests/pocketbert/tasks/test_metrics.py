@@ -67,14 +67,14 @@ def test_a_mean_over_groups_counts_each_group_once() -> None:
     groups = ["ur", "en", "ur", "ur", "de", "en", "ur"]
     labels = np.asarray([0, 1, 2, 0, 2, 0, 1])
     predictions = np.asarray([0, 1, 1, 2, 2, 0, 2])
-    found = compute(["accuracy"], labels, predictions, groups)
-    assert found == {
+    scores = compute(["accuracy"], labels, predictions, groups)
+    assert scores == {
         "accuracy": pytest.approx((1 / 4 + 1 + 1) / 3, abs=EXACT),
         "accuracy_ur": 0.25,
         "accuracy_en": 1.0,
         "accuracy_de": 1.0,
     }
-    assert list(found) == ["accuracy", "accuracy_ur", "accuracy_en", "accuracy_de"]
+    assert list(scores) == ["accuracy", "accuracy_ur", "accuracy_en", "accuracy_de"]
     two = compute(["accuracy", "f1"], LABELS, PREDICTIONS, ["a"] * 4 + ["b"] * 3)
     assert list(two) == ["accuracy", "f1", "accuracy_a", "accuracy_b", "f1_a", "f1_b"]
     # a: 3 hits, 1 miss; b: 2 false alarms.

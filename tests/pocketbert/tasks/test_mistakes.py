@@ -38,11 +38,11 @@ def answers(**sizes: int) -> Any:
     def forward(encoded: EncodedExamples, *, show_progress: bool = False) -> dict[str, np.ndarray]:
         table = np.random.default_rng(3).normal(0, 2, (64, 8)).astype(np.float32)
         rows = table[encoded.word_ids]
-        found, column = {}, 0
+        outputs, column = {}, 0
         for name, size in sizes.items():
-            found[name] = rows[:, column] if size == 1 else rows[:, column : column + size]
+            outputs[name] = rows[:, column] if size == 1 else rows[:, column : column + size]
             column += size
-        return found
+        return outputs
 
     return forward
 
@@ -56,40 +56,40 @@ def test_most_certain_wrong_class_comes_first() -> None:
     task = text_task(TaskConfig(kind="classification", labels=("low", "middle", "high")))
     logits = RANDOM.normal(0, 2, (97, 3)).astype(np.float32)
     data = examples(RANDOM.integers(0, 3, 97).astype(np.int32), pairs=True)
-    found = task.mistakes(data, logits)
+    actual = task.mistakes(data, logits)
     probabilities, labels = softmax(logits.astype(np.float64), axis=1), data.labels
     assert labels is not None
     wrong = [index for index in range(97) if probabilities[index].argmax() != labels[index]]
     assert len(wrong) > 21
     expected = sorted(wrong, key=lambda index: -probabilities[index].max())[:20]
-    assert [each.text for each in found] == [f"text {index}" for index in expected]
-    assert [each.pair for each in found] == [f"pair text {index}" for index in expected]
-    for each, index in zip(found, expected, strict=True):
-        assert each.label == task.config.labels[labels[index]]
-        assert each.prediction == task.config.labels[int(probabilities[index].argmax())] != each.label
-        assert each.probability == pytest.approx(probabilities[index].max())
+    assert [mistake.text for mistake in actual] == [f"text {index}" for index in expected]
+    assert [value.pair for value in actual] == [f"pair text {index}" for index in expected]
+    for mistake, index in zip(actual, expected, strict=True):
+        assert mistake.label == task.config.labels[labels[index]]
+        assert mistake.prediction == task.config.labels[int(probabilities[index].argmax())] != mistake.label
+        assert mistake.probability == pytest.approx(probabilities[index].max())
 
 
 def test_one_wrong_label_makes_a_mistake() -> None:
     task = text_task(TaskConfig(kind="multi_label", labels=("rude", "loud", "short")))
     data = examples(np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]], np.int32))
     logits = np.array([[2.0, -1.0, 3.0], [-4.0, 1.5, -9.0], [0.5, 2.5, -0.25]], np.float32)
-    found = task.mistakes(data, logits)
+    mistakes = task.mistakes(data, logits)
     # A right decision of 9 is more certain, but not wrong.
-    assert [(each.text, each.label, each.prediction) for each in found] == [
+    assert [(mistake.text, mistake.label, mistake.prediction) for mistake in mistakes] == [
         ("text 1", "no label", "loud"),
         ("text 2", "loud", "rude, loud"),
     ]
-    assert [each.probability for each in found] == pytest.approx([expit(1.5), expit(0.5)])
+    assert [mistake.probability for mistake in mistakes] == pytest.approx([expit(1.5), expit(0.5)])
 
 
 def test_largest_error_comes_first_for_scores() -> None:
     labels = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
-    found = text_task(TaskConfig(kind="regression")).mistakes(examples(labels), labels + [0.5, -2, 0, 1])
-    assert [(each.text, each.label, each.prediction) for each in found] == [
+    actual = text_task(TaskConfig(kind="regression")).mistakes(examples(labels), labels + [0.5, -2, 0, 1])
+    assert [(mistake.text, mistake.label, mistake.prediction) for mistake in actual] == [
         ("text 1", "2", "0"), ("text 3", "4", "5"), ("text 0", "1", "1.5"),
     ]  # fmt: skip
-    assert {each.probability for each in found} == {None}
+    assert {mistake.probability for mistake in actual} == {None}
 
 
 def test_wrong_spans_are_named(tmp_path: Path, tokenizer: WordPieceTokenizer) -> None:
@@ -105,16 +105,16 @@ def test_wrong_spans_are_named(tmp_path: Path, tokenizer: WordPieceTokenizer) ->
     )
     evaluator = task.evaluator(answers(token_logits=5), data, tokenizer, 24)
     evaluator.scores()
-    found = evaluator.mistakes()
+    mistakes = evaluator.mistakes()
     predicted = task.predict(data.texts, answers(token_logits=5), tokenizer, 24)
     shown = {
-        text: ", ".join(f"{span['text']} ({span['label']})" for span in each["spans"]) or "no span"
-        for text, each in zip(data.texts, predicted, strict=True)
+        text: ", ".join(f"{span['text']} ({span['label']})" for span in answer["spans"]) or "no span"
+        for text, answer in zip(data.texts, predicted, strict=True)
     }
-    assert found and all(each.prediction == shown[each.text] for each in found)
-    assert all(each.label != each.prediction for each in found)
-    certainties = [each.probability for each in found if each.probability is not None]
-    assert certainties == sorted(certainties, reverse=True) and len(certainties) == len(found) <= 20
+    assert mistakes and all(mistake.prediction == shown[mistake.text] for mistake in mistakes)
+    assert all(mistake.label != mistake.prediction for mistake in mistakes)
+    certainties = [mistake.probability for mistake in mistakes if mistake.probability is not None]
+    assert certainties == sorted(certainties, reverse=True) and len(certainties) == len(mistakes) <= 20
 
 
 def test_wrong_answers_to_questions(tmp_path: Path, tokenizer: WordPieceTokenizer) -> None:
@@ -124,23 +124,27 @@ def test_wrong_answers_to_questions(tmp_path: Path, tokenizer: WordPieceTokenize
     windows = {"max_length": tiny_questions.MAX_LENGTH}
     evaluator = task.evaluator(forward, questions, tokenizer, **windows)
     evaluator.scores()
-    found = evaluator.mistakes()
-    asked = list(questions)
-    predicted = task.predict([(each.question, each.context) for each in asked], forward, tokenizer, **windows)
+    mistakes = evaluator.mistakes()
+    question_list = list(questions)
+    predicted = task.predict(
+        [(question.question, question.context) for question in question_list], forward, tokenizer, **windows
+    )
     # Different words: an answer is one word, so it is wrong unless it holds that word.
     wrong = sorted(
         (
-            (answer["probability"], answer["answer"] or "no answer", " / ".join(each.answers) or "no answer")
-            for each, answer in zip(asked, predicted, strict=True)
-            if not ({*each.answers} & {*answer["answer"].split()}) and (each.answers or answer["answer"])
+            (answer["probability"], answer["answer"] or "no answer", " / ".join(question.answers) or "no answer")
+            for question, answer in zip(question_list, predicted, strict=True)
+            if not ({*question.answers} & {*answer["answer"].split()}) and (question.answers or answer["answer"])
         ),
         reverse=True,
     )
     assert len(wrong) > 20
-    assert [each.probability for each in found] == pytest.approx([each[0] for each in wrong[:20]], abs=1e-5)
-    assert {(each.prediction, each.label) for each in found[:10]} <= {each[1:] for each in wrong}
-    contexts = json.dumps([each.context for each in asked])
-    assert all(each.text == "the film" and str(each.pair).strip("… ") in contexts for each in found)
+    assert [mistake.probability for mistake in mistakes] == pytest.approx(
+        [mistake[0] for mistake in wrong[:20]], abs=1e-5
+    )
+    assert {(mistake.prediction, mistake.label) for mistake in mistakes[:10]} <= {mistake[1:] for mistake in wrong}
+    contexts = json.dumps([question.context for question in question_list])
+    assert all(mistake.text == "the film" and str(mistake.pair).strip("… ") in contexts for mistake in mistakes)
 
 
 def test_excerpt_keeps_the_answer() -> None:

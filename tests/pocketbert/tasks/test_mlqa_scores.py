@@ -86,6 +86,6 @@ def test_files_have_the_scores_of_mlqas_script(shared: Path, pair: str, exact: f
     """The figures: facebookresearch/MLQA, mlqa_evaluation_v1.py, commit 5ef5c73, for the same predictions."""
     score = mlqa_scorer(pair[:2])
     questions = QuestionFile(shared / f"data/mlqa/dev-context-{pair}.json")
-    scores = [score(_prediction(each, number), each.answers) for number, each in enumerate(questions)]
+    scores = [score(_prediction(question, number), question.answers) for number, question in enumerate(questions)]
     # Sums of some hundred doubles in another order.
     np.testing.assert_allclose(np.mean(scores, axis=0), (exact, f1), rtol=1e-13)

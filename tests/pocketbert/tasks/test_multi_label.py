@@ -28,9 +28,9 @@ LABELS = (RANDOM.random([23, 4]) < [0.7, 0.4, 0.2, 0.0]).astype(np.int32)
 def test_directory_says_multi_label_as_transformers_does(tmp_path):
     model = pb.from_preset(tiny.BERT, [TASK], seed=1)
     model.save_pretrained(tmp_path / "model")
-    theirs = transformers.AutoConfig.from_pretrained(tmp_path / "model")
-    assert theirs.problem_type == "multi_label_classification"
-    assert theirs.id2label == dict(enumerate(NAMES))
+    reference_config = transformers.AutoConfig.from_pretrained(tmp_path / "model")
+    assert reference_config.problem_type == "multi_label_classification"
+    assert reference_config.id2label == dict(enumerate(NAMES))
     assert pb.from_pretrained(tmp_path / "model").tasks == (TASK,)
 
 
@@ -79,8 +79,8 @@ def test_metrics_are_those_of_scikit_learn():
 def test_one_label_is_scored_as_a_class_of_its_own():
     # Right: 1 of 2 found, 1 of 2 there. scikit-learn would also count the two examples without it.
     labels, predictions = np.array([[1], [1], [0], [0], [0]]), np.array([[1], [0], [1], [0], [0]])
-    found = compute(MULTI_LABEL_METRICS, labels, predictions)
-    assert found == {"micro_f1": 0.5, "macro_f1": 0.5, "subset_accuracy": 0.6}
+    scores = compute(MULTI_LABEL_METRICS, labels, predictions)
+    assert scores == {"micro_f1": 0.5, "macro_f1": 0.5, "subset_accuracy": 0.6}
 
 
 def test_plain_metrics_refuse_rows_of_labels():
@@ -129,7 +129,7 @@ def test_tables_hold_any_number_of_labels(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cell", "options", "said"),
+    ("cell", "options", "message"),
     [
         ("sad|odd", {"labels": NAMES}, "line 3: labels must be from short, funny, sad, true; received 'odd'"),
         ("sad", {"label_separator": " "}, "label_separator= must not be blank"),
@@ -140,10 +140,10 @@ def test_tables_hold_any_number_of_labels(name, tmp_path):
         ),
     ],
 )
-def test_labels_that_cannot_be_read_are_refused(cell, options, said, tmp_path):
+def test_labels_that_cannot_be_read_are_refused(cell, options, message, tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(f"text,label\nfirst,sad\nsecond,{cell}\n", encoding="utf-8")
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         read_table(path, text_column="text", label_column="label", kind="multi_label", **options)
 
 

@@ -29,19 +29,19 @@ TASK = TaskConfig(kind="classification", labels=NAMES)
 
 
 def test_class_results_match_scikit_learn() -> None:
-    found = class_results(NAMES, LABELS, PREDICTIONS)
+    results = class_results(NAMES, LABELS, PREDICTIONS)
     report = classification_report(
         LABELS, PREDICTIONS, labels=range(4), target_names=NAMES, output_dict=True, zero_division=0
     )
     for name in NAMES:
-        assert found["by_label"][name] == {
+        assert results["by_label"][name] == {
             key.replace("-score", ""): pytest.approx(value) for key, value in report[name].items()
         }
     # The class that does not occur has no part in it.
-    assert found["macro_f1"] == pytest.approx(f1_score(LABELS, PREDICTIONS, average="macro"))
-    assert found["macro_f1"] > report["macro avg"]["f1-score"] + 0.05
+    assert results["macro_f1"] == pytest.approx(f1_score(LABELS, PREDICTIONS, average="macro"))
+    assert results["macro_f1"] > report["macro avg"]["f1-score"] + 0.05
     matrix = [[int(np.sum((LABELS == row) & (PREDICTIONS == column))) for column in range(4)] for row in range(4)]
-    assert found["confusion_matrix"] == matrix
+    assert results["confusion_matrix"] == matrix
     assert matrix[0][1] != matrix[1][0]
 
 
@@ -213,11 +213,13 @@ def test_scores_without_a_baseline_must_exceed_zero() -> None:
 def test_positive_class(name: str, labels: tuple[str, str], positive: str) -> None:
     task = TaskConfig(kind="classification", name=name, labels=labels)
     assert labels[positive_class(task)] == positive
-    truth, said = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
-    found = text_task(task).score(truth, said, ("accuracy", "f1"), "f1")
-    expected = f1_score([labels[each] for each in truth], [labels[each] for each in said], pos_label=positive)
-    assert (found.positive_label, found.metrics["f1"]) == (positive, pytest.approx(expected))
-    assert f"for {positive!r}" in found.sentence
+    truth, predictions = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
+    scores = text_task(task).score(truth, predictions, ("accuracy", "f1"), "f1")
+    expected = f1_score(
+        [labels[index] for index in truth], [labels[index] for index in predictions], pos_label=positive
+    )
+    assert (scores.positive_label, scores.metrics["f1"]) == (positive, pytest.approx(expected))
+    assert f"for {positive!r}" in scores.sentence
 
 
 def test_seeds_table_has_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,10 +241,10 @@ def test_seeds_table_has_the_baseline(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_positive_label_selects_f1() -> None:
-    truth, said = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
+    truth, predictions = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
     # Class 0: one right of two said and of two there are. Class 1: two of three.
-    assert compute(["f1"], truth, said, positive=0)["f1"] == pytest.approx(1 / 2)
-    assert compute(["f1"], truth, said)["f1"] == pytest.approx(2 / 3)
+    assert compute(["f1"], truth, predictions, positive=0)["f1"] == pytest.approx(1 / 2)
+    assert compute(["f1"], truth, predictions)["f1"] == pytest.approx(2 / 3)
 
 
 def test_constant_predictions_have_an_uncertain_correlation() -> None:

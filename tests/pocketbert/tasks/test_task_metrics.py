@@ -30,5 +30,5 @@ TWO, THREE = ("yes", "no"), ("yes", "no", "maybe")
     ],
 )
 def test_metrics(task: TaskConfig, metrics: tuple[str, ...], main: str) -> None:
-    found = supervised_task(task)
-    assert (found.metrics, found.main_metric) == (metrics, main)
+    task_object = supervised_task(task)
+    assert (task_object.metrics, task_object.main_metric) == (metrics, main)

@@ -51,8 +51,8 @@ def conll(path: Path, *sentences: str) -> Any:
 def outputs_of(rows: TaggedRows, tags: dict[str, str]) -> dict[str, np.ndarray]:
     """Logits that give each token of `tags` its tag, and all others `O`."""
     labels = rows._task.config.labels
-    wanted = [labels.index(tags.get(VOCABULARY[id], "O")) for id in rows.encoded.word_ids]
-    return {"token_logits": np.eye(len(labels), dtype=np.float32)[wanted]}
+    expected_ids = [labels.index(tags.get(VOCABULARY[id], "O")) for id in rows.encoded.word_ids]
+    return {"token_logits": np.eye(len(labels), dtype=np.float32)[expected_ids]}
 
 
 def test_first_token_carries_the_label(tokenizer: Any, tmp_path: Path) -> None:
@@ -67,7 +67,9 @@ def test_first_token_carries_the_label(tokenizer: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stride", [None, 1, 2, 3, 100])
 def test_each_word_has_one_window(stride: int | None, tokenizer: Any, tmp_path: Path) -> None:
-    data = conll(tmp_path / "a.conll", " ".join(f"{each}/O" for each in "abcdefgh" * 3), "a/B-LOC", "unaffable/O " * 5)
+    data = conll(
+        tmp_path / "a.conll", " ".join(f"{letter}/O" for letter in "abcdefgh" * 3), "a/B-LOC", "unaffable/O " * 5
+    )
     rows = task_of().rows(data, tokenizer, 8, stride=stride)
     assert rows.encoded.lengths.max() == 8
     ids = [VOCABULARY[id] for id in rows.encoded.word_ids[rows.decided]]
@@ -84,13 +86,13 @@ def test_offsets_count_code_points(tokenizer: Any) -> None:
     texts = ["🙂🙂 in  New York, a", "Ü lives .", ""]
     data = plain_texts(texts, "here")
     rows = task_of().rows(data, tokenizer, 12)
-    found = rows.spans(outputs_of(rows, {"new": "B-LOC", "york": "I-LOC", "ü": "B-PER", ",": "B-PER"}))
-    (place, comma), (person,), nothing = found
-    assert (place["text"], place["start"], place["end"], place["label"]) == ("New York", 7, 15, "LOC")
+    spans = rows.spans(outputs_of(rows, {"new": "B-LOC", "york": "I-LOC", "ü": "B-PER", ",": "B-PER"}))
+    (town, comma), (person,), nothing = spans
+    assert (town["text"], town["start"], town["end"], town["label"]) == ("New York", 7, 15, "LOC")
     assert (comma["start"], comma["end"]) == (15, 16) and nothing == []
     assert (person["text"], person["start"], person["end"]) == ("Ü", 0, 1)
     # Softmax of one logit of 1 among 5.
-    assert place["probability"] == pytest.approx(np.e / (np.e + 4), abs=1e-6)
+    assert town["probability"] == pytest.approx(np.e / (np.e + 4), abs=1e-6)
 
 
 def test_examples_without_labels_are_read(tokenizer: Any) -> None:
@@ -101,9 +103,9 @@ def test_examples_without_labels_are_read(tokenizer: Any) -> None:
 def test_dropped_characters_start_no_token(tokenizer: Any) -> None:
     rows = task_of().rows(plain_texts(["\u200bnew \u200b york"], "here"), tokenizer, 8)
     assert rows.decided.tolist() == [1, 2]
-    (found,) = rows.spans(outputs_of(rows, {"new": "B-LOC", "york": "I-LOC"}))
+    (spans,) = rows.spans(outputs_of(rows, {"new": "B-LOC", "york": "I-LOC"}))
     # A word without tokens has no tag, so it ends a span.
-    assert [(span["start"], span["end"]) for span in found] == [(0, 4), (7, 11)]
+    assert [(span["start"], span["end"]) for span in spans] == [(0, 4), (7, 11)]
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram"])
@@ -151,8 +153,8 @@ def test_models_of_each_scheme_score(
 def test_labels_without_prefix_are_types(tokenizer: Any) -> None:
     task = task_of("O", "LOC", "PER")
     rows = task.rows(plain_texts(["new york a b"], "here"), tokenizer, 9)
-    (found,) = rows.spans(outputs_of(rows, {"new": "LOC", "york": "LOC", "a": "PER"}))
-    assert [(span["text"], span["label"]) for span in found] == [("new york", "LOC"), ("a", "PER")]
+    (spans,) = rows.spans(outputs_of(rows, {"new": "LOC", "york": "LOC", "a": "PER"}))
+    assert [(span["text"], span["label"]) for span in spans] == [("new york", "LOC"), ("a", "PER")]
 
 
 def test_training_needs_iob2_labels(tokenizer: Any, tmp_path: Path) -> None:
@@ -163,11 +165,11 @@ def test_training_needs_iob2_labels(tokenizer: Any, tmp_path: Path) -> None:
 
 def test_scores_of_conlleval_by_hand() -> None:
     gold = [["B-A", "I-A", "O", "B-B"], ["B-A", "O"], ["O", "O", "O"]]
-    found = [["B-A", "I-A", "O", "B-A"], ["B-A", "I-A"], ["O", "B-B", "O"]]
+    tagged = [["B-A", "I-A", "O", "B-A"], ["B-A", "I-A"], ["O", "B-B", "O"]]
     # One of four predicted spans is right, of three.
     expected = {"f1": 2 / 7, "precision": 1 / 4, "recall": 1 / 3, "accuracy": 6 / 9}
-    assert tag_scores([*expected], gold, found) == pytest.approx(expected)
-    by_label = tag_results(gold, found)["by_label"]
+    assert tag_scores([*expected], gold, tagged) == pytest.approx(expected)
+    by_label = tag_results(gold, tagged)["by_label"]
     assert by_label["A"] == pytest.approx({"precision": 1 / 3, "recall": 1 / 2, "f1": 0.4, "support": 2})
     assert by_label["B"] == {"precision": 0, "recall": 0, "f1": 0, "support": 1}
     nothing = [["O"] * len(tags) for tags in gold]
@@ -182,13 +184,13 @@ def test_random_tags_score_as_in_conlleval() -> None:
         lengths = generator.integers(1, 13, size=7)
         # No scheme allows most of them; a third of the tags differs.
         gold = [[str(tag) for tag in generator.choice(tags, length)] for length in lengths]
-        found = [
+        tagged = [
             [tag if generator.random() < 0.67 else str(generator.choice(tags)) for tag in sentence] for sentence in gold
         ]
-        expected = conlleval.scores(gold, found)
+        expected = conlleval.scores(gold, tagged)
         everything = expected.pop("")
-        assert tag_scores([*everything], gold, found) == pytest.approx(everything)
-        by_label = tag_results(gold, found)["by_label"]
+        assert tag_scores([*everything], gold, tagged) == pytest.approx(everything)
+        by_label = tag_results(gold, tagged)["by_label"]
         assert by_label.keys() == expected.keys()
         for kind, values in expected.items():
             assert {name: by_label[kind][name] for name in values} == pytest.approx(values)
@@ -220,10 +222,10 @@ def spans_by_tokens(tokenizer: Any, text: str, tags: list[str]) -> list[tuple[st
         assert len(encoded.word_ids) == len(tags) + 2
         return {"token_logits": np.eye(len(labels), dtype=np.float32)[[0, *map(labels.index, tags), 0]]}
 
-    (found,) = task_of().predict([text], forward, tokenizer, 64)
-    for span in found["spans"]:
+    (answer,) = task_of().predict([text], forward, tokenizer, 64)
+    for span in answer["spans"]:
         assert text[span["start"] : span["end"]] == span["text"] and 0.2 < span["probability"] <= 1
-    return [(span["text"], span["label"]) for span in found["spans"]]
+    return [(span["text"], span["label"]) for span in answer["spans"]]
 
 
 def test_japanese_runs_have_several_spans(tmp_path: Path) -> None:
@@ -245,8 +247,8 @@ def test_japanese_runs_have_several_spans(tmp_path: Path) -> None:
 def test_thai_tokens_have_own_tags(tmp_path: Path) -> None:
     tokenizer = pb.UnigramTokenizer(tiny_tokenizers.unigram_file(tmp_path, vocab_size=300))
     text = "ไทยไทย"
-    found = tokenizer.tokenize_with_offsets([text])
-    starts, ends = found.starts.to_list()[0], found.ends.to_list()[0]
+    columns = tokenizer.tokenize_with_offsets([text])
+    starts, ends = columns.starts.to_list()[0], columns.ends.to_list()[0]
     # The first one is the space before the text.
     assert len(starts) > 4 and starts[:2] == ends[:1] + starts[:1]
     tags = ["O"] * len(starts)

@@ -41,23 +41,23 @@ def test_graphs_pairs_and_copies(make: Any) -> None:
     assert size == make(added_tokens=()).vocab_size + 2
     texts = ["the [E1]  cats thecats", "", "cats[E1]"]
     rows = tokenizer.tokenize(texts).to_list()
-    assert [each for each in rows[0] if each >= size - 2] == [size - 2, size - 1] and rows[2][-2:] == [
+    assert [token for token in rows[0] if token >= size - 2] == [size - 2, size - 1] and rows[2][-2:] == [
         size - 1,
         size - 2,
     ]
     inputs = tokenizer(texts, ["the", "[E1]", "cats"], max_length=12, pad_to=12)
     data = tf.data.Dataset.from_tensor_slices((texts, ["the", "[E1]", "cats"])).batch(3)
-    (found,) = data.map(lambda text, pair: tokenizer(text, pair, max_length=12, pad_to=12))
+    (encoded,) = data.map(lambda text, pair: tokenizer(text, pair, max_length=12, pad_to=12))
     copy = pickle.loads(pickle.dumps(tokenizer))
     for name, expected in inputs.items():
         assert expected.shape == (3, 12)
-        tf.debugging.assert_equal(found[name], expected)
+        tf.debugging.assert_equal(encoded[name], expected)
         tf.debugging.assert_equal(copy(texts, ["the", "[E1]", "cats"], max_length=12, pad_to=12)[name], expected)
     ids, starts, ends = (
         tokenize_with_offset.to_list()[0] for tokenize_with_offset in tokenizer.tokenize_with_offsets(texts[:1])
     )
-    place = ids.index(size - 1)
-    assert texts[0][starts[place] : ends[place]] == "cats"
+    position = ids.index(size - 1)
+    assert texts[0][starts[position] : ends[position]] == "cats"
 
 
 def test_text_mode_splits_special_ones(make: Any) -> None:

@@ -34,7 +34,7 @@ def _kinds_there() -> np.ndarray:
 def _entries(tables: Normalization, code: int) -> list[tuple[int, int]]:
     """(code point, kind) of all that remains of `code`."""
     entries = slice(tables.start[code], tables.start[code] + tables.count[code])
-    return [each for each in zip(tables.code[entries], tables.kind[entries], strict=True) if each[1] != DROPPED]
+    return [entry for entry in zip(tables.code[entries], tables.kind[entries], strict=True) if entry[1] != DROPPED]
 
 
 def _check(lowercase: bool, codes: range, kinds: np.ndarray) -> None:
@@ -48,7 +48,7 @@ def _check(lowercase: bool, codes: range, kinds: np.ndarray) -> None:
         text = reference.normalize_str(chr(code))
         is_ideograph = len(text) == 3 and text[0] == text[2] == " "
         text = text[1] if is_ideograph else text
-        expected = [(ord(each), ISOLATED if is_ideograph else kinds[ord(each)]) for each in text]
+        expected = [(ord(character), ISOLATED if is_ideograph else kinds[ord(character)]) for character in text]
         assert _entries(tables, code) == expected, f"U+{code:04X}"
 
 

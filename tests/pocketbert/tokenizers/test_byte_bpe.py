@@ -43,14 +43,16 @@ def peer(files: tuple[Path, Path], **options: Any) -> Any:
     return RobertaTokenizerFast(str(files[0]), str(files[1]), **options)
 
 
-def assert_equal(ours: pb.ByteBPETokenizer, reference: Any, texts: list[str]) -> None:
+def assert_equal(byte_bpe: pb.ByteBPETokenizer, reference: Any, texts: list[str]) -> None:
     expected = reference(texts, add_special_tokens=False, return_offsets_mapping=True)
-    ids, starts, ends = (tokenize_with_offset.to_list() for tokenize_with_offset in ours.tokenize_with_offsets(texts))
+    ids, starts, ends = (
+        tokenize_with_offset.to_list() for tokenize_with_offset in byte_bpe.tokenize_with_offsets(texts)
+    )
     assert len(ids) == len(texts)
     for row, text in enumerate(texts):
         assert ids[row] == expected["input_ids"][row], ascii(text)
         assert list(zip(starts[row], ends[row], strict=True)) == expected["offset_mapping"][row], ascii(text)
-    assert ours.tokenize(texts).to_list() == ids
+    assert byte_bpe.tokenize(texts).to_list() == ids
 
 
 @pytest.mark.parametrize("mode", ["token", "text"])
@@ -76,14 +78,16 @@ def test_pairs_truncation_and_padding(files: tuple[Path, Path], tokenizer: pb.By
         for second in (None, pairs):
             expected = reference(texts, second, **options)
             inputs = tokenizer(texts, second, max_length=max_length, pad_to=max_length)
-            for theirs, name in NAMES.items():
-                np.testing.assert_array_equal(inputs[name], expected[theirs])
+            for reference_name, name in NAMES.items():
+                np.testing.assert_array_equal(inputs[name], expected[reference_name])
             assert not np.any(inputs["input_type_ids"])
 
 
 def test_call_forms_agree(tokenizer: pb.ByteBPETokenizer) -> None:
     texts = ["the cat", "", "a naïve <mask>!"]
-    expected = {name: each.numpy() for name, each in tokenizer(texts, texts[::-1], max_length=13, pad_to=17).items()}
+    expected = {
+        name: tensor.numpy() for name, tensor in tokenizer(texts, texts[::-1], max_length=13, pad_to=17).items()
+    }
 
     @tf.function
     def graph(first: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -91,12 +95,12 @@ def test_call_forms_agree(tokenizer: pb.ByteBPETokenizer) -> None:
 
     rows = tf.data.Dataset.from_tensor_slices((texts, texts[::-1])).batch(2)
     batches = list(rows.map(lambda a, b: tokenizer(a, b, max_length=13, pad_to=17)))
-    found = {
+    outputs = {
         "graph": graph(tf.constant(texts), tf.constant(texts[::-1])),
         "data": {name: tf.concat([batch[name] for batch in batches], 0) for name in expected},
         "pickled": pickle.loads(pickle.dumps(tokenizer))(texts, texts[::-1], max_length=13, pad_to=17),
     }
-    for form, inputs in found.items():
+    for form, inputs in outputs.items():
         for name, value in expected.items():
             assert inputs[name].dtype == tf.int32 and inputs[name].shape == (3, 17), form
             np.testing.assert_array_equal(inputs[name], value, form)
@@ -117,8 +121,8 @@ def test_texts_that_are_not_unicode(tokenizer: pb.ByteBPETokenizer) -> None:
     as_bytes = tokenizer.tokenize_with_offsets([b"cat\xff cat", b"\xc3", b"a\x00b", b""])
     as_text = tokenizer.tokenize_with_offsets(["cat\ud800 cat", "\udfff", "a\x00b", ""])
     expected = tokenizer.tokenize_with_offsets(["cat\ufffd cat", "\ufffd", "a\x00b", ""])
-    for found in (as_bytes, as_text):
-        assert [each.to_list() for each in found] == [each.to_list() for each in expected]
+    for columns in (as_bytes, as_text):
+        assert [column.to_list() for column in columns] == [column.to_list() for column in expected]
     assert tokenizer([])["input_word_ids"].shape == (0, 0)
     np.testing.assert_array_equal(tokenizer([""])["input_word_ids"], [[0, 2]])
     assert tokenizer.tokenize([]).to_list() == []
@@ -134,7 +138,7 @@ def test_byte_characters_are_gpt2s() -> None:
 
 def without(vocab: Path, token: str) -> None:
     tokens = [load for load in json.loads(vocab.read_text("utf-8")) if load != token]
-    vocab.write_text(json.dumps({each: index for index, each in enumerate(tokens)}), "utf-8")
+    vocab.write_text(json.dumps({token: index for index, token in enumerate(tokens)}), "utf-8")
 
 
 def first_merged(merges: Path) -> str:

@@ -34,8 +34,8 @@ def test_every_code_point(lowercase: bool) -> None:
     for code, result in zip(codes, results, strict=True):
         entries = slice(tables.start[code], tables.start[code] + tables.count[code])
         expected = "".join(
-            " " if kind == SPACE else chr(each)
-            for each, kind in zip(tables.code[entries], tables.kind[entries], strict=True)
+            " " if kind == SPACE else chr(code_point)
+            for code_point, kind in zip(tables.code[entries], tables.kind[entries], strict=True)
             if kind != DROPPED
         )
         if chr(ABSENT) in result.decode():
@@ -57,9 +57,9 @@ def test_characters_that_the_splitting_sees_differently(tmp_path: Path) -> None:
     unknown = tokenizer_of(tmp_path, ["a", "b", "ab"])
     texts = ["a\u061db", "a\u166db", "a\U0002b820b", "a\u4e00b"]
     assert unknown.tokenize(texts).to_list() == [[1], [5, 1, 6], [1], [5, 1, 6]]
-    known = tokenizer_of(tmp_path, ["a", "b", "a\u061db", "\u166d", "a\U0002b820b", "\u4e00"])
-    assert known.tokenize(texts).to_list() == [[7], [5, 8, 6], [9], [5, 10, 6]]
-    for tokenizer in (known, unknown):
+    names = tokenizer_of(tmp_path, ["a", "b", "a\u061db", "\u166d", "a\U0002b820b", "\u4e00"])
+    assert names.tokenize(texts).to_list() == [[7], [5, 8, 6], [9], [5, 10, 6]]
+    for tokenizer in (names, unknown):
         assert tokenizer.tokenize_with_offsets(texts).ids.to_list() == tokenizer.tokenize(texts).to_list()
 
 

@@ -42,18 +42,20 @@ def test_first_word_has_a_space(tmp_path: Path, stored: bool | None) -> None:
     vocabulary, problems = read(folder)
     assert problems == [] and vocabulary is not None
     tokenizer = open_tokenizer(vocabulary)
-    theirs = transformers.RobertaTokenizerFast.from_pretrained(folder)
-    assert theirs.add_prefix_space
-    expected = theirs(TEXTS, add_special_tokens=False, return_offsets_mapping=True)
-    found = tokenizer.tokenize_with_offsets(TEXTS)
-    assert found.ids.to_list() == expected["input_ids"]
-    spans = [list(zip(*row, strict=True)) for row in zip(found.starts.to_list(), found.ends.to_list(), strict=True)]
+    reference_tokenizer = transformers.RobertaTokenizerFast.from_pretrained(folder)
+    assert reference_tokenizer.add_prefix_space
+    expected = reference_tokenizer(TEXTS, add_special_tokens=False, return_offsets_mapping=True)
+    columns = tokenizer.tokenize_with_offsets(TEXTS)
+    assert columns.ids.to_list() == expected["input_ids"]
+    spans = [list(zip(*row, strict=True)) for row in zip(columns.starts.to_list(), columns.ends.to_list(), strict=True)]
     assert spans == expected["offset_mapping"]
     # "the" at the start is the token of a later "the".
     assert tokenizer.tokenize(["the"]).to_list()[0] == tokenizer.tokenize([" the"]).to_list()[0]
-    pairs = theirs(TEXTS, TEXTS[::-1], padding="max_length", truncation=True, max_length=13, return_tensors="np")
-    ours = tokenizer(TEXTS, TEXTS[::-1], max_length=13, pad_to=13)
-    np.testing.assert_array_equal(ours["input_word_ids"], pairs["input_ids"])
+    pairs = reference_tokenizer(
+        TEXTS, TEXTS[::-1], padding="max_length", truncation=True, max_length=13, return_tensors="np"
+    )
+    inputs = tokenizer(TEXTS, TEXTS[::-1], max_length=13, pad_to=13)
+    np.testing.assert_array_equal(inputs["input_word_ids"], pairs["input_ids"])
 
 
 def test_prefix_survives_saving_and_pickling(tmp_path: Path) -> None:
@@ -91,7 +93,9 @@ def test_unigram_ignores_the_prefix(tmp_path: Path) -> None:
     vocabulary, problems = read(tmp_path)
     assert problems == [] and vocabulary is not None and plain is not None
     assert vocabulary.digest() == plain.digest()
-    theirs = transformers.XLMRobertaTokenizer(str(tmp_path / "sentencepiece.bpe.model"), add_prefix_space=True)
+    reference_tokenizer = transformers.XLMRobertaTokenizer(
+        str(tmp_path / "sentencepiece.bpe.model"), add_prefix_space=True
+    )
     texts = ["the cat sat", "  the cat", "中文"]
-    found = pb.UnigramTokenizer(tmp_path / "sentencepiece.bpe.model").tokenize(texts).to_list()
-    assert found == theirs(texts, add_special_tokens=False)["input_ids"]
+    rows = pb.UnigramTokenizer(tmp_path / "sentencepiece.bpe.model").tokenize(texts).to_list()
+    assert rows == reference_tokenizer(texts, add_special_tokens=False)["input_ids"]

@@ -46,7 +46,7 @@ def test_unigram_equals_sentencepiece(xlm_r: Path, texts: list[str], form: Any) 
     assert unigram_tokenizer.vocab_size == 250_002
     texts = [unicodedata.normalize(form, text) for text in texts]
     core = sentencepiece.SentencePieceProcessor(model_file=str(xlm_r))
-    expected = [[each + 1 if each else 3 for each in row] for row in core.encode(texts)]
+    expected = [[piece + 1 if piece else 3 for piece in row] for row in core.encode(texts)]
     assert unigram_tokenizer.tokenize(texts).to_list() == expected
     ids, starts, ends = (
         tokenize_with_offset.to_list() for tokenize_with_offset in unigram_tokenizer.tokenize_with_offsets(texts)

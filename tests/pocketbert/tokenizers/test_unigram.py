@@ -53,8 +53,8 @@ def test_generated_texts(path: Path, mode: Any) -> None:
     reference = peer(path, split_special_tokens=mode == "text")
     texts = [text.replace("\x85", "") for text in texts_with_nfd(400, seed=5)]
     expected = [reference(text, add_special_tokens=False)["input_ids"] for text in texts]
-    for text, row, theirs in zip(texts, unigram_tokenizer.tokenize(texts).to_list(), expected, strict=True):
-        assert row == theirs, ascii(text)
+    for text, row, expected_values in zip(texts, unigram_tokenizer.tokenize(texts).to_list(), expected, strict=True):
+        assert row == expected_values, ascii(text)
     assert unigram_tokenizer.tokenize_with_offsets(texts).ids.to_list() == expected
 
 
@@ -103,17 +103,17 @@ def test_combining_marks_are_composed(tokenizer: pb.UnigramTokenizer) -> None:
 def test_pairs_truncation_and_padding(path: Path, tokenizer: pb.UnigramTokenizer) -> None:
     reference = peer(path)
     texts, pairs = (texts_with_nfd(20, seed) for seed in (7, 8))
-    texts, pairs = ([text.replace("\x85", "") for text in each] for each in (texts, pairs))
+    texts, pairs = ([text.replace("\x85", "") for text in part] for part in (texts, pairs))
     for max_length in (4, 11, 24):
         options = {"max_length": max_length, "truncation": "only_first", "padding": "max_length"}
         expected = reference(texts, **options)
         inputs = tokenizer(texts, max_length=max_length, pad_to=max_length)
-        for theirs, name in NAMES.items():
-            np.testing.assert_array_equal(inputs[name], expected[theirs])
+        for reference_name, name in NAMES.items():
+            np.testing.assert_array_equal(inputs[name], expected[reference_name])
     expected = reference(texts, pairs, padding="max_length", max_length=1500)
     inputs = tokenizer(texts, pairs, max_length=1500, pad_to=1500)
-    for theirs, name in NAMES.items():
-        np.testing.assert_array_equal(inputs[name], expected[theirs])
+    for expected_values, name in NAMES.items():
+        np.testing.assert_array_equal(inputs[name], expected[expected_values])
     assert not np.any(inputs["input_type_ids"])
 
 
@@ -133,8 +133,8 @@ def test_texts_that_are_not_unicode(tokenizer: pb.UnigramTokenizer) -> None:
     as_bytes = tokenizer.tokenize_with_offsets([b"cat\xff cat", b"\xc3", b"a\x00b", b""])
     as_text = tokenizer.tokenize_with_offsets(["cat\ud800 cat", "\udfff", "a\x00b", ""])
     expected = tokenizer.tokenize_with_offsets(["cat\ufffd cat", "\ufffd", "a\x00b", ""])
-    for found in (as_bytes, as_text):
-        assert [each.to_list() for each in found] == [each.to_list() for each in expected]
+    for columns in (as_bytes, as_text):
+        assert [column.to_list() for column in columns] == [column.to_list() for column in expected]
     assert tokenizer([])["input_word_ids"].shape == (0, 0)
     np.testing.assert_array_equal(tokenizer([""])["input_word_ids"], [[0, 2]])
 
@@ -150,14 +150,14 @@ def test_ids_are_fairseqs(path: Path, tokenizer: pb.UnigramTokenizer) -> None:
 def test_made_model_is_the_same(path: Path, tmp_path: Path) -> None:
     """A model from subwords, scores and character map, as in a tokenizer.json, gives the ids of the original."""
     model = sentencepiece_model.read_model(path)
-    made = sentencepiece_model.make_model(
+    content = sentencepiece_model.make_model(
         sentencepiece_model.fairseq_scores(model), model.normalizer_spec.precompiled_charsmap
     )
-    (tmp_path / "made.model").write_bytes(made.SerializeToString())
+    (tmp_path / "made.model").write_bytes(content.SerializeToString())
     texts = texts_with_nfd(100, seed=3)
     expected = pb.UnigramTokenizer(path).tokenize_with_offsets(texts)
-    found = pb.UnigramTokenizer(tmp_path / "made.model").tokenize_with_offsets(texts)
-    assert [each.to_list() for each in found] == [each.to_list() for each in expected]
+    columns = pb.UnigramTokenizer(tmp_path / "made.model").tokenize_with_offsets(texts)
+    assert [column.to_list() for column in columns] == [column.to_list() for column in expected]
 
 
 def cut(content: bytes, size: int) -> bytes:

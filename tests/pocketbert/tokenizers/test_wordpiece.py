@@ -62,7 +62,7 @@ def test_offsets_point_into_the_given_text(tokenizer: pb.WordPieceTokenizer) -> 
     spans = [text[start:end] for start, end in zip(starts.values.numpy(), ends.values.numpy(), strict=True)]
     # The accent that stands alone belongs to no token.
     assert spans == ["THE", "çåţ", "š", "[SEP]", "一", "on", "."]
-    assert {each.dtype for each in (ids, starts, ends)} == {tf.int32}
+    assert {tensor.dtype for tensor in (ids, starts, ends)} == {tf.int32}
 
 
 def test_accepted_forms_of_texts(tokenizer: pb.WordPieceTokenizer) -> None:
@@ -142,14 +142,14 @@ def test_vocabulary_without_words_is_refused(token: str | None, tmp_path: Path) 
 
 def test_marks_are_put_in_canonical_order(tmp_path: Path) -> None:
     """U+302E has combining class 224, U+1B44 has 9; both are spacing marks, which are not dropped."""
-    ordered, given = "a\u1b44\u302e", "a\u302e\u1b44"
+    ordered, unordered = "a\u1b44\u302e", "a\u302e\u1b44"
     tokenizer = pb.WordPieceTokenizer(write(tmp_path, [*SPECIAL, ordered]))
-    ids, starts, ends = tokenizer.tokenize_with_offsets([given, ordered, "a\u302e\u0301\u1b44", "a\u302ex\u1b44"])
+    ids, starts, ends = tokenizer.tokenize_with_offsets([unordered, ordered, "a\u302e\u0301\u1b44", "a\u302ex\u1b44"])
     assert ids.to_list() == [[5], [5], [5], [UNK]]
     # As in `tokenizers`: the accent, now last, takes the fourth place and goes with it.
     assert ends.to_list() == [[3], [3], [3], [4]]
     cased = pb.WordPieceTokenizer(write(tmp_path, [*SPECIAL, ordered]), lowercase=False)
-    assert cased.tokenize([given, ordered]).to_list() == [[UNK], [5]]
+    assert cased.tokenize([unordered, ordered]).to_list() == [[UNK], [5]]
 
 
 def test_private_use_tokens_never_match(tmp_path: Path) -> None:

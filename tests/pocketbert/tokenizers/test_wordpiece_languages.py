@@ -39,8 +39,8 @@ def test_equal_to_the_slow_tokenizer(
     # Only the slow tokenizer composes characters (NFC) first (docs/reference/tokenizer.md).
     texts = [unicodedata.normalize("NFC", text) for text in (*dev.texts, *dev.pairs)]
     assert len(texts) >= 2 * PAIRS_A_LANGUAGE
-    found = tokenizer.tokenize(texts).to_list()
-    for text, ids in zip(texts, found, strict=True):
+    rows = tokenizer.tokenize(texts).to_list()
+    for text, ids in zip(texts, rows, strict=True):
         assert ids == peer.convert_tokens_to_ids(peer.tokenize(text)), ascii(text)
 
 

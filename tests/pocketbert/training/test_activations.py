@@ -44,9 +44,9 @@ def log_of(folder: Path, split: str) -> list[dict[str, Any]]:
 def measured(model_directory: str, batches: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
     """Feature → the largest absolute value of each layer."""
     model = pb.from_pretrained(model_directory)
-    found = [model.features(batch, list(FEATURES)) for batch in batches]
+    batch_features = [model.features(batch, list(FEATURES)) for batch in batches]
     return {
-        name: np.max([[np.abs(layer.numpy()).max() for layer in each[name]] for each in found], axis=0)
+        name: np.max([[np.abs(layer.numpy()).max() for layer in features[name]] for features in batch_features], axis=0)
         for name in FEATURES
     }
 
@@ -86,27 +86,27 @@ def test_kept_model_reports_its_activations(
     assert result.best_step == 4 and result.steps == 8
     encoded = encode(train, pb.from_pretrained(model_directory).tokenizer, FINETUNE_CONFIG.max_length)
     rows = plan_batches(encoded.lengths, batch_size=8, seed=5, epoch=0)[:4]
-    found = result.activation_range
-    assert_measured(found, measured(result.model_directory, (encoded.batch(row)[0] for row in rows)))
-    assert json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))["activation_range"] == found
-    kept, last = log_of(tmp_path / "run", "activations")
-    assert (kept["step"], last["step"]) == (4, 8) and "stage" not in kept
-    assert {name: kept[name] for name in FEATURES} == {name: max(found[name]) for name in FEATURES}
-    assert last["hidden_states"] != kept["hidden_states"]
-    (said,) = [line for line in capsys.readouterr().err.splitlines() if "activations reach" in line]
-    assert f"activations reach {max(map(max, (found[name] for name in FEATURES))):,.4g} in " in said
-    assert "warning" not in said
+    reported = result.activation_range
+    assert_measured(reported, measured(result.model_directory, (encoded.batch(row)[0] for row in rows)))
+    assert json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))["activation_range"] == reported
+    first, last = log_of(tmp_path / "run", "activations")
+    assert (first["step"], last["step"]) == (4, 8) and "stage" not in first
+    assert {name: first[name] for name in FEATURES} == {name: max(reported[name]) for name in FEATURES}
+    assert last["hidden_states"] != first["hidden_states"]
+    (message,) = [line for line in capsys.readouterr().err.splitlines() if "activations reach" in line]
+    assert f"activations reach {max(map(max, (reported[name] for name in FEATURES))):,.4g} in " in message
+    assert "warning" not in message
 
 
 def test_float16_overflow_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     model = pb.from_preset(CONFIG, seed=4)
     gamma = model.weights_by_path()["encoder.layers.1.bottleneck.output_norm.gamma"]
     gamma.assign(gamma * 1e6)
-    found = ActivationWatch(model, [tiny.batch(CONFIG)]).report()
-    warnings = found["float16"]["warnings"]
+    report = ActivationWatch(model, [tiny.batch(CONFIG)]).report()
+    warnings = report["float16"]["warnings"]
     assert len(warnings) == 1 and "layer 2's hidden state: " in warnings[0]
-    said = capsys.readouterr().err
-    assert "in layer 2's hidden state; warning: layer 2's hidden state: " in said and "overflows in float16" in said
+    stderr = capsys.readouterr().err
+    assert "in layer 2's hidden state; warning: layer 2's hidden state: " in stderr and "overflows in float16" in stderr
 
 
 def test_infinite_activation_ends_the_run(tmp_path: Path) -> None:

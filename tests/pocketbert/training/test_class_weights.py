@@ -26,22 +26,22 @@ THREE = TaskConfig(kind="classification", labels=("low", "middle, really", "a=b"
 
 def test_balanced_weights_match_scikit_learn() -> None:
     labels = np.repeat(np.array([2, 0, 1], np.int32), (17, 5, 41))
-    found = class_weights("balanced", THREE, labels)
-    assert found is not None and found.dtype == np.float32
-    np.testing.assert_allclose(found, compute_class_weight("balanced", classes=np.arange(3), y=labels), rtol=1e-6)
+    weights = class_weights("balanced", THREE, labels)
+    assert weights is not None and weights.dtype == np.float32
+    np.testing.assert_allclose(weights, compute_class_weight("balanced", classes=np.arange(3), y=labels), rtol=1e-6)
     # A class that does not occur takes no part.
     labels = labels[labels != 1]
     expected = compute_class_weight("balanced", classes=np.array([0, 2]), y=labels)
-    found = class_weights("balanced", THREE, labels)
-    assert found is not None
-    np.testing.assert_allclose(found[[0, 2]], expected, rtol=1e-6)
-    assert found[1] == 1
+    weights = class_weights("balanced", THREE, labels)
+    assert weights is not None
+    np.testing.assert_allclose(weights[[0, 2]], expected, rtol=1e-6)
+    assert weights[1] == 1
 
 
 def test_weights_by_label() -> None:
     labels = np.array([0, 1, 2], np.int32)
-    found = class_weights('"middle, really=2.5",a=b=0.25', THREE, labels)
-    assert found is not None and found.tolist() == [1.0, 2.5, 0.25]
+    weights = class_weights('"middle, really=2.5",a=b=0.25', THREE, labels)
+    assert weights is not None and weights.tolist() == [1.0, 2.5, 0.25]
     assert class_weights("none", THREE, labels) is None
 
 
@@ -73,14 +73,14 @@ def run(folder: Path, weights: str) -> tuple[float, Path, TaskConfig, Examples]:
     if not model.exists():
         tiny_finetuning.write_model(model, config)
     task = TaskConfig(kind="classification", labels=("low", "high"), dropout=0.0)
-    given = tiny_finetuning.examples(60, 0)
-    assert given.labels is not None
+    examples = tiny_finetuning.examples(60, 0)
+    assert examples.labels is not None
     # 5 of 23 and all the others: a mean over classes differs from one over examples.
-    train = given.select([*np.flatnonzero(given.labels == 1)[:5], *np.flatnonzero(given.labels == 0)[:18]])
+    train = examples.select([*np.flatnonzero(examples.labels == 1)[:5], *np.flatnonzero(examples.labels == 0)[:18]])
     config = FinetuneConfig(
         **PUBLISHED_HEAD, epochs=1, batch_size=23, max_length=23, class_weights=weights, learning_rate=1e-3
     )
-    data = TaskData(task=task, train=train, dev=given, metrics=("accuracy",), main_metric="accuracy")
+    data = TaskData(task=task, train=train, dev=examples, metrics=("accuracy",), main_metric="accuracy")
     finetune(model, data, folder / "run", config=config)
     first = json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[0])
     assert first["split"] == "train" and first["step"] == 1

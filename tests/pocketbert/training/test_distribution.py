@@ -31,11 +31,11 @@ LEARNING_RATE, STEPS = 1e-2, 6
 
 def free_ports(count: int) -> list[str]:
     sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("localhost", 0))
-    ports = [str(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
+    for listener in sockets:
+        listener.bind(("localhost", 0))
+    ports = [str(listener.getsockname()[1]) for listener in sockets]
+    for value in sockets:
+        value.close()
     return ports
 
 
@@ -96,18 +96,20 @@ def general_line(folder: Path) -> list[str]:
 def assert_about_the_same(actual: Path, expected: Path, lines: int = 6) -> None:
     logs = [(folder / "metrics.jsonl").read_text("utf-8").splitlines() for folder in (actual, expected)]
     assert len(logs[0]) == len(logs[1]) >= lines
-    for ours, theirs in zip(*([json.loads(line) for line in log] for log in logs), strict=True):
-        assert set(ours) == set(theirs)
+    for received, expected_line in zip(*([json.loads(line) for line in log] for log in logs), strict=True):
+        assert set(received) == set(expected_line)
         # The same terms in other sums: a few units in float32's last place, carried on by later steps.
-        assert {**ours, "stage": 0, "split": 0} == pytest.approx({**theirs, "stage": 0, "split": 0}, rel=1e-4)
+        assert {**received, "stage": 0, "split": 0} == pytest.approx(
+            {**expected_line, "stage": 0, "split": 0}, rel=1e-4
+        )
     assert_weights_about_the_same(actual, expected)
 
 
 def assert_weights_about_the_same(actual: Path, expected: Path) -> None:
-    ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (actual, expected))
-    assert set(ours) == set(theirs)
-    for name in ours:
-        difference = np.abs(ours[name] - theirs[name])
+    arrays, expected_arrays = (load_file(folder / "model" / "model.safetensors") for folder in (actual, expected))
+    assert set(arrays) == set(expected_arrays)
+    for name in arrays:
+        difference = np.abs(arrays[name] - expected_arrays[name])
         # Adam divides by the gradient's own size: where that is rounding, a step may differ by a part of its length.
         assert difference.max() < 0.1 * STEPS * LEARNING_RATE, name
         assert difference.mean() < 1e-5, name
@@ -143,12 +145,14 @@ def test_leaving_tolerates_ended_processes(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.slow
 def test_two_workers_match_one_chief_writes(alone: tuple[list[str], Path], tmp_path: Path) -> None:
-    said = tiny_pretraining.finish(*workers("", [*alone[0], f"--output={tmp_path / 'run'}"]))
+    errors = tiny_pretraining.finish(*workers("", [*alone[0], f"--output={tmp_path / 'run'}"]))
     assert_about_the_same(tmp_path / "run", alone[1])
-    assert len(said) == 2 and json.loads((tmp_path / "run" / "run.json").read_text())["distribution"] == "multi-worker"
+    assert (
+        len(errors) == 2 and json.loads((tmp_path / "run" / "run.json").read_text())["distribution"] == "multi-worker"
+    )
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
-    said = tiny_pretraining.finish(*workers("", [*alone[0], f"--output={tmp_path / 'run'}"]))
-    assert all("this run is finished" in each for each in said)
+    errors = tiny_pretraining.finish(*workers("", [*alone[0], f"--output={tmp_path / 'run'}"]))
+    assert all("this run is finished" in text for text in errors)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.name != ".pocketbert"} == {
         path: time for path, time in before.items() if path.name != ".pocketbert"
     }
@@ -214,13 +218,15 @@ def test_dead_partner_is_one_line(killed: int, tmp_path: Path) -> None:
             assert time.monotonic() < until and all(process.poll() is None for process in processes)
             time.sleep(0.1)
         processes[killed].kill()
-        said = processes[1 - killed].communicate(timeout=120)[1]
+        output = processes[1 - killed].communicate(timeout=120)[1]
     finally:
         for process in processes:
             process.kill()
             process.communicate()
-    assert processes[1 - killed].returncode == 2 and "Traceback" not in said
-    assert "another one has ended or cannot be reached; read its error message, then start the same command on" in said
+    assert processes[1 - killed].returncode == 2 and "Traceback" not in output
+    assert (
+        "another one has ended or cannot be reached; read its error message, then start the same command on" in output
+    )
 
 
 # Devices have to be declared before TensorFlow starts, hence a process of its own.
@@ -322,14 +328,14 @@ def test_replicas_draw_their_own_dropout() -> None:
 def test_one_device_reads_whole_rows() -> None:
     distribution = open_distribution()
     rows = [np.array([4, 1, 7]), np.array([2])]
-    made: list[Any] = []
+    models: list[Any] = []
 
     def make(pieces: list[np.ndarray]) -> tf.data.Dataset:
-        made.extend(pieces)
+        models.extend(pieces)
         return tf.data.Dataset.from_tensor_slices(tf.ragged.constant([list(piece) for piece in pieces]))
 
     batches = distribution.batches(rows, make)
-    assert [list(row) for row in made] == [[4, 1, 7], [2]] and len(list(batches)) == 2
+    assert [list(row) for row in models] == [[4, 1, 7], [2]] and len(list(batches)) == 2
     assert distribution.as_chief_says(True) and not distribution.as_chief_says(False)
 
 

@@ -47,11 +47,11 @@ def write_pairs(path: Path, count: int, *, scored: bool) -> Path:
 def test_in_batch_negatives_match_numpy() -> None:
     random = np.random.default_rng(3)
     vectors = random.normal(size=(10, 7)).astype(np.float32)
-    found = pair_losses(tf.constant(vectors), tf.range(10))
+    losses = pair_losses(tf.constant(vectors), tf.range(10))
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     # MultipleNegativesRankingLoss of sentence-transformers: cross-entropy of 20·cosine, first texts against second.
     expected = -np.diag(log_softmax(20 * units[0::2] @ units[1::2].T, axis=1))
-    np.testing.assert_allclose(found, expected, rtol=2e-5)
+    np.testing.assert_allclose(losses, expected, rtol=2e-5)
 
 
 def pairs_of(texts: str, partners: str) -> Examples:
@@ -63,8 +63,10 @@ def pairs_of(texts: str, partners: str) -> Examples:
 def vectors_of(data: Examples) -> np.ndarray:
     """A vector for each text of the pairs, random but for equal texts, which have equal ones."""
     texts = single_texts(data).texts
-    known = dict(zip(sorted({*texts}), np.random.default_rng(3).normal(size=(26, 7)).astype(np.float32), strict=False))
-    return np.stack([known[text] for text in texts])
+    vector_of = dict(
+        zip(sorted({*texts}), np.random.default_rng(3).normal(size=(26, 7)).astype(np.float32), strict=False)
+    )
+    return np.stack([vector_of[text] for text in texts])
 
 
 def test_equal_documents_are_no_negatives() -> None:
@@ -80,12 +82,12 @@ def test_equal_texts_leave_the_negatives() -> None:
     # Equal partners (0, 3), equal first texts (1, 2), and a partner that is another's first text (4 for 0).
     data = pairs_of("abbcd", "vwxva")
     vectors = vectors_of(data)
-    kept = np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 1], [1, 0, 1, 1, 1], [0, 1, 1, 1, 1], [1, 1, 1, 1, 1]], bool)
+    distinct = np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 1], [1, 0, 1, 1, 1], [0, 1, 1, 1, 1], [1, 1, 1, 1, 1]], bool)
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    logits = np.where(kept, 20 * units[0::2] @ units[1::2].T, -np.inf)
-    found = pair_losses(tf.constant(vectors), tf.constant(text_numbers(data)))
+    logits = np.where(distinct, 20 * units[0::2] @ units[1::2].T, -np.inf)
+    losses = pair_losses(tf.constant(vectors), tf.constant(text_numbers(data)))
     # Float32 logits up to 20: within 1e-5.
-    np.testing.assert_allclose(found, -np.diag(log_softmax(logits, axis=1)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(losses, -np.diag(log_softmax(logits, axis=1)), rtol=1e-4, atol=1e-5)
 
 
 def test_recall_ignores_equal_texts() -> None:
@@ -110,12 +112,12 @@ def test_training_improves_the_metric(scored: bool, tmp_path: Path) -> None:
     files = [write_pairs(tmp_path / f"{count}.tsv", count, scored=scored) for count in (96, 36 if scored else 6)]
     data = pb.data.pairs(files[0], dev=files[1], **columns)
     assert is_positive(data.train) != scored
-    found = pb.finetune(model, data, tmp_path / "run", config=OPTIONS)
+    trained = pb.finetune(model, data, tmp_path / "run", config=OPTIONS)
     main = "spearman" if scored else "recall_at_1"
     result = json.loads((tmp_path / "run/result.json").read_text())
     # A random network has about 0 and 1/6.
     assert result["metrics"][main] > 0.6
-    assert found.model.task.kind == "embedding"
+    assert trained.model.task.kind == "embedding"
 
 
 def test_pairs_stay_together_in_batches(tmp_path: Path) -> None:
@@ -151,10 +153,10 @@ def test_own_pooling_and_dense_layer_continue(tmp_path: Path) -> None:
     )
     start.save_pretrained(tmp_path / "model")
     config = FinetuneConfig(epochs=1, batch_size=27, learning_rate=1e-9, max_length=12)
-    found = pb.finetune(tmp_path / "model", data, tmp_path / "run", config=config).model
-    assert found.task.embedding == embedding
+    trained = pb.finetune(tmp_path / "model", data, tmp_path / "run", config=config).model
+    assert trained.task.embedding == embedding
     np.testing.assert_allclose(
-        found.predict(["warm"])[0]["embedding"], start.predict(["warm"])[0]["embedding"], atol=1e-4
+        trained.predict(["warm"])[0]["embedding"], start.predict(["warm"])[0]["embedding"], atol=1e-4
     )
 
 
@@ -166,8 +168,14 @@ def test_scores_above_the_largest_are_refused(tmp_path: Path) -> None:
 def test_command_trains_on_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tiny_finetuning.write_model(tmp_path / "model")
     table = write_pairs(tmp_path / "pairs.tsv", 40, scored=False)
-    given = [f"--model={model}", f"--train-file={table}", "--kind=embedding", "--text-column=first"]
-    given += ["--pair-column=second", "--pooling=cls", "--epochs=1", "--max-length=9", f"--output={tmp_path / 'run'}"]
-    assert cli.main(["finetune", *given]) in (None, 0)
+    arguments = [f"--model={model}", f"--train-file={table}", "--kind=embedding", "--text-column=first"]
+    arguments += [
+        "--pair-column=second",
+        "--pooling=cls",
+        "--epochs=1",
+        "--max-length=9",
+        f"--output={tmp_path / 'run'}",
+    ]
+    assert cli.main(["finetune", *arguments]) in (None, 0)
     assert set(json.loads(capsys.readouterr().out)["metrics"]) == {"recall_at_1", "recall_at_10"}
     assert json.loads((tmp_path / "run/model/1_Pooling/config.json").read_text())["pooling_mode_cls_token"] is True

@@ -101,11 +101,11 @@ def test_result_and_page_show_baseline(finished: Path) -> None:
     ]
     # The best checkpoint's, whose metrics the result has.
     model = pb.from_pretrained(finished / "model")
-    said = model(model.tokenizer(dev.texts, max_length=CONFIG.max_length))["logits"].numpy().argmax(-1)
-    report = classification_report(dev.labels, said, target_names=["low", "high"], output_dict=True)
+    predictions = model(model.tokenizer(dev.texts, max_length=CONFIG.max_length))["logits"].numpy().argmax(-1)
+    report = classification_report(dev.labels, predictions, target_names=["low", "high"], output_dict=True)
     assert result["classes"]["macro_f1"] == pytest.approx(report["macro avg"]["f1-score"])
     assert result["classes"]["by_label"]["low"]["recall"] == pytest.approx(report["low"]["recall"])
-    assert result["classes"]["confusion_matrix"] == confusion_matrix(dev.labels, said).tolist()
+    assert result["classes"]["confusion_matrix"] == confusion_matrix(dev.labels, predictions).tolist()
     page = (finished / "report.html").read_text("utf-8")
     for text in (
         f"{result['metrics']['accuracy']:.4f}",
@@ -129,7 +129,7 @@ def test_model_that_learned_nothing_is_named(
     config = dataclasses.replace(CONFIG, epochs=2)
     result = finetune(output=tmp_path / "run", **arguments(model_directory, config, train=only_low, dev=dev))
     assert result.metrics["accuracy"] == pytest.approx(37 / 40)
-    (warning,) = [each for each in result.warnings if each.startswith("not learned")]
+    (warning,) = [warning for warning in result.warnings if warning.startswith("not learned")]
     assert warning.startswith("not learned from this many examples: accuracy 0.9250; the baseline, always 'low', has")
     assert warning in capsys.readouterr().err
     assert "not learned from this many examples" in (tmp_path / "run" / "report.html").read_text("utf-8")
@@ -234,8 +234,8 @@ def test_killed_runs_resume_exactly(moments: str, finished: Path, model_director
         "--epochs=3", "--batch-size=16", "--max-length=23", "--learning-rate=1e-2", "--warmup-ratio=0.2",
         "--checkpoint-seconds=0", "--seeds=5",
     ]  # fmt: skip
-    said = run_killed(moments, [*command_line, f"--output={tmp_path / 'killed'}"])
-    assert "resuming after step" in said
+    killed_run = run_killed(moments, [*command_line, f"--output={tmp_path / 'killed'}"])
+    assert "resuming after step" in killed_run
     assert_same_run(tmp_path / "killed", finished)
 
 
@@ -310,12 +310,12 @@ def test_regression_pairs_bfloat16_and_seeds(model_directory: Path, tmp_path: Pa
             main_metric="pearson",
         ),
     )
-    made = summary["runs"]
-    values = [run["metrics"]["pearson"] for run in made]
-    assert [run["seed"] for run in made] == [3, 8]
+    runs = summary["runs"]
+    values = [run["metrics"]["pearson"] for run in runs]
+    assert [run["seed"] for run in runs] == [3, 8]
     assert summary["metrics"]["pearson"]["mean"] == pytest.approx(np.mean(values))
     assert summary["metrics"]["pearson"]["standard_deviation"] == pytest.approx(np.std(values, ddof=1))
-    assert summary["best_model"] == made[int(np.argmax(values))]["model_directory"]
+    assert summary["best_model"] == runs[int(np.argmax(values))]["model_directory"]
     assert json.loads((tmp_path / "runs" / "result.json").read_text("utf-8")) == summary
     weights = [(tmp_path / "runs" / f"seed-{seed}" / "model" / "model.safetensors").read_bytes() for seed in (3, 8)]
     assert weights[0] != weights[1]

@@ -155,7 +155,7 @@ def test_whole_prefixes_replace_weights() -> None:
     every = list(model.weights_by_path())
     assert outline(every, tiny.BERT, model.tasks) == ["encoder", "heads"]
     chosen = [path for path in every if not path.startswith("encoder.layers.1.")]
-    found = outline(chosen, tiny.BERT, model.tasks)
-    assert found == ["encoder.embeddings", "encoder.layers.0", "encoder.layers.2", "encoder.pooler", "heads"]
+    outlined = outline(chosen, tiny.BERT, model.tasks)
+    assert outlined == ["encoder.embeddings", "encoder.layers.0", "encoder.layers.2", "encoder.pooler", "heads"]
     assert outline(["encoder.pooler.kernel"], tiny.BERT, model.tasks) == ["encoder.pooler.kernel"]
-    assert np.all([any(path.startswith(part) for part in found) for path in chosen])
+    assert np.all([any(path.startswith(part) for part in outlined) for path in chosen])

@@ -33,8 +33,8 @@ def _mixed(count: int, seed: int) -> Examples:
     for _ in range(count):
         moods = random.integers(2, size=2)
         words = [*random.choice(tiny_finetuning.NEUTRAL, random.integers(2, 9))]
-        for place, mood in enumerate(moods):
-            words.append((tiny_finetuning.GOOD if mood else tiny_finetuning.BAD)[3 * place + random.integers(3)])
+        for index, mood in enumerate(moods):
+            words.append((tiny_finetuning.GOOD if mood else tiny_finetuning.BAD)[3 * index + random.integers(3)])
         random.shuffle(words)
         texts.append(" ".join(words))
         labels.append(int(moods[0] != moods[1]))
@@ -157,7 +157,7 @@ def test_calibration_keeps_decisions(tmp_path: Path) -> None:
     result = _finetuned(tmp_path / "without", data, epochs=2)
     assert result.head["temperature"] != 1 == plain.head["temperature"]
     inputs = plain.model.tokenizer(examples.texts, max_length=24)
-    before, after = (each.model(inputs)["logits"].numpy() for each in (plain, result))
+    before, after = (run.model(inputs)["logits"].numpy() for run in (plain, result))
     np.testing.assert_allclose(after * result.head["temperature"], before, rtol=1e-4, atol=1e-4)
 
 

@@ -59,7 +59,7 @@ def test_logits_follow_the_labels(
 
 
 @pytest.mark.parametrize(
-    ("held", "task", "kept"),
+    ("held", "task", "is_kept"),
     [
         (TaskConfig(kind="regression"), TaskConfig(kind="regression", name="stsb"), True),
         (TaskConfig(kind="span"), TaskConfig(kind="span"), True),
@@ -79,15 +79,15 @@ def test_logits_follow_the_labels(
         ),
     ],
 )
-def test_kind_and_labels_decide(held: TaskConfig, task: TaskConfig, kept: bool, tmp_path: Path) -> None:
+def test_kind_and_labels_decide(held: TaskConfig, task: TaskConfig, is_kept: bool, tmp_path: Path) -> None:
     config = tiny.BERT.replace(pooler="none") if "span" in (held.kind, task.kind) else tiny.BERT
     folder = saved(tmp_path / "model", held, config=config)
-    found = head_arrays(read_directory(folder), [task])
-    assert bool(found) == kept
-    if kept:
+    arrays = head_arrays(read_directory(folder), [task])
+    assert bool(arrays) == is_kept
+    if is_kept:
         stored = read_directory(folder).tensors
-        assert {path for path in stored if path.startswith("heads.")} == set(found)
-        for path, array in found.items():
+        assert {path for path in stored if path.startswith("heads.")} == set(arrays)
+        for path, array in arrays.items():
             np.testing.assert_array_equal(array, stored[path])
 
 
@@ -95,8 +95,8 @@ def test_head_of_same_name_is_taken(tmp_path: Path) -> None:
     tasks = [dataclasses.replace(MOODS, name=name) for name in ("first", "second")]
     folder = saved(tmp_path / "model", *tasks)
     stored = read_directory(folder).tensors
-    found = head_arrays(read_directory(folder), [tasks[1]])
-    np.testing.assert_array_equal(found["heads.classification.output.bias"], stored["heads.second.output.bias"])
+    arrays = head_arrays(read_directory(folder), [tasks[1]])
+    np.testing.assert_array_equal(arrays["heads.classification.output.bias"], stored["heads.second.output.bias"])
     assert head_arrays(read_directory(folder), [dataclasses.replace(MOODS, name="third")]) == {}
 
 

@@ -208,8 +208,8 @@ def test_excluded_weights_do_not_decay(optimizer_class: type[AdamW] | type[LAMB]
     assert moved == set(DECAYED)
     if optimizer_class is AdamW:
         np.testing.assert_allclose(after[KERNEL], start[KERNEL] * (1 - RATE * 0.5) ** STEPS, rtol=1e-5)
-    kept = run(optimizer_class(RATE, weight_decay=0.5, exclude_from_decay=["query"]), nothing)
-    assert {name for name in SHAPES if not np.array_equal(start[name], kept[name])} == {
+    undecayed = run(optimizer_class(RATE, weight_decay=0.5, exclude_from_decay=["query"]), nothing)
+    assert {name for name in SHAPES if not np.array_equal(start[name], undecayed[name])} == {
         name for name in SHAPES if "query" not in name
     }
 

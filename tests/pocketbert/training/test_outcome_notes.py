@@ -125,8 +125,8 @@ def test_cosine_ranks_pairs_without_training() -> None:
     ]
     data = _examples(texts, np.array(cosines, np.float32), others)
 
-    def units(asked: object) -> np.ndarray:
-        rows = np.array([vectors[text] for text in asked])  # type: ignore[attr-defined]
+    def units(label_kind: object) -> np.ndarray:
+        rows = np.array([vectors[text] for text in label_kind])  # type: ignore[attr-defined]
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
     methods = pair_methods("scores", data, data, lambda scores: float(np.corrcoef(scores, cosines)[0, 1]), units)

@@ -115,10 +115,10 @@ def test_bfloat16_run_learns_and_resumes(inputs: Path, tmp_path: Path) -> None:
     # 12 of the 97 tokens are in the text: from about ln 97 = 4.6 down to ln 12 = 2.5 for one who has learned just that.
     first, *_, last = (line["masked_lm"] for line in log_of(tmp_path / "run") if line["split"] == "train")
     assert last < 0.8 * first and result.metrics["masked_lm_loss"] < 3.0 and result.steps == 20
-    kept = load_file(tmp_path / "run" / "model" / "model.safetensors")
-    assert all(array.dtype == np.float32 for array in kept.values())
+    tensors = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    assert all(array.dtype == np.float32 for array in tensors.values())
     # A weight that has only bfloat16's 8 bits left would be one that was rounded on its way.
-    table = kept["bert.embeddings.word_embeddings.weight"]
+    table = tensors["bert.embeddings.word_embeddings.weight"]
     assert np.mean(table.view(np.uint32) & 0xFFFF != 0) > 0.9
 
 
@@ -164,12 +164,12 @@ def test_uneven_micro_batches_change_nothing(inputs: Path) -> None:
     counts = (batch["masked_lm_labels"].numpy() >= 0).reshape(4, -1).sum(1)
     assert len(set(counts)) > 1
     start = {name: value.numpy() for name, value in distiller_of(1, 12).named_variables().items()}
-    found = []
+    results = []
     for micro_batches in (1, 4):
         distiller = distiller_of(micro_batches, 12)
         losses = [float(value) for value in tf.function(distiller.update)(batch).values()]
-        found.append((losses, {name: value.numpy() for name, value in distiller.named_variables().items()}))
-    (losses, weights), (other_losses, others) = found
+        results.append((losses, {name: value.numpy() for name, value in distiller.named_variables().items()}))
+    (losses, weights), (other_losses, others) = results
     assert np.allclose(losses, other_losses, rtol=1e-5)
     for name in weights:
         # Each gradient is the same sum in another order.
@@ -198,18 +198,18 @@ def test_options_of_both_kinds_arrive() -> None:
 def test_only_pretraining_keeps_heads(finished: Path, tmp_path: Path) -> None:
     config = tiny_pretraining.MODEL
     student = make_model(plan_model(finished / "model"), HEADS, None, seed=8)
-    kept = pb.from_pretrained(finished / "model").weights_by_path()
+    weights = pb.from_pretrained(finished / "model").weights_by_path()
     for path, variable in student.weights_by_path().items():
-        assert np.array_equal(variable, kept[path]), path
+        assert np.array_equal(variable, weights[path]), path
     pb.from_preset(config, HEADS[:1], seed=3).save_pretrained(tmp_path / "words")
-    theirs = pb.from_pretrained(tmp_path / "words").weights_by_path()
-    ours = make_model(plan_model(tmp_path / "words"), HEADS, None, seed=8).weights_by_path()
-    assert all(np.array_equal(ours[path], variable) for path, variable in theirs.items())
-    fresh = set(ours) - set(theirs)
+    expected = pb.from_pretrained(tmp_path / "words").weights_by_path()
+    actual = make_model(plan_model(tmp_path / "words"), HEADS, None, seed=8).weights_by_path()
+    assert all(np.array_equal(actual[path], variable) for path, variable in expected.items())
+    fresh = set(actual) - set(expected)
     assert fresh == {"heads.next_sentence.output.kernel", "heads.next_sentence.output.bias"}
-    assert ours["heads.next_sentence.output.kernel"].numpy().any()
+    assert actual["heads.next_sentence.output.kernel"].numpy().any()
     classifier = pb.from_pretrained(finished / "model", task=tiny_finetuning.TASK).weights_by_path()
-    encoder = {path: variable for path, variable in kept.items() if path.startswith("encoder.")}
+    encoder = {path: variable for path, variable in weights.items() if path.startswith("encoder.")}
     assert encoder and all(np.array_equal(classifier[path], variable) for path, variable in encoder.items())
 
 
@@ -233,8 +233,8 @@ def test_whole_words_option_is_recorded(
     assert json.loads((finished / "run.json").read_text("utf-8"))["whole_words"] is False
     assert cli.main([*command_line, "--whole-words", f"--output={finished}"]) == 2
     assert "a finished run with other options: whole_words=False, received True; " in capsys.readouterr().err
-    given: dict[str, Any] = {"model": inputs / "config.json", "data": PretrainingData.open(inputs / "data")}
-    given |= {"run": RunConfig(whole_words=True), "config": PretrainConfig(batch_size=32)}
+    fields: dict[str, Any] = {"model": inputs / "config.json", "data": PretrainingData.open(inputs / "data")}
+    fields |= {"run": RunConfig(whole_words=True), "config": PretrainConfig(batch_size=32)}
     handed_on: list[dict[str, Any]] = []
 
     def source_of(*arguments: Any, **options: Any) -> None:
@@ -243,7 +243,7 @@ def test_whole_words_option_is_recorded(
 
     monkeypatch.setattr(plan, "PretrainingSource", source_of)
     with pytest.raises(UserError, match="seen"):
-        pretrain(**given, output=tmp_path / "run")
+        pretrain(**fields, output=tmp_path / "run")
     assert handed_on == [{"whole_words": True}]
 
 
@@ -279,8 +279,8 @@ def test_method_learns_from_pretraining_data(finished: Path, inputs: Path, tmp_p
     # Two epochs of whole batches of 16.
     epoch = len(PretrainingData.open(inputs / "data")) // 16
     assert [(stage["name"], stage["steps"]) for stage in result.stages] == [("hidden", 2 * epoch), ("pretraining", 3)]
-    theirs = json.loads((finished / "result.json").read_text("utf-8"))["metrics"]
-    assert result.teacher_metrics == pytest.approx(theirs, rel=1e-6) and set(result.metrics) == set(METRICS)
+    expected = json.loads((finished / "result.json").read_text("utf-8"))["metrics"]
+    assert result.teacher_metrics == pytest.approx(expected, rel=1e-6) and set(result.metrics) == set(METRICS)
     dev = [(line["stage"], line["step"]) for line in log_of(tmp_path / "run") if line["split"] == "dev"]
     assert dev == [("hidden", epoch), ("hidden", 2 * epoch), ("pretraining", 2 * epoch + 3)]
     assert pb.from_pretrained(result.model_directory).tasks == HEADS
@@ -389,6 +389,6 @@ def test_bad_input_leaves_nothing(
 
 def test_missing_flags_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["pretrain"]) == 2
-    said = capsys.readouterr().err
-    for each in ("--model is required", "--data is required", "--output is required"):
-        assert each in said
+    stderr = capsys.readouterr().err
+    for message in ("--model is required", "--data is required", "--output is required"):
+        assert message in stderr

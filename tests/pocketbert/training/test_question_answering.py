@@ -71,18 +71,18 @@ def test_run_keeps_best_checkpoints_threshold(finished: Any, files: dict[str, Qu
     assert model.task.kind == "span"
     assert np.isfinite(model.task.null_threshold)
     # SQuAD's own script, given the answers at that threshold and the leads, finds no better threshold.
-    found = list(
+    answers = list(
         read_answers(
             files["dev"], model.tokenizer, WINDOWS, ModelForward(model, supervised_task(model.task), 7), with_null=True
         )
     )
     data = json.loads(files["dev"].path.read_text())["data"]
-    leads = {question.id: answered.null_difference for question, answered in found}
+    leads = {question.id: answered.null_difference for question, answered in answers}
     best = squad_evaluate_v2_0.evaluate(
-        data, {question.id: answered.text(None) for question, answered in found}, na_probs=leads
+        data, {question.id: answered.text(None) for question, answered in answers}, na_probs=leads
     )
     at_threshold = squad_evaluate_v2_0.evaluate(
-        data, {question.id: answered.text(model.task.null_threshold) for question, answered in found}
+        data, {question.id: answered.text(model.task.null_threshold) for question, answered in answers}
     )
     assert at_threshold["f1"] == pytest.approx(best["final_f1"])
     assert finished.metrics["f1"] == pytest.approx(at_threshold["f1"] / 100)
@@ -215,14 +215,18 @@ def test_threshold_scores_match_official_script() -> None:
     for index, (right, text, lead) in enumerate(rows):
         starts = tuple(0 for _ in right)
         scores.add(Question(str(index), "q", "a b", right, starts, impossible=not right), fixed(text, lead))
-        data.append({"paragraphs": [{"qas": [{"id": str(index), "answers": [{"text": each} for each in right]}]}]})
+        data.append(
+            {"paragraphs": [{"qas": [{"id": str(index), "answers": [{"text": answer_text} for answer_text in right]}]}]}
+        )
         answered[str(index)] = fixed(text, lead)
     for threshold in (None, -9.0, -2.5, -1.5, 0.0, 1.5, 9.0):
-        official = squad_evaluate_v2_0.evaluate(data, {name: each.text(threshold) for name, each in answered.items()})
+        official = squad_evaluate_v2_0.evaluate(
+            data, {name: answer.text(threshold) for name, answer in answered.items()}
+        )
         assert scores.scores(threshold) == pytest.approx(
             {
-                f"{ours}{name}": official[f"{theirs}{kind}"] / 100
-                for ours, theirs in (("", ""), ("has_answer_", "HasAns_"), ("no_answer_", "NoAns_"))
+                f"{prefix}{name}": official[f"{official_prefix}{kind}"] / 100
+                for prefix, official_prefix in (("", ""), ("has_answer_", "HasAns_"), ("no_answer_", "NoAns_"))
                 for name, kind in (("exact_match", "exact"), ("f1", "f1"))
             }
         )
@@ -297,19 +301,23 @@ def test_bad_input_is_one_line(
         for paragraph in data["data"][0]["paragraphs"]:
             paragraph["qas"][0]["answers"] = []
         train.write_text(json.dumps(data))
-    given = {"train": train, "max_length": 19, "stride": 7, **change}
+    fields = {"train": train, "max_length": 19, "stride": 7, **change}
     arguments = [
         f"--model={bare}",
-        f"--train-file={given['train']}",
+        f"--train-file={fields['train']}",
         f"--dev-file={tiny_questions.write_questions(tmp_path / 'dev.json', 5, 1)}",
         f"--output={tmp_path / 'run'}",
-        *(f"--{name.replace('_', '-')}={given[name]}" for name in ("max_length", "stride") if given[name] is not None),
-        *([f"--grid={given['grid']}", "--seeds=3"] if "grid" in given else []),
+        *(
+            f"--{name.replace('_', '-')}={fields[name]}"
+            for name in ("max_length", "stride")
+            if fields[name] is not None
+        ),
+        *([f"--grid={fields['grid']}", "--seeds=3"] if "grid" in fields else []),
     ]
     assert cli.main(["finetune", *arguments]) == 2
     error = capsys.readouterr().err.strip()
     assert error.splitlines()[-1].count(message) == 1
-    assert "tokenizing" not in error or "grid" not in given
+    assert "tokenizing" not in error or "grid" not in fields
     assert not (tmp_path / "run").exists()
 
 
@@ -319,10 +327,10 @@ def test_warns_if_model_always_answers(bare: Path, tmp_path: Path, capsys: pytes
     warnings = supervised_task(tiny_questions.TASK).data_warnings
     assert not warnings(answered, both)
     # A file that is both splits has all its questions in both.
-    assert [(each.kind, each.number) for each in warnings(both, both)] == [("train_in_dev", 10)]
+    assert [(warning.kind, warning.number) for warning in warnings(both, both)] == [("train_in_dev", 10)]
     tune(bare, {"train": both, "dev": answered}, tmp_path / "run", epochs=1)
-    said = f"{both.num_impossible} of 10 training questions have no answer, but none of the 7 development questions"
-    assert both.num_impossible > 0 and capsys.readouterr().err.count(said) == 1
+    message = f"{both.num_impossible} of 10 training questions have no answer, but none of the 7 development questions"
+    assert both.num_impossible > 0 and capsys.readouterr().err.count(message) == 1
 
 
 def test_tydiqa_dev_split_names_no_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -331,8 +339,8 @@ def test_tydiqa_dev_split_names_no_flag(tmp_path: Path, capsys: pytest.CaptureFi
     dev.write_text(re.sub(r'"text": "\w+"', '"text": ""', dev.read_text("utf-8")), encoding="utf-8")
     options = TaskOptions(task="tydiqa", data=str(tmp_path))
     assert len(task_options.read(options, TableOptions()).dev) == 3
-    said = capsys.readouterr().err
-    assert "3 of 30 examples are the dev split" in said and "dev=" not in said
+    stderr = capsys.readouterr().err
+    assert "3 of 30 examples are the dev split" in stderr and "dev=" not in stderr
 
     options = TaskOptions(train_file=str(tmp_path / "tydiqa.goldp.en.train.json"))
     task_options.read(options, TableOptions())

@@ -29,18 +29,18 @@ def test_five_steps_equal_transformers(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "before")
     inputs = tiny.batch(XLM_R)
     model.compile(tf_keras.optimizers.SGD(LEARNING_RATE))
-    found = model.fit(inputs, LABELS, batch_size=3, epochs=STEPS, shuffle=False, verbose=0).history["loss"]
+    losses = model.fit(inputs, LABELS, batch_size=3, epochs=STEPS, shuffle=False, verbose=0).history["loss"]
 
-    expected, theirs = _their_losses(tmp_path / "before", inputs)
+    expected, expected_change = _their_losses(tmp_path / "before", inputs)
     # 2e-5 is what two correct float32 implementations reach at these sizes; five short steps do not enlarge it.
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
-    assert found[-1] < 0.7 * found[0]
+    np.testing.assert_allclose(losses, expected, rtol=0, atol=2e-5)
+    assert losses[-1] < 0.7 * losses[0]
 
     model.save_pretrained(tmp_path / "after")
     content = json.loads((tmp_path / "after/config.json").read_text())
     assert content["model_type"] == "xlm-roberta"
     assert content["architectures"] == ["XLMRobertaForSequenceClassification"]
-    logits = theirs(_their_inputs(inputs)).logits
+    logits = expected_change(_their_inputs(inputs)).logits
     np.testing.assert_allclose(model(inputs)["logits"], logits, rtol=0, atol=2e-5)
 
 

@@ -87,7 +87,7 @@ def test_finetune_predict_and_evaluate(
     assert cli.main(["predict", f"--model={teacher}", f"--input={folder / 'input.jsonl'}"]) == 0
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     logits = model(model.tokenizer(TEXTS, TEXTS, max_length=MAX_LENGTH))["logits"].numpy()
-    assert [answer["label"] for answer in answers] == [model.task.labels[each] for each in logits.argmax(-1)]
+    assert [answer["label"] for answer in answers] == [model.task.labels[index] for index in logits.argmax(-1)]
     flags = ["--text-column=first", "--pair-column=second"]
     command = ["evaluate", f"--model={teacher}", f"--file={folder / 'dev.csv'}", *flags]
     assert cli.main(command) == 0
@@ -111,13 +111,13 @@ def test_distill_live_equals_cached(task: tuple[str, Path, list[str]], teacher: 
     assert cli.main(["cache-teacher", f"--teacher={teacher}", *common, "--dtype=float32", f"--output={cache}"]) == 0
     names = {"byte_bpe": {"vocab.json", "merges.txt"}, "unigram": {"sentencepiece.bpe.model"}}[kind]
     assert names <= {path.name for path in (cache / "prediction").iterdir()}
-    found = []
+    results = []
     for name, source in (("live", f"--teacher={teacher}"), ("cached", f"--teacher-cache={cache}")):
         assert cli.main(["distill", source, *common, *train, f"--output={tmp_path / name}"]) == 0
-        found.append(pb.from_pretrained(tmp_path / name / "model"))
-    for one, other in zip(found[0].weights, found[1].weights, strict=True):
+        results.append(pb.from_pretrained(tmp_path / name / "model"))
+    for one, other in zip(results[0].weights, results[1].weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=2e-5)
-    assert found[1].tokenizer.tokenize(TEXTS).to_list() == tokenizer.tokenize(TEXTS).to_list()
+    assert results[1].tokenizer.tokenize(TEXTS).to_list() == tokenizer.tokenize(TEXTS).to_list()
 
 
 def test_other_tokenizers_are_refused(task: tuple[str, Path, list[str]], teacher: Path, tmp_path: Path) -> None:
@@ -127,11 +127,11 @@ def test_other_tokenizers_are_refused(task: tuple[str, Path, list[str]], teacher
     tiny_finetuning.write_model(other, tiny_finetuning.CONFIG)
     from pocketbert.training.initialization import tokenizer_problems, vocabulary_of
 
-    ours, theirs = vocabulary_of(teacher), vocabulary_of(other)
-    assert ours is not None and theirs is not None
-    problems = tokenizer_problems(ours, theirs, "the teacher", "the student", "use one")
+    vocabulary, other_vocabulary = vocabulary_of(teacher), vocabulary_of(other)
+    assert vocabulary is not None and other_vocabulary is not None
+    problems = tokenizer_problems(vocabulary, other_vocabulary, "the teacher", "the student", "use one")
     assert problems == [f"both need the same kind of tokenizer; the teacher has {kind}, the student wordpiece; use one"]
-    assert tokenizer_problems(ours, ours, "the teacher", "the student", "use one") == []
+    assert tokenizer_problems(vocabulary, vocabulary, "the teacher", "the student", "use one") == []
 
 
 def test_only_wordpiece_augments(task: tuple[str, Path, list[str]]) -> None:
@@ -187,8 +187,8 @@ def test_windows_are_transformers(tmp_path: Path) -> None:
         stride=room - 6,
         return_overflowing_tokens=True,
     )
-    found = [windows.word_ids[slice(*windows.offsets[w : w + 2])].tolist() for w in range(len(windows))]
-    assert found == expected["input_ids"]
+    window_ids = [windows.word_ids[slice(*windows.offsets[w : w + 2])].tolist() for w in range(len(windows))]
+    assert window_ids == expected["input_ids"]
     assert windows.question_index.tolist() == expected["overflow_to_sample_mapping"]
 
 
@@ -255,9 +255,9 @@ def test_mlqa_from_english_questions(
     assert cli.main([*command, f"--max-length={MAX_LENGTH}", f"--predictions={answers}"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert set(result["parts"]) == {"en-en", "de-en"} and result["examples"] == 12
-    own = json.loads(answers.read_text())["en-en"]
+    answers_of_task = json.loads(answers.read_text())["en-en"]
     content = json.loads((mlqa / "dev-context-en-question-en.json").read_text())["data"]
-    official = squad_evaluate_v1_1.evaluate(content, own)
+    official = squad_evaluate_v1_1.evaluate(content, answers_of_task)
     assert result["parts"]["en-en"]["metrics"]["exact_match"] == pytest.approx(official["exact_match"])
 
 

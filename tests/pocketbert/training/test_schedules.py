@@ -32,8 +32,8 @@ def test_linear_schedule_without_warmup_matches_official() -> None:
 
     # Official's decay counts from step 0: without warm-up the two agree everywhere, and the warm-up is a line in both.
     official = tf_keras.optimizers.schedules.PolynomialDecay(0.6, decay_steps=11, end_learning_rate=0.0)
-    ours = LinearSchedule(0.6, total_steps=11)
-    np.testing.assert_allclose([ours(s) for s in range(12)], [official(s) for s in range(12)], rtol=3e-7, atol=1e-8)
+    schedule = LinearSchedule(0.6, total_steps=11)
+    np.testing.assert_allclose([schedule(s) for s in range(12)], [official(s) for s in range(12)], rtol=3e-7, atol=1e-8)
     warm = LinearWarmup(0.6, warmup_steps=3, warmup_learning_rate=0.0)
     np.testing.assert_allclose(
         [ConstantSchedule(0.6, warmup_steps=3)(s) for s in range(6)], [warm(s) for s in range(6)], rtol=3e-7

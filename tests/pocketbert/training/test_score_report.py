@@ -26,8 +26,8 @@ CHECKS = [("23.1 MB", "dynamic_wi8", "a detail"), ("21 of 21", "checks passed", 
 def scores(right: float, **fields: Any) -> Scores:
     """Scores of a network that is right for this share of the examples."""
     predictions = np.where(np.arange(101) < 101 * right, LABELS, (LABELS + 1) % 3).astype(np.int32)
-    found = text_task(TaskConfig(kind="classification", labels=NAMES)).score(LABELS, predictions)
-    return dataclasses.replace(found, **fields)
+    dev_scores = text_task(TaskConfig(kind="classification", labels=NAMES)).score(LABELS, predictions)
+    return dataclasses.replace(dev_scores, **fields)
 
 
 def mistake(text: str) -> Mistake:
@@ -103,8 +103,8 @@ def test_many_classes_show_confusions() -> None:
     predictions = labels.copy()
     predictions[[0, 1, 30]] = 12, 12, 4
     names = tuple(f"class {index}" for index in range(13))
-    found = text_task(TaskConfig(kind="classification", labels=names)).score(labels, predictions)
-    text = page({"model": found}, 39, "reviews.csv")
+    dev_scores = text_task(TaskConfig(kind="classification", labels=names)).score(labels, predictions)
+    text = page({"model": dev_scores}, 39, "reviews.csv")
     assert "Confusion matrix" not in text
     (table,) = re.findall("<h2>Most frequent confusions</h2>.*?</table>", text, re.DOTALL)
     rows = re.findall("<tr><td>(.*?)</td><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td></tr>", table)

@@ -60,7 +60,7 @@ def dev_lines(folder: Path) -> list[dict[str, Any]]:
 def test_macro_f1_is_scikit_learns(classes: int) -> None:
     random = np.random.default_rng(3)
     labels, predictions = random.integers(0, classes, [2, 41]).astype(np.int32)
-    expected = np.mean([f1_score(labels == each, predictions == each) for each in range(classes)])
+    expected = np.mean([f1_score(labels == index, predictions == index) for index in range(classes)])
     assert compute(["macro_f1"], labels, predictions)["macro_f1"] == pytest.approx(expected)
 
 
@@ -70,17 +70,19 @@ def test_rare_class_selects_by_f1(metric: str, start: Path, tmp_path: Path, monk
     assert dev.labels is not None
     # First never the rare class; then all three of it and four too many, so accuracy falls and F1 rises.
     answers = [np.zeros(50, np.int32), np.where(np.cumsum(dev.labels == 0) <= 4, 1, dev.labels).astype(np.int32)]
-    kept = {}
+    results = {}
     for name in ("accuracy", metric):
-        said = iter([*answers, *answers])
-        monkeypatch.setattr(TextEvaluator, "_predictions", lambda *_, said=said: next(said))
+        answer_iterator = iter([*answers, *answers])
+        monkeypatch.setattr(
+            TextEvaluator, "_predictions", lambda *_, answer_iterator=answer_iterator: next(answer_iterator)
+        )
         # The answers come without logits, which the page of wrong texts reads.
         run = RunConfig(evaluation_steps=2, show_texts=False)
         result = finetune(start, data(dev=dev, main_metric=name), tmp_path / name, config=CONFIG, run=run)
-        kept[name] = result.best_step
+        results[name] = result.best_step
         assert result.main_metric == name and len(dev_lines(tmp_path / name)) == 2
         assert json.loads((tmp_path / name / "run.json").read_text("utf-8"))["main_metric"] == name
-    assert kept == {"accuracy": 2, metric: 4}
+    assert results == {"accuracy": 2, metric: 4}
     assert result.metrics["f1"] == pytest.approx(f1_score(dev.labels, answers[1]))
     assert result.metrics["f1"] > 0.5
 
@@ -95,13 +97,15 @@ def test_equal_metrics_keep_lower_loss(start: Path, tmp_path: Path, monkeypatch:
 
 
 def test_logged_loss_is_the_cross_entropy(start: Path, tmp_path: Path) -> None:
-    given = data(task=TaskConfig(kind="classification", name="mood", labels=("low", "high")))
-    finetune(start, given, tmp_path / "run", config=CONFIG)
+    examples = data(task=TaskConfig(kind="classification", name="mood", labels=("low", "high")))
+    finetune(start, examples, tmp_path / "run", config=CONFIG)
     model = pb.from_pretrained(tmp_path / "run" / "model")
-    logits = model(model.tokenizer(given.dev.texts, max_length=23))["logits"].numpy().astype(np.float64)
+    logits = model(model.tokenizer(examples.dev.texts, max_length=23))["logits"].numpy().astype(np.float64)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     # Float32 sums of 21 values of order 1.
-    assert dev_lines(tmp_path / "run")[-1]["loss"] == pytest.approx(log_loss(given.dev.labels, probabilities), rel=1e-5)
+    assert dev_lines(tmp_path / "run")[-1]["loss"] == pytest.approx(
+        log_loss(examples.dev.labels, probabilities), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,9 +121,9 @@ def test_logged_loss_is_the_cross_entropy(start: Path, tmp_path: Path) -> None:
 def test_unsuitable_metric_is_refused(
     task: tuple[str, ...], main: str, message: str, start: Path, tmp_path: Path
 ) -> None:
-    given = data(task=TaskConfig(kind="classification", labels=task), main_metric=main)
+    task_data = data(task=TaskConfig(kind="classification", labels=task), main_metric=main)
     with pytest.raises(UserError) as error:
-        finetune(start, given, tmp_path / "run", config=CONFIG)
+        finetune(start, task_data, tmp_path / "run", config=CONFIG)
     assert message in str(error.value) and not (tmp_path / "run").exists()
 
 

@@ -27,13 +27,13 @@ def mutations(content: bytes, count: int) -> Iterator[bytes]:
     """Seeded: bytes changed, left out, put in, and ends cut off."""
     draw = np.random.default_rng(0)
     for number in range(count):
-        place = int(draw.integers(len(content)))
-        byte = bytes([content[place] ^ int(draw.integers(1, 256))])
+        offset = int(draw.integers(len(content)))
+        byte = bytes([content[offset] ^ int(draw.integers(1, 256))])
         yield (
-            content[:place] + byte + content[place + 1 :],
-            content[:place] + content[place + 1 :],
-            content[:place] + byte + content[place:],
-            content[:place],
+            content[:offset] + byte + content[offset + 1 :],
+            content[:offset] + content[offset + 1 :],
+            content[:offset] + byte + content[offset:],
+            content[:offset],
         )[number % 4]
 
 
@@ -87,10 +87,10 @@ def test_damaged_results_are_refused(tmp_path: Path, content: str) -> None:
 
 
 def finished(folder: Path, *, overwrite: bool = False, metric: float = 0.5) -> dict[str, object]:
-    def train(place: Path) -> dict[str, object]:
-        begin_run(place, OPTIONS)
-        (place / "model").mkdir(exist_ok=True)
-        (place / "model" / "weights").write_text(str(metric))
+    def train(folder: Path) -> dict[str, object]:
+        begin_run(folder, OPTIONS)
+        (folder / "model").mkdir(exist_ok=True)
+        (folder / "model" / "weights").write_text(str(metric))
         return {"main_metric": "f1", "metrics": {"f1": metric}}
 
     return run_once(folder, OPTIONS, train, overwrite=overwrite)[1]

@@ -52,11 +52,11 @@ def words_cut(batch: dict[str, np.ndarray]) -> int:
         original = ids.copy()
         original[places[counted]] = labels[counted]
         words: list[set[bool]] = []
-        for place in range(mask.sum()):
+        for index in range(mask.sum()):
             # [PAD], [UNK], [CLS], [SEP] and [MASK], then the stems: whatever stands behind these begins no word.
-            if original[place] < len(SPECIAL) + len(STEMS) or original[place - 1] < len(SPECIAL):
+            if original[index] < len(SPECIAL) + len(STEMS) or original[index - 1] < len(SPECIAL):
                 words.append(set())
-            words[-1].add(place in places[counted])
+            words[-1].add(index in places[counted])
         cut += sum(len(masked) == 2 for masked in words)
     return cut
 

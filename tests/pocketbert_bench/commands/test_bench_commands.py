@@ -75,7 +75,10 @@ def test_damaged_bundle_fails_other_is_measured(folder: Path, capsys: pytest.Cap
     printed = capsys.readouterr()
     content = json.loads(printed.out)
     assert results.problems(content) == []
-    assert {each["label"]: each["status"] for each in content["measurements"]} == {"damaged": "failed", "whole": "ok"}
+    assert {measurement["label"]: measurement["status"] for measurement in content["measurements"]} == {
+        "damaged": "failed",
+        "whole": "ok",
+    }
     assert "vocab.txt must have" in content["measurements"][0]["error"]
 
 
@@ -135,7 +138,7 @@ def test_length_of_no_bundle_is_refused(folder: Path, tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["bench"], "takes at least one BUNDLE;"),
         (["bench", ".", "--lengths="], "--lengths=: must be a list of whole numbers"),
@@ -152,10 +155,10 @@ def test_length_of_no_bundle_is_refused(folder: Path, tmp_path: Path, capsys: py
         (["report", "nowhere.json", "--output=x"], "nowhere.json"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(arguments) == 2
     printed = capsys.readouterr()
-    assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+    assert message in printed.err and printed.err.count("\n") == 1 and printed.out == ""
 
 
 def test_unverified_bundle_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,8 +58,8 @@ def test_bad_flags_give_one_line(
     flag: str, rule: str, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(29, seed=3))
-    given = [f"--teacher={teacher}", "--student=efficientbert_tiny", f"--train-file={tmp_path / 'train.csv'}"]
-    assert main(["search", *given, f"--output={tmp_path / 'out'}", *flag.split()]) == 2
+    arguments = [f"--teacher={teacher}", "--student=efficientbert_tiny", f"--train-file={tmp_path / 'train.csv'}"]
+    assert main(["search", *arguments, f"--output={tmp_path / 'out'}", *flag.split()]) == 2
     captured = capsys.readouterr()
     assert rule in captured.err and captured.err.count("\n") == 1 and not (tmp_path / "out").exists()
 
@@ -70,7 +70,7 @@ def test_silent_ray_address_is_refused(
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
     monkeypatch.setattr(grid_workers, "_SECONDS_TO_CONNECT", 0.2)
     tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(29, seed=3))
-    given = [f"--teacher={teacher}", "--student=efficientbert_tiny", f"--train-file={tmp_path / 'train.csv'}"]
+    arguments = [f"--teacher={teacher}", "--student=efficientbert_tiny", f"--train-file={tmp_path / 'train.csv'}"]
     with socket.socket() as silent, contextlib.ExitStack() as waiting:
         silent.bind(("127.0.0.1", 0))
         silent.listen(0)
@@ -80,7 +80,7 @@ def test_silent_ray_address_is_refused(
             client.setblocking(False)
             client.connect_ex(silent.getsockname())
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        assert main(["search", *given, f"--output={tmp_path / 'out'}", f"--ray={address}"]) == 2
+        assert main(["search", *arguments, f"--output={tmp_path / 'out'}", f"--ray={address}"]) == 2
     captured = capsys.readouterr()
     assert f"a Ray cluster must answer within 0.2 s; received {address} (timed out)" in captured.err
     assert captured.err.count("\n") == 1 and not (tmp_path / "out").exists()
@@ -93,10 +93,10 @@ def test_silent_ray_address_is_refused(
 def test_many_candidates_leave_the_process(
     candidates: tuple[int, ...], kind: type, teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[Any] = []
+    worker_options: list[Any] = []
 
     def stop(*_: Any, **options: Any) -> SearchResult:
-        given.append(options["workers"])
+        worker_options.append(options["workers"])
         raise TrainingFailed("enough")
 
     monkeypatch.setattr("pocketbert.search.run.search", stop)
@@ -104,7 +104,7 @@ def test_many_candidates_leave_the_process(
     flags = [f"--train-file={tmp_path / 'train.csv'}", f"--output={tmp_path / 'out'}"]
     flags += [f"--candidates={','.join(map(str, candidates))}"] if candidates else []
     assert main(["search", f"--teacher={teacher}", "--student=efficientbert_tiny", *flags]) == 1
-    assert [(type(each), each.parallel) for each in given] == [(kind, 1)]
+    assert [(type(option), option.parallel) for option in worker_options] == [(kind, 1)]
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_parent_memory_is_flat(teacher: Path, tmp_path: Path, monkeypatch: pytes
         """Growth of this process in KiB over a search."""
         before = resident_kib()
         config = SearchConfig(stages=(1,), candidates=(count,), max_length=tiny_distillation.MAX_LENGTH)
-        found = search(
+        result = search(
             base,
             tiny_distillation.task_data(teacher),
             tmp_path / str(count),
@@ -127,7 +127,7 @@ def test_parent_memory_is_flat(teacher: Path, tmp_path: Path, monkeypatch: pytes
             strategy=StrategyOptions(strategy="random"),
             workers=search_command._workers(search_command.ParallelOptions(), 200),
         )
-        assert found.candidates == [count]
+        assert result.candidates == [count]
         return resident_kib() - before
 
     # The first candidates load what a search needs.

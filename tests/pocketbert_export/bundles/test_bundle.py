@@ -247,9 +247,9 @@ def test_source_is_recorded_by_checksum(bundle: Bundle, directory: Path) -> None
     ],
 )
 def test_bad_arguments_write_nothing(directory: Path, tmp_path: Path, arguments: dict, reason: str) -> None:
-    given = {"recipe": "float32", "lengths": (7,), "output": tmp_path / "bundle", **arguments}
+    options = {"recipe": "float32", "lengths": (7,), "output": tmp_path / "bundle", **arguments}
     with pytest.raises(UserError, match=reason):
-        export(directory, **given)
+        export(directory, **options)
     assert list(tmp_path.iterdir()) == []
 
 

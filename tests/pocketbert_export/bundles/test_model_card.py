@@ -43,7 +43,9 @@ def labelled(small_model: Model) -> Examples:
     texts = [
         f"the {first} is {second}" for first in ("cat", "dog", "film", "story") for second in ("good", "bad", "dull")
     ]
-    answers = np.array([small_model.task.labels.index(each["label"]) for each in small_model.predict(texts)], np.int32)
+    answers = np.array(
+        [small_model.task.labels.index(answer["label"]) for answer in small_model.predict(texts)], np.int32
+    )
     answers[::5] = (answers[::5] + 1) % 3
     ids = [str(index) for index in range(len(texts))]
     return Examples(texts=texts, pairs=None, labels=answers, ids=ids, source="/srv/somebody/reviews.csv")
@@ -60,9 +62,9 @@ def bundle(small_directory: Path, labelled: Examples, tmp_path_factory: pytest.T
 
 
 def test_front_matter_has_the_hub_fields(bundle: Path, labelled: Examples) -> None:
-    found = front_matter((bundle / "README.md").read_text(encoding="utf-8"))
-    (result,) = found.pop("model-index")[0]["results"]
-    assert found == {
+    fields = front_matter((bundle / "README.md").read_text(encoding="utf-8"))
+    (result,) = fields.pop("model-index")[0]["results"]
+    assert fields == {
         "license": "mit",
         "library_name": "litert",
         "pipeline_tag": "text-classification",
@@ -112,12 +114,12 @@ def test_run_names_its_base_model(small_directory: Path, tmp_path: Path, monkeyp
     listing = "".join(f"{name} {digest}\n" for name, digest in sorted(asset.files.items()))
     run = tmp_path / "run.json"
     run.write_text(json.dumps({"model_sha256": hashlib.sha256(listing.encode()).hexdigest()}), encoding="utf-8")
-    found = card_facts(CardOptions(), tmp_path / "model")
-    assert (found["base_model"], found["base_model_license"]) == (
+    facts = card_facts(CardOptions(), tmp_path / "model")
+    assert (facts["base_model"], facts["base_model_license"]) == (
         "sentence-transformers/all-MiniLM-L6-v2",
         "apache-2.0",
     )
-    assert found["run_sha256"] == hashlib.sha256(run.read_bytes()).hexdigest()
+    assert facts["run_sha256"] == hashlib.sha256(run.read_bytes()).hexdigest()
     # A model of the user's own is never called all-MiniLM.
     run.write_text(json.dumps({"model_sha256": digest_directory(small_directory)}), encoding="utf-8")
     assert card_facts(CardOptions(), tmp_path / "model")["base_model"] is None
@@ -185,7 +187,9 @@ def test_command_adds_the_bundles_own_latencies(
     assert card.count(" ms | litert") == len(latencies_of(bundle, [measured])) == 2
     assert "# Moods\n" in card
     facts = content(bundle, "bundle.json")["model_card"]
-    assert [each["length"] for each in facts["latencies"]] == [each.length for each in latencies_of(bundle, [measured])]
+    assert [latency["length"] for latency in facts["latencies"]] == [
+        latency.length for latency in latencies_of(bundle, [measured])
+    ]
     assert "| This file | 0.7500 | " in card and Bundle.open(bundle).recipe == "float32"
     others = tuple(dataclasses.replace(measurement, model_sha256="0" * 64) for measurement in measured.measurements)
     results.write(tmp_path / "other.json", dataclasses.replace(measured, measurements=others))

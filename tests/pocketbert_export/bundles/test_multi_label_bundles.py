@@ -88,9 +88,11 @@ def test_predict_gives_each_labels_probability(folder, tmp_path, capsys):
 
 
 def test_gate_compares_every_label(folder):
-    found = {check["name"]: check for check in json.loads((folder / "bundle/verification.json").read_text())["checks"]}
-    assert found["labels"]["passed"] and "of 94 decisions, one for each example and label" in found["labels"]["reason"]
-    assert "micro_f1" in found["metric"]["reason"]
+    checks = {check["name"]: check for check in json.loads((folder / "bundle/verification.json").read_text())["checks"]}
+    assert (
+        checks["labels"]["passed"] and "of 94 decisions, one for each example and label" in checks["labels"]["reason"]
+    )
+    assert "micro_f1" in checks["metric"]["reason"]
     assert Bundle.open(folder / "bundle").task == TaskConfig(kind="multi_label", labels=("kind", "rude"))
 
 

@@ -110,11 +110,11 @@ PAIRS = list(zip(TEXTS[:-1], ["the cat", "sun", "a bright film", "well , well", 
 
 @pytest.mark.parametrize("inputs", [TEXTS[:-1], PAIRS], ids=["texts", "pairs"])
 def test_model_and_bundle_predict_alike(inputs: list, small_model: Model, small_bundle: Path) -> None:
-    ours, bundles = small_model.predict(inputs), Bundle.open(small_bundle).predict(inputs)
+    answers, bundles = small_model.predict(inputs), Bundle.open(small_bundle).predict(inputs)
     pairs = [second for _, second in PAIRS] + [""] if inputs is PAIRS else None
     logits = one_by_one(small_model, 23, pairs)[: len(inputs)]
     exact = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    for model, bundle, expected in zip(ours, bundles, exact, strict=True):
+    for model, bundle, expected in zip(answers, bundles, exact, strict=True):
         assert model["label"] == bundle["label"] == networks.SENTIMENT.labels[expected.argmax()]
         for answer in (model, bundle):
             # Logits differ by 1e-4 at most (see above), probabilities by half of it; and six digits are shown.
@@ -137,8 +137,8 @@ def test_tensors_and_datasets_go_to_keras(small_model: Model) -> None:
 
     inputs = dict(small_model.tokenizer(TEXTS, max_length=19))
     expected = small_model(inputs, training=False)["logits"]
-    for given in (inputs, tf.data.Dataset.from_tensor_slices(inputs).batch(4)):
-        answers = small_model.predict(given, verbose=0)["logits"]
+    for data in (inputs, tf.data.Dataset.from_tensor_slices(inputs).batch(4)):
+        answers = small_model.predict(data, verbose=0)["logits"]
         np.testing.assert_allclose(answers, expected, rtol=0, atol=3e-5)
 
 

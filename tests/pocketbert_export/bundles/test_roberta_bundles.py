@@ -33,7 +33,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         tokenizer, name = pb.UnigramTokenizer(unigram_file(folder)), "xlm_r_base"
     sizes = networks.bert_config(vocab_size=tokenizer.vocab_size, num_layers=1)
     names = ("vocab_size", "hidden_size", "embedding_size", "num_layers", "num_attention_heads", "head_size")
-    changes = {each: getattr(sizes, each) for each in (*names, "intermediate_size", "max_position_embeddings")}
+    changes = {field: getattr(sizes, field) for field in (*names, "intermediate_size", "max_position_embeddings")}
     config = preset(name).config.replace(**changes)
     networks.network(config, tokenizer=tokenizer).save_pretrained(folder / "model")
     pb.export(folder / "model", folder / "bundle", recipe="float32", lengths=LENGTHS)
@@ -48,8 +48,8 @@ def test_bundle_has_the_tokenizer(made: tuple[str, Path]) -> None:
         assert (folder / "bundle" / name).read_bytes() == (folder / "model" / name).read_bytes()
     bundle, model = Bundle.open(folder / "bundle"), pb.from_pretrained(folder / "model")
     assert type(bundle.tokenizer) is type(model.tokenizer)
-    ours, theirs = bundle.predict(TEXTS), model.predict(TEXTS)
-    for one, other in zip(ours, theirs, strict=True):
+    answers, expected = bundle.predict(TEXTS), model.predict(TEXTS)
+    for one, other in zip(answers, expected, strict=True):
         assert one["label"] == other["label"]
         # Two float32 implementations of a network with one layer.
         np.testing.assert_allclose([*one["probabilities"].values()], [*other["probabilities"].values()], atol=2e-5)

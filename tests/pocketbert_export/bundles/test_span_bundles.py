@@ -73,11 +73,11 @@ def test_model_and_bundle_predict_same_answers(made: dict[str, Path]) -> None:
     model, bundle = pb.from_pretrained(made["model"]), Bundle.open(made["bundle"])
     answers = bundle.predict([{"question": question, "context": context} for question, context in inputs])
     # In the same windows; the model's own are as long as its positions.
-    for ours, bundles in zip(model_predictor(model, max_length=LENGTHS[-1]).predict(inputs), answers, strict=True):
-        assert {name: ours[name] for name in ("answer", "start", "end")} == {
+    for answer, bundles in zip(model_predictor(model, max_length=LENGTHS[-1]).predict(inputs), answers, strict=True):
+        assert {name: answer[name] for name in ("answer", "start", "end")} == {
             name: bundles[name] for name in ("answer", "start", "end")
         }
-        assert ours["score"] == pytest.approx(bundles["score"], abs=1e-3)
+        assert answer["score"] == pytest.approx(bundles["score"], abs=1e-3)
     assert len(model.predict(inputs, n_best=2)[0]["answers"]) == 2
 
 
@@ -96,14 +96,14 @@ def test_gate_rejects_bundle_with_worse_answers(made: dict[str, Path], tmp_path:
     model.save_pretrained(tmp_path / "worse")
     export(tmp_path / "worse", tmp_path / "bundle", recipe="float32", lengths=LENGTHS)
     bounds = dataclasses.replace(RECIPES["float32"].bounds, largest_difference=1e9, rms_difference=1e9)
-    found = verify_bundle(
+    gate = verify_bundle(
         tmp_path / "bundle",
         reference=pb.from_pretrained(made["model"]),
         examples=questions,
         bounds=bounds,
         metric="exact_match",
     )
-    (metric,) = [check for check in found.checks if check.name == "metric"]
+    (metric,) = [check for check in gate.checks if check.name == "metric"]
     assert not metric.passed and metric.measured > 20
 
 
@@ -137,25 +137,25 @@ def test_predict_answers_paragraphs_of_any_length(
         {"question": "the film", "context": "a warm plot"},
     ]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
-    found: dict[str, list[dict[str, Any]]] = {}
+    answers_by_id: dict[str, list[dict[str, Any]]] = {}
     for form in ("model", "bundle"):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode()), encoding="utf-8"))
         window = f"--max-length={tiny_questions.MAX_LENGTH}"
         out = run(["predict", f"--model={made[form]}", window, "--n-best=2"], capsys)
-        found[form] = [json.loads(line) for line in out.splitlines()]
-    for one, other in zip(found["model"], found["bundle"], strict=True):
+        answers_by_id[form] = [json.loads(line) for line in out.splitlines()]
+    for one, other in zip(answers_by_id["model"], answers_by_id["bundle"], strict=True):
         assert [one[name] for name in ("answer", "start", "end")] == [
             other[name] for name in ("answer", "start", "end")
         ]
         assert one["score"] == pytest.approx(other["score"], abs=1e-3)
-    long, none, short = found["bundle"]
+    long, none, short = answers_by_id["bundle"]
     assert (long["id"], long["answer"], long["start"]) == ("long", "Superb", len(neutral) + 1)
     assert rows[0]["context"][long["start"] : long["end"]] == "Superb"
     assert (none["answer"], none["start"], none["end"]) == ("", None, None)
     assert none["probability"] > 0.5
     assert short["answer"] == "warm"
     assert len(short["answers"]) == 2 and short["answers"][0]["answer"] == "warm"
-    total = sum(each["probability"] for each in short["answers"])
+    total = sum(answer["probability"] for answer in short["answers"])
     assert 0 < total <= 1
 
 
@@ -183,8 +183,8 @@ def test_languages_are_scored_separately_and_together(
     for name, seed in (("dev-context-en-question-en", 5), ("dev-context-de-question-en", 6)):
         tiny_questions.write_questions(tmp_path / f"{name}.json", 11, seed)
     window, answers = f"--max-length={tiny_questions.MAX_LENGTH}", tmp_path / "answers.json"
-    given = [f"--model={made['bundle']}", "--task=mlqa", f"--data={tmp_path}", window, f"--predictions={answers}"]
-    result = json.loads(run(["evaluate", *given], capsys))
+    arguments = [f"--model={made['bundle']}", "--task=mlqa", f"--data={tmp_path}", window, f"--predictions={answers}"]
+    result = json.loads(run(["evaluate", *arguments], capsys))
     assert set(result["parts"]) == {"de-en", "en-en"}
     assert result["examples"] == 22
     for name in ("exact_match", "f1"):
@@ -194,9 +194,9 @@ def test_languages_are_scored_separately_and_together(
     content = json.loads(answers.read_text())
     assert set(content) == {"de-en", "en-en"}
     assert content["de-en"] != content["en-en"]
-    for part, own in content.items():
+    for part, answers_of_part in content.items():
         file = tmp_path / f"dev-context-{part[:2]}-question-en.json"
-        official = squad_evaluate_v1_1.evaluate(json.loads(file.read_text())["data"], own)
+        official = squad_evaluate_v1_1.evaluate(json.loads(file.read_text())["data"], answers_of_part)
         assert result["parts"][part]["metrics"]["exact_match"] == pytest.approx(official["exact_match"])
 
 
@@ -209,8 +209,13 @@ def test_all_ids_are_checked_before_predicting(
     monkeypatch.setattr(
         "pocketbert_export.glue.scoring.labelled_evaluator", lambda *_, **__: pytest.fail("it answered")
     )
-    given = [f"--model={made['bundle']}", "--task=mlqa", f"--data={tmp_path}", f"--predictions={tmp_path / 'answers'}"]
-    assert cli.main(["evaluate", *given]) == 2
+    arguments = [
+        f"--model={made['bundle']}",
+        "--task=mlqa",
+        f"--data={tmp_path}",
+        f"--predictions={tmp_path / 'answers'}",
+    ]
+    assert cli.main(["evaluate", *arguments]) == 2
     assert "ids of questions must be unique" in capsys.readouterr().err
 
 
@@ -296,8 +301,8 @@ def test_bad_input(
     (tmp_path / "mlqa").mkdir()
     tiny_questions.write_questions(tmp_path / "mlqa" / "dev-context-en-question-en.json", 3, 5)
     names = {"folder": tmp_path, "questions": made["questions"], "mlqa": tmp_path / "mlqa"}
-    given = [argument.format(**names) for argument in arguments]
-    assert cli.main(["evaluate", f"--model={made['bundle']}", *given]) == 2
+    command = [argument.format(**names) for argument in arguments]
+    assert cli.main(["evaluate", f"--model={made['bundle']}", *command]) == 2
     assert message.format(**names) in capsys.readouterr().err
 
 
@@ -307,6 +312,6 @@ def test_predict_rejects_plain_lines_as_questions(
     (tmp_path / "x.csv").write_text("question,context\nwho,she\n")
     assert cli.main(["predict", f"--model={made['bundle']}", f"--input={tmp_path / 'x.csv'}"]) == 2
     assert "reads .json or .jsonl files, or lines of JSON; received" in capsys.readouterr().err
-    given = [f"--model={made['bundle']}", f"--input={made['questions']}", "--format=lines"]
-    assert cli.main(["predict", *given]) == 2
+    arguments = [f"--model={made['bundle']}", f"--input={made['questions']}", "--format=lines"]
+    assert cli.main(["predict", *arguments]) == 2
     assert "reads JSON objects; received --format=lines" in capsys.readouterr().err

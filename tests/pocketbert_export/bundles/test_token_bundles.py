@@ -75,26 +75,26 @@ def test_evaluate_scores_the_predicted_spans(
     content = json.loads(capsys.readouterr().out)
     flags = [f"--input={dev}", "--max-length=24", f"--output={tmp_path / 'spans.jsonl'}"]
     assert cli.main(["predict", f"--model={folder / model}", *flags]) in (None, 0)
-    data, said = read_tagged(dev), []
+    data, tagged = read_tagged(dev), []
     rows = map(json.loads, (tmp_path / "spans.jsonl").read_text().splitlines())
     for text, words, tags, row in zip(data.texts, data.words, data.tags or (), rows, strict=True):
         assert row["text"] == text
         starts, ends = words.T.tolist()
         for span in row["spans"]:
             assert text[span["start"] : span["end"]] == span["text"] and 0.2 < span["probability"] <= 1
-        spans = [(starts.index(each["start"]), ends.index(each["end"]), each["label"]) for each in row["spans"]]
-        said.append(iob2(spans, len(tags)))
-    assert content["metrics"]["f1"] == pytest.approx(f1_score(data.tags, said))
+        spans = [(starts.index(span["start"]), ends.index(span["end"]), span["label"]) for span in row["spans"]]
+        tagged.append(iob2(spans, len(tags)))
+    assert content["metrics"]["f1"] == pytest.approx(f1_score(data.tags, tagged))
     # The last sentence has more words than a window, and spans to its end.
-    assert len(said[-1]) > 50 and set(said[-1][-12:]) > {"O"}
+    assert len(tagged[-1]) > 50 and set(tagged[-1][-12:]) > {"O"}
     assert [*content["classes"]["by_label"]] == ["FLAW", "MOOD"]
 
 
 def test_gate_compares_words_and_spans(folder: Path) -> None:
-    found = {check["name"]: check for check in json.loads((folder / "bundle/verification.json").read_text())["checks"]}
+    checks = {check["name"]: check for check in json.loads((folder / "bundle/verification.json").read_text())["checks"]}
     words = sum(map(len, read_tagged(folder / "dev.conll").words))
-    assert found["labels"]["passed"] and f"of {words:,} tokens match the float model" in found["labels"]["reason"]
-    assert found["metric"]["reason"].startswith("f1 on 43 examples")
+    assert checks["labels"]["passed"] and f"of {words:,} tokens match the float model" in checks["labels"]["reason"]
+    assert checks["metric"]["reason"].startswith("f1 on 43 examples")
     assert Bundle.open(folder / "bundle").lengths == (16, 24)
 
 

@@ -50,11 +50,11 @@ def test_census_says_what_int8_weights_need(int8: OpHistogram) -> None:
     assert int8.needed_versions == {"FULLY_CONNECTED": 12}
 
 
-@pytest.mark.parametrize("kept", [0, 3, 7, 40, 5000])
-def test_census_refuses_a_file_cut_short(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("num_bytes", [0, 3, 7, 40, 5000])
+def test_census_refuses_a_file_cut_short(tmp_path: Path, num_bytes: int) -> None:
     whole = handmade.write(tmp_path / "whole.tflite", handmade.Bag()).read_bytes()
     cut = tmp_path / "cut.tflite"
-    cut.write_bytes(whole[:kept])
+    cut.write_bytes(whole[:num_bytes])
     with pytest.raises(UserError, match="TFLite model"):
         count_ops(cut)
 
@@ -143,8 +143,8 @@ def test_difference_fails_beyond_each_recipes_bound(recipe: str) -> None:
     ids=["not a number", "other shape", "other name"],
 )
 def test_difference_fails_on_incomparable_outputs(answers: dict[str, np.ndarray]) -> None:
-    found = checks.check_difference({"logits": LOGITS}, answers, RECIPES["dynamic_wi8"].bounds)
-    assert [(check.passed, check.measured) for check in found] == [(False, None)] * 2
+    outcome = checks.check_difference({"logits": LOGITS}, answers, RECIPES["dynamic_wi8"].bounds)
+    assert [(check.passed, check.measured) for check in outcome] == [(False, None)] * 2
 
 
 def test_difference_takes_the_worst_output() -> None:
@@ -211,8 +211,8 @@ def test_int8_may_lose_what_chance_explains(points: float, lost: int, won: int, 
 @pytest.mark.parametrize(("recipe", "points"), [("float32", 0.0), ("float16", 0.1)])
 def test_chance_excuses_nothing_in_floats(recipe: str, points: float) -> None:
     for more, lost, won, passes in ((0.0, 9, 1, True), (0.01, 1, 0, True), (0.01, 2, 0, False), (0.01, 5, 3, False)):
-        found = checks.check_metric("f1", 400, *scored(points + more, 400, lost, won), RECIPES[recipe].bounds)
-        assert found.passed is passes
+        check = checks.check_metric("f1", 400, *scored(points + more, 400, lost, won), RECIPES[recipe].bounds)
+        assert check.passed is passes
 
 
 @pytest.mark.parametrize(("lost", "won", "passes"), [(12, 0, False), (5, 0, False), (4, 0, True), (5, 1, True)])
@@ -220,11 +220,11 @@ def test_answers_may_be_right_in_part(lost: int, won: int, passes: bool) -> None
     # F1 of words, and each loses or wins a half: twice the root of 12 quarters is 3.5, of 5 2.2, of 4 2, of 6 2.4.
     reference, answers = np.full(500, 0.5), np.full(500, 0.5)
     reference[:lost], answers[-1 - won : -1] = 1.0, 1.0
-    found = checks.check_metric(
+    check = checks.check_metric(
         "f1", 500, ScoredOutputs(0.7, reference), ScoredOutputs(0.69, answers), RECIPES["dynamic_wi8"].bounds
     )
-    assert f"{lost / 2:g} lost, {won / 2:g} won" in found.reason
-    assert found.passed is passes
+    assert f"{lost / 2:g} lost, {won / 2:g} won" in check.reason
+    assert check.passed is passes
 
 
 def test_scores_may_lose_one_examples_worth() -> None:
@@ -291,8 +291,8 @@ def test_constant_score_with_large_mean_fails() -> None:
     scores = np.array([3.5, 2.5, 3.4, 2.6, 3.0], np.float32)
     constant = np.full_like(scores, 3.0)
     bounds, task = RECIPES["dynamic_wi8"].bounds, get_task(TaskConfig(kind="regression"))
-    found = checks.check_difference({"logits": scores}, {"logits": constant}, bounds, task=task)
-    assert [check.passed for check in found] == [False, False]
+    outcome = checks.check_difference({"logits": scores}, {"logits": constant}, bounds, task=task)
+    assert [check.passed for check in outcome] == [False, False]
     # As it is, it lies within 13.4 %.
     assert all(check.passed for check in checks.check_difference({"x": scores}, {"x": constant}, bounds))
 
@@ -347,11 +347,11 @@ def test_rounding_of_all_texts_alike_is_no_fault(slope: float, rounding: float, 
     moves = np.random.default_rng(5).normal(size=[8, 2])
     size = np.sqrt(np.mean(np.square(moves)))
     unchanged = {"x": np.full([8, 2], rounding * size)}
-    found = checks.check_response(
+    check = checks.check_response(
         "segments", "segment ids", {"x": moves}, {"x": slope * moves}, {"x": moves}, unchanged
     )
-    assert found.passed is passes
-    assert found.measured == pytest.approx(max(0.0, abs(1 - slope) - rounding))
+    assert check.passed is passes
+    assert check.measured == pytest.approx(max(0.0, abs(1 - slope) - rounding))
 
 
 def test_float32_rounding_is_not_compared() -> None:

@@ -31,13 +31,13 @@ COLUMNS = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 
 @pytest.fixture(scope="module")
 def model(small_model: Model) -> Model:
-    made = networks.network(
+    network = networks.network(
         networks.bert_config(), [TaskConfig(kind="classification", name="mrpc", labels=LABELS)], small_model.tokenizer
     )
     # So that both labels are the answer to some pair.
-    bias = made.weights_by_path()["heads.classification.output.bias"]
-    bias.assign(bias - logits_of(made).mean(axis=0))
-    return made
+    bias = network.weights_by_path()["heads.classification.output.bias"]
+    bias.assign(bias - logits_of(network).mean(axis=0))
+    return network
 
 
 def logits_of(model: Model) -> np.ndarray:
@@ -67,9 +67,9 @@ def quality(model: Model) -> list[int]:
 
 def f1(model: Model, label: str) -> float:
     """By scikit-learn, from texts."""
-    said = [LABELS[index] for index in logits_of(model).argmax(axis=1)]
+    labels = [LABELS[index] for index in logits_of(model).argmax(axis=1)]
     right = [("not_equivalent", "equivalent")[number] for number in quality(model)]
-    return float(f1_score(right, said, pos_label=label))
+    return float(f1_score(right, labels, pos_label=label))
 
 
 @pytest.mark.parametrize("form", ["model", "bundle"])
@@ -84,11 +84,11 @@ def test_f1_is_that_of_glues_class(
     assert json.loads(capsys.readouterr().out)["metrics"]["mrpc"]["dev"] == metrics
 
 
-@pytest.mark.parametrize(("given", "name"), [([], "f1"), (["--metric=matthews"], "matthews")])
+@pytest.mark.parametrize(("options", "name"), [([], "f1"), (["--metric=matthews"], "matthews")])
 def test_gate_uses_the_tasks_metric(
-    given: list[str], name: str, model: Model, paths: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    options: list[str], name: str, model: Model, paths: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = [f"--model={paths['model']}", f"--data={paths['glue']}", *given]
+    data = [f"--model={paths['model']}", f"--data={paths['glue']}", *options]
     assert cli.main(["verify", str(paths["bundle"]), *data]) == 0
     checks = json.loads(capsys.readouterr().out)["checks"]
     (reason,) = (check["reason"] for check in checks if check["name"] == "metric")
@@ -99,8 +99,8 @@ def test_gate_uses_the_tasks_metric(
 
 def test_the_data_may_say_the_task(model: Model, paths: dict[str, Path]) -> None:
     examples = Examples(SENTENCES, None, np.arange(8, dtype=np.int32) % 2, [*map(str, range(8))], "here")
-    found = verify_bundle(paths["bundle"], reference=model, examples=examples, data_task="cola")
-    (metric,) = (check for check in found.checks if check.name == "metric")
+    verification = verify_bundle(paths["bundle"], reference=model, examples=examples, data_task="cola")
+    (metric,) = (check for check in verification.checks if check.name == "metric")
     assert metric.reason.startswith("matthews ")
 
 
@@ -131,8 +131,8 @@ def test_metric_of_another_task_is_refused(task: str, metric: str, message: str)
 
 def test_a_metric_needs_labels() -> None:
     unlabelled = Examples(["a"], None, None, ["0"], "test.tsv")
-    for examples, said in ((None, "no examples"), (unlabelled, "test.tsv, which has none")):
-        with pytest.raises(UserError, match=f"needs labelled examples; received f1 with {said}"):
+    for examples, message in ((None, "no examples"), (unlabelled, "test.tsv, which has none")):
+        with pytest.raises(UserError, match=f"needs labelled examples; received f1 with {message}"):
             gate_metric(TASKS["two"], "f1", examples)
         assert gate_metric(TASKS["two"], None, examples) == "accuracy"
 
@@ -141,10 +141,10 @@ def test_wrong_metric_fails_before_conversion(
     paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("pocketbert_export.exporter.to_tflite", lambda *_, **__: pytest.fail("it converted"))
-    given = ["export", f"--model={paths['model']}", f"--output={tmp_path / 'bundle'}"]
-    assert cli.main([*given, f"--data={paths['glue']}", "--metric=acc"]) == 2
+    arguments = ["export", f"--model={paths['model']}", f"--output={tmp_path / 'bundle'}"]
+    assert cli.main([*arguments, f"--data={paths['glue']}", "--metric=acc"]) == 2
     assert "received 'acc'" in capsys.readouterr().err
-    assert cli.main([*given, "--metric=f1"]) == 2
+    assert cli.main([*arguments, "--metric=f1"]) == 2
     assert "needs labelled examples" in capsys.readouterr().err
 
 
@@ -171,11 +171,11 @@ def tokenizer_of(model: Model) -> WordPieceTokenizer:
     return model.tokenizer
 
 
-def write_paragraphs(path: Path, words: list[str], each: int) -> QuestionFile:
+def write_paragraphs(path: Path, words: list[str], answers_per_paragraph: int) -> QuestionFile:
     paragraphs = [
         {"context": f"{word} " * 40, "qas": [{"id": f"{word}{n}", "question": "the", "answers": []}]}
         for word in words
-        for n in range(each)
+        for n in range(answers_per_paragraph)
     ]
     path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), encoding="utf-8")
     return QuestionFile(path)

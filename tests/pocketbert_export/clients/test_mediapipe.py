@@ -84,10 +84,10 @@ def test_multi_label_scores_are_independent(tmp_path: Path, small_model) -> None
 
     task = TaskConfig(kind="multi_label", labels=("wet", "dry"))
     model = networks.network(networks.bert_config(), [task], small_model.tokenizer)
-    made = export(model, tmp_path / "bundle", recipe="float32", lengths=[7])
-    inputs = made.tokenizer(["rain ."], max_length=7, pad_to=7)
-    logits = made.run(inputs)["logits"].astype(np.float64)
-    runner = Interpreter(model_content=task_file(made, 7)).get_signature_runner()
+    result = export(model, tmp_path / "bundle", recipe="float32", lengths=[7])
+    inputs = result.tokenizer(["rain ."], max_length=7, pad_to=7)
+    logits = result.run(inputs)["logits"].astype(np.float64)
+    runner = Interpreter(model_content=task_file(result, 7)).get_signature_runner()
     received = runner(**{name: np.asarray(array) for name, array in inputs.items()})["scores"]
     np.testing.assert_allclose(received, 1 / (1 + np.exp(-logits)), atol=1e-6)
 
@@ -257,9 +257,9 @@ def rewritten(change: Callable[[Bundle], bytes], length: int = 19) -> Callable[[
 
 
 def with_sigmoid(bundle: Bundle) -> bytes:
-    own = mediapipe_files.CLIENTS["classification"]
+    row = mediapipe_files.CLIENTS["classification"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(mediapipe_files.CLIENTS, "classification", own._replace(operator="LOGISTIC"))
+        patch.setitem(mediapipe_files.CLIENTS, "classification", row._replace(operator="LOGISTIC"))
         return task_file(bundle, 19)
 
 
@@ -278,7 +278,7 @@ def behind(name: str, content: bytes) -> Callable[[Bundle], bytes]:
         whole = task_file(bundle, 19)
         attached = {**read_zip(whole), name: content}
         with zipfile.ZipFile(io.BytesIO(whole)) as archive:
-            start = min(each.header_offset for each in archive.infolist())
+            start = min(entry.header_offset for entry in archive.infolist())
         return append_files(whole[:start], attached)
 
     return change
@@ -311,7 +311,7 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
 def bare(content: bytes) -> bytes:
     """A file without what stands behind it."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return content[: min(each.header_offset for each in archive.infolist())]
+        return content[: min(entry.header_offset for entry in archive.infolist())]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -134,13 +134,15 @@ def ids_file(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     model = read_model(tf.lite.TFLiteConverter.from_concrete_functions([embed.get_concrete_function()]).convert())
     graph: schema.SubGraphT = model.subgraphs[0]
-    found = {"input_word_ids": "ids", "input_mask": "mask", "input_type_ids": "segment_ids"}
+    file_names = {"input_word_ids": "ids", "input_mask": "mask", "input_type_ids": "segment_ids"}
     add_metadata(
         model,
         name="ids",
         description="",
         inputs=[
-            TensorDescription(next(found[name] for name in found if name in graph.tensors[index].name.decode()), "")
+            TensorDescription(
+                next(file_names[name] for name in file_names if name in graph.tensors[index].name.decode()), ""
+            )
             for index in graph.inputs
         ],
         outputs=[TensorDescription("ids", "")],
@@ -159,8 +161,8 @@ def test_our_copy_of_its_tokenizer(ids_file: Path, shared: Path) -> None:
     received = np.array(answers[str(ids_file)]).astype(int)
     special = [tokens.index(token) for token in ("[CLS]", "[SEP]")]
     for text, row, expected in zip(AWKWARD, received, mediapipe_ids(tokens, AWKWARD), strict=True):
-        wanted = [special[0], *expected[:62], special[1]]
-        assert row.tolist() == wanted + [0] * (64 - len(wanted)), text
+        expected_tokens = [special[0], *expected[:62], special[1]]
+        assert row.tolist() == expected_tokens + [0] * (64 - len(expected_tokens)), text
 
 
 @pytest.mark.data
@@ -208,9 +210,13 @@ def test_embedder_finds_the_float_models_neighbour(shared: Path, minilm_director
     expected = model(model.tokenizer(sentences, max_length=64, pad_to=64))["embedding"].numpy()
     # Each sentence searches among the others.
     apart = np.eye(len(sentences)) * 9
-    wanted, found = (np.argsort(apart - each @ each.T, axis=1)[:, :10] for each in (expected, received))
-    recall = (found == wanted[:, :1]).any(axis=1).mean()
-    overlap = np.mean([len(set(right) & set(own)) / 10 for right, own in zip(wanted, found, strict=True)])
+    expected_nearest, nearest = (
+        np.argsort(apart - vectors @ vectors.T, axis=1)[:, :10] for vectors in (expected, received)
+    )
+    recall = (nearest == expected_nearest[:, :1]).any(axis=1).mean()
+    overlap = np.mean(
+        [len(set(right) & set(neighbours)) / 10 for right, neighbours in zip(expected_nearest, nearest, strict=True)]
+    )
     assert len(sentences) == 1000 and recall >= 0.99
     # Stricter: int8 reorders neighbours whose cosines differ by less than its rounding. The study `sentence_embeddings`
     # found 0.958 for such a file, and 1 for float32.

@@ -67,10 +67,10 @@ process.stdout.write(texts.map((text) => prepare(text) + "\\0").join(""));
 
 
 def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    executable = shutil.which(name)
+    if executable is None:
         pytest.skip(f"{name} is not installed")
-    return found
+    return executable
 
 
 def check_program(command: list[str]) -> None:
@@ -81,7 +81,9 @@ def check_program(command: list[str]) -> None:
     *prepared, end = done.stdout.decode().split("\0")
     assert end == ""
     differing = {
-        text: (ours, prepare(text)) for text, ours in zip(texts, prepared, strict=True) if ours != prepare(text)
+        text: (text_prepared, prepare(text))
+        for text, text_prepared in zip(texts, prepared, strict=True)
+        if text_prepared != prepare(text)
     }
     assert not differing
 

@@ -39,10 +39,12 @@ QUESTIONS = ["What film?", "the actor of a great story, and the plot", "a " * 90
 def python_3_11() -> str:
     """A Python with wheels of the library."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    found = [shutil.which("python3.11"), *map(str, pyenv.glob("3.11.*/bin/python3"))]
+    interpreters = [shutil.which("python3.11"), *map(str, pyenv.glob("3.11.*/bin/python3"))]
     here = sys.executable if sys.version_info[:2] == (3, 11) else None
     usable = (
-        each for each in [here, *found] if each and not subprocess.run([each, "-c", "import ensurepip"]).returncode
+        interpreter
+        for interpreter in [here, *interpreters]
+        if interpreter and not subprocess.run([interpreter, "-c", "import ensurepip"]).returncode
     )
     return next(usable, "") or pytest.skip("the Task Library needs Python 3.11")
 
@@ -90,27 +92,27 @@ def expected_answers(bundle: Bundle, context: str, question: str) -> list[list[A
     """
     tokenizer, tokens = bundle.tokenizer, bundle.vocabulary.tokens()
     first_token, separator = tokens.index("[CLS]"), tokens.index("[SEP]")
-    asked = tokenizer.tokenize([question])[0].numpy().tolist()[:64]
+    question_ids = tokenizer.tokenize([question])[0].numpy().tolist()[:64]
     words = [word for word in context.split(" ") if word]
     pieces = tokenizer.tokenize(words).to_list()
-    place = [number for number, each in enumerate(pieces) for _ in each][: LENGTH - len(asked) - 3]
-    row = [first_token, *asked, separator, *sum(pieces, [])[: len(place)], separator]
+    piece_numbers = [number for number, piece in enumerate(pieces) for _ in piece][: LENGTH - len(question_ids) - 3]
+    row = [first_token, *question_ids, separator, *sum(pieces, [])[: len(piece_numbers)], separator]
     rest = [0] * (LENGTH - len(row))
     inputs = {
         "input_word_ids": [*row, *rest],
         "input_mask": [1] * len(row) + rest,
-        "input_type_ids": [0] * (len(asked) + 2) + [1] * (len(place) + 1) + rest,
+        "input_type_ids": [0] * (len(question_ids) + 2) + [1] * (len(piece_numbers) + 1) + rest,
     }
     outputs = bundle.run({name: np.array([values], np.int32) for name, values in inputs.items()}, LENGTH)
     start, end = (outputs[name][0] for name in ("start_logits", "end_logits"))
-    word_of = {len(asked) + 2 + index: number for index, number in enumerate(place)}
-    found = [
+    word_of = {len(question_ids) + 2 + index: number for index, number in enumerate(piece_numbers)}
+    answers = [
         [" ".join(words[word_of[first] : word_of[last] + 1]), int(first), int(last), float(start[first] + end[last])]
         for first in np.argsort(-start)[:5]
         for last in np.argsort(-end)[:5]
         if first in word_of and last in word_of and first <= last < first + 32
     ]
-    return sorted(found, key=lambda answer: -answer[3])[:5]
+    return sorted(answers, key=lambda answer: -answer[3])[:5]
 
 
 def client_answers(path: Path, calls: list[tuple[str, str]]) -> list[list[list[Any]]]:
@@ -131,7 +133,7 @@ def test_client_gives_the_bundles_answers(bundle: Bundle, tmp_path: Path) -> Non
         expected = expected_answers(bundle, *call)
         assert [answer[:3] for answer in answers] == [answer[:3] for answer in expected], call
         # float32, in two builds of the same operators.
-        np.testing.assert_allclose([answer[3] for answer in answers], [each[3] for each in expected], atol=1e-4)
+        np.testing.assert_allclose([answer[3] for answer in answers], [answer[3] for answer in expected], atol=1e-4)
     assert sum(map(len, received)) >= 10
 
 
@@ -141,11 +143,11 @@ def test_client_gives_the_bundles_answers(bundle: Bundle, tmp_path: Path) -> Non
     reason="TFLite 2.16.1 has no environment here",
 )
 def test_client_runs_int8_for_old_runtimes(model: Path, tmp_path: Path) -> None:
-    made = export(model, tmp_path / "bundle", recipe="dynamic_wi8", lengths=(LENGTH,), runtime=runtimes.TFLITE_2_16)
-    (path,) = map(Path, write_task_files(made, tmp_path / "files", [])["files"])
+    result = export(model, tmp_path / "bundle", recipe="dynamic_wi8", lengths=(LENGTH,), runtime=runtimes.TFLITE_2_16)
+    (path,) = map(Path, write_task_files(result, tmp_path / "files", [])["files"])
     ((best, *_),) = client_answers(path, [(CONTEXTS[0], QUESTIONS[0])])
-    expected = expected_answers(made, CONTEXTS[0], QUESTIONS[0])
-    logits = [golden.exported_outputs["start_logits"] for golden in made.goldens]
+    expected = expected_answers(result, CONTEXTS[0], QUESTIONS[0])
+    logits = [golden.exported_outputs["start_logits"] for golden in result.goldens]
     # Two logits in two builds, each within the recipe's bound.
     bound = 2 * RECIPES["dynamic_wi8"].bounds.own_difference * float(np.sqrt(np.mean(np.square(logits))))
     assert best[3] == pytest.approx(expected[0][3], abs=bound)
@@ -163,9 +165,9 @@ def test_outputs_are_end_and_start(bundle: Bundle, tmp_path: Path) -> None:
 
 
 def test_new_operators_are_refused(model: Path, tmp_path: Path) -> None:
-    made = export(model, tmp_path / "bundle", recipe="dynamic_wi8", lengths=(LENGTH,))
+    result = export(model, tmp_path / "bundle", recipe="dynamic_wi8", lengths=(LENGTH,))
     with pytest.raises(UserError, match="FULLY_CONNECTED version 12; pass runtime='tflite-2.16'"):
-        write_task_files(made, tmp_path / "files", [])
+        write_task_files(result, tmp_path / "files", [])
     assert not (tmp_path / "files").exists()
 
 

@@ -41,7 +41,7 @@ def arguments(bare: Path, output: Path, *more: str, max_length: int = tiny_quest
 def windows(monkeypatch: pytest.MonkeyPatch) -> list[WindowOptions]:
     """How paragraphs were cut: by the gate, and then by what scores the model and the bundle."""
     seen: list[WindowOptions] = []
-    make, own = question_answering.make_windows, Predictor.__init__
+    make, original_init = question_answering.make_windows, Predictor.__init__
 
     def make_windows(questions: Any, tokenizer: Any, options: WindowOptions) -> Windows:
         seen.append(options)
@@ -49,7 +49,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[WindowOptions]:
 
     def initialize(predictor: Predictor, task: Any, forward: Any, tokenizer: Any, max_length: int, **cut: Any) -> None:
         seen.append(WindowOptions(max_length=max_length, **cut))
-        own(predictor, task, forward, tokenizer, max_length, **cut)
+        original_init(predictor, task, forward, tokenizer, max_length, **cut)
 
     monkeypatch.setattr(question_answering, "make_windows", make_windows)
     monkeypatch.setattr(Predictor, "__init__", initialize)
@@ -71,15 +71,15 @@ def test_questions_train_and_export_a_bundle(
     questions = tiny_questions.write_questions(tmp_path / "questions.json", 240, 0, impossible=0.3)
     call = arguments(bare, tmp_path / "out", f"--train-file={questions}", "--stride=6", "--max-question-tokens=2")
     assert cli.main(call) == 0
-    said = capsys.readouterr()
-    result = json.loads(said.out)
+    output = capsys.readouterr()
+    result = json.loads(output.out)
     assert json.loads((tmp_path / "out" / "scores.json").read_text()) == result
     # As in training.
     assert windows == 3 * [WindowOptions(max_length=tiny_questions.MAX_LENGTH, stride=6, max_question_tokens=2)]
-    assert predicted_by_last_line(said.err, capsys) == 240
+    assert predicted_by_last_line(output.err, capsys) == 240
     # About a tenth of 240, by paragraph.
     assert 20 <= result["examples"] <= 28
-    assert f"{result['examples']} of 240 examples are the dev split" in said.err
+    assert f"{result['examples']} of 240 examples are the dev split" in output.err
     # Saying that there is no answer gives about 0.3. In float32 model and bundle answer alike.
     assert result["metrics"]["model"]["f1"] > 0.8
     assert result["metrics"]["bundle"] == result["metrics"]["model"]
@@ -91,9 +91,9 @@ def test_questions_train_and_export_a_bundle(
     # Again: nothing is made anew.
     written = (tmp_path / "out" / "bundle" / "bundle.json").stat().st_mtime_ns
     assert cli.main(call) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out) == result
-    assert "this run is finished" in said.err and "this bundle is finished" in said.err
+    output = capsys.readouterr()
+    assert json.loads(output.out) == result
+    assert "this run is finished" in output.err and "this bundle is finished" in output.err
     assert (tmp_path / "out" / "bundle" / "bundle.json").stat().st_mtime_ns == written
     # Another recipe would replace it, which is requested first.
     assert cli.main([*call, "--recipe=float16"]) == 2
@@ -106,17 +106,17 @@ def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureF
     # The longest text has 21 tokens: neither model nor bundle cuts one.
     files = [f"--train-file={train}", f"--dev-file={dev}", "--lengths=11,21", "--epochs=5"]
     assert cli.main(arguments(bare, tmp_path / "out", *files, max_length=21)) == 0
-    said = capsys.readouterr()
-    result = json.loads(said.out)
+    output = capsys.readouterr()
+    result = json.loads(output.out)
     opened, outcome = Bundle.open(tmp_path / "out" / "bundle"), result["outcome"]
     assert opened.outcome is not None and outcome.items() <= opened.outcome.items()
     assert outcome["score"] == result["metrics"]["bundle"]["accuracy"] and outcome["examples"] == 31
-    assert said.err.splitlines()[-4:-1] == [
+    assert output.err.splitlines()[-4:-1] == [
         f"bundle: {outcome['headline']}",
         f"page: {tmp_path / 'out' / 'report.html'}",
         f"bundle: {opened.directory}",
     ]
-    assert predicted_by_last_line(said.err, capsys) == 31
+    assert predicted_by_last_line(output.err, capsys) == 31
     assert result["examples"] == 31
     assert result["metrics"]["model"]["accuracy"] > 0.8
     assert result["metrics"]["bundle"] == result["metrics"]["model"]
@@ -142,13 +142,15 @@ def test_last_line_is_quoted_for_shells(bare: Path, tmp_path: Path, capsys: pyte
     columns = ["--text-column=the text", "--pair-column=second $one", "--separator=;", "--noshow-texts"]
     call = arguments(bare, tmp_path / "my output", f"--train-file={train}", "--lengths=19", *columns)
     assert cli.main(call) == 0
-    said = capsys.readouterr()
-    assert predicted_by_last_line(said.err, capsys) == 41
+    output = capsys.readouterr()
+    assert predicted_by_last_line(output.err, capsys) == 41
     # Private texts are on neither page.
     pages = [tmp_path / "my output" / "report.html", tmp_path / "my output" / "run" / "report.html"]
     for page in pages:
         text = page.read_text(encoding="utf-8")
-        assert "because of --noshow-texts" in text and not any(each in text for each in rows.texts if len(each) > 20)
+        assert "because of --noshow-texts" in text and not any(
+            content in text for content in rows.texts if len(content) > 20
+        )
 
 
 @pytest.mark.parametrize(
@@ -211,9 +213,9 @@ def test_tables_dev_split_is_stratified(tmp_path: Path) -> None:
     rare = {*train_dev_split(Examples(texts, None, None, texts, "here"))[1].texts[:2]}
     path = tmp_path / "rows.csv"
     path.write_text("text,label\n" + "".join(f"{text},{'rare' if text in rare else 'common'}\n" for text in texts))
-    found = task_options.read(TaskOptions(train_file=str(path)), TableOptions())
-    assert isinstance(found.train, Examples) and found.train.labels is not None
-    assert set(found.train.labels.tolist()) == {0, 1} and len(found.dev) == 10
+    data = task_options.read(TaskOptions(train_file=str(path)), TableOptions())
+    assert isinstance(data.train, Examples) and data.train.labels is not None
+    assert set(data.train.labels.tolist()) == {0, 1} and len(data.dev) == 10
 
 
 @pytest.mark.parametrize(
@@ -231,9 +233,9 @@ def test_bad_input_fails_in_one_line(
     change: dict[str, str], message: str, bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     questions = tiny_questions.write_questions(tmp_path / "questions.json", 9, 0)
-    given: dict[str, Any] = {"--train-file": questions, "--lengths": "11", "--recipe": "float32"}
-    given |= {"--model": bare, "--output": tmp_path / "out", **change}
-    assert cli.main(["bundle", *(f"{name}={value}" for name, value in given.items())]) == 2
+    options: dict[str, Any] = {"--train-file": questions, "--lengths": "11", "--recipe": "float32"}
+    options |= {"--model": bare, "--output": tmp_path / "out", **change}
+    assert cli.main(["bundle", *(f"{name}={value}" for name, value in options.items())]) == 2
     assert message in capsys.readouterr().err.strip().splitlines()[-1]
     assert not (tmp_path / "out").exists()
 
@@ -259,7 +261,7 @@ def test_no_paragraph_is_on_both_sides(tmp_path: Path) -> None:
                 "paragraphs": [
                     {
                         "context": f"words of {number}",
-                        "qas": [{"id": f"{number}-{each}", "question": "what?", "answers": []} for each in range(4)],
+                        "qas": [{"id": f"{number}-{index}", "question": "what?", "answers": []} for index in range(4)],
                     }
                     for number in range(20)
                 ]
@@ -269,7 +271,9 @@ def test_no_paragraph_is_on_both_sides(tmp_path: Path) -> None:
     path = tmp_path / "questions.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     train, aside = train_dev_split(QuestionFile(path), part=0.2)
-    assert {each.context for each in train} | {each.context for each in aside} == {f"words of {n}" for n in range(20)}
-    assert not {each.context for each in train} & {each.context for each in aside}
+    assert {question.context for question in train} | {question.context for question in aside} == {
+        f"words of {n}" for n in range(20)
+    }
+    assert not {question.context for question in train} & {question.context for question in aside}
     assert len(aside) == 16
     assert train.identity != aside.identity != QuestionFile(path).identity

@@ -42,31 +42,31 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("form", ["model", "bundle"])
 def test_array_holds_the_models_vectors(form: str, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "vectors.npy"
-    given = [f"--model={folder / form}", f"--input={folder / 'texts.txt'}"]
-    assert cli.main(["embed", *given, f"--output={path}"]) in (None, 0)
-    expected = [each["embedding"] for each in pb.from_pretrained(folder / "model").predict(TEXTS)]
-    found = np.load(path)
-    assert found.dtype == np.float32 and found.shape == (9, 7)
-    np.testing.assert_allclose(found, expected, atol=2e-5)
+    arguments = [f"--model={folder / form}", f"--input={folder / 'texts.txt'}"]
+    assert cli.main(["embed", *arguments, f"--output={path}"]) in (None, 0)
+    expected = [answer["embedding"] for answer in pb.from_pretrained(folder / "model").predict(TEXTS)]
+    array = np.load(path)
+    assert array.dtype == np.float32 and array.shape == (9, 7)
+    np.testing.assert_allclose(array, expected, atol=2e-5)
 
 
 def test_search_finds_nearest_lines(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     queries = tmp_path / "queries.jsonl"
     queries.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS[3:6]), encoding="utf-8")
-    given = [f"--model={folder / 'bundle'}", f"--input={queries}", f"--search={folder / 'texts.txt'}", "--top-k=4"]
-    assert cli.main(["embed", *given, "--prompt-name=query", "--search-prompt-name=passage"]) in (None, 0)
+    arguments = [f"--model={folder / 'bundle'}", f"--input={queries}", f"--search={folder / 'texts.txt'}", "--top-k=4"]
+    assert cli.main(["embed", *arguments, "--prompt-name=query", "--search-prompt-name=passage"]) in (None, 0)
     model = pb.from_pretrained(folder / "model")
     vectors = {
-        prompt: np.array([each["embedding"] for each in model.predict([prompt + text for text in TEXTS])])
+        prompt: np.array([answer["embedding"] for answer in model.predict([prompt + text for text in TEXTS])])
         for _, prompt in PROMPTS
     }
-    for row, found in zip((3, 4, 5), lines(capsys), strict=True):
-        similar = [1 - cosine(vectors["the "][row], each) for each in vectors["a film "]]
+    for row, line in zip((3, 4, 5), lines(capsys), strict=True):
+        similar = [1 - cosine(vectors["the "][row], vector) for vector in vectors["a film "]]
         order = np.argsort(similar)[::-1][:4]
         # The second line is blank.
-        assert [each["line"] for each in found["nearest"]] == [int(index) + 1 + (index > 0) for index in order]
-        assert [each["text"] for each in found["nearest"]] == [TEXTS[index] for index in order]
-        given_similar = [each["similarity"] for each in found["nearest"]]
+        assert [neighbour["line"] for neighbour in line["nearest"]] == [int(index) + 1 + (index > 0) for index in order]
+        assert [neighbour["text"] for neighbour in line["nearest"]] == [TEXTS[index] for index in order]
+        given_similar = [neighbour["similarity"] for neighbour in line["nearest"]]
         np.testing.assert_allclose(given_similar, np.array(similar)[order], atol=2e-5)
 
 
@@ -75,9 +75,9 @@ def test_pairs_give_cosines(folder: Path, tmp_path: Path, capsys: pytest.Capture
     rows = [{"text": TEXTS[index], "pair": TEXTS[index + 1]} for index in range(3)]
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     assert cli.main(["embed", f"--model={folder / 'model'}", f"--input={pairs}"]) in (None, 0)
-    vectors = [each["embedding"] for each in pb.from_pretrained(folder / "model").predict(TEXTS)]
-    for index, found in enumerate(lines(capsys)):
-        assert found["similarity"] == pytest.approx(1 - cosine(vectors[index], vectors[index + 1]), abs=2e-5)
+    vectors = [answer["embedding"] for answer in pb.from_pretrained(folder / "model").predict(TEXTS)]
+    for index, line in enumerate(lines(capsys)):
+        assert line["similarity"] == pytest.approx(1 - cosine(vectors[index], vectors[index + 1]), abs=2e-5)
 
 
 def test_recall_counts_found_partners(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,19 +85,23 @@ def test_recall_counts_found_partners(folder: Path, tmp_path: Path, capsys: pyte
     partners = [tiny_tasks.TEXTS[(index * 5 + 3) % count] for index in range(count)]
     rows = "".join(f"{text}\t{other}\n" for text, other in zip(tiny_tasks.TEXTS, partners, strict=False))
     table.write_text(f"query\tdocument\n{rows}", encoding="utf-8")
-    given = [f"--model={folder / 'model'}", f"--file={table}", "--text-column=query", "--pair-column=document"]
-    assert cli.main(["evaluate", *given]) in (None, 0)
-    found = lines(capsys)[0]["metrics"]
-    vectors = np.array([each["embedding"] for each in pb.from_pretrained(folder / "model").predict(tiny_tasks.TEXTS)])
+    arguments = [f"--model={folder / 'model'}", f"--file={table}", "--text-column=query", "--pair-column=document"]
+    assert cli.main(["evaluate", *arguments]) in (None, 0)
+    metrics = lines(capsys)[0]["metrics"]
+    vectors = np.array(
+        [answer["embedding"] for answer in pb.from_pretrained(folder / "model").predict(tiny_tasks.TEXTS)]
+    )
     places = []
     for index, partner in enumerate(partners):
-        own = tiny_tasks.TEXTS.index(partner)
+        partner_index = tiny_tasks.TEXTS.index(partner)
         # A text does not compete with its partner: it is the nearest to itself.
         others = [tiny_tasks.TEXTS.index(text) for text in partners if text != tiny_tasks.TEXTS[index]]
-        nearer = [cosine(vectors[index], vectors[row]) < cosine(vectors[index], vectors[own]) for row in others]
+        nearer = [
+            cosine(vectors[index], vectors[row]) < cosine(vectors[index], vectors[partner_index]) for row in others
+        ]
         places.append(sum(nearer))
-    assert found == pytest.approx({f"recall_at_{k}": np.mean(np.array(places) < k) for k in (1, 10)})
-    assert 0 < found["recall_at_10"] < 1
+    assert metrics == pytest.approx({f"recall_at_{k}": np.mean(np.array(places) < k) for k in (1, 10)})
+    assert 0 < metrics["recall_at_10"] < 1
 
 
 @pytest.mark.parametrize("form", ["model", "bundle"])
@@ -108,16 +112,16 @@ def test_stsb_scores_are_correlations(
     pairs = list(zip(TEXTS, TEXTS[1:], strict=False))
     scores = np.round(generator.uniform(0, 5, len(pairs)), 1)
     tiny_finetuning.write_stsb(tmp_path / "glue", "dev", pairs, scores)
-    given = [f"--model={folder / form}", "--task=stsb", f"--data={tmp_path / 'glue'}"]
-    assert cli.main(["evaluate", *given]) in (None, 0)
-    (found,) = lines(capsys)
+    arguments = [f"--model={folder / form}", "--task=stsb", f"--data={tmp_path / 'glue'}"]
+    assert cli.main(["evaluate", *arguments]) in (None, 0)
+    (line,) = lines(capsys)
     model = pb.from_pretrained(folder / "model")
-    vectors = [[each["embedding"] for each in model.predict(list(texts))] for texts in zip(*pairs, strict=True)]
+    vectors = [[answer["embedding"] for answer in model.predict(list(texts))] for texts in zip(*pairs, strict=True)]
     cosines = [1 - cosine(first, second) for first, second in zip(*vectors, strict=True)]
     # Ranks without ties, so the bundle's rounding changes none.
     expected = {"spearman": spearmanr(cosines, scores).statistic, "pearson": pearsonr(cosines, scores).statistic}
-    assert found["metrics"] == pytest.approx(expected, abs=1e-4)
-    assert found["examples"] == len(pairs)
+    assert line["metrics"] == pytest.approx(expected, abs=1e-4)
+    assert line["examples"] == len(pairs)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +136,8 @@ def test_stsb_scores_are_correlations(
 def test_bad_options_are_one_line(
     arguments: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [f"--model={folder / 'model'}", f"--input={folder / 'texts.txt'}"]
-    assert cli.main(["embed", *given, *arguments.split()]) == 2
+    options = [f"--model={folder / 'model'}", f"--input={folder / 'texts.txt'}"]
+    assert cli.main(["embed", *options, *arguments.split()]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
 

@@ -46,8 +46,8 @@ def test_skipped_rows_are_in_the_result(
 ) -> None:
     table = tmp_path / "dirty.csv"
     table.write_text("text;label\na film;good\n;bad\nb;good;c\n", "utf-8")
-    own = [f"--file={table}", "--separator=;", "--skip-bad-rows"]
-    assert cli.main(["evaluate", f"--model={paths['directory']}", *own]) == 0
+    table_options = [f"--file={table}", "--separator=;", "--skip-bad-rows"]
+    assert cli.main(["evaluate", f"--model={paths['directory']}", *table_options]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["examples"], result["skipped_rows"]) == (1, 2)
 
@@ -80,21 +80,27 @@ def test_glue_labels_are_matched_by_name(
         "the model's labels LABEL_0, LABEL_1 are placeholders; its logits are read as negative, positive, in this order"
     )
     assert (f"{line}; pass --labels for another order" in captured.err) == (labels[0] == "LABEL_0")
-    given = ["evaluate", f"--model={tmp_path / 'model'}", "--task=sst2", f"--data={data}", "--labels=positive,negative"]
+    arguments = [
+        "evaluate",
+        f"--model={tmp_path / 'model'}",
+        "--task=sst2",
+        f"--data={data}",
+        "--labels=positive,negative",
+    ]
     if labels[0] != "LABEL_0":
         # Names of the model itself say nothing new.
-        assert cli.main(given) == (0 if labels == ("positive", "negative") else 2)
+        assert cli.main(arguments) == (0 if labels == ("positive", "negative") else 2)
         assert (
             labels == ("positive", "negative")
             or "received positive,negative with --data, whose labels have names" in capsys.readouterr().err
         )
         return
     # The remedy of that line.
-    assert cli.main(given) == 0
+    assert cli.main(arguments) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["metrics"]["accuracy"] == pytest.approx(2 / 7)
     assert "placeholders" not in captured.err
-    assert cli.main([*given[:-1], "--labels=positive,negative,neutral"]) == 2
+    assert cli.main([*arguments[:-1], "--labels=positive,negative,neutral"]) == 2
     assert "--labels must name each of the model's 2 logits; received 3" in capsys.readouterr().err
 
 

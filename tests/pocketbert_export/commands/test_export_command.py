@@ -74,20 +74,22 @@ def test_texts_without_labels_are_compared_without_scores(
     assert cli.main(verify) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["examples"] == texts and printed.err.count(line) == 1
-    made = pb.export(directory, tmp_path / "again", recipe="float32", lengths=[7], examples=table)
-    assert made.outcome is None and capsys.readouterr().err.count(line) == 1
+    result = pb.export(directory, tmp_path / "again", recipe="float32", lengths=[7], examples=table)
+    assert result.outcome is None and capsys.readouterr().err.count(line) == 1
     # Labels under another name, or their numbers, are no texts without labels.
     for cells in (("Bad", "good"), ("2", "0")):
         other = tmp_path / "other.csv"
         other.write_text("text,mood\n" + "".join(f"the film,{cell}\n" for cell in cells), encoding="utf-8")
         for command in ([*export, f"--output={tmp_path / 'third'}"], ["verify", str(bundle), f"--model={directory}"]):
             assert cli.main([*command, f"--file={other}"]) == 2
-            said = "must have the column 'label'; received 'text', 'mood'; pass --label-column=mood if that column has"
-            assert said in capsys.readouterr().err
+            message = (
+                "must have the column 'label'; received 'text', 'mood'; pass --label-column=mood if that column has"
+            )
+            assert message in capsys.readouterr().err
         with pytest.raises(UserError, match="must have the column 'label'"):
             pb.export(directory, tmp_path / "third", recipe="float32", lengths=[7], examples=other)
     # Who names a column, a class or a metric wants scores.
-    for flag, said in (
+    for flag, message in (
         ("--label-column=label", "must have the column 'label'"),
         ("--label-column=mood", "must have the column 'mood'"),
         ("--labels=bad,fair,good", "must have the column 'label'"),
@@ -95,7 +97,7 @@ def test_texts_without_labels_are_compared_without_scores(
     ):
         for command in ([*export, f"--output={tmp_path / 'third'}"], verify):
             assert cli.main([*command, flag]) == 2
-            assert said in capsys.readouterr().err
+            assert message in capsys.readouterr().err
     assert cli.main(["evaluate", f"--model={bundle}", f"--file={table}"]) == 2
     assert "must have the column 'label'" in capsys.readouterr().err
 

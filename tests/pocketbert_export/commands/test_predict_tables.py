@@ -47,8 +47,8 @@ def test_csv_rows_are_predicted_without_header(
     assert call(small_directory, f"--input={path}", "--text-column=review") == 0
     answers = [json.loads(line) for line in capsys.readouterr().out.split("\n")[:-1]]
     assert [answer["text"] for answer in answers] == TEXTS
-    found = [list(answer["probabilities"].values()) for answer in answers]
-    np.testing.assert_allclose(found, answers_of(small_model, TEXTS), atol=2e-5)
+    probabilities = [list(answer["probabilities"].values()) for answer in answers]
+    np.testing.assert_allclose(probabilities, answers_of(small_model, TEXTS), atol=2e-5)
     # A file may still be read line by line.
     assert call(small_directory, f"--input={path}", "--format=lines") == 0
     assert json.loads(capsys.readouterr().out.split("\n")[0])["text"] == "id,review"
@@ -90,8 +90,8 @@ def test_csv_predictions_survive_a_round_trip(
         rows = list(csv.DictReader(stream, strict=True))
     assert list(rows[0]) == ["text", "label", "probability_bad", "probability_fair", "probability_good"]
     probabilities = answers_of(small_model, TEXTS)
-    found = [[float(row[f"probability_{label}"]) for label in LABELS] for row in rows]
-    np.testing.assert_allclose(found, probabilities, atol=2e-5)
+    table = [[float(row[f"probability_{label}"]) for label in LABELS] for row in rows]
+    np.testing.assert_allclose(table, probabilities, atol=2e-5)
     assert [row["label"] for row in rows] == [LABELS[index] for index in probabilities.argmax(axis=1)]
 
 
@@ -127,13 +127,15 @@ def test_best_labels(
     for line, best in zip(capsys.readouterr().out.splitlines(), expected, strict=True):
         answer = json.loads(line)
         assert list(answer) == ["text", "label", "top"]
-        assert [each["label"] for each in answer["top"]] == [label for _, label in best]
-        assert [each["probability"] for each in answer["top"]] == pytest.approx([-p for p, _ in best], abs=2e-5)
+        assert [label_row["label"] for label_row in answer["top"]] == [label for _, label in best]
+        assert [label_row["probability"] for label_row in answer["top"]] == pytest.approx(
+            [-p for p, _ in best], abs=2e-5
+        )
         assert answer["label"] == best[0][1]
     assert call(small_directory, f"--input={path}", f"--top-k={top}", "--output-format=csv") == 0
     header, *rows = csv.reader(io.StringIO(capsys.readouterr().out, newline=""))
     places = range(1, min(top, 3) + 1)
-    assert header == ["text", "label", *(f"{name}_{place}" for place in places for name in ("label", "probability"))]
+    assert header == ["text", "label", *(f"{name}_{number}" for number in places for name in ("label", "probability"))]
     assert [row[2::2] for row in rows] == [[label for _, label in best] for best in expected]
 
 
@@ -174,14 +176,19 @@ def test_regression_as_csv(tmp_path: Path, small_model: Model, capsys: pytest.Ca
 
 
 def test_several_labels_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
-    found = described_probabilities(("a", "b", "c"), [0.7, 0.1, 0.7000001], None)
+    description = described_probabilities(("a", "b", "c"), [0.7, 0.1, 0.7000001], None)
     with answer_lines.opened(None, "csv", ["text", "pair"]) as write:
-        write([{"text": "x,y", "labels": ["a", "c"], **found}, {"text": "z", "pair": "p", "labels": [], **found}])
+        write(
+            [
+                {"text": "x,y", "labels": ["a", "c"], **description},
+                {"text": "z", "pair": "p", "labels": [], **description},
+            ]
+        )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "text,pair,labels,probability_a,probability_b,probability_c"
     assert lines[1:] == ['"x,y",,a|c,0.7,0.1,0.7', "z,p,,0.7,0.1,0.7"]
     # Rounding makes no ties.
-    assert [each["label"] for each in described_probabilities(("a", "b", "c"), [0.7, 0.1, 0.7000001], 2)["top"]] == [
+    assert [row["label"] for row in described_probabilities(("a", "b", "c"), [0.7, 0.1, 0.7000001], 2)["top"]] == [
         "c",
         "a",
     ]
@@ -193,8 +200,8 @@ def test_nonfinite_outputs_are_refused(tmp_path: Path, small_model: Model, capsy
     model.save_pretrained(tmp_path / "model")
     (tmp_path / "x.txt").write_text("dull\n")
     assert call(tmp_path / "model", f"--input={tmp_path / 'x.txt'}", f"--output={tmp_path / 'y.jsonl'}") == 2
-    said = capsys.readouterr()
-    assert "answers must be finite" in said.err and not said.out
+    output = capsys.readouterr()
+    assert "answers must be finite" in output.err and not output.out
     assert not (tmp_path / "y.jsonl").exists()
 
 
@@ -223,6 +230,6 @@ def test_bad_input_is_refused(
     x.with_suffix(".jsonl").write_text('{"text": "dull"}\n')
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert call(small_directory, *(argument.format(x=x) for argument in arguments)) == 2
-    said = capsys.readouterr()
-    assert message in said.err.splitlines()[-1] and not said.out
+    output = capsys.readouterr()
+    assert message in output.err.splitlines()[-1] and not output.out
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

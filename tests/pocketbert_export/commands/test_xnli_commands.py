@@ -24,8 +24,8 @@ def rows(count: int, seed: int, wrong: int = 0) -> list[tuple[str, str, str]]:
     rows = []
     for number in range(count):
         label = XNLI.labels[int(random.integers(3))]
-        said = XNLI.labels[(XNLI.labels.index(label) + 1) % 3] if number < wrong else label
-        rows.append(("the film of a scene", f"{WORDS[said]} story {WORDS[said]}", label))
+        prediction = XNLI.labels[(XNLI.labels.index(label) + 1) % 3] if number < wrong else label
+        rows.append(("the film of a scene", f"{WORDS[prediction]} story {WORDS[prediction]}", label))
     return rows
 
 
@@ -57,12 +57,12 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def accuracies(model: pb.Model, data: Path) -> dict[str, float]:
     """By hand, language by language."""
     assert model.tokenizer is not None
-    found = {}
+    scores = {}
     for language in COUNTS:
         dev = read_xnli(data, "dev", [language])
         answers = model(dict(model.tokenizer(dev.texts, dev.pairs)), training=False)["logits"].numpy().argmax(axis=1)
-        found[f"accuracy_{language}"] = float((answers == dev.labels).mean())
-    return {"accuracy": sum(found.values()) / 3} | found
+        scores[f"accuracy_{language}"] = float((answers == dev.labels).mean())
+    return {"accuracy": sum(scores.values()) / 3} | scores
 
 
 def test_training_selects_by_mean_over_languages(run: Path, data: Path) -> None:
@@ -90,9 +90,9 @@ def test_evaluate_scores_directory_and_bundle(
 ) -> None:
     expected = json.loads((run / "result.json").read_text("utf-8"))["metrics"]
     # The task is the model's own.
-    found = evaluate(capsys, f"--model={run / 'model'}", f"--data={data}")
-    assert found["metrics"] == expected and found["examples"] == 48
-    assert list(found["metrics"]) == ["accuracy", "accuracy_en", "accuracy_de", "accuracy_sw"]
+    scores = evaluate(capsys, f"--model={run / 'model'}", f"--data={data}")
+    assert scores["metrics"] == expected and scores["examples"] == 48
+    assert list(scores["metrics"]) == ["accuracy", "accuracy_en", "accuracy_de", "accuracy_sw"]
     bundle = tmp_path / "bundle"
     assert cli.main([
         "export", f"--model={run / 'model'}", "--recipe=float32", "--lengths=16,23", f"--output={bundle}",

@@ -95,14 +95,14 @@ def test_outputs_keep_names_and_shapes(task: TaskConfig | None) -> None:
 
 def test_signatures_bind_int32_inputs_by_name(tmp_path: Path) -> None:
     model = networks.network(networks.bert_config())
-    found = histogram(to_tflite(model, (13, 5), get_recipe("float32")), tmp_path)
-    assert set(found.signatures) == {"length_5", "length_13"}
+    counts = histogram(to_tflite(model, (13, 5), get_recipe("float32")), tmp_path)
+    assert set(counts.signatures) == {"length_5", "length_13"}
     for length in (5, 13):
-        inputs = found.signatures[f"length_{length}"].inputs
+        inputs = counts.signatures[f"length_{length}"].inputs
         assert {name: (info.dtype, info.shape) for name, info in inputs.items()} == {
             name: ("int32", (1, length)) for name in ("input_word_ids", "input_mask", "input_type_ids")
         }
-        assert found.signatures[f"length_{length}"].outputs["logits"].shape == (1, 3)
+        assert counts.signatures[f"length_{length}"].outputs["logits"].shape == (1, 3)
 
 
 def test_distilbert_without_segments_matches_model() -> None:
@@ -114,11 +114,11 @@ def test_distilbert_without_segments_matches_model() -> None:
     assert networks.relative(model(inputs)["logits"].numpy(), received["logits"]) < TOLERANCE
 
 
-@pytest.mark.parametrize("recipe", [name for name, each in RECIPES.items() if each.calibration != "required"])
+@pytest.mark.parametrize("recipe", [name for name, recipe in RECIPES.items() if recipe.calibration != "required"])
 def test_operators_are_builtin_weights_match_recipe(recipe: str, tmp_path: Path) -> None:
     model = networks.network(networks.bert_config())
-    found = histogram(to_tflite(optimize_graph(model, GraphOptimizations()), (13,), get_recipe(recipe)), tmp_path)
-    assert not found.custom
+    counts = histogram(to_tflite(optimize_graph(model, GraphOptimizations()), (13,), get_recipe(recipe)), tmp_path)
+    assert not counts.custom
     sizes = {path: int(np.prod(variable.shape)) for path, variable in model.weights_by_path().items()}
     sizes["encoder.embeddings.position.table"] = 13 * 40
     # What the converter quantizes: matrices of 1024 elements or more. The word table is among them.
@@ -128,9 +128,9 @@ def test_operators_are_builtin_weights_match_recipe(recipe: str, tmp_path: Path)
     types = {"float32": 4, "float16": 2, "dynamic_wi8": 1, "dynamic_wi4": 64 / 40 * 0.5}
     dtype = recipe if recipe.startswith("float") else {"dynamic_wi8": "int8", "dynamic_wi4": "int4"}[recipe]
     scales = 64 / 40 * 2 / 32 if recipe == "dynamic_wi4" else 0
-    assert found.weight_bytes_by_type[dtype] >= large * (types[recipe] if recipe != "dynamic_wi4" else 0.5)
+    assert counts.weight_bytes_by_type[dtype] >= large * (types[recipe] if recipe != "dynamic_wi4" else 0.5)
     # Shapes and axes of operators count as weights too.
-    assert found.weight_bytes <= large * (types[recipe] + scales) + small * 4 + 1024
+    assert counts.weight_bytes <= large * (types[recipe] + scales) + small * 4 + 1024
 
 
 def test_lengths_share_weights_and_scales(tmp_path: Path) -> None:
@@ -162,10 +162,10 @@ def test_per_tensor_layers_change_nothing(family: str, tmp_path: Path) -> None:
     inputs = networks.inputs_of(config)
     optimized = optimize_graph(model, GraphOptimizations())
     split, single = (to_tflite(optimized, (13,), get_recipe("dynamic_wi8"), channelwise=c) for c in (True, False))
-    found = histogram(split, tmp_path)
-    assert found.channelwise_fully_connected == found.int8_fully_connected > 0
-    found = histogram(single, tmp_path)
-    assert found.channelwise_fully_connected == 0 < found.int8_fully_connected
+    counts = histogram(split, tmp_path)
+    assert counts.channelwise_fully_connected == counts.int8_fully_connected > 0
+    counts = histogram(single, tmp_path)
+    assert counts.channelwise_fully_connected == 0 < counts.int8_fully_connected
     assert int8_weights(single) == int8_weights(split)
     versions = [code.version for code in operator_codes(single) if code.builtinCode == FULLY_CONNECTED]
     assert versions
@@ -214,7 +214,7 @@ def test_bert_optimizations_show_in_the_graph(tmp_path: Path) -> None:
         return to_tflite(optimize_graph(model, graph_optimizations), (13,), get_recipe("float32"))
 
     first = dataclasses.replace(NONE, first_token_only=True)
-    plain, folded = (content(each) for each in (first, dataclasses.replace(first, fold_beta=True)))
+    plain, folded = (content(options) for options in (first, dataclasses.replace(first, fold_beta=True)))
     # Of five norms all but the last.
     assert histogram(plain, tmp_path).operators["ADD"] - histogram(folded, tmp_path).operators["ADD"] == 4
     # The last layer maps 13 keys and 13 values, or the query and the context of 3 heads.
@@ -241,7 +241,7 @@ def test_even_splits_go_into_xnnpack(recipe: str, monkeypatch: pytest.MonkeyPatc
     content = to_tflite(model, (13,), get_recipe(recipe))
     monkeypatch.setattr(convert, "split_evenly", lambda content: content)
     plain = to_tflite(model, (13,), get_recipe(recipe))
-    before, after = (delegated(each) for each in (plain, content))
+    before, after = (delegated(file) for file in (plain, content))
     # A block splits two products, but the last one maps the first token alone.
     assert before["left"]["SPLIT_V"] == 2
     assert not {"SPLIT", "SPLIT_V"} & after["left"].keys()
@@ -253,9 +253,9 @@ def test_even_splits_go_into_xnnpack(recipe: str, monkeypatch: pytest.MonkeyPatc
 def delegated(content: bytes) -> dict[str, Any]:
     interpreter = Interpreter(model_content=content)
     interpreter.allocate_tensors()
-    found = delegate(interpreter)
-    assert found is not None
-    return found
+    xnnpack = delegate(interpreter)
+    assert xnnpack is not None
+    return xnnpack
 
 
 def test_uneven_splits_stay() -> None:
@@ -300,8 +300,8 @@ def test_same_weights_give_same_bytes(small_directory: Path, small_bundle: Path,
     # Keras numbers the layers of all models in a process.
     for seed in (1, 2):
         from_preset(networks.bert_config(num_layers=1), seed=seed)
-    made = export(small_directory, tmp_path / "again", recipe="float32", lengths=(7, 19))
-    assert made.model_path.read_bytes() == (small_bundle / "model.tflite").read_bytes()
+    result = export(small_directory, tmp_path / "again", recipe="float32", lengths=(7, 19))
+    assert result.model_path.read_bytes() == (small_bundle / "model.tflite").read_bytes()
     # The caller's own layers are numbered on.
     assert from_preset(networks.bert_config(num_layers=1)).name != from_preset(networks.bert_config(num_layers=1)).name
 
@@ -311,8 +311,8 @@ def test_another_process_exports_same_bytes(tmp_path: Path) -> None:
     bare = tiny_finetuning.write_model(tmp_path / "bare")
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(200, 0))
     dev = tiny_finetuning.write_table(tmp_path / "dev.csv", tiny_finetuning.examples(31, 1))
-    given = [f"--train-file={train}", f"--dev-file={dev}", "--lengths=11,19", "--epochs=1", "--learning-rate=3e-3"]
-    command = ["bundle", f"--model={bare}", "--recipe=float32", *given, f"--output={tmp_path / 'out'}"]
+    arguments = [f"--train-file={train}", f"--dev-file={dev}", "--lengths=11,19", "--epochs=1", "--learning-rate=3e-3"]
+    command = ["bundle", f"--model={bare}", "--recipe=float32", *arguments, f"--output={tmp_path / 'out'}"]
     assert cli.main(command) == 0
     first = (tmp_path / "out" / "bundle" / "model.tflite").read_bytes()
     # As after a kill between training and export.
@@ -332,11 +332,11 @@ def test_padding_row_of_trigrams_passes_gate(recipe: str, tmp_path: Path) -> Non
     examples = Examples(texts, None, None, ["0", "1", "2"], "the texts")
     bundle = export(tmp_path / "model", tmp_path / "bundle", recipe=recipe, lengths=(7, 13), examples=examples)
     together, alone = bundle.predict(texts), [bundle.predict([text])[0] for text in texts]
-    ours = [*model.predict(texts), *[model.predict([text])[0] for text in texts]]
-    for found, expected in zip([*together, *alone], ours, strict=True):
+    expected_answers = [*model.predict(texts), *[model.predict([text])[0] for text in texts]]
+    for answer, expected in zip([*together, *alone], expected_answers, strict=True):
         for label, probability in expected["probabilities"].items():
             # Float16 weights have 11 bits.
             atol = 2e-5 if recipe == "float32" else 5e-3
-            assert found["probabilities"][label] == pytest.approx(probability, abs=atol)
-    for one, other in zip(ours[:3], ours[3:], strict=True):
+            assert answer["probabilities"][label] == pytest.approx(probability, abs=atol)
+    for one, other in zip(expected_answers[:3], expected_answers[3:], strict=True):
         assert one["probabilities"] == pytest.approx(other["probabilities"], abs=2e-6)

@@ -62,11 +62,11 @@ def test_bottleneck_blocks_fuse_projections_by_default() -> None:
         networks.network(networks.bert_config(num_layers=2)),
         networks.network(networks.mobilebert_config("shared")),
     )
-    asked, refused = only("fuse_projections"), dataclasses.replace(ALL, fuse_projections=False)
+    requested, refused = only("fuse_projections"), dataclasses.replace(ALL, fuse_projections=False)
     assert decide(bert, GraphOptimizations())["fuse_projections"].startswith("does not pay")
     assert decide(mobilebert, GraphOptimizations())["fuse_projections"] == APPLIED
     for model in (bert, mobilebert):
-        assert decide(model, asked)["fuse_projections"] == APPLIED
+        assert decide(model, requested)["fuse_projections"] == APPLIED
         assert decide(model, refused)["fuse_projections"] == OFF
 
 
@@ -112,7 +112,7 @@ WIDE_ZERO = np.where(np.arange(28) == 5, 0.0, 1.0).astype(np.float32)
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
-    ("gammas", "kept"),
+    ("gammas", "num_kept"),
     [
         ({"1.feed_forwards.0.norm": ZERO}, 1),
         ({"1.feed_forwards.1.norm": RUNAWAY, "1.feed_forwards.0.norm": RUNAWAY}, 1),
@@ -123,17 +123,17 @@ WIDE_ZERO = np.where(np.arange(28) == 5, 0.0, 1.0).astype(np.float32)
     ids=["zero", "runaway", "stream", "stream cancels"],
 )
 def test_partly_folded_norms_keep_answers(
-    gammas: Mapping[str, float | np.ndarray], kept: int, source: QueryKeySource
+    gammas: Mapping[str, float | np.ndarray], num_kept: int, source: QueryKeySource
 ) -> None:
     model = networks.network(networks.mobilebert_config(source))
     set_gammas(model, gammas)
     # Shared queries and keys have a norm of their own.
     total = 1 + 2 * (5 + (source == "shared"))
     decided = decide(model, GraphOptimizations())["fold_no_norm"]
-    assert decided == f"applied, {total - kept} of {total} norms; {kept} keep a product on their residual"
+    assert decided == f"applied, {total - num_kept} of {total} norms; {num_kept} keep a product on their residual"
     optimized = optimize_graph(model, GraphOptimizations())
     factors = [path for path in optimized.weights_by_path() if path.endswith("residual_scale.factor")]
-    assert optimized.config.norm == "identity" and len(factors) == kept
+    assert optimized.config.norm == "identity" and len(factors) == num_kept
     assert difference(model, optimized) < TOLERANCE
 
 
@@ -284,11 +284,13 @@ def test_attention_to_inputs_has_the_same_probabilities(source: QueryKeySource |
     model = networks.network(networks.mobilebert_config(source) if source else networks.bert_config(num_layers=2))
     inputs = networks.inputs_of(model.config)
     request = ["attention_logits", "attention_probs"]
-    whole, found = (each.features(inputs, request) for each in (model, optimize_graph(model, only("attend_to_inputs"))))
+    whole, optimized_features = (
+        network.features(inputs, request) for network in (model, optimize_graph(model, only("attend_to_inputs")))
+    )
     expected = whole["attention_probs"][-1].numpy()[:, :, :1]
-    assert networks.relative(expected, found["attention_probs"][-1].numpy()) < TOLERANCE
+    assert networks.relative(expected, optimized_features["attention_probs"][-1].numpy()) < TOLERANCE
     # They differ by the same number for all keys.
-    difference = found["attention_logits"][-1].numpy() - whole["attention_logits"][-1].numpy()[:, :, :1]
+    difference = optimized_features["attention_logits"][-1].numpy() - whole["attention_logits"][-1].numpy()[:, :, :1]
     np.testing.assert_allclose(difference, difference[..., :1] + np.zeros(13), atol=1e-3)
 
 

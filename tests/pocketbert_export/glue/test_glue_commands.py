@@ -132,9 +132,9 @@ def test_a_submission(
     assert content["MNLI-m.tsv"] == table_of(mnli[:4])
     assert content["MNLI-mm.tsv"] == table_of(mnli[1:7])
     assert content["AX.tsv"] == table_of(mnli[3:6])
-    found = [line.split("\t") for line in content["STS-B.tsv"].decode().splitlines()[1:]]
+    rows = [line.split("\t") for line in content["STS-B.tsv"].decode().splitlines()[1:]]
     # Three decimals are written.
-    assert [float(score) for _, score in found] == pytest.approx(clipped, abs=6e-4)
+    assert [float(score) for _, score in rows] == pytest.approx(clipped, abs=6e-4)
     # Without a test file: as many rows as the official one has.
     assert content["WNLI.tsv"] == table_of(["0"] * 146)
     assert content["RTE.tsv"] == table_of(["entailment"] * 3000)
@@ -216,7 +216,7 @@ SHOWN = {
 
 def measured(row: dict[str, float | tuple[float, float]]) -> dict[str, dict[str, dict[str, float]]]:
     """A published row: a number, or both metrics as GLUE prints them (F1/accuracy, Pearson/Spearman)."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    scores: dict[str, dict[str, dict[str, float]]] = {}
     for title, value in row.items():
         task, split, shown = SHOWN[title]
         if isinstance(value, float):
@@ -224,8 +224,8 @@ def measured(row: dict[str, float | tuple[float, float]]) -> dict[str, dict[str,
         else:
             names = ("f1", "accuracy") if shown == "f1" else ("pearson", "spearman")
             values = dict(zip(names, value, strict=True))
-        found.setdefault(task, {})[split] = {name: each / 100 for name, each in values.items()}
-    return found
+        scores.setdefault(task, {})[split] = {name: percentage / 100 for name, percentage in values.items()}
+    return scores
 
 
 # MNLI-m, MNLI-mm, QQP F1, QNLI, SST-2, CoLA, STS-B, MRPC F1, RTE, and the printed average.
@@ -243,10 +243,10 @@ PAPERS = {
 def test_the_papers_average(name: str) -> None:
     *values, average = PAPERS[name]
     titles = list(SHOWN)[:9]
-    found = summarize(measured(dict(zip(titles, values, strict=True))))
-    assert found["columns"] == {title: value / 100 for title, value in zip(titles, values, strict=True)}
+    summary = summarize(measured(dict(zip(titles, values, strict=True))))
+    assert summary["columns"] == {title: value / 100 for title, value in zip(titles, values, strict=True)}
     # Printed with one decimal, like the nine that it is the mean of: both sides are off by at most 0.05.
-    assert 100 * found["papers_average"] == pytest.approx(average, abs=0.101)
+    assert 100 * summary["papers_average"] == pytest.approx(average, abs=0.101)
 
 
 # The leaderboard's own scores, with WNLI, as google-research/bert's README has them for its small models.
@@ -260,16 +260,16 @@ LEADERBOARD = {
 @pytest.mark.parametrize("name", LEADERBOARD)
 def test_the_leaderboards_average(name: str) -> None:
     values, score = LEADERBOARD[name]
-    found = summarize(measured(dict(zip(SHOWN, values, strict=True))))
+    summary = summarize(measured(dict(zip(SHOWN, values, strict=True))))
     shown = [
         value if isinstance(value, float) else value[title == "STS-B"]
         for title, value in zip(SHOWN, values, strict=True)
     ]
-    assert list(found["columns"].values()) == pytest.approx([value / 100 for value in shown])
-    assert list(found["columns"]) == list(SHOWN)
+    assert list(summary["columns"].values()) == pytest.approx([value / 100 for value in shown])
+    assert list(summary["columns"]) == list(SHOWN)
     # Ours is over eight tasks, theirs over nine. Rounding: 0.05 on either side.
-    assert (8 * 100 * found["glue_average"] + 62.3) / 9 == pytest.approx(score, abs=0.101)
-    assert abs(100 * found["papers_average"] - 100 * found["glue_average"]) > 0.15
+    assert (8 * 100 * summary["glue_average"] + 62.3) / 9 == pytest.approx(score, abs=0.101)
+    assert abs(100 * summary["papers_average"] - 100 * summary["glue_average"]) > 0.15
 
 
 def test_an_average_needs_all_its_tasks() -> None:
@@ -288,8 +288,8 @@ def test_models_are_named_by_task() -> None:
     assert parse_models(["sst2=a=b", "cola=c d"]) == {"cola": "c d", "sst2": "a=b"}
     with pytest.raises(UserError) as caught:
         parse_models(["sst2", "sst-2=a", "rte=a", "rte=b"])
-    for said in ("such as sst2=runs/sst2/model; received sst2", "no GLUE task 'sst-2'", "received a and b for rte"):
-        assert said in str(caught.value)
+    for message in ("such as sst2=runs/sst2/model; received sst2", "no GLUE task 'sst-2'", "received a and b for rte"):
+        assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_bad_input_fails_before_any_prediction(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("pocketbert_export.glue.models.GlueModel.predictions", lambda *_: pytest.fail("it answered"))
-    given = [
+    options = [
         text
         for argument in arguments
         for text in (
@@ -336,7 +336,7 @@ def test_bad_input_fails_before_any_prediction(
             else [argument.format(data=data, rest="--constant=sst2,mrpc,qqp,qnli,rte,wnli", **paths)]
         )
     ]
-    assert cli.main(["glue-submission", *given]) == 2
+    assert cli.main(["glue-submission", *options]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 

@@ -97,11 +97,11 @@ def test_calibrated_bundle_records_gptq_and_loses_less(small_directory: Path, tm
     words = [word for word in networks.WORDS.split() if word.isalpha()]
     generator = np.random.default_rng(7)
     lines = [" ".join(generator.choice(words, generator.integers(3, 12))) for _ in range(180)]
-    gate, own = tmp_path / "gate.csv", tmp_path / "own.csv"
+    gate, calibration_table = tmp_path / "gate.csv", tmp_path / "own.csv"
     gate.write_text("text\n" + "\n".join(lines[:80]) + "\n", encoding="utf-8")
-    own.write_text("text\n" + "\n".join(lines[80:]) + "\n", encoding="utf-8")
+    calibration_table.write_text("text\n" + "\n".join(lines[80:]) + "\n", encoding="utf-8")
     errors = {}
-    for name, flags in {"plain": [], "calibrated": [f"--calibration-file={own}"]}.items():
+    for name, flags in {"plain": [], "calibrated": [f"--calibration-file={calibration_table}"]}.items():
         common = [f"--model={small_directory}", "--recipe=dynamic_wi4", "--lengths=19", f"--file={gate}"]
         assert cli.main(["export", *common, "--label-column=", f"--output={tmp_path / name}", *flags]) == 0
         checks = json.loads((tmp_path / name / "verification.json").read_text(encoding="utf-8"))["checks"]

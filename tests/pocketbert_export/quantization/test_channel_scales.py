@@ -79,7 +79,7 @@ def test_residual_stream_is_one_vector() -> None:
     ]
     # Two sums of the embedding and one of each layer.
     assert len(wide) == 2 + MOBILEBERT.num_layers
-    assert all(np.array_equal(each, wide[0]) for each in wide)
+    assert all(np.array_equal(row, wide[0]) for row in wide)
     assert len(set(wide[0])) == MOBILEBERT.hidden_size and groups.movable[wide[0]].all()
     fixed = [position for position, product in attention_products(model).items() if product == "logits"]
     assert len(fixed) == MOBILEBERT.num_layers
@@ -98,7 +98,9 @@ def test_layer_norm_and_gelu_fix_the_scale() -> None:
 def test_bare_encoder_gets_one_product() -> None:
     content = float_file(networks.network(MOBILEBERT, []))
     groups = ChannelGroups(read_model(content))
-    files = [read_model(each) for each in (content, scale_channels(content, groups, random_scales(groups)))]
+    files = [
+        read_model(file_content) for file_content in (content, scale_channels(content, groups, random_scales(groups)))
+    ]
     products = [
         sum(operator_name(model, operator) == "MUL" for operator in model.subgraphs[0].operators) for model in files
     ]

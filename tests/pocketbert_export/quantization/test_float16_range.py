@@ -70,11 +70,11 @@ def verification(folder: Path) -> dict[str, Any]:
 def test_maxima_are_those_of_the_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = saved(tmp_path, {})
     assert export(tmp_path) == 0
-    found = verification(tmp_path)["activation_range"]
-    assert found["texts"] == len(TEXTS)
+    ranges = verification(tmp_path)["activation_range"]
+    assert ranges["texts"] == len(TEXTS)
     printed = json.loads(capsys.readouterr().out)["activation_range"]
-    assert printed == {name: value for name, value in found.items() if name != "maxima"}
-    assert found["largest"]["value"] == max(found["maxima"].values())
+    assert printed == {name: value for name, value in ranges.items() if name != "maxima"}
+    assert ranges["largest"]["value"] == max(ranges["maxima"].values())
 
     assert model.tokenizer is not None
     inputs = model.tokenizer(list(TEXTS), max_length=LENGTH, pad_to=LENGTH)
@@ -83,16 +83,16 @@ def test_maxima_are_those_of_the_network(tmp_path: Path, capsys: pytest.CaptureF
     with padding_after_texts(optimized):
         features = optimized.features(inputs, ["hidden_states", "attention_logits", "logits"])
     expected = {name: [float(np.abs(tensor).max()) for tensor in tensors] for name, tensors in features.items()}
-    logits = [value for name, value in found["maxima"].items() if "attention logits" in name]
-    (output,) = [value for name, value in found["maxima"].items() if name.startswith("output ")]
-    sums = [value for name, value in found["maxima"].items() if "ADD" in name]
+    logits = [value for name, value in ranges["maxima"].items() if "attention logits" in name]
+    (output,) = [value for name, value in ranges["maxima"].items() if name.startswith("output ")]
+    sums = [value for name, value in ranges["maxima"].items() if "ADD" in name]
     # Weights are rounded to 11 bits, 5e-4 each, in some twenty layers.
     np.testing.assert_allclose(logits, expected["attention_logits"], rtol=1e-2)
     np.testing.assert_allclose([output], expected["logits"], rtol=1e-2)
     for value in expected["hidden_states"]:
         assert np.min(np.abs(np.divide(sums, value) - 1)) < 1e-2
     # Intermediate outputs of two feed-forward networks in each layer, among others.
-    assert sum("feed_forward" in name and "FULLY_CONNECTED" in name for name in found["maxima"]) == 2 * 2 * 2
+    assert sum("feed_forward" in name and "FULLY_CONNECTED" in name for name in ranges["maxima"]) == 2 * 2 * 2
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ def test_overflow_is_refused_by_name(
     # Activations are of order 1 to 10.
     saved(tmp_path, factors)
     assert export(tmp_path) == 1
-    said = capsys.readouterr().err
-    (failure,) = [part for part in said.split("; ") if "float16 range: " in part]
+    stderr = capsys.readouterr().err
+    (failure,) = [part for part in stderr.split("; ") if "float16 range: " in part]
     assert f"largest activation on {len(TEXTS)} texts: {name}" in failure
-    assert "--recipe=float32 is for CPUs" in said
+    assert "--recipe=float32 is for CPUs" in stderr
     assert not (tmp_path / "bundle").exists()
 
 
@@ -128,10 +128,10 @@ def test_overflowing_hidden_state_is_scaled(fold: bool, tmp_path: Path, capsys: 
     assert np.abs(features["hidden_states"][0]).max() > FLOAT16_MAX
     assert export(tmp_path, "float16", "--fold-no-norm" if fold else "--nofold-no-norm") == 0
     assert "channels with activations up to" in capsys.readouterr().err
-    found = verification(tmp_path)["activation_range"]
-    assert found["float16"]["warnings"] == []
+    ranges = verification(tmp_path)["activation_range"]
+    assert ranges["float16"]["warnings"] == []
     # The largest channels of the stream end in the upper half of the range below the margin.
-    assert FLOAT16_MAX / 8 / 2 < found["largest"]["value"] <= FLOAT16_MAX / 8
+    assert FLOAT16_MAX / 8 / 2 < ranges["largest"]["value"] <= FLOAT16_MAX / 8
     # float32 in another form: a step of rounding in each of some twenty layers, and the weights' 2^-12.
     bundle = Bundle.open(tmp_path / "bundle")
     for golden in bundle.goldens:
@@ -148,8 +148,8 @@ def test_squares_of_layer_norm_are_scaled(tmp_path: Path) -> None:
     kernel.assign(kernel * np.where(np.arange(40) == 7, 3_000, 1).astype(np.float32))
     model.save_pretrained(tmp_path / "model")
     assert export(tmp_path) == 0
-    found = verification(tmp_path)
-    assert found["activation_range"]["float16"]["warnings"] == []
+    record = verification(tmp_path)
+    assert record["activation_range"]["float16"]["warnings"] == []
     plain = to_tflite(
         optimize_graph(model, GraphOptimizations().for_recipe(get_recipe("float16"))), (LENGTH,), get_recipe("float32")
     )
@@ -212,8 +212,8 @@ def test_large_constant_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     kernel.assign(np.where(np.arange(16) == 3, 1e6, kernel.numpy()))
     model.save_pretrained(tmp_path / "model", overwrite=True)
     assert export(tmp_path) == 1
-    said = capsys.readouterr().err
-    assert re.search(r"constants: \S* against .*largest absolute floating-point constant, read by \S*/block", said)
+    stderr = capsys.readouterr().err
+    assert re.search(r"constants: \S* against .*largest absolute floating-point constant, read by \S*/block", stderr)
 
 
 def test_other_recipes_have_no_range(tmp_path: Path) -> None:

@@ -160,10 +160,10 @@ def test_versions_make_old_runtimes_refuse(model: Model, int4_file: bytes, tmp_p
     table = {"EMBEDDING_LOOKUP": 4} if model.config.vocab_size * model.config.embedding_size >= 1024 else {}
     needed = {"FULLY_CONNECTED": 12} | table
     assert count_ops(path).needed_versions == needed
-    found = read_model(int4_file)
+    int4_graph = read_model(int4_file)
     versions = {
-        operator_name(found, operator): found.operatorCodes[operator.opcodeIndex].version
-        for operator in operators(found)
+        operator_name(int4_graph, operator): int4_graph.operatorCodes[operator.opcodeIndex].version
+        for operator in operators(int4_graph)
     }
     assert {name: versions[name] for name in needed} == needed
 
@@ -204,6 +204,6 @@ def test_calibration_sees_every_channel_of_dense_inputs(small_model: Model) -> N
     graph = read_model(content).subgraphs[0]
     moments = second_moments(content, texts.measured, dense_layers(content))
     assert moments
-    for position, found in moments.items():
+    for position, moment in moments.items():
         inputs = int(graph.tensors[graph.operators[position].inputs[1]].shape[1])
-        assert found.shape == (inputs, inputs)
+        assert moment.shape == (inputs, inputs)

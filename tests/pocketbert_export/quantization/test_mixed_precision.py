@@ -41,11 +41,11 @@ from pocketbert_export.tflite.op_histogram import TYPE_NAMES
 @pytest.fixture(scope="module")
 def model(small_model: Model) -> Model:
     """The value layer of the first block is so large that its rounding matters most."""
-    made = networks.network(networks.bert_config(num_layers=2), tokenizer=small_model.tokenizer)
-    for path, variable in made.weights_by_path().items():
+    network = networks.network(networks.bert_config(num_layers=2), tokenizer=small_model.tokenizer)
+    for path, variable in network.weights_by_path().items():
         if path.endswith("layers.0.attention.value.kernel"):
             variable.assign(variable * 30)
-    return optimize_graph(made, GraphOptimizations(first_token_only=False))
+    return optimize_graph(network, GraphOptimizations(first_token_only=False))
 
 
 @pytest.fixture(scope="module")
@@ -89,32 +89,32 @@ def test_size_limit_chooses_the_largest_file_that_fits(
 ) -> None:
     front = mixed(model, float_file, texts, max_mb=100.0).front
     limit = (front[2].size_bytes + front[-1].size_bytes) / 2e6
-    made = mixed(model, float_file, texts, max_mb=limit)
-    (chosen,) = (point for point in made.front if point.chosen)
-    assert len(made.content) == chosen.size_bytes <= limit * 1e6
-    larger = [point.size_bytes for point in made.front if point.size_bytes > chosen.size_bytes]
+    quantized = mixed(model, float_file, texts, max_mb=limit)
+    (chosen,) = (point for point in quantized.front if point.chosen)
+    assert len(quantized.content) == chosen.size_bytes <= limit * 1e6
+    larger = [point.size_bytes for point in quantized.front if point.size_bytes > chosen.size_bytes]
     assert min(larger) > limit * 1e6
-    assert Counter(weight_types(made.content)) == Counter(
+    assert Counter(weight_types(quantized.content)) == Counter(
         {form: count for form, count in chosen.counts.items() if count}
     )
 
 
 def test_composed_file_equals_the_quantizers(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
-    made = mixed(model, float_file, texts, max_mb=100.0)
+    quantized = mixed(model, float_file, texts, max_mb=100.0)
     prepared = prepare_for_blocks(float_file)
-    formats = dict(zip(layers(prepared), weight_types(made.content), strict=True))
+    formats = dict(zip(layers(prepared), weight_types(quantized.content), strict=True))
     assert set(formats.values()) == {"float32", "int8"}
     direct = quantize(prepared, {position: "dynamic_wi8" for position, form in formats.items() if form == "int8"})
-    for ours, theirs in zip(
-        calibration.outputs_of(made.content, texts.dev), calibration.outputs_of(direct, texts.dev), strict=True
+    for outputs, expected in zip(
+        calibration.outputs_of(quantized.content, texts.dev), calibration.outputs_of(direct, texts.dev), strict=True
     ):
-        np.testing.assert_array_equal(ours["logits"], theirs["logits"])
+        np.testing.assert_array_equal(outputs["logits"], expected["logits"])
 
 
 def test_most_sensitive_layer_becomes_float_first(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
-    made = mixed(model, float_file, texts, max_mb=100.0)
+    quantized = mixed(model, float_file, texts, max_mb=100.0)
     prepared = prepare_for_blocks(float_file)
-    types = dict(zip(layers(prepared), weight_types(made.content), strict=True))
+    types = dict(zip(layers(prepared), weight_types(quantized.content), strict=True))
     (largest,) = (
         position for position in types if np.abs(_matrix(prepared, position)).max() == _largest(prepared, types)
     )
@@ -182,9 +182,9 @@ def test_upper_end_of_the_loss_meets_the_limit(
     texts: CalibrationTexts,
     path_of_three: None,
 ) -> None:
-    made = quantize_mixed(float_file, texts, CalibrationOptions(max_points_lost=limit), WrittenLosses(*losses))
-    assert [point.chosen for point in made.front] == [index == chosen for index in range(3)]
-    described = made.front[chosen].to_json()
+    quantized = quantize_mixed(float_file, texts, CalibrationOptions(max_points_lost=limit), WrittenLosses(*losses))
+    assert [point.chosen for point in quantized.front] == [index == chosen for index in range(3)]
+    described = quantized.front[chosen].to_json()
     points, upper = losses[chosen]
     assert (described["points_lost"], described["points_lost_interval"]) == (points, [points - 0.4, upper])
 
@@ -234,10 +234,12 @@ def classes(content: bytes, data: LabelledData, model: Model) -> np.ndarray:
 def test_limit_in_points_reads_the_calibration_labels(
     small_model: Model, small_directory: Path, tmp_path: Path
 ) -> None:
-    given = sentences(70, 7)
-    logits = small_model(dict(small_model.tokenizer(given, max_length=19)), training=False)["logits"].numpy()
+    calibration_texts = sentences(70, 7)
+    logits = small_model(dict(small_model.tokenizer(calibration_texts, max_length=19)), training=False)[
+        "logits"
+    ].numpy()
     labels = [small_model.task.labels[index] for index in logits.argmax(axis=1)]
-    _write_rows(tmp_path / "train.csv", "text,mood", zip(given, labels, strict=True))
+    _write_rows(tmp_path / "train.csv", "text,mood", zip(calibration_texts, labels, strict=True))
     _write_rows(tmp_path / "gate.csv", "text,mood", [("the film is good", "good"), ("a dull film", "bad")])
     front = _front_of(small_directory, tmp_path, "--label-column=mood")
     # The float model is always right.
@@ -272,10 +274,18 @@ def _front_of(model: Path, folder: Path, columns: str) -> list[dict[str, Any]]:
 
 
 def test_bundle_keeps_the_measured_files(small_directory: Path, tmp_path: Path) -> None:
-    gate, own = table(tmp_path / "gate.csv", sentences(40, 6)), table(tmp_path / "train.csv", sentences(70, 7))
+    gate, calibration_table = (
+        table(tmp_path / "gate.csv", sentences(40, 6)),
+        table(tmp_path / "train.csv", sentences(70, 7)),
+    )
     output = tmp_path / "bundle"
     flags = [f"--model={small_directory}", f"--output={output}", "--recipe=mixed", "--lengths=7,19", "--max-mb=10"]
-    flags += [f"--file={gate}", "--label-column=", f"--calibration-file={own}", "--calibration-examples=64"]
+    flags += [
+        f"--file={gate}",
+        "--label-column=",
+        f"--calibration-file={calibration_table}",
+        "--calibration-examples=64",
+    ]
     assert cli.main(["export", *flags]) == 0
     front = json.loads((output / "precision.json").read_text(encoding="utf-8"))
     (chosen,) = (point for point in front if point["chosen"])
@@ -286,7 +296,7 @@ def test_bundle_keeps_the_measured_files(small_directory: Path, tmp_path: Path) 
 def test_limits_without_mixed_are_refused(
     small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = table(tmp_path / "train.csv", sentences(70, 7))
+    calibration_table = table(tmp_path / "train.csv", sentences(70, 7))
     cases = {
         "received none with --recipe=mixed": ["--recipe=mixed"],
         "received --max-mb with --recipe=dynamic_wi4": ["--recipe=dynamic_wi4", "--max-mb=3"],
@@ -295,7 +305,11 @@ def test_limits_without_mixed_are_refused(
         "--max-points-lost needs calibration texts with labels": ["--recipe=mixed", "--max-points-lost=1"],
     }
     for message, flags in cases.items():
-        common = [f"--model={small_directory}", f"--output={tmp_path / 'out'}", f"--calibration-file={own}"]
+        common = [
+            f"--model={small_directory}",
+            f"--output={tmp_path / 'out'}",
+            f"--calibration-file={calibration_table}",
+        ]
         assert cli.main(["export", *common, "--label-column=", *flags]) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1, error

@@ -85,12 +85,12 @@ def test_dense_rounds_like_the_files_operator(recipe: str) -> None:
     received = layer(inputs).numpy()
     if recipe == "dynamic_wi4":
         # Two scales of a block may have nearly the same error; float32 then decides otherwise than float64.
-        difference, rounding = (np.sqrt(np.mean(np.square(each - expected))) for each in (received, plain))
+        difference, rounding = (np.sqrt(np.mean(np.square(outputs - expected))) for outputs in (received, plain))
         assert difference < 0.1 * rounding
         return
     # Sums in other orders; a few static outputs then fall into the next step.
     step = float(np.ptp(plain)) / 255 if recipe.startswith("static") else 1e-4 * float(np.abs(plain).max())
-    equal = [float(np.mean(np.abs(each - expected) < 0.1 * step)) for each in (received, plain)]
+    equal = [float(np.mean(np.abs(outputs - expected) < 0.1 * step)) for outputs in (received, plain)]
     assert equal[0] > 0.85
     assert equal[1] < 0.2
     assert np.abs(received - expected).max() <= 1.01 * step
@@ -139,10 +139,12 @@ def computed(function: Any, *inputs: np.ndarray, tokens: int | None = None) -> d
 
     Each input passes through arcsin and SIN, because calibrated ranges belong to outputs of operators.
     """
-    given = [tf.TensorSpec(each.shape, tf.float32, name=f"x{index}") for index, each in enumerate(inputs)]
-    traced = tf.function(lambda *x: {"y": function(*(tf.sin(each) for each in x))}).get_concrete_function(*given)
+    signature = [tf.TensorSpec(array.shape, tf.float32, name=f"x{index}") for index, array in enumerate(inputs)]
+    traced = tf.function(lambda *x: {"y": function(*(tf.sin(tensor) for tensor in x))}).get_concrete_function(
+        *signature
+    )
     content = tf.lite.TFLiteConverter.from_concrete_functions([traced], tf.Module()).convert()
-    angles = [np.arcsin(each).astype(np.float32) for each in inputs]
+    angles = [np.arcsin(array).astype(np.float32) for array in inputs]
     floats = [(name, output.values) for name, output in outputs_of_operators(content, angles)]
     formats: dict[int, LayerFormat] = {
         position: "static_wi8_ai8" for position, (name, _) in enumerate(floats) if name != "SIN"
@@ -153,10 +155,10 @@ def computed(function: Any, *inputs: np.ndarray, tokens: int | None = None) -> d
     for position in chosen.measured:
         seen = floats[position][1][..., :tokens] if position in logits else floats[position][1]
         measured[position] = (min(float(seen.min()), 0.0), max(float(seen.max()), 0.0))
-    found: dict[str, list[Computed]] = {}
+    tensors: dict[str, list[Computed]] = {}
     for name, output in outputs_of_operators(quantize(content, formats, chosen.ranges(measured)), angles):
-        found.setdefault(name, []).append(output)
-    return found
+        tensors.setdefault(name, []).append(output)
+    return tensors
 
 
 def outputs_of_operators(content: bytes, inputs: Sequence[np.ndarray]) -> list[tuple[str, Computed]]:
@@ -166,12 +168,14 @@ def outputs_of_operators(content: bytes, inputs: Sequence[np.ndarray]) -> list[t
         interpreter.set_tensor(details["index"], values)
     interpreter.invoke()
     model = read_model(content)
-    graph, found = model.subgraphs[0], []
+    graph, operators = model.subgraphs[0], []
     for operator in graph.operators:
         values = interpreter.get_tensor(int(operator.outputs[0]))
         step, zero = interpreter_quantization(graph.tensors[operator.outputs[0]])
-        found.append((operator_name(model, operator), Computed((values - np.float32(zero)) * np.float32(step), step)))
-    return found
+        operators.append(
+            (operator_name(model, operator), Computed((values - np.float32(zero)) * np.float32(step), step))
+        )
+    return operators
 
 
 def interpreter_quantization(tensor: Any) -> tuple[float, int]:
@@ -195,16 +199,16 @@ def test_attention_rounds_like_the_files_operators() -> None:
     def attention(q: Any, k: Any, v: Any, mask: Any) -> Any:
         return tf.matmul(tf.nn.softmax(tf.matmul(q, k, transpose_b=True) + 1000 * mask), v)
 
-    found = computed(attention, queries, keys, values, mask, tokens=count)
+    tensors = computed(attention, queries, keys, values, mask, tokens=count)
     logits = tf.constant(queries @ np.swapaxes(keys, 2, 3), tf.float32)
-    (masked,), (probs,) = found["ADD"], found["SOFTMAX"]
+    (masked,), (probs,) = tensors["ADD"], tensors["SOFTMAX"]
     received = {
         "masked": (FULL.masked(logits, tf.constant(1e9 * mask, tf.float32)), masked),
         # Reads what its predecessor in the file computed.
         "probabilities": (FULL.probabilities(tf.nn.softmax(masked.values)), probs),
     }
-    for name, (ours, theirs) in received.items():
-        assert np.abs(ours.numpy() - theirs.values).max() <= theirs.step, name
+    for name, (rounded, in_file) in received.items():
+        assert np.abs(rounded.numpy() - in_file.values).max() <= in_file.step, name
     assert np.all(received["probabilities"][0].numpy()[..., count:] == 0)
     assert np.abs(received["masked"][0].numpy() - masked.values).max() < 0.01 * masked.step
     assert np.abs(logits.numpy() - masked.values)[..., :count].max() > 0.4 * masked.step
@@ -212,11 +216,11 @@ def test_attention_rounds_like_the_files_operators() -> None:
 
 def test_context_rounds_like_the_files_operator() -> None:
     probs, values = on_grid([1, 2, 5, 7], 8, 0), on_grid([1, 2, 7, 8], 9, -127)
-    (theirs,) = computed(tf.matmul, probs, values)["BATCH_MATMUL"]
+    (in_file,) = computed(tf.matmul, probs, values)["BATCH_MATMUL"]
     # It is rounded where the next dense layer reads it.
-    ours = FULL.inputs(tf.constant(probs @ values, tf.float32)).numpy()
+    rounded = FULL.inputs(tf.constant(probs @ values, tf.float32)).numpy()
     # Both round to nearest; ties may go either way.
-    assert np.abs(ours - theirs.values).max() <= 1.001 * theirs.step
+    assert np.abs(rounded - in_file.values).max() <= 1.001 * in_file.step
 
 
 @pytest.mark.parametrize("reader", ["int8", "second factor"])
@@ -232,18 +236,18 @@ def test_factors_of_products_are_rounded_on_their_grids(reader: Reader) -> None:
 @pytest.mark.parametrize(("name", "function"), [("GELU", tf.nn.gelu), ("TANH", tf.tanh)])
 def test_functions_round_like_the_files_operators(name: str, function: Any) -> None:
     x = on_grid([1, 13, 40], 4)
-    (theirs,) = computed(function, x)[name]
-    ours = FULL.inputs(function(tf.constant(x, tf.float32))).numpy()
-    assert np.abs(ours - theirs.values).max() <= theirs.step
+    (in_file,) = computed(function, x)[name]
+    rounded = FULL.inputs(function(tf.constant(x, tf.float32))).numpy()
+    assert np.abs(rounded - in_file.values).max() <= in_file.step
 
 
 def test_sums_round_like_the_files_operator_without_layer_norm() -> None:
     x, y = on_grid([1, 13, 40], 6), on_grid([1, 13, 40], 7, -100, 90)
-    (theirs,) = computed(tf.add, x, y)["ADD"]
+    (in_file,) = computed(tf.add, x, y)["ADD"]
     total = tf.constant(x + y, tf.float32)
-    ours = fake_quantization("static_wi8_ai8_full", has_layer_norm=False).sums(total).numpy()
+    rounded = fake_quantization("static_wi8_ai8_full", has_layer_norm=False).sums(total).numpy()
     # Both round to nearest; ties may go either way.
-    assert np.abs(ours - theirs.values).max() <= 1.001 * theirs.step
+    assert np.abs(rounded - in_file.values).max() <= 1.001 * in_file.step
     np.testing.assert_array_equal(FULL.sums(total).numpy(), total.numpy())
 
 
@@ -259,12 +263,12 @@ def test_unequal_outputs_round_like_the_equalized_file() -> None:
     assert bool(is_unequal)
     scaled = plain / factors
     limits = {0: inputs.numpy(), 1: scaled.numpy()}
-    ranges = {position: (float(each.min()), float(each.max())) for position, each in limits.items()}
-    theirs = run(quantize(content, {1: "static_wi8_ai8"}, ranges), x)
+    ranges = {position: (float(limit.min()), float(limit.max())) for position, limit in limits.items()}
+    in_file = run(quantize(content, {1: "static_wi8_ai8"}, ranges), x)
     layer.round_like(fake_quantization("static_wi8_ai8"))
     steps = np.ptp(scaled) / 255 * factors.numpy()
     # As without equalization, with a step of its own for each channel.
-    assert np.all(np.abs(layer(inputs).numpy() - theirs) <= 1.01 * steps)
+    assert np.all(np.abs(layer(inputs).numpy() - in_file) <= 1.01 * steps)
     assert steps.max() > 100 * steps.min()
 
 
@@ -278,15 +282,15 @@ def test_layers_behind_a_norm_round_like_the_folded_file() -> None:
     )
     converter = tf.lite.TFLiteConverter.from_concrete_functions([traced], layer)
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    theirs = run(converter.convert(), x)
+    in_file = run(converter.convert(), x)
     layer.round_like(fake_quantization("dynamic_wi8"))
     errors = []
     for is_linked in (False, True):
         if is_linked:
             layer.reads(norm)
-        errors.append(np.abs((layer(norm(x)) + norm(x)[..., :OUTPUTS]).numpy() - theirs).max())
+        errors.append(np.abs((layer(norm(x)) + norm(x)[..., :OUTPUTS]).numpy() - in_file).max())
     # Dynamic int8 rounds the same numbers; only sums in another order remain.
-    assert errors[1] < 1e-3 * np.abs(theirs).max()
+    assert errors[1] < 1e-3 * np.abs(in_file).max()
     assert errors[0] > 3 * errors[1]
 
 
@@ -316,20 +320,20 @@ def test_gradients_pass_through_rounding(recipe: str) -> None:
     plain, rounding = Dense(48, 37), Dense(48, 37)
     generator = np.random.default_rng(8)
     kernel = generator.normal(size=[48, 37]).astype(np.float32)
-    for each in (plain, rounding):
-        each.kernel.assign(kernel)
+    for value in (plain, rounding):
+        value.kernel.assign(kernel)
     rounding.round_like(fake_quantization(recipe))
     x = tf.constant(generator.normal(size=[5, 48]).astype(np.float32))
-    found = []
-    for each in (plain, rounding):
+    gradients = []
+    for entry in (plain, rounding):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = tf.reduce_sum(each(x))
-        found.append(tape.gradient(loss, [x, each.kernel]))
-    for ours, theirs, scale in zip(found[1], found[0], (48**0.5, 5**0.5), strict=True):
+            loss = tf.reduce_sum(entry(x))
+        gradients.append(tape.gradient(loss, [x, entry.kernel]))
+    for gradient, expected_gradient, scale in zip(gradients[1], gradients[0], (48**0.5, 5**0.5), strict=True):
         # Rounded values stand in for the others: int4 steps are at most a seventh of the largest value of a block.
-        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=0.5 * scale)
-        assert np.any(ours.numpy() != 0)
+        np.testing.assert_allclose(gradient.numpy(), expected_gradient.numpy(), atol=0.5 * scale)
+        assert np.any(gradient.numpy() != 0)
 
 
 def test_small_matrices_stay_exact() -> None:
@@ -347,11 +351,11 @@ def test_finetuning_rounds_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
     dev = tiny_finetuning.write_table(tmp_path / "dev.csv", tiny_finetuning.examples(40, seed=2))
     flags = ["finetune", f"--model={model}", f"--train-file={train}", f"--dev-file={dev}", "--max-length=24"]
     flags += ["--epochs=2", "--batch-size=16", "--learning-rate=3e-3"]
-    found = {}
+    results = {}
     for name, extra in {"plain": [], "int4": ["--qat=dynamic_wi4"], "again": ["--qat=dynamic_wi4"]}.items():
         assert cli.main([*flags, f"--output={tmp_path / name}", *extra]) == 0
-        found[name] = (tmp_path / name / "model" / "model.safetensors").read_bytes()
-    assert found["int4"] == found["again"] != found["plain"]
+        results[name] = (tmp_path / name / "model" / "model.safetensors").read_bytes()
+    assert results["int4"] == results["again"] != results["plain"]
 
 
 def test_trained_head_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,10 +365,10 @@ def test_trained_head_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert cli.main([*flags, f"--model={model}", "--learning-rate=3e-3", f"--output={tmp_path / 'plain'}"]) == 0
     again = [*flags, f"--model={tmp_path / 'plain' / 'model'}", "--learning-rate=1e-9", "--qat=dynamic_wi8"]
     assert cli.main([*again, f"--output={tmp_path / 'rounded'}"]) == 0
-    kept = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("plain", "rounded")]
-    for name in kept[0]:
+    tensors = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("plain", "rounded")]
+    for name in tensors[0]:
         # Six steps of 1e-9.
-        np.testing.assert_allclose(kept[1][name], kept[0][name], atol=1e-7)
+        np.testing.assert_allclose(tensors[1][name], tensors[0][name], atol=1e-7)
     assert "continuing with the model's head for classification (high, low)" in capsys.readouterr().err
     assert cli.main([*flags, f"--model={model}", "--qat=dynamic_wi8", f"--output={tmp_path / 'new'}"]) == 0
     assert "the head for classification (high, low) is new" in capsys.readouterr().err
@@ -415,8 +419,8 @@ def test_recipes_without_quantized_arithmetic_are_refused(tmp_path: Path, capsys
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(90, seed=1))
     flags = ["finetune", f"--model={model}", f"--train-file={train}", f"--dev-file={train}"]
     for extra, message in {"--qat=float16": "float16", "--precision=bfloat16": "precision=float32"}.items():
-        given = [extra] if extra.startswith("--qat") else [extra, "--qat=dynamic_wi8"]
-        assert cli.main([*flags, f"--output={tmp_path / 'out'}", *given]) == 2
+        arguments = [extra] if extra.startswith("--qat") else [extra, "--qat=dynamic_wi8"]
+        assert cli.main([*flags, f"--output={tmp_path / 'out'}", *arguments]) == 2
         error = capsys.readouterr().err
         assert message in error
         assert not (tmp_path / "out").exists()

@@ -51,7 +51,7 @@ def error_of(model: pb.Model, content: bytes) -> float:
         runner = interpreter.get_signature_runner(f"length_{bucket.length}")
         expected = model(bucket.inputs)["embedding"].numpy()
         for row in range(len(expected)):
-            inputs: dict[str, Any] = {name: each[row : row + 1] for name, each in bucket.inputs.items()}
+            inputs: dict[str, Any] = {name: array[row : row + 1] for name, array in bucket.inputs.items()}
             squares.append(np.square(runner(**inputs)["embedding"] - expected[row]).mean())
     return float(np.sqrt(np.mean(squares)))
 

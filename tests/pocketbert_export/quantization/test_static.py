@@ -55,13 +55,13 @@ def dense_positions(content: bytes) -> list[int]:
 def test_texts_are_drawn_by_seed_without_the_gates(small_model: Model) -> None:
     tokenizer = small_model.tokenizer
     assert tokenizer is not None
-    given, gate = examples(sentences(90, seed=2)), examples(sentences(90, seed=2)[:30])
-    found = [choose_texts(given, gate, tokenizer, LENGTHS, most=40, seed=seed) for seed in (0, 0, 1)]
-    assert found[0].digest == found[1].digest != found[2].digest
-    assert len(found[0].data) == 40
-    rows = [sum(len(bucket.indices) for bucket in buckets) for buckets in (found[0].measured, found[0].dev)]
+    training_texts, gate = examples(sentences(90, seed=2)), examples(sentences(90, seed=2)[:30])
+    choices = [choose_texts(training_texts, gate, tokenizer, LENGTHS, most=40, seed=seed) for seed in (0, 0, 1)]
+    assert choices[0].digest == choices[1].digest != choices[2].digest
+    assert len(choices[0].data) == 40
+    rows = [sum(len(bucket.indices) for bucket in buckets) for buckets in (choices[0].measured, choices[0].dev)]
     assert rows == [30, 10]
-    everything = choose_texts(given, gate, tokenizer, LENGTHS, most=1000)
+    everything = choose_texts(training_texts, gate, tokenizer, LENGTHS, most=1000)
     assert len(everything.data) == 60
     counts = [bucket.inputs["input_mask"].sum(axis=1) for bucket in everything.measured]
     # Every text runs in the shortest signature that fits.
@@ -72,15 +72,15 @@ def test_texts_are_drawn_by_seed_without_the_gates(small_model: Model) -> None:
 def test_too_few_texts_are_refused_with_their_number(small_model: Model) -> None:
     tokenizer = small_model.tokenizer
     assert tokenizer is not None
-    given = sentences(50, seed=3)
+    few_texts = sentences(50, seed=3)
     with pytest.raises(UserError, match="at least 32 different texts.* has 31, and 19 that the gate uses"):
-        choose_texts(examples(given), examples(given[:19]), tokenizer, LENGTHS)
+        choose_texts(examples(few_texts), examples(few_texts[:19]), tokenizer, LENGTHS)
     with pytest.raises(UserError, match="has 31;"):
-        choose_texts(examples([*given[:31], *given[:31]]), None, tokenizer, LENGTHS)
+        choose_texts(examples([*few_texts[:31], *few_texts[:31]]), None, tokenizer, LENGTHS)
 
 
 def test_channel_maxima_cover_real_tokens_only(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
-    found = calibration.largest_per_channel(float_file, texts.measured, dense_positions(float_file))
+    maxima = calibration.largest_per_channel(float_file, texts.measured, dense_positions(float_file))
     expected = {}
     for name in ("queries", "keys", "values"):
         largest = np.zeros(model.config.attention_size)
@@ -93,7 +93,7 @@ def test_channel_maxima_cover_real_tokens_only(model: Model, float_file: bytes, 
         scale = model.config.head_size**-0.5 if name == "queries" else 1.0
         matches = [
             np.allclose(sizes, largest * factor, rtol=1e-4)
-            for sizes in found.values()
+            for sizes in maxima.values()
             if len(sizes) == len(largest)
             for factor in (1.0, scale)
         ]
@@ -169,7 +169,7 @@ def test_equalized_inputs_give_the_same_bits_and_differ_less(float_file: bytes, 
     scaled = calibration.largest_per_channel(equalized, texts.measured, list(source_of.values()))
     for position, source in source_of.items():
         sizes, used = largest[position], largest[position] > 0
-        share, equal_share = (each[used] / each.max() for each in (sizes, scaled[source]))
+        share, equal_share = (channel_sizes[used] / channel_sizes.max() for channel_sizes in (sizes, scaled[source]))
         # The root of the share, rounded by less than a factor of two.
         assert np.all(equal_share > 0.5 * np.sqrt(share) * (1 - 1e-6))
         assert np.all(equal_share <= np.sqrt(share) * (1 + 1e-6))
@@ -191,18 +191,20 @@ def test_equalized_inputs_lower_the_error_of_a_large_gelu_channel(small_model: M
     expected = calibration.outputs_of(content, texts.dev)
     options = CalibrationOptions(calibration_ranges="min_max", equalize=False)
     errors = []
-    for each in (unequal(outputs_only), unequal(inputs_too)):
-        file = quantize_static(equalize(content, each), texts, options).content
+    for network in (unequal(outputs_only), unequal(inputs_too)):
+        file = quantize_static(equalize(content, network), texts, options).content
         errors.append(calibration.relative_error(expected, calibration.outputs_of(file, texts.dev)))
     assert errors[1] < 0.5 * errors[0]
 
 
 def test_layers_without_bias_are_equalized(model: Model, texts: CalibrationTexts) -> None:
-    made = Model(model.config, model.tasks, model.tokenizer)
-    for (path, variable), source in zip(made.weights_by_path().items(), model.weights_by_path().values(), strict=True):
+    copy_of_model = Model(model.config, model.tasks, model.tokenizer)
+    for (path, variable), source in zip(
+        copy_of_model.weights_by_path().items(), model.weights_by_path().values(), strict=True
+    ):
         # The converter drops a bias of zeros.
         variable.assign(source * 0 if path.endswith("bias") else source)
-    content = to_tflite(made, LENGTHS, get_recipe("float32"))
+    content = to_tflite(copy_of_model, LENGTHS, get_recipe("float32"))
     largest = calibration.largest_per_channel(content, texts.measured, dense_positions(content))
     equalized = equalize(content, largest)
     for before, after in zip(
@@ -230,7 +232,7 @@ def test_dense_layers_compute_in_int8_with_calibrated_ranges(
     model = optimize_graph(networks.network(config, tokenizer=small_model.tokenizer), GraphOptimizations())
     options = CalibrationOptions(calibration_ranges="min_max", equalize=False)
     float_file = to_tflite(model, LENGTHS, get_recipe("float32"))
-    made = quantize_static(float_file, texts, options)
+    quantized = quantize_static(float_file, texts, options)
     graph = read_model(float_file).subgraphs[0]
     producers = producer_positions(graph)
     measured = []
@@ -238,31 +240,39 @@ def test_dense_layers_compute_in_int8_with_calibrated_ranges(
         measured += [producers[int(graph.operators[position].inputs[0])], position]
     ranges = calibration.ActivationHistograms(float_file, texts.measured, measured).ranges("min_max")
     limits = [ranges[position] for position in measured]
-    file = read_model(made.content)
+    file = read_model(quantized.content)
     for graph in file.subgraphs:
-        found = []
+        types = []
         for operator in graph.operators:
             if operator_name(file, operator) != "FULLY_CONNECTED":
                 continue
             source, weight, output = (graph.tensors[index] for index in (*operator.inputs[:2], operator.outputs[0]))
             if weight.shape[0] * weight.shape[1] < 1024:
                 continue
-            assert [TYPE_NAMES[each.type] for each in (source, weight, output)] == ["int8"] * 3
+            assert [TYPE_NAMES[tensor.type] for tensor in (source, weight, output)] == ["int8"] * 3
             assert len(weight.quantization.scale) == weight.shape[0]
-            found += [float(each.quantization.scale[0]) for each in (source, output)]
-        np.testing.assert_allclose(found, [(high - low) / 255 for low, high in limits], rtol=1e-4)
+            types += [float(tensor.quantization.scale[0]) for tensor in (source, output)]
+        np.testing.assert_allclose(types, [(high - low) / 255 for low, high in limits], rtol=1e-4)
         others = [operator for operator in graph.operators if operator_name(file, operator) == "SOFTMAX"]
         assert others
         assert all(TYPE_NAMES[graph.tensors[other.outputs[0]].type] == "float32" for other in others)
-    outputs = Interpreter(model_content=made.content).get_signature_runner("length_7").get_output_details()
+    outputs = Interpreter(model_content=quantized.content).get_signature_runner("length_7").get_output_details()
     assert outputs["logits"]["dtype"] == np.float32
 
 
 def test_bundle_records_its_calibration(small_directory: Path, tmp_path: Path) -> None:
-    gate, own = table(tmp_path / "gate.csv", sentences(40, 6)), table(tmp_path / "train.csv", sentences(70, 7))
+    gate, calibration_table = (
+        table(tmp_path / "gate.csv", sentences(40, 6)),
+        table(tmp_path / "train.csv", sentences(70, 7)),
+    )
     output = tmp_path / "bundle"
     flags = [f"--model={small_directory}", f"--output={output}", "--recipe=static_wi8_ai8", "--lengths=7,19"]
-    flags += [f"--file={gate}", "--label-column=", f"--calibration-file={own}", "--calibration-examples=64"]
+    flags += [
+        f"--file={gate}",
+        "--label-column=",
+        f"--calibration-file={calibration_table}",
+        "--calibration-examples=64",
+    ]
     assert cli.main(["export", *flags]) == 0
     record = json.loads((output / "bundle.json").read_text(encoding="utf-8"))["calibration"]
     assert record["texts"] == 64

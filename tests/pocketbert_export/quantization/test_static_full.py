@@ -67,19 +67,21 @@ def test_every_operator_but_norms_computes_in_int8(
     family: str, small_model: Model, texts: CalibrationTexts, tmp_path: Path
 ) -> None:
     content = float_file(family, small_model)
-    made = quantize_static(content, texts, recipe=get_recipe("static_wi8_ai8_full"))
-    found = output_types(made.content)
-    floats = {name for name, dtype in found if dtype == "float32"}
+    quantized = quantize_static(content, texts, recipe=get_recipe("static_wi8_ai8_full"))
+    types = output_types(quantized.content)
+    floats = {name for name, dtype in types if dtype == "float32"}
     if family == "mobilebert":
         assert floats <= MASK
-        assert found["ADD", "int8"] > 10
+        assert types["ADD", "int8"] > 10
     else:
         assert floats <= MASK | {"MEAN", "SUB", "RSQRT", "ADD"}
     for name in ("FULLY_CONNECTED", "BATCH_MATMUL", "SOFTMAX", "GATHER"):
-        assert found[name, "int8"] == sum(count for (each, _), count in output_types(content).items() if each == name)
-    assert made.dev_error < 0.2
+        assert types[name, "int8"] == sum(
+            count for (operator, _), count in output_types(content).items() if operator == name
+        )
+    assert quantized.dev_error < 0.2
     path = tmp_path / "model.tflite"
-    path.write_bytes(made.content)
+    path.write_bytes(quantized.content)
     left = {share.name: set(share.left) for share in documented_shares(path)}
     assert not left["NPU"]
     assert (left["int8 NPU"] - MASK > {"MEAN", "RSQRT"}) == (family != "mobilebert")
@@ -91,11 +93,11 @@ def test_partly_folded_norms_compute_in_int8(small_model: Model, texts: Calibrat
     gamma.assign(np.where(np.arange(16) == 5, 0.0, gamma.numpy()))
     optimizations = GraphOptimizations().for_recipe(get_recipe("static_wi8_ai8_full"))
     content = to_tflite(optimize_graph(network, optimizations), LENGTHS, get_recipe("float32"))
-    made = quantize_static(content, texts, recipe=get_recipe("static_wi8_ai8_full"))
+    quantized = quantize_static(content, texts, recipe=get_recipe("static_wi8_ai8_full"))
     # The product on the residual, among others.
-    assert output_types(made.content)["MUL", "int8"] > output_types(content)["MUL", "int8"]
-    assert {name for name, dtype in output_types(made.content) if dtype == "float32"} <= MASK
-    assert made.dev_error < 0.2
+    assert output_types(quantized.content)["MUL", "int8"] > output_types(content)["MUL", "int8"]
+    assert {name for name, dtype in output_types(quantized.content) if dtype == "float32"} <= MASK
+    assert quantized.dev_error < 0.2
 
 
 @pytest.mark.parametrize(("family", "margin"), [("bert", 12.0), ("mobilebert", 12.0), ("bert", 30.0), ("bert", 0.5)])
@@ -103,9 +105,11 @@ def test_padding_has_no_int8_probability(
     family: str, margin: float, small_model: Model, texts: CalibrationTexts
 ) -> None:
     options = CalibrationOptions(padding_margin=margin)
-    made = quantize_static(float_file(family, small_model), texts, options, recipe=get_recipe("static_wi8_ai8_full"))
-    model = read_model(made.content)
-    interpreter = Interpreter(model_content=made.content, experimental_preserve_all_tensors=True)
+    quantized = quantize_static(
+        float_file(family, small_model), texts, options, recipe=get_recipe("static_wi8_ai8_full")
+    )
+    model = read_model(quantized.content)
+    interpreter = Interpreter(model_content=quantized.content, experimental_preserve_all_tensors=True)
     generator = np.random.default_rng(3)
     count, length = 4, LENGTHS[1]
     inputs = {
@@ -133,8 +137,8 @@ def test_padding_has_no_int8_probability(
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])
 def test_keys_and_values_have_the_zero_point_0(family: str, small_model: Model, texts: CalibrationTexts) -> None:
     """XNNPACK in TFLite 2.21 ignores the zero point of a matrix product's second input."""
-    made = quantize_static(float_file(family, small_model), texts, recipe=get_recipe("static_wi8_ai8_full"))
-    model = read_model(made.content)
+    quantized = quantize_static(float_file(family, small_model), texts, recipe=get_recipe("static_wi8_ai8_full"))
+    model = read_model(quantized.content)
     for graph in model.subgraphs:
         products = [operator for operator in graph.operators if operator_name(model, operator) == "BATCH_MATMUL"]
         assert products
@@ -145,32 +149,43 @@ def test_keys_and_values_have_the_zero_point_0(family: str, small_model: Model, 
 
 
 def test_int16_serves_layers_that_int8_rounds_most(small_model: Model, texts: CalibrationTexts) -> None:
-    made = optimize_graph(with_unequal_channels(small_model), GraphOptimizations(first_token_only=False))
-    content = to_tflite(made, LENGTHS, get_recipe("float32"))
+    optimized = optimize_graph(with_unequal_channels(small_model), GraphOptimizations(first_token_only=False))
+    content = to_tflite(optimized, LENGTHS, get_recipe("float32"))
     files = {}
     for recipe in ("static_wi8_ai8", "static_wi8_ai16"):
         options = CalibrationOptions(equalize=False, calibration_ranges="min_max")
         files[recipe] = quantize_static(content, texts, options, get_recipe(recipe))
     assert files["static_wi8_ai16"].dev_error < 0.5 * files["static_wi8_ai8"].dev_error
-    found = output_types(files["static_wi8_ai16"].content)
-    assert 0 < found["FULLY_CONNECTED", "int16"]
+    types = output_types(files["static_wi8_ai16"].content)
+    assert 0 < types["FULLY_CONNECTED", "int16"]
     assert output_types(files["static_wi8_ai8"].content)["FULLY_CONNECTED", "int16"] == 0
 
 
 @pytest.mark.parametrize("recipe", ["static_wi8_ai8_full", "static_wi8_ai16"])
 def test_bundle_passes_its_gate(recipe: str, small_directory: Path, tmp_path: Path) -> None:
-    gate, own = table(tmp_path / "gate.csv", sentences(40, 6)), table(tmp_path / "train.csv", sentences(70, 7))
+    gate, calibration_table = (
+        table(tmp_path / "gate.csv", sentences(40, 6)),
+        table(tmp_path / "train.csv", sentences(70, 7)),
+    )
     flags = [f"--model={small_directory}", f"--output={tmp_path / 'bundle'}", f"--recipe={recipe}", "--lengths=7,19"]
-    flags += [f"--file={gate}", "--label-column=", f"--calibration-file={own}", "--calibration-examples=64"]
+    flags += [
+        f"--file={gate}",
+        "--label-column=",
+        f"--calibration-file={calibration_table}",
+        "--calibration-examples=64",
+    ]
     assert cli.main(["export", *flags]) == 0
 
 
 def test_int8_outputs_have_the_values_of_float_outputs(
     small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gate, own = table(tmp_path / "gate.csv", sentences(40, 6)), table(tmp_path / "train.csv", sentences(70, 7))
+    gate, calibration_table = (
+        table(tmp_path / "gate.csv", sentences(40, 6)),
+        table(tmp_path / "train.csv", sentences(70, 7)),
+    )
     flags = [f"--model={small_directory}", "--recipe=static_wi8_ai8_full", "--lengths=7,19", f"--file={gate}"]
-    flags += ["--label-column=", f"--calibration-file={own}", "--calibration-examples=64"]
+    flags += ["--label-column=", f"--calibration-file={calibration_table}", "--calibration-examples=64"]
     for output_type in ("float32", "int8"):
         assert cli.main(["export", *flags, f"--output={tmp_path / output_type}", f"--output-type={output_type}"]) == 0
     bundles = [Bundle.open(tmp_path / output_type) for output_type in ("float32", "int8")]
@@ -207,15 +222,15 @@ def test_int8_outputs_of_other_tasks(family: str, kind: str, small_model: Model,
     network = networks.network(NETWORKS[family], (task,), small_model.tokenizer)
     optimized = optimize_graph(network, GraphOptimizations().for_recipe(get_recipe("static_wi8_ai8_full")))
     content = to_tflite(optimized, LENGTHS, get_recipe("float32"))
-    made = quantize_static(
+    quantized = quantize_static(
         content, texts, CalibrationOptions(calibration_ranges="min_max"), get_recipe("static_wi8_ai8_full")
     )
-    integers = with_int8_outputs(made.content)
-    (bucket,) = [each for each in texts.dev if each.length == LENGTHS[1]]
+    integers = with_int8_outputs(quantized.content)
+    (bucket,) = [bucket for bucket in texts.dev if bucket.length == LENGTHS[1]]
     inputs = {name: rows[:1] for name, rows in bucket.inputs.items()}
     runners = [
-        Interpreter(model_content=each).get_signature_runner(f"length_{LENGTHS[1]}")
-        for each in (made.content, integers)
+        Interpreter(model_content=file_content).get_signature_runner(f"length_{LENGTHS[1]}")
+        for file_content in (quantized.content, integers)
     ]
     expected, received = (runner(**inputs) for runner in runners)
     assert {values.dtype.name for values in received.values()} == {"int8"}
@@ -239,9 +254,18 @@ def test_int8_outputs_need_an_int8_operator_at_the_end(
     assert small_model.tokenizer is not None
     encoder = Model(small_model.config, (), small_model.tokenizer)
     encoder.save_pretrained(tmp_path / "encoder")
-    gate, own = table(tmp_path / "gate.csv", sentences(40, 6)), table(tmp_path / "train.csv", sentences(70, 7))
+    gate, calibration_table = (
+        table(tmp_path / "gate.csv", sentences(40, 6)),
+        table(tmp_path / "train.csv", sentences(70, 7)),
+    )
     flags = [f"--model={tmp_path / 'encoder'}", f"--output={tmp_path / 'bundle'}", "--recipe=static_wi8_ai8_full"]
-    flags += [f"--file={gate}", "--label-column=", f"--calibration-file={own}", "--output-type=int8", "--lengths=7"]
+    flags += [
+        f"--file={gate}",
+        "--label-column=",
+        f"--calibration-file={calibration_table}",
+        "--output-type=int8",
+        "--lengths=7",
+    ]
     assert cli.main(["export", *flags]) == 2
     assert "last operator that computes in int8; received MUL" in capsys.readouterr().err
     assert not (tmp_path / "bundle").exists()

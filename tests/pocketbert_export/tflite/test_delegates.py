@@ -58,9 +58,9 @@ def test_unknown_operators_stay_on_the_cpu(tmp_path: Path) -> None:
     def unique(values: tf.Tensor) -> tf.Tensor:
         return tf.unique(tf.exp(values))[0]
 
-    found = shares(converted(tmp_path / "unique.tflite", unique))
+    counted = shares(converted(tmp_path / "unique.tflite", unique))
     for name in ("GPU", "NPU"):
-        assert (found[name].delegated_ops, found[name].total_ops, found[name].left) == (1, 2, {"UNIQUE": 1})
+        assert (counted[name].delegated_ops, counted[name].total_ops, counted[name].left) == (1, 2, {"UNIQUE": 1})
 
 
 @pytest.mark.parametrize(("ids_shape", "left"), [([5], {}), ([1, 5], {"GATHER": 1})])
@@ -71,8 +71,8 @@ def test_gpu_gathers_flat_ids_only(ids_shape: list[int], left: dict[str, int], t
     def look_up(ids: tf.Tensor) -> tf.Tensor:
         return tf.exp(tf.gather(table, ids))
 
-    found = shares(converted(tmp_path / "gather.tflite", look_up))
-    assert found["GPU"].left == left and found["NPU"].left == {}
+    counted = shares(converted(tmp_path / "gather.tflite", look_up))
+    assert counted["GPU"].left == left and counted["NPU"].left == {}
 
 
 def test_gpu_refuses_integer_arithmetic(tmp_path: Path) -> None:

@@ -79,15 +79,15 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def tokenizers() -> Iterator[None]:
     """One for each vocabulary and its flags: tracing one takes a second."""
-    made: dict[object, WordPieceTokenizer] = {}
+    cache: dict[object, WordPieceTokenizer] = {}
     with pytest.MonkeyPatch.context() as patch:
 
         def tokenizer(bundle: Bundle) -> WordPieceTokenizer:
             path = bundle.directory / layout.VOCAB_FILE
             key = path.read_bytes(), *bundle_folders.description_of(bundle.directory)["tokenizer"].values()
-            return made.setdefault(key, own(bundle))
+            return cache.setdefault(key, original(bundle))
 
-        own = Bundle.__dict__["tokenizer"].func
+        original = Bundle.__dict__["tokenizer"].func
         patch.setattr(Bundle, "tokenizer", property(tokenizer))
         yield
 
@@ -274,29 +274,29 @@ def test_int8_single_texts_still_check_segments(
     small_directory: Path, small_model: Model, tokenizers: object, tmp_path: Path
 ) -> None:
     # Equal rows move no logit by more than int8's bounds allow.
-    made = export(small_directory, tmp_path / "int8", recipe="dynamic_wi8", lengths=(7, 19))
+    result = export(small_directory, tmp_path / "int8", recipe="dynamic_wi8", lengths=(7, 19))
     examples = default_examples(small_model.task)
-    assert verify_bundle(made.directory, reference=small_model, examples=examples).passed
-    equal_type_rows(HIDDEN)(made.directory)
-    found = verify_bundle(made.directory, reference=small_model, examples=examples)
-    (segments,) = [check for check in found.checks if check.name == "segments"]
+    assert verify_bundle(result.directory, reference=small_model, examples=examples).passed
+    equal_type_rows(HIDDEN)(result.directory)
+    verification = verify_bundle(result.directory, reference=small_model, examples=examples)
+    (segments,) = [check for check in verification.checks if check.name == "segments"]
     assert not segments.passed and "0 times as far" in segments.reason
 
 
 def test_constant_hides_no_text_ignoring_head(copy: Path, small_model: Model, tokenizers: object) -> None:
     weights = small_model.weights_by_path()
     kernel, bias = (weights[f"heads.classification.output.{name}"] for name in ("kernel", "bias"))
-    kept = bias.numpy()
+    original_bias = bias.numpy()
     # Both answer 100 more: the bundle nothing else, the model as before.
     floats([3], lambda values: values + 100)(copy)
     floats([*map(int, kernel.shape[::-1])], lambda values: values * 0)(copy)
     answers("logits", lambda logits: logits + 100)(copy)
     try:
-        bias.assign(kept + 100)
-        found = verify_bundle(copy, reference=small_model, examples=default_examples(small_model.task))
+        bias.assign(original_bias + 100)
+        verification = verify_bundle(copy, reference=small_model, examples=default_examples(small_model.task))
     finally:
-        bias.assign(kept)
-    assert {"sensitivity", "goldens: largest difference", "logits: largest difference"} <= failed(found)
+        bias.assign(original_bias)
+    assert {"sensitivity", "goldens: largest difference", "logits: largest difference"} <= failed(verification)
 
 
 def test_truncated_file_fails_in_one_line(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -341,18 +341,20 @@ def test_outside_files_never_reach_a_phone(copy: Path) -> None:
 def test_bench_reads_both_answers(kind: str, copy: Path, tokenizers: object) -> None:
     from pocketbert_bench.configurations import from_bundle
 
-    assert all(each.problem is None for each in from_bundle(copy, None, [1]))
+    assert all(subject.problem is None for subject in from_bundle(copy, None, [1]))
     answers(kind, np.negative)(copy)
-    assert all("of the file's outputs from the float" in str(each.problem) for each in from_bundle(copy, None, [1]))
+    assert all(
+        "of the file's outputs from the float" in str(subject.problem) for subject in from_bundle(copy, None, [1])
+    )
 
 
 def test_encoder_of_384_tokens_stays_small(tmp_path: Path) -> None:
     config = networks.bert_config(max_position_embeddings=384, num_layers=1)
     tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
     networks.network(config, (), tokenizer).save_pretrained(tmp_path / "model")
-    made = export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(128, 384))
-    assert (made.directory / layout.BUNDLE_FILE).stat().st_size < 100_000
-    shapes = {golden.outputs["sequence_output"].shape for golden in made.goldens}
+    result = export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(128, 384))
+    assert (result.directory / layout.BUNDLE_FILE).stat().st_size < 100_000
+    shapes = {golden.outputs["sequence_output"].shape for golden in result.goldens}
     assert shapes == {(1, 128, HIDDEN), (1, 384, HIDDEN)}
 
 

@@ -173,10 +173,10 @@ def change_scale(model: Any, graph: Any, tensor: Any, generator: np.random.Gener
         for other in other_graph.tensors
         if other.buffer == tensor.buffer
     ]
-    place = generator.integers(len(quantization.scale))
+    channel = generator.integers(len(quantization.scale))
     for shared in quantized:
         shared.scale = np.array(shared.scale, np.float32)
-        shared.scale[place] *= 1.5
+        shared.scale[channel] *= 1.5
     return True
 
 

@@ -40,9 +40,9 @@ def model(small_directory: Path) -> Model:
     """A network that gives different answers to the texts."""
     model = from_pretrained(small_directory)
     bias = next(
-        each
-        for path, each in model.weights_by_path().items()
-        if path.startswith("heads.") and tuple(each.shape) == (3,)
+        weight
+        for path, weight in model.weights_by_path().items()
+        if path.startswith("heads.") and tuple(weight.shape) == (3,)
     )
     bias.assign_sub(model_predictor(model).logits(TEXTS).mean(axis=0))
     return model
@@ -52,7 +52,7 @@ def model(small_directory: Path) -> Model:
 def labelled(model: Model) -> Examples:
     """Sentences with the model's own answers, seven of which are changed."""
     texts = TEXTS
-    answers = np.array([model.task.labels.index(each["label"]) for each in model.predict(texts)], np.int32)
+    answers = np.array([model.task.labels.index(answer["label"]) for answer in model.predict(texts)], np.int32)
     answers[::7] = (answers[::7] + 1) % 3
     return Examples(texts, None, answers, [str(index) for index in range(COUNT)], "reviews.csv")
 
@@ -87,14 +87,14 @@ def test_bundle_records_its_own_score(bundle: Path, labelled: Examples) -> None:
     outcome = opened.outcome
     assert outcome is not None and outcome == description(bundle)["outcome"]
     labels = opened.task.labels
-    predicted = [labels.index(each["label"]) for each in opened.predict(labelled.texts)]
+    predicted = [labels.index(answer["label"]) for answer in opened.predict(labelled.texts)]
     assert outcome["score"] == pytest.approx(accuracy_score(labelled.labels, predicted)) == (COUNT - WRONG) / COUNT
     right = binomtest(COUNT - WRONG, COUNT).proportion_ci(0.95, method="wilson")
     assert outcome["interval"] == pytest.approx([right.low, right.high], abs=1e-6)
     constant = np.bincount(labelled.labels).max() / COUNT
-    names = [each["name"] for each in outcome["baselines"]]
+    names = [baseline["name"] for baseline in outcome["baselines"]]
     assert names[0].startswith("always '") and names[1:] == ["TF-IDF"]
-    assert [each["score"] for each in outcome["baselines"]] == pytest.approx([constant, 0.5])
+    assert [baseline["score"] for baseline in outcome["baselines"]] == pytest.approx([constant, 0.5])
     assert (outcome["teacher"], outcome["float_model"]) == (0.875, outcome["score"])
     assert (outcome["metric"], outcome["examples"], outcome["verdict"]) == ("accuracy", COUNT, "good")
     assert outcome["examples_sha256"] == labelled.identity
@@ -120,8 +120,8 @@ def test_record_of_other_examples_is_left_out(
     assert outcomes.recorded(run, labelled, scores)["teacher"] == 0.875
     # A run may keep its outcome in run.json.
     (tmp_path / "result.json").unlink()
-    own = json.loads((run / "result.json").read_text())["outcome"]
-    (tmp_path / "run.json").write_text(json.dumps({"dev_sha256": labelled.identity, "outcome": own}))
+    outcome_of_run = json.loads((run / "result.json").read_text())["outcome"]
+    (tmp_path / "run.json").write_text(json.dumps({"dev_sha256": labelled.identity, "outcome": outcome_of_run}))
     assert outcomes.recorded(tmp_path, labelled, scores)["baselines"][0].name == "TF-IDF"
 
 
@@ -145,8 +145,10 @@ def test_foreign_records_beside_a_model_are_one_line(
     name: str, record: Any, message: str, run: Path, labelled: Examples, model: Model, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(run, tmp_path / "run")
-    given = record if name == "result.json" or isinstance(record, list) else {"dev_sha256": labelled.identity} | record
-    (folder / name).write_text(json.dumps(given))
+    content = (
+        record if name == "result.json" or isinstance(record, list) else {"dev_sha256": labelled.identity} | record
+    )
+    (folder / name).write_text(json.dumps(content))
     scores = text_task(model.task).score(labelled.labels, labelled.labels)
     with pytest.raises(UserError, match=message):
         outcomes.recorded(folder, labelled, scores)
@@ -233,9 +235,9 @@ def test_near_ties_pass_on_another_processor(bundle: Path, model: Model, labelle
     opened = Bundle.open(bundle)
     assert opened.outcome is not None
     opened.outcome = copy.deepcopy(opened.outcome) | {"score": (COUNT - WRONG - 1) / COUNT}
-    found = outcomes.check(opened, model, labelled, exact=False)
+    check_of_outcome = outcomes.check(opened, model, labelled, exact=False)
     # The headline is that of the recorded score.
-    assert not found.passed and 'headline must be "accuracy 0.814' in found.reason
+    assert not check_of_outcome.passed and 'headline must be "accuracy 0.814' in check_of_outcome.reason
     headline = opened.outcome["headline"].replace("accuracy 0.837", "accuracy 0.814")
     opened.outcome["headline"] = headline
     assert outcomes.check(opened, model, labelled, exact=False).passed

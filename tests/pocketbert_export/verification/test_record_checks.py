@@ -33,7 +33,7 @@ TEXTS = [f"the {noun} is {mood}" for noun in ("cat", "dog", "film", "story") for
 def labelled(small_model: Model) -> Examples:
     """Texts with the model's own answers, every fifth changed."""
     labels = small_model.task.labels
-    answers = np.array([labels.index(each["label"]) for each in small_model.predict(TEXTS)], np.int32)
+    answers = np.array([labels.index(answer["label"]) for answer in small_model.predict(TEXTS)], np.int32)
     answers[::5] = (answers[::5] + 1) % 3
     return Examples(TEXTS, None, answers, [str(index) for index in range(len(TEXTS))], "reviews.csv")
 
@@ -64,8 +64,8 @@ def verify(small_model: Model, small_directory: Path, labelled: Examples) -> Com
     """Runs the whole gate."""
 
     def run(folder: Path, **options: Any) -> dict[str, Check]:
-        given = {"reference": small_model, "examples": labelled, "model_directory": small_directory, **options}
-        return checks_of(verify_bundle(folder, **given))
+        arguments = {"reference": small_model, "examples": labelled, "model_directory": small_directory, **options}
+        return checks_of(verify_bundle(folder, **arguments))
 
     return run
 
@@ -100,9 +100,9 @@ def content(folder: Path) -> dict[str, Any]:
 
 
 def test_true_records_pass(bundle: Path, verify: Compare, labelled: Examples) -> None:
-    found = verify(bundle)
-    assert [*found] == [*RECORDS] and reasons(found) == []
-    assert found["verification"].reason == "verification.json: checks, values and counts are those of this run"
+    record = verify(bundle)
+    assert [*record] == [*RECORDS] and reasons(record) == []
+    assert record["verification"].reason == "verification.json: checks, values and counts are those of this run"
     # They are checks of records, so they are not recorded themselves.
     assert not {check["name"] for check in content(bundle)["checks"]} & {*RECORDS}
     # Without the float model, there is nothing to compare with.
@@ -129,14 +129,14 @@ def test_weights_of_another_model_are_named(
     weight = next(iter(other.weights_by_path().values()))
     weight.assign(weight + 1e-6)
     other.save_pretrained(tmp_path / "other")
-    found = compare(bundle, other, tmp_path / "other")["source"]
+    source = compare(bundle, other, tmp_path / "other")["source"]
     digests = [sha256(folder / "model.safetensors")[:12] for folder in (tmp_path / "other", small_directory)]
-    assert not found.passed and "but model.safetensors must be {}…; it is {}…".format(*digests) in found.reason
+    assert not source.passed and "but model.safetensors must be {}…; it is {}…".format(*digests) in source.reason
     edited(lambda all_: all_["source"].update({"more.safetensors": "0" * 64}))(copy)
     assert compare(copy)["source"].reason.endswith("but more.safetensors must be absent; it is 000000000000…")
     # The files of a model in memory are unknown.
-    found = compare(bundle, other, None)["source"]
-    assert found.passed and found.reason.startswith("not compared") and "pass model_directory" in found.reason
+    source = compare(bundle, other, None)["source"]
+    assert source.passed and source.reason.startswith("not compared") and "pass model_directory" in source.reason
 
 
 def scaled(name: str, factor: float) -> Any:
@@ -211,19 +211,19 @@ def test_forged_verification_fails(forged: str, copy: Path, compare: Compare) ->
 def test_missing_verification_fails(copy: Path, compare: Compare) -> None:
     (copy / "verification.json").unlink()
     bundle_folders.describe_again(copy)
-    found = compare(copy)
-    assert reasons(found) == [
+    record = compare(copy)
+    assert reasons(record) == [
         f"verification: verification.json: the record of the gate at export, but {copy / 'verification.json'}: the "
         "file cannot be read (No such file or directory); check the path; export the bundle again"
     ]
-    assert "not compared" in found["card"].reason
+    assert "not compared" in record["card"].reason
 
 
 def test_other_examples_compare_what_texts_do_not_change(copy: Path, labelled: Examples, verify: Compare) -> None:
     others = labelled.select(range(7))
-    found = verify(copy, examples=others)
-    assert reasons(found) == []
-    assert "the 12 examples from reviews.csv at export are others" in found["verification"].reason
+    record = verify(copy, examples=others)
+    assert reasons(record) == []
+    assert "the 12 examples from reviews.csv at export are others" in record["verification"].reason
     scaled("logits: RMS difference", 0.5)(copy)
     assert verify(copy, examples=others)["verification"].passed
     scaled("goldens: RMS difference", 0.5)(copy)
@@ -232,8 +232,8 @@ def test_other_examples_compare_what_texts_do_not_change(copy: Path, labelled: E
 
 def test_record_without_digest_counts_as_other_examples(copy: Path, compare: Compare) -> None:
     recorded(lambda all_: all_.pop("examples_sha256"))(copy)
-    found = compare(copy)
-    assert reasons(found) == [] and "are others" in found["verification"].reason
+    record = compare(copy)
+    assert reasons(record) == [] and "are others" in record["verification"].reason
 
 
 def test_activations_of_float16_are_compared(
@@ -259,8 +259,8 @@ def test_another_processor_may_round_otherwise(copy: Path, verify: Compare, monk
     assert not verify(copy)["verification"].passed
     # The file's own outputs differ from those at export by 1 %: int8 steps of another processor.
     bundle_folders.change_answers(copy, {"/exported_outputs/logits": lambda logits: logits * 1.01})
-    found = verify(copy)["verification"]
-    assert found.passed, found.reason
+    verification = verify(copy)["verification"]
+    assert verification.passed, verification.reason
 
 
 CARD: dict[str, tuple[Any, str]] = {
@@ -285,8 +285,8 @@ CARD: dict[str, tuple[Any, str]] = {
 def test_forged_card_fails(forged: str, copy: Path, compare: Compare) -> None:
     change, message = CARD[forged]
     change(copy)
-    found = compare(copy)
-    assert len(reasons(found)) == 1 and message in found["card"].reason, found["card"].reason
+    record = compare(copy)
+    assert len(reasons(record)) == 1 and message in record["card"].reason, record["card"].reason
 
 
 def test_card_and_description_forged_together_fail(
@@ -295,8 +295,8 @@ def test_card_and_description_forged_together_fail(
     edited(lambda all_: all_["outcome"].update(score=0.95))(copy)
     for old, new in (('"value": 0.75', '"value": 0.95'), ("| This file | 0.7500 |", "| This file | 0.9500 |")):
         on_card(old, new)(copy)
-    found = verify_bundle(copy, reference=small_model, examples=labelled, model_directory=small_directory)
-    assert "outcome" in {check.name for check in found.failures}
+    verification = verify_bundle(copy, reference=small_model, examples=labelled, model_directory=small_directory)
+    assert "outcome" in {check.name for check in verification.failures}
 
 
 def edits(card: str) -> Sequence[str]:

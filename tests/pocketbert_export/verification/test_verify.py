@@ -32,11 +32,11 @@ from pocketbert_export.verification.verify import GateFailed, Verification, veri
 @pytest.fixture(autouse=True)
 def one_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Handmade bundles have one vocabulary: tracing a tokenizer for each would take most of the time."""
-    own = Bundle.tokenizer
+    original = Bundle.tokenizer
 
     def tokenizer(bundle: Bundle) -> WordPieceTokenizer:
         handmade_one = (bundle.directory / "vocab.txt").read_text(encoding="utf-8").split() == handmade.vocabulary()
-        return handmade.tokenizer() if handmade_one else own.__get__(bundle, Bundle)
+        return handmade.tokenizer() if handmade_one else original.__get__(bundle, Bundle)
 
     monkeypatch.setattr(Bundle, "tokenizer", property(tokenizer))
 

@@ -46,7 +46,7 @@ def masked(ids: np.ndarray, mask: np.ndarray, examples: Any, **changes: Any) -> 
     def run(ids: tf.Tensor, mask: tf.Tensor, examples: tf.Tensor) -> Masked:
         return mask_batch(ids, mask, VOCABULARY.special(ids), examples, **options)
 
-    return Masked(*(each.numpy() for each in run(tf.constant(ids), tf.constant(mask), tf.constant(examples))))
+    return Masked(*(tensor.numpy() for tensor in run(tf.constant(ids), tf.constant(mask), tf.constant(examples))))
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.4, 1.0])
@@ -57,18 +57,18 @@ def test_number_of_masks_matches_bert(rate: float) -> None:
     for row, length in enumerate(lengths):
         specials = 2 + (length >= 6)
         # create_masked_lm_predictions' own expression; there are no more tokens than are not special.
-        wanted = min(length - specials, min(11, max(1, int(round(length * rate)))))
+        expected = min(length - specials, min(11, max(1, int(round(length * rate)))))
         positions, labels = result.positions[row], result.labels[row]
-        assert (labels != -1).sum() == wanted
-        assert (labels[:wanted] != -1).all() and (positions[wanted:] == 0).all()
-        chosen = positions[:wanted]
+        assert (labels != -1).sum() == expected
+        assert (labels[:expected] != -1).all() and (positions[expected:] == 0).all()
+        chosen = positions[:expected]
         assert (np.diff(chosen) > 0).all() and (chosen < length).all()
-        np.testing.assert_array_equal(ids[row, chosen], labels[:wanted])
-        assert not np.isin(labels[:wanted], [CLS, SEP, PAD]).any()
+        np.testing.assert_array_equal(ids[row, chosen], labels[:expected])
+        assert not np.isin(labels[:expected], [CLS, SEP, PAD]).any()
         others = np.setdiff1d(np.arange(MAX_LENGTH), chosen)
         np.testing.assert_array_equal(result.word_ids[row, others], ids[row, others])
     assert result.positions.shape == result.labels.shape == (len(lengths), 11)
-    assert {each.dtype for each in result} == {np.dtype(np.int32)}
+    assert {tensor.dtype for tensor in result} == {np.dtype(np.int32)}
 
 
 def test_rate_0_and_special_tokens_select_nothing() -> None:
@@ -118,7 +118,7 @@ def test_rates_are_those_of_tensorflow_text() -> None:
     generator = np.random.default_rng(1)
     ids = generator.integers(5, SIZE, [count, width]).astype(np.int32)
     options = MaskingOptions(rate=0.25, max_predictions=8)
-    ours = masked(ids, np.ones_like(ids), np.arange(count), options=options)
+    masked_rows = masked(ids, np.ones_like(ids), np.arange(count), options=options)
     tf.random.set_seed(3)
     selector = tf_text.RandomItemSelector(8, 0.25, unselectable_ids=[CLS, SEP])
     chooser = tf_text.MaskValuesChooser(SIZE, MASK)
@@ -127,7 +127,7 @@ def test_rates_are_those_of_tensorflow_text() -> None:
     )(tf.constant(ids))
     samples = []
     for masked_ids, positions in (
-        (ours.word_ids, ours.positions[:, :5]),
+        (masked_rows.word_ids, masked_rows.positions[:, :5]),
         (their_ids.to_tensor().numpy(), their_positions.to_tensor().numpy()),
     ):
         # 20 tokens at 0.25: both choose 5 of each example.
@@ -170,8 +170,8 @@ def test_whole_words_match_tf_models_official() -> None:
     # 15 tokens at 0.2: 3 predictions, so the word of four tokens never fits.
     ids = np.tile(np.array(pieces, np.int32), [count, 1])
     options = MaskingOptions(rate=0.2, whole_words=True)
-    ours = masked(ids, np.ones_like(ids), np.arange(count), options=options)
-    our_sets = [tuple(row[labels != -1]) for row, labels in zip(ours.positions, ours.labels, strict=True)]
+    masked_rows = masked(ids, np.ones_like(ids), np.arange(count), options=options)
+    our_sets = [tuple(row[labels != -1]) for row, labels in zip(masked_rows.positions, masked_rows.labels, strict=True)]
     their_sets = []
     for number in range(count):
         _, positions, _ = official.create_masked_lm_predictions(
@@ -188,9 +188,9 @@ def test_whole_words_match_tf_models_official() -> None:
     # and one as it was come from random tokens alone, in 0.1 * 6 / 47^2 = 0.03 % of the words of three; decisions
     # token by token would give more than 2 * 0.8 * 0.1 = 16 %.
     mixed = []
-    for row, chosen in zip(ours.word_ids, our_sets, strict=True):
+    for row, chosen in zip(masked_rows.word_ids, our_sets, strict=True):
         for start, length in zip(starts, WORDS, strict=True):
-            inside = [place in chosen for place in range(start, start + length)]
+            inside = [index in chosen for index in range(start, start + length)]
             assert all(inside) or not any(inside)
             if inside[0] and length > 1:
                 after = row[start : start + length]

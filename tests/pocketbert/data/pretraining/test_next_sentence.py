@@ -24,8 +24,8 @@ def made_up(lengths: Sequence[Sequence[int]]) -> tuple[TokenizedText, list[list[
     sentences = np.cumsum([0, *flat])
     documents = np.cumsum([0, *map(len, lengths)])
     rows = [[str(word) for word in range(begin, end)] for begin, end in zip(sentences, sentences[1:], strict=False)]
-    theirs = [rows[begin:end] for begin, end in zip(documents, documents[1:], strict=False)]
-    return TokenizedText(np.arange(sentences[-1], dtype=np.int32), sentences, documents), theirs
+    reference_documents = [rows[begin:end] for begin, end in zip(documents, documents[1:], strict=False)]
+    return TokenizedText(np.arange(sentences[-1], dtype=np.int32), sentences, documents), reference_documents
 
 
 def ours(text: TokenizedText, max_length: int, probability: float, seed: int) -> Iterator[tuple[int, Instance]]:
@@ -43,15 +43,15 @@ def theirs(
 
     generator = random.Random(seed)
     for index in range(len(documents)):
-        for each in official.create_instances_from_document(
+        for instance in official.create_instances_from_document(
             documents, index, max_length, probability, 0.15, 2, ["0"], generator
         ):
-            labels = dict(zip(each.masked_lm_positions, each.masked_lm_labels, strict=True))
-            tokens = [labels.get(place, token) for place, token in enumerate(each.tokens)]
+            labels = dict(zip(instance.masked_lm_positions, instance.masked_lm_labels, strict=True))
+            tokens = [labels.get(position, token) for position, token in enumerate(instance.tokens)]
             middle = tokens.index("[SEP]")
-            assert (tokens[0], tokens[-1], each.segment_ids.index(1)) == ("[CLS]", "[SEP]", middle + 1)
+            assert (tokens[0], tokens[-1], instance.segment_ids.index(1)) == ("[CLS]", "[SEP]", middle + 1)
             first, second = tuple(map(int, tokens[1:middle])), tuple(map(int, tokens[middle + 1 : -1]))
-            yield index, (first, second, int(each.is_random_next))
+            yield index, (first, second, int(instance.is_random_next))
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,16 @@ def test_the_same_examples_as_often(lengths: list[list[int]], max_length: int) -
     runs = 4000
     for seed in range(runs):
         # With what follows in the same document, since an example says what is left for the next one.
-        for count, found in zip(
+        for count, actual in zip(
             counts, (ours(text, max_length, 0.5, seed), theirs(documents, max_length, 0.5, seed)), strict=True
         ):
             before: tuple[int, Any] = (-1, None)
-            for document, instance in found:
+            for document, instance in actual:
                 count[document, before[1] if before[0] == document else None, instance] += 1
                 before = document, instance
     # BERT's code gives up looking for another document after ten tries: three documents, a few in 100,000 examples.
     for outcome in list(counts[1]):
-        instances = [each for each in outcome[1:] if each is not None and each[2] == IS_RANDOM]
+        instances = [sentence for sentence in outcome[1:] if sentence is not None and sentence[2] == IS_RANDOM]
         if any(document_of[first[0]] == document_of[second[0]] for first, second, _ in instances):
             del counts[1][outcome]
     frequent = [outcome for outcome in {*counts[0], *counts[1]} if counts[0][outcome] + counts[1][outcome] >= 25]
@@ -102,8 +102,8 @@ def test_lengths_and_shares_in_larger_text() -> None:
     lengths = [generator.geometric(1 / 27, generator.integers(1, 81)).tolist() for _ in range(200)]
     text, documents = made_up(lengths)
     samples: dict[str, list[list[Instance]]] = {
-        "ours": [[each for _, each in ours(text, 128, 0.1, seed)] for seed in range(6)],
-        "theirs": [[each for _, each in theirs(documents, 128, 0.1, seed)] for seed in range(6)],
+        "ours": [[instance for _, instance in ours(text, 128, 0.1, seed)] for seed in range(6)],
+        "theirs": [[instance for _, instance in theirs(documents, 128, 0.1, seed)] for seed in range(6)],
     }
     figures = {
         name: np.array(
@@ -171,7 +171,7 @@ def test_counts_on_wikipedia(shared: Path) -> None:
         for article in articles
     ]
     peer = tokenization.FullTokenizer(str(vocabulary), do_lower_case=True)
-    documents = [[tokens for each in article if (tokens := peer.tokenize(each))] for article in sentences]
+    documents = [[tokens for sentence in article if (tokens := peer.tokenize(sentence))] for article in sentences]
     ids = WordPieceTokenizer(vocabulary, special_tokens_in_text="text").tokenize(sum(sentences, []))
     expected = [len(tokens) for document in documents for tokens in document]
     assert [length for length in ids.row_lengths().numpy().tolist() if length] == expected
@@ -179,7 +179,7 @@ def test_counts_on_wikipedia(shared: Path) -> None:
     text, unique = made_up([[len(tokens) for tokens in document] for document in documents])
     runs = 6
     numbers = [
-        [sum(1 for _ in found) for found in (ours(text, 128, 0.1, seed), theirs(unique, 128, 0.1, seed))]
+        [sum(1 for _ in instances) for instances in (ours(text, 128, 0.1, seed), theirs(unique, 128, 0.1, seed))]
         for seed in range(runs)
     ]
     spread = np.std(numbers, axis=0, ddof=1)

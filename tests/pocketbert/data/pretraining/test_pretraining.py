@@ -45,7 +45,9 @@ def words_of(data: PretrainingData, example: int) -> dict[str, list[int]]:
     """A record as TensorFlow's own class reads it."""
     (record,) = data.records(np.array([example]))
     features = tf.train.Example.FromString(record).features.feature
-    return {name: list(each.int64_list.value) or list(each.float_list.value) for name, each in features.items()}
+    return {
+        name: list(feature.int64_list.value) or list(feature.float_list.value) for name, feature in features.items()
+    }
 
 
 def whole_rows(batch: dict[str, Any]) -> list[dict[str, list[int]]]:
@@ -95,24 +97,26 @@ def test_records_are_pairs_from_the_text(plain: PretrainingData, document_of: di
     shards_documents: list[set[int]] = []
     example = 0
     for entry in plain.manifest.shards:
-        found: dict[int, set[int]] = {}
+        masked_sets: dict[int, set[int]] = {}
         for _ in range(entry.counts.examples):
             record = words_of(plain, example)
             ids, first = record["word_ids"], record["first_segment_length"][0]
             assert plain.lengths[example] == len(ids) <= 21
             check_example(ids, [0] * first + [1] * (len(ids) - first), record["next_sentence_labels"][0], document_of)
-            found.setdefault(record["document"][0], set()).add(document_of[ids[1]])
+            masked_sets.setdefault(record["document"][0], set()).add(document_of[ids[1]])
             example += 1
         # A number stands for one document, and both duplicates are of all of them.
-        assert sorted(found) == list(range(entry.counts.documents)) and {len(each) for each in found.values()} == {1}
-        shards_documents.append(set.union(*found.values()))
+        assert sorted(masked_sets) == list(range(entry.counts.documents)) and {
+            len(positions) for positions in masked_sets.values()
+        } == {1}
+        shards_documents.append(set.union(*masked_sets.values()))
     assert example == len(plain) == plain.manifest.counts.examples
     # A file of 61 documents in three parts, of which every seventh is in the dev split.
     for shard, mine in enumerate(shards_documents):
-        own = list(range(shard, pretraining_text.DOCUMENTS, 3))
-        assert mine == {document for place, document in enumerate(own, start=1) if place % 7}
+        shard_documents = list(range(shard, pretraining_text.DOCUMENTS, 3))
+        assert mine == {document for number, document in enumerate(shard_documents, start=1) if number % 7}
     dev = PretrainingData.open(plain.folder / "dev")
-    dev_documents = {document_of[words_of(dev, each)["word_ids"][1]] for each in range(len(dev))}
+    dev_documents = {document_of[words_of(dev, index)["word_ids"][1]] for index in range(len(dev))}
     assert dev_documents == set(range(pretraining_text.DOCUMENTS)) - set.union(*shards_documents)
     assert len(dev_documents) == 3 + 2 + 2 and dev.identity != plain.identity
 
@@ -120,10 +124,10 @@ def test_records_are_pairs_from_the_text(plain: PretrainingData, document_of: di
 def test_a_duplicate_cuts_the_text_anew(plain: PretrainingData) -> None:
     example = 0
     for entry in plain.manifest.shards:
-        records = [words_of(plain, example + place) for place in range(entry.counts.examples)]
+        records = [words_of(plain, example + index) for index in range(entry.counts.examples)]
         example += len(records)
         documents = [record["document"][0] for record in records]
-        (second,) = [place for place in range(1, len(records)) if documents[place] < documents[place - 1]]
+        (second,) = [index for index in range(1, len(records)) if documents[index] < documents[index - 1]]
         one, other = ({tuple(record["word_ids"]) for record in part} for part in (records[:second], records[second:]))
         # Coins, random places and random documents: few pairs come out alike by chance.
         assert len(one & other) < len(one) / 2
@@ -133,9 +137,9 @@ def test_counts_match_the_text(plain: PretrainingData) -> None:
     texts = pretraining_text.documents()
     dev = PretrainingData.open(plain.folder / "dev")
     both = [plain.manifest.counts, dev.manifest.counts]
-    assert sum(each.documents for each in both) == len(texts)
-    assert sum(each.sentences for each in both) == sum(map(len, texts))
-    assert sum(each.tokens for each in both) == sum(len(sentence) for document in texts for sentence in document)
+    assert sum(data.documents for data in both) == len(texts)
+    assert sum(data.sentences for data in both) == sum(map(len, texts))
+    assert sum(data.tokens for data in both) == sum(len(sentence) for document in texts for sentence in document)
     records = [words_of(plain, example) for example in range(len(plain))]
     report = json.loads((plain.folder / "manifest.json").read_text("utf-8"))["report"]
     assert report["random_next"] == sum(record["next_sentence_labels"][0] for record in records)
@@ -151,7 +155,7 @@ def test_batches_are_records_with_masks(plain: PretrainingData) -> None:
     assert len(flat) == len(set(flat.tolist())) == len(plain) // 6 * 6
     kinds = Counter()
     for row, batch in zip(plan, batches(plain, plan), strict=True):
-        assert {name: (each.dtype, each.ndim) for name, each in batch.items()} == {
+        assert {name: (array.dtype, array.ndim) for name, array in batch.items()} == {
             "input_word_ids": (np.int32, 2),
             "input_mask": (np.int32, 2),
             "input_type_ids": (np.int32, 2),
@@ -161,17 +165,19 @@ def test_batches_are_records_with_masks(plain: PretrainingData) -> None:
         }
         # ceil(0.15 * 21), and a multiple of 8 or the whole length.
         assert batch["masked_lm_positions"].shape == (6, 4) and batch["input_mask"].shape[1] in (8, 16, 21)
-        for example, given in zip(row, whole_rows(batch), strict=True):
+        for example, whole_row in zip(row, whole_rows(batch), strict=True):
             record = words_of(plain, int(example))
             masked = {
-                place: label for place, label in zip(given["positions"], given["labels"], strict=True) if label > 0
+                position: label
+                for position, label in zip(whole_row["positions"], whole_row["labels"], strict=True)
+                if label > 0
             }
             # BERT's own expression.
-            assert len(masked) == min(4, max(1, round(len(given["ids"]) * 0.15)))
-            assert [masked.get(place, word) for place, word in enumerate(given["ids"])] == record["word_ids"]
-            assert given["next"] == record["next_sentence_labels"]
-            assert given["types"].index(1) == record["first_segment_length"][0]
-            kinds.update("mask" if given["ids"][place] == MASK else "other" for place in masked)
+            assert len(masked) == min(4, max(1, round(len(whole_row["ids"]) * 0.15)))
+            assert [masked.get(position, word) for position, word in enumerate(whole_row["ids"])] == record["word_ids"]
+            assert whole_row["next"] == record["next_sentence_labels"]
+            assert whole_row["types"].index(1) == record["first_segment_length"][0]
+            kinds.update("mask" if whole_row["ids"][position] == MASK else "other" for position in masked)
     # 80 %: five standard deviations of some 700 draws.
     share = kinds["mask"] / kinds.total()
     assert kinds.total() > 500 and abs(share - 0.8) < 5 * np.sqrt(0.16 / kinds.total())
@@ -213,33 +219,33 @@ def test_tf_models_official_reads_baked_masks(
         max_predictions_per_seq=5,
         use_v2_feature_names=True,
     )
-    theirs: list[dict[str, list[int]]] = []
+    expected: list[dict[str, list[int]]] = []
     for batch in BertPretrainDataLoader(config).load().as_numpy_iterator():
         labels = np.where(batch["masked_lm_weights"] > 0, batch["masked_lm_ids"], -1)
         assert batch["next_sentence_labels"].shape[1] == 1
-        theirs += whole_rows(
+        expected += whole_rows(
             {**batch, "masked_lm_labels": labels, "next_sentence_labels": batch["next_sentence_labels"][:, 0]}
         )
-    assert baked.masked and not plain.masked and len(theirs) == len(baked) > 200
+    assert baked.masked and not plain.masked and len(expected) == len(baked) > 200
     in_order = [np.arange(start, min(start + 11, len(baked))) for start in range(0, len(baked), 11)]
-    ours = [row for batch in batches(baked, in_order) for row in whole_rows(batch)]
+    actual = [row for batch in batches(baked, in_order) for row in whole_rows(batch)]
     # Their reader takes the files in an order of its own.
-    assert sorted(map(str, ours)) == sorted(map(str, theirs))
+    assert sorted(map(str, actual)) == sorted(map(str, expected))
     # Masks are drawn again for each duplicate, and for equal places of other shards.
     places = Counter()
-    for row in ours:
-        masked = {place: label for place, label in zip(row["positions"], row["labels"], strict=True) if label > 0}
+    for row in actual:
+        masked = {position: label for position, label in zip(row["positions"], row["labels"], strict=True) if label > 0}
         assert len(masked) == min(len(row["ids"]) - 3, 5, max(1, round(len(row["ids"]) * 0.3)))
-        whole = [masked.get(place, word) for place, word in enumerate(row["ids"])]
+        whole = [masked.get(position, word) for position, word in enumerate(row["ids"])]
         check_example(whole, row["types"], row["next"][0], document_of)
         places[tuple(whole), tuple(masked)] += 1
     assert max(places.values()) <= 2
     firsts = [set(words) for words, _ in places]
-    assert len(firsts) > 0.95 * len(ours)
+    assert len(firsts) > 0.95 * len(actual)
     # In the order of the file, neighbours are not of one document.
     same = [
         document_of[a["ids"][1]] == document_of[b["ids"][1]]
-        for a, b in zip(ours, ours[1:], strict=False)
+        for a, b in zip(actual, actual[1:], strict=False)
         if MASK not in (a["ids"][1], b["ids"][1])
     ]
     assert np.mean(same) < 0.25
@@ -258,9 +264,9 @@ def test_identity_depends_on_content(plain: PretrainingData, source: dict[str, P
     assert PretrainingData.open(other).identity != plain.identity
 
 
-def _flip(path: Path, place: int) -> None:
+def _flip(path: Path, offset: int) -> None:
     content = bytearray(path.read_bytes())
-    content[place] ^= 1
+    content[offset] ^= 1
     path.write_bytes(content)
 
 
@@ -277,7 +283,7 @@ def test_damaged_folders_are_refused(plain: PretrainingData, tmp_path: Path) -> 
         PretrainingData.open(folder, verify=False)
     manifest = folder / "manifest.json"
     text = manifest.read_text("utf-8")
-    for old, new, said in (
+    for old, new, message in (
         ('"version": 1', '"version": 2', "version 1; received .*, version 2; make the folder again"),
         ('"documents_left_out": 0', '"documents_left_out": 1', "the manifest is damaged .its SHA-256 differs"),
         ('"shards"', '"shads"', "the manifest is damaged: .*missing: shards; unknown: shads"),
@@ -285,7 +291,7 @@ def test_damaged_folders_are_refused(plain: PretrainingData, tmp_path: Path) -> 
     ):
         assert old in text
         manifest.write_text(text.replace(old, new, 1), encoding="utf-8")
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             PretrainingData.open(folder)
     manifest.unlink()
     for missing in (folder, tmp_path / "nowhere"):

@@ -142,7 +142,7 @@ def test_qqp_logs_skipped_broken_rows(tmp_path: Path, capsys: pytest.CaptureFixt
 )
 def test_test_files_have_other_headers(tmp_path: Path, task: str, header: str, text: int, pair: int | None) -> None:
     columns = header.split("|" if "|" in header else None)
-    cells = [f"cell {place}" for place in range(len(columns))]
+    cells = [f"cell {index}" for index in range(len(columns))]
     name = "test_matched.tsv" if task == "mnli" else "test.tsv"
     _write(tmp_path, name, "\t".join(columns) + "\n" + "\t".join(cells) + "\n")
     test = read_glue(task, tmp_path, "test")

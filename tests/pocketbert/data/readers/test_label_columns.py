@@ -124,8 +124,8 @@ def test_unclear_vectors_are_refused(tmp_path: Path, cells: list[Any], labels: A
 )
 def test_lists_of_labels_are_read(tmp_path: Path, cells: list[Any], labels: Any, expected: Any) -> None:
     for source in (_jsonl(tmp_path, cells), _columns(cells)):
-        examples, found = read_table(source, **MULTI, labels=labels)
-        assert (found, examples.labels.tolist()) == expected
+        examples, names = read_table(source, **MULTI, labels=labels)
+        assert (names, examples.labels.tolist()) == expected
 
 
 def test_sets_are_lists_of_labels() -> None:

@@ -234,7 +234,7 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("one_article", [False, True])
 def test_memory_is_independent_of_file_size(tmp_path: Path, one_article: bool) -> None:
     def peak(paragraphs: int) -> tuple[int, int]:
-        each = (
+        value = (
             {
                 "context": f"{n} {'word ' * 150}end",
                 "qas": [_entry(answers=[{"text": "end", "answer_start": len(str(n)) + 751}], id=str(n))] * 3,
@@ -242,9 +242,9 @@ def test_memory_is_independent_of_file_size(tmp_path: Path, one_article: bool) -
             for n in range(paragraphs)
         )
         if one_article:
-            articles = [{"paragraphs": list(each)}]
+            articles = [{"paragraphs": list(value)}]
         else:
-            articles = [{"paragraphs": list(pair)} for pair in zip(each, each, strict=True)]
+            articles = [{"paragraphs": list(pair)} for pair in zip(value, value, strict=True)]
         path = _write(tmp_path, {"data": articles})
         del articles
         tracemalloc.start()
@@ -263,8 +263,11 @@ def test_memory_is_independent_of_file_size(tmp_path: Path, one_article: bool) -
 
 def _rows(*answers: Any) -> list[dict[str, Any]]:
     """Rows as `datasets` writes them."""
-    each = enumerate(answers)
-    return [{"id": str(n), "title": "t", "context": CONTEXT, "question": "Q?", "answers": given} for n, given in each]
+    numbered = enumerate(answers)
+    return [
+        {"id": str(n), "title": "t", "context": CONTEXT, "question": "Q?", "answers": answer_list}
+        for n, answer_list in numbered
+    ]
 
 
 @pytest.mark.parametrize("layout", ["lines", "list", "data", "nested"])
@@ -280,7 +283,9 @@ def test_hugging_face_answers_are_read(tmp_path: Path, layout: str) -> None:
         content = {"data": [{"paragraphs": [{"context": CONTEXT, "qas": rows}]}]}
     path.write_text("\n".join(map(json.dumps, rows)) if layout == "lines" else json.dumps(content), "utf-8")
     file = QuestionFile(path)
-    assert [(each.id, each.context, each.answers, each.starts, each.impossible) for each in file] == [
+    assert [
+        (question.id, question.context, question.answers, question.starts, question.impossible) for question in file
+    ] == [
         ("0", CONTEXT, ("in 1843", "1843"), (30, 33), False),
         ("1", CONTEXT, (), (), True),
         ("2", CONTEXT, ("Ada",), (0,), False),
@@ -291,7 +296,7 @@ def test_hugging_face_answers_are_read(tmp_path: Path, layout: str) -> None:
 def test_empty_lists_alone_are_no_labels(tmp_path: Path) -> None:
     file = QuestionFile(_write(tmp_path, _rows(*[{"text": [], "answer_start": []}] * 3)))
     assert (file.num_unlabelled, file.num_impossible) == (3, 0)
-    assert [each.impossible for each in file] == [False] * 3
+    assert [question.impossible for question in file] == [False] * 3
 
 
 def test_empty_paragraphs_are_skipped_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,16 +308,16 @@ def test_empty_paragraphs_are_skipped_and_counted(tmp_path: Path, capsys: pytest
         {"paragraphs": [{"context": " ", "qas": [_entry(), _entry(id="b")]}, good, {"context": None, "qas": []}]},
     ]
     file = QuestionFile(_write(tmp_path, {"data": articles}))
-    assert [each.id for each in file] == ["a"]
+    assert [question.id for question in file] == ["a"]
     assert file.skipped_rows == 2
-    said = "skipped 3 articles without paragraphs, 2 paragraphs without text (2 questions)"
-    assert said in capsys.readouterr().err
+    message = "skipped 3 articles without paragraphs, 2 paragraphs without text (2 questions)"
+    assert message in capsys.readouterr().err
 
 
 def test_bad_questions_are_skipped_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _file(tmp_path, _entry(question=""), _entry(id="b"), _entry(answers=[{"text": "1843", "answer_start": 1}]))
     file = QuestionFile(path, skip_bad=True)
-    assert ([each.id for each in file], file.skipped_rows) == (["b"], 2)
+    assert ([question.id for question in file], file.skipped_rows) == (["b"], 2)
     assert "skipped 2 questions that cannot be read (paragraph 1 (" in capsys.readouterr().err
     with pytest.raises(UserError, match="must be a text that is not empty"):
         QuestionFile(_file(tmp_path, _entry(question="")), skip_bad=True)
@@ -359,7 +364,7 @@ def test_hostile_json_is_refused_at_once(tmp_path: Path, content: bytes, message
 def test_brackets_in_strings_are_text(tmp_path: Path) -> None:
     context = CONTEXT + ' \\" [[[' + "[" * 70_000 + "9" * 70_000 + '"\\'
     path = _file(tmp_path, *[_entry(id=str(n), question="{" * 100 + '\\"' * 50) for n in range(400)], context=context)
-    assert [each.context for each in QuestionFile(path)] == [context] * 400
+    assert [question.context for question in QuestionFile(path)] == [context] * 400
 
 
 @pytest.mark.parametrize(

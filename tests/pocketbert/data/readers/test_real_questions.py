@@ -36,7 +36,7 @@ def test_real_files_are_read(shared: Path, name: str, count: int, impossible: in
         for paragraph in article["paragraphs"]
         for entry in paragraph["qas"]
     ]
-    assert [(each.id, each.question, each.context, list(each.answers)) for each in file] == raw
+    assert [(question.id, question.question, question.context, list(question.answers)) for question in file] == raw
 
 
 @pytest.mark.data

@@ -78,11 +78,14 @@ def test_wnli_dev_reverses_training_labels(shared: Path) -> None:
     def words(text: str, pair: str) -> set[str]:
         return set(f"{text} {pair}".lower().split())
 
-    known = [words(*each) for each in zip(train.texts, train.pairs, strict=True)]
+    training_words = [words(*row) for row in zip(train.texts, train.pairs, strict=True)]
     right = 0
     for text, pair, label in zip(dev.texts, dev.pairs, dev.labels, strict=True):
-        asked = words(text, pair)
-        nearest = max(range(len(known)), key=lambda row: len(known[row] & asked) / len(known[row] | asked))
+        test_words = words(text, pair)
+        nearest = max(
+            range(len(training_words)),
+            key=lambda row: len(training_words[row] & test_words) / len(training_words[row] | test_words),
+        )
         right += train.labels[nearest] == label
     # The label of the most similar training pair (Jaccard of words) is wrong 7 times of 8.
     assert right == 9

@@ -65,14 +65,14 @@ def test_labels_are_sorted(tmp_path: Path) -> None:
 
 
 def test_labels_given_are_texts_or_indices(tmp_path: Path) -> None:
-    given = ("negative", "positive", "mixed")
-    assert _labels(tmp_path, ['"mixed"', "0", '"1"', '" negative "'], labels=given) == ([2, 0, 1, 0], given)
+    labels = ("negative", "positive", "mixed")
+    assert _labels(tmp_path, ['"mixed"', "0", '"1"', '" negative "'], labels=labels) == ([2, 0, 1, 0], labels)
     # A whole number that is a label is that label, and no index.
     assert _labels(tmp_path, ["2", "1"], labels=("2", "1")) == ([0, 1], ("2", "1"))
     with pytest.raises(UserError, match="line 2: the label must be one of 2, 1; received '0'"):
         _labels(tmp_path, ["2", "0"], labels=("2", "1"))
     with pytest.raises(UserError, match="line 1: the label must be one of negative, positive, mixed; received '3'"):
-        _labels(tmp_path, ["3"], labels=given)
+        _labels(tmp_path, ["3"], labels=labels)
     with pytest.raises(UserError, match="at least two different labels; received none"):
         _labels(tmp_path, ["3"], labels=())
 

@@ -71,12 +71,12 @@ def test_iob1_separates_adjacent_spans() -> None:
 def test_tags_round_trip() -> None:
     generator = np.random.default_rng(3)
     for _ in range(50):
-        spans, place = [], 0
-        while (place := place + int(generator.integers(0, 3))) < 12:
-            last = place + int(generator.integers(0, 4))
-            spans.append(WordSpan(place, last, str(generator.choice(["A", "B", "C-D"]))))
-            place = last + 1
-        assert spans_of(iob2(spans, place + 5)) == spans
+        spans, position = [], 0
+        while (position := position + int(generator.integers(0, 3))) < 12:
+            last = position + int(generator.integers(0, 4))
+            spans.append(WordSpan(position, last, str(generator.choice(["A", "B", "C-D"]))))
+            position = last + 1
+        assert spans_of(iob2(spans, position + 5)) == spans
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_bad_spans_name_the_line(spans: object, problem: str, tmp_path: Path) ->
 def test_words_are_those_of_bert() -> None:
     basic_tokenizer = BasicTokenizer(do_lower_case=False)
     for text in ("Hello, U.S.  don't 東京x", "", "a\tb\nc", "naïve façade—(x)", "100,000 €5", "e\u0301e", "a\u00a0b"):
-        found = [text[start:end] for start, end in split_words(text)]
-        assert [word.replace("e\u0301", "é") for word in found] == basic_tokenizer.tokenize(text)
+        words = [text[start:end] for start, end in split_words(text)]
+        assert [word.replace("e\u0301", "é") for word in words] == basic_tokenizer.tokenize(text)
 
 
 def test_data_are_split_and_selected(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ ROWS = [
 
 
 def official_row(language: str, label: str, premise: str, hypothesis: str) -> str:
-    known = {"language": language, "gold_label": label, "sentence1": premise, "sentence2": hypothesis}
+    row = {"language": language, "gold_label": label, "sentence1": premise, "sentence2": hypothesis}
     # What is in the other columns looks like what is wanted.
-    return "\t".join(known.get(name, "neutral" if "label" in name else f"{name} of {language}") for name in OFFICIAL)
+    return "\t".join(row.get(name, "neutral" if "label" in name else f"{name} of {language}") for name in OFFICIAL)
 
 
 @pytest.fixture
@@ -43,7 +43,11 @@ def official(tmp_path: Path) -> Path:
 
 def write_languages(folder: Path, split: str, rows: Sequence[tuple[str, str, str, str]]) -> Path:
     for language in {row[0] for row in rows}:
-        lines = [f"{premise}\t{hypothesis}\t{label}\n" for each, label, premise, hypothesis in rows if each == language]
+        lines = [
+            f"{premise}\t{hypothesis}\t{label}\n"
+            for row_language, label, premise, hypothesis in rows
+            if row_language == language
+        ]
         (folder / f"{split}-{language}.tsv").write_text("".join(lines), encoding="utf-8")
     return folder
 
@@ -105,13 +109,13 @@ def test_training_on_the_translation_files_english(tmp_path: Path) -> None:
 
 def test_training_on_glues_mnli(fixtures: Path, tmp_path: Path) -> None:
     expected = read_glue("mnli", fixtures / "glue", "train")
-    for found in (
+    for examples in (
         read_xnli_training(fixtures / "glue"),
         read_xnli_training(fixtures / "glue" / "MNLI"),
         read_xnli_training(tmp_path, fixtures / "glue" / "MNLI" / "train.tsv"),
     ):
-        assert (found.texts, found.pairs) == (expected.texts, expected.pairs)
-        np.testing.assert_array_equal(found.labels, expected.labels)
+        assert (examples.texts, examples.pairs) == (expected.texts, expected.pairs)
+        np.testing.assert_array_equal(examples.labels, expected.labels)
 
 
 def test_missing_files_and_languages_are_refused(tmp_path: Path) -> None:

@@ -42,10 +42,10 @@ def test_example_round_trips_with_rounding(finished: Path) -> None:
     store = TeacherCache.open(finished, IDENTITY)
     assert len(store) == EXAMPLES and len(list(finished.glob("shard-*.bin"))) > 4
     for example in np.random.default_rng(0).permutation(EXAMPLES):
-        found, expected = store.example(int(example)), values_of(int(example))
-        assert list(found) == ["attention", "hidden", "logits"]
+        values, expected = store.example(int(example)), values_of(int(example))
+        assert list(values) == ["attention", "hidden", "logits"]
         for name, value in expected.items():
-            np.testing.assert_array_equal(found[name], value.astype(np.float16), strict=True)
+            np.testing.assert_array_equal(values[name], value.astype(np.float16), strict=True)
 
 
 def test_cache_describes_the_teacher(copied: Path) -> None:
@@ -78,12 +78,12 @@ def test_mapped_shards_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     first = store.example(0)
     order = np.random.default_rng(0).permutation(EXAMPLES)
     for example in order:
-        found = store.example(int(example))
-        assert all(np.array_equal(found[name], value.astype(np.float16)) for name, value in values_of(example).items())
+        values = store.example(int(example))
+        assert all(np.array_equal(values[name], value.astype(np.float16)) for name, value in values_of(example).items())
         # Four, and those that an array here is a view of.
         assert descriptors() <= 6
     assert descriptors() >= 4
-    del found
+    del values
     # More of them than are mapped at a time in one batch.
     batch = dict(zip((target.name for target in TARGETS), store.read(order, 17), strict=True))
     for name, value in batch_of(order, 17, filling=0.0).items():
@@ -185,11 +185,11 @@ def test_damage_is_refused_by_name(copied: Path) -> None:
 def test_flipped_byte_is_found(copied: Path, name: str) -> None:
     content = (copied / name).read_bytes()
     tried = 0
-    for place in range(0, len(content), 1 + len(content) // 50):
+    for offset in range(0, len(content), 1 + len(content) // 50):
         # White space between the parts of a JSON text is no part of what it says.
-        if name == "manifest.json" and content[place : place + 1].isspace():
+        if name == "manifest.json" and content[offset : offset + 1].isspace():
             continue
-        flip(copied / name, place)
+        flip(copied / name, offset)
         with pytest.raises(UserError):
             TeacherCache.open(copied, IDENTITY)
         (copied / name).write_bytes(content)

@@ -23,8 +23,8 @@ def test_elias_fano_bits_match_the_definition() -> None:
     high = "01100010"
     bits = "".join(pair[::-1] for pair in low) + high
     expected = [int(bits[start : start + 8][::-1], 2) for start in range(0, len(bits), 8)]
-    found = encode(np.array([[5, 6, 19]]), "elias-fano", "uint8", 20)
-    assert found.tolist() == [expected] and len(expected) == vector_bytes("elias-fano", "uint8", 3, 20)
+    encoded = encode(np.array([[5, 6, 19]]), "elias-fano", "uint8", 20)
+    assert encoded.tolist() == [expected] and len(expected) == vector_bytes("elias-fano", "uint8", 3, 20)
 
 
 def test_elias_fano_follows_its_definition_at_every_size() -> None:
@@ -62,11 +62,11 @@ def test_wrong_number_of_bits_is_refused() -> None:
 def test_scaled_error_is_half_a_step() -> None:
     values = np.random.default_rng(3).standard_normal((5, 7, 33)).astype(np.float32) * 4
     values[2] = 0.0
-    found = decode(encode(values, "scaled", "int8"), "scaled", "int8", 33)
+    decoded = decode(encode(values, "scaled", "int8"), "scaled", "int8", 33)
     step = np.abs(values).max(-1, keepdims=True) / 127
     # Half a step, and the float16 rounding of the scale (2^-11) on 127 steps.
-    assert (np.abs(found - values) <= step * (0.5 + 127 * 2.0**-11)).all()
-    assert found.dtype == np.float32 and not found[2].any()
+    assert (np.abs(decoded - values) <= step * (0.5 + 127 * 2.0**-11)).all()
+    assert decoded.dtype == np.float32 and not decoded[2].any()
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def gib(*targets: TargetSpec) -> float:
 
 
 @pytest.mark.parametrize(
-    ("layers", "tokens", "kept", "values", "masks"),
+    ("layers", "tokens", "width", "values", "masks"),
     [(1, 9, 77, 1.0, 2.5), (5, 2, 230, 3.4, 2.8), (3, 8, 154, 5.4, 6.8)],
 )
-def test_sizes_match_table_3(layers: int, tokens: int, kept: int, values: float, masks: float) -> None:
+def test_sizes_match_table_3(layers: int, tokens: int, width: int, values: float, masks: float) -> None:
     """Float32 values, and a byte per activation for the masks."""
     rows = layers * tokens
-    assert gib(TargetSpec(name="values", shape=(rows, kept), dtype="float32")) == pytest.approx(values, abs=0.1)
+    assert gib(TargetSpec(name="values", shape=(rows, width), dtype="float32")) == pytest.approx(values, abs=0.1)
     assert gib(TargetSpec(name="masks", shape=(rows, 768), dtype="uint8")) == pytest.approx(masks, abs=0.1)
 
 
@@ -122,12 +122,12 @@ def test_full_set_matches_table_3() -> None:
 )
 def test_mnli_fits_its_targets(dtype: str, masks: str, expected: float, most: float | None) -> None:
     """(1, 9, 0.1) with positions and the predictions of three classes."""
-    found = gib(
+    size = gib(
         TargetSpec(name="values_1", shape=(9, 77), dtype=dtype, encoding="scaled" if dtype == "int8" else "plain"),
         TargetSpec(name="widths_1", shape=(9, 77), dtype="uint16", encoding=masks, limit=768),
         TargetSpec(name="positions_1", shape=(9,), dtype="uint8"),
         TargetSpec(name="logits", shape=(3,), dtype="float16"),
     )
-    assert found == pytest.approx(expected, abs=0.005)
+    assert size == pytest.approx(expected, abs=0.005)
     # Two stages have a file with the lengths, int32.
-    assert most is None or found + 2 * 4 * EXAMPLES / GIB <= most
+    assert most is None or size + 2 * 4 * EXAMPLES / GIB <= most

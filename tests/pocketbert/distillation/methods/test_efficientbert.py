@@ -46,8 +46,8 @@ LAYERS = {"embedding": 1.0, "attention": 1.0, "hidden": 1.0}
 
 
 def spec(task: TaskConfig | None = COLORS, **changes: Any) -> DistillationSpec:
-    known: dict[str, Any] = {"teacher": TEACHER, "student": STUDENT, "task": task, "teacher_task": task}
-    return DistillationSpec(**{**known, **changes})
+    fields: dict[str, Any] = {"teacher": TEACHER, "student": STUDENT, "task": task, "teacher_task": task}
+    return DistillationSpec(**{**fields, **changes})
 
 
 def of_paper(task: TaskConfig | None, **options: Any) -> Any:
@@ -140,7 +140,7 @@ def run(task: TaskConfig | None, **options: Any) -> Run:
     (stage,) = plan_stages(method, spec(task))
     stage = dataclasses.replace(stage, student_dropout=False)
     heads = () if task is None else (task,)
-    teacher, student = (pb.from_preset(each, heads, seed=seed) for seed, each in enumerate((TEACHER, STUDENT)))
+    teacher, student = (pb.from_preset(config, heads, seed=seed) for seed, config in enumerate((TEACHER, STUDENT)))
     adapters = dict(method.adapters(spec(task)))
     initialize_adapters(adapters, standard_deviation=0.3, seed=5)
     for name, adapter in adapters.items():
@@ -149,24 +149,24 @@ def run(task: TaskConfig | None, **options: Any) -> Run:
     if "labels" in stage.weights:
         batch["labels"] = tf.constant([0.5, 3.25, -1.0])
     learned = student.features(batch, stage.student_features)
-    given = teacher.features(batch, {**stage.teacher_features, **({"logits": ()} if task else {})})
+    features = teacher.features(batch, {**stage.teacher_features, **({"logits": ()} if task else {})})
     distiller = Distiller(student, method, stage, teacher=teacher, adapters=adapters)
     losses = dict(zip(distiller.loss_names, distiller.losses(batch).numpy().tolist(), strict=True))
     return Run(
         {name: value for name, value in losses.items() if name != "loss"},
         losses["loss"],
-        {name: [x.numpy() for x in values] for name, values in given.items()},
+        {name: [x.numpy() for x in values] for name, values in features.items()},
         {name: [x.numpy() for x in values] for name, values in learned.items()},
-        {name: (each.kernel.numpy(), each.bias.numpy()) for name, each in adapters.items()},
+        {name: (adapter.kernel.numpy(), adapter.bias.numpy()) for name, adapter in adapters.items()},
     )
 
 
-def layer_terms(made: Run, shared: bool) -> dict[str, float]:
+def layer_terms(step: Run, shared: bool) -> dict[str, float]:
     """Eq. 1 and 2, summed over layers: g(1) = 2, g(2) = 4."""
     names = ("shared",) * 2 if shared else ("embedding", "hidden")
-    w_e, w_h = (made.adapters[f"{name}_projection"] for name in names)
-    (t0, t2, t4), (s0, s1, s2) = made.teacher["hidden_states"], made.student["hidden_states"]
-    (ta2, ta4), (sa1, sa2) = made.teacher["attention_logits"], made.student["attention_logits"]
+    w_e, w_h = (step.adapters[f"{name}_projection"] for name in names)
+    (t0, t2, t4), (s0, s1, s2) = step.teacher["hidden_states"], step.student["hidden_states"]
+    (ta2, ta4), (sa1, sa2) = step.teacher["attention_logits"], step.student["attention_logits"]
     return {
         "embedding": means(t0, s0 @ w_e[0] + w_e[1]),
         "hidden": means(t2, s1 @ w_h[0] + w_h[1]) + means(t4, s2 @ w_h[0] + w_h[1]),
@@ -174,53 +174,53 @@ def layer_terms(made: Run, shared: bool) -> dict[str, float]:
     }
 
 
-def assert_equal(made: Run, expected: dict[str, float], weight: float = 1.0) -> None:
-    assert made.terms.keys() == expected.keys()
+def assert_equal(step: Run, expected: dict[str, float], weight: float = 1.0) -> None:
+    assert step.terms.keys() == expected.keys()
     for term, value in expected.items():
-        assert made.terms[term] == pytest.approx(value, rel=TOLERANCE), term
+        assert step.terms[term] == pytest.approx(value, rel=TOLERANCE), term
     total = sum(value * (1.0 if term in LAYERS else weight) for term, value in expected.items())
-    assert made.total == pytest.approx(total, rel=TOLERANCE)
+    assert step.total == pytest.approx(total, rel=TOLERANCE)
 
 
 def test_pretraining_loss_is_equation_4() -> None:
-    made = run(None)
-    assert {name: kernel.shape for name, (kernel, _) in made.adapters.items()} == {
+    step = run(None)
+    assert {name: kernel.shape for name, (kernel, _) in step.adapters.items()} == {
         "hidden_projection": (20, 30),
         "embedding_projection": (20, 30),
     }
-    assert_equal(made, layer_terms(made, shared=False))
+    assert_equal(step, layer_terms(step, shared=False))
 
 
 def test_finetuning_adds_weighted_prediction() -> None:
-    made = run(COLORS, prediction_weight=0.7, temperature=1.3)
-    prediction = cross_entropy(made.teacher["logits"][0], made.student["logits"][0], 1.3)
-    assert_equal(made, {**layer_terms(made, shared=False), "prediction": prediction}, 0.7)
+    step = run(COLORS, prediction_weight=0.7, temperature=1.3)
+    prediction = cross_entropy(step.teacher["logits"][0], step.student["logits"][0], 1.3)
+    assert_equal(step, {**layer_terms(step, shared=False), "prediction": prediction}, 0.7)
 
 
 def test_authors_code_shares_projection() -> None:
-    made = run(COLORS, preset="authors-code")
-    assert list(made.adapters) == ["shared_projection"]
+    step = run(COLORS, preset="authors-code")
+    assert list(step.adapters) == ["shared_projection"]
     # The code's mean is over examples and classes.
-    prediction = cross_entropy(made.teacher["logits"][0], made.student["logits"][0]) / 4
-    assert_equal(made, {**layer_terms(made, shared=True), "prediction": prediction})
+    prediction = cross_entropy(step.teacher["logits"][0], step.student["logits"][0]) / 4
+    assert_equal(step, {**layer_terms(step, shared=True), "prediction": prediction})
 
 
 @pytest.mark.parametrize(("chosen", "term"), [("paper", "prediction"), ("authors-code", "labels")])
 def test_regression_learns_scores_or_labels(chosen: str, term: str) -> None:
-    made = run(SCORE, preset=chosen)
-    target = made.teacher["logits"][0] if term == "prediction" else np.array([0.5, 3.25, -1.0])
-    error = float(np.mean(np.square(np.float64(made.student["logits"][0]) - target)))
-    assert_equal(made, {**layer_terms(made, shared=term == "labels"), term: error})
+    step = run(SCORE, preset=chosen)
+    target = step.teacher["logits"][0] if term == "prediction" else np.array([0.5, 3.25, -1.0])
+    error = float(np.mean(np.square(np.float64(step.student["logits"][0]) - target)))
+    assert_equal(step, {**layer_terms(step, shared=term == "labels"), term: error})
 
 
 def test_span_prediction_excludes_padding() -> None:
-    made = run(SPAN)
+    step = run(SPAN)
     expected = [
         cross_entropy(t[row : row + 1, :n], s[row : row + 1, :n])
-        for t, s in zip(made.teacher["logits"], made.student["logits"], strict=True)
+        for t, s in zip(step.teacher["logits"], step.student["logits"], strict=True)
         for row, n in enumerate(BATCH_LENGTHS)
     ]
-    assert made.terms["prediction"] == pytest.approx(math.fsum(expected) / len(expected), rel=TOLERANCE)
+    assert step.terms["prediction"] == pytest.approx(math.fsum(expected) / len(expected), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize(

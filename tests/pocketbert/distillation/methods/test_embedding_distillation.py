@@ -37,9 +37,9 @@ def test_nested_dimensions_are_averaged() -> None:
     (stage,) = method.stages(DistillationSpec(teacher=config, student=config, task=task, teacher_task=task))
     student = {"logits": [tf.constant(OURS)]}
     batch = {"input_mask": MASK}
-    found = method.loss(stage, {"vectors": tf.constant(THEIRS[:, :8])}, student, {}, batch)
+    losses = method.loss(stage, {"vectors": tf.constant(THEIRS[:, :8])}, student, {}, batch)
     expected = [oracle.embedding_similarities(THEIRS[:, :8], OURS[:, :count], MASK.numpy(), 0.4) for count in (8, 3, 5)]
-    assert float(found["similarities"]) == pytest.approx(float(np.mean(expected)), rel=2e-5)
+    assert float(losses["similarities"]) == pytest.approx(float(np.mean(expected)), rel=2e-5)
 
 
 def test_terms_have_weights() -> None:
@@ -71,9 +71,9 @@ def test_student_follows_its_teacher(dimensions: int | None, tmp_path: Path) -> 
     data = pb.data.pairs(tmp_path / "pairs.tsv")
     method = EmbeddingDistillation(epochs=12, batch_size=8, learning_rate=2e-3, max_length=19, dimensions=(7,))
     student = TeacherLayers((2,))
-    found = pb.distill(student, data, tmp_path / "run", teacher=tmp_path / "teacher", method=method).model
+    trained = pb.distill(student, data, tmp_path / "run", teacher=tmp_path / "teacher", method=method).model
     # The pooling is the teacher's.
-    assert found.task.embedding == embedding and found.config.num_layers == 1
+    assert trained.task.embedding == embedding and trained.config.num_layers == 1
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     losses = [line["similarities"] for line in lines if "similarities" in line]
     assert losses[-1] < 0.5 * losses[0]
@@ -90,10 +90,10 @@ def test_other_widths_learn_a_map(tmp_path: Path) -> None:
     student = pb.from_preset(narrow, task, tokenizer=teacher.tokenizer, seed=5)
     method = EmbeddingDistillation(epochs=12, batch_size=8, learning_rate=2e-3, max_length=19, similarity_weight=0.0)
     data = pb.data.pairs(tmp_path / "pairs.tsv")
-    found = pb.distill(student, data, tmp_path / "run", teacher=teacher, method=method).model
-    assert len(found.predict(["a film"])[0]["embedding"]) == 18
+    trained = pb.distill(student, data, tmp_path / "run", teacher=teacher, method=method).model
+    assert len(trained.predict(["a film"])[0]["embedding"]) == 18
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     losses = [line["vectors"] for line in lines if "vectors" in line]
     assert losses[-1] < 0.5 * losses[0]
     # The map to the teacher's width is not exported.
-    assert found.weights_by_path().keys() == student.weights_by_path().keys()
+    assert trained.weights_by_path().keys() == student.weights_by_path().keys()

@@ -69,9 +69,9 @@ def test_layer_map_rounds_halves_to_even(layers: int, top: int, expected: tuple[
 
 def test_uniform_mask_is_equation_7() -> None:
     assert static_mask("uniform", 3, 7, 0) == (1, 4, 6)
-    for kept in range(1, 769):
-        expected = np.rint(np.arange(1, kept + 1) * 768 / kept).astype(int) - 1
-        assert static_mask("uniform", kept, 768, 0) == tuple(expected)
+    for width in range(1, 769):
+        expected = np.rint(np.arange(1, width + 1) * 768 / width).astype(int) - 1
+        assert static_mask("uniform", width, 768, 0) == tuple(expected)
 
 
 def test_random_mask_belongs_to_its_seed() -> None:
@@ -109,9 +109,9 @@ def test_amount_of_knowledge_is_measured() -> None:
     ],
 )
 def test_schedules_match_table_4(task: str, epochs: int, batch_size: int, length: int, rate: float) -> None:
-    own = dataclasses.replace(TASK, name=task)
+    named_task = dataclasses.replace(TASK, name=task)
     bert, small = preset("bert_base_uncased").config, preset("tinybert_4l_312d").config
-    hidden, prediction = plan_stages(HSK(separator_id=102), spec(bert, small, task=own, teacher_task=own))
+    hidden, prediction = plan_stages(HSK(separator_id=102), spec(bert, small, task=named_task, teacher_task=named_task))
     assert (hidden.duration, hidden.batch_size, hidden.max_length) == (Epochs(epochs), batch_size, length)
     assert (hidden.optimizer.learning_rate, hidden.optimizer.schedule) == (5e-5, "constant")
     assert (prediction.duration, prediction.batch_size, prediction.max_length) == (Epochs(5), batch_size, length)
@@ -180,14 +180,14 @@ STRATEGIES = [
 @pytest.mark.parametrize("options", STRATEGIES, ids=lambda options: options["knowledge"])
 @pytest.mark.parametrize("top", [1, 3])
 def test_loss_matches_the_paper(options: dict[str, Any], top: int) -> None:
-    own, batch = method(**options, top_layer=top), inputs()
+    tested, batch = method(**options, top_layer=top), inputs()
     teacher = pb.from_preset(TEACHER, (TASK,), seed=12)
     student = pb.from_preset(STUDENT, (TASK,), seed=4)
-    adapters = dict(own.adapters(spec()))
+    adapters = dict(tested.adapters(spec()))
     initialize_adapters(adapters, 0.2, seed=1)
-    stage = plan_stages(own, spec())[0]
-    distiller = Distiller(student, own, stage, teacher=teacher, adapters=adapters)
-    found = float(distiller.losses(batch)[0])
+    stage = plan_stages(tested, spec())[0]
+    distiller = Distiller(student, tested, stage, teacher=teacher, adapters=adapters)
+    loss = float(distiller.losses(batch)[0])
 
     count = len(stage.student_features["hidden_states"])
     everything = teacher.features(batch, {"hidden_states": range(4), "attention_probs": range(1, 4)}, training=False)
@@ -195,25 +195,25 @@ def test_loss_matches_the_paper(options: dict[str, Any], top: int) -> None:
     kernel, bias = (variable.numpy().astype(np.float64) for variable in adapters["projection"].weights)
     learned = student.features(batch, {"hidden_states": range(3)}, training=False)["hidden_states"]
     ids, mask = batch["input_word_ids"].numpy(), batch["input_mask"].numpy()
-    last = 3 if own.tokens == "att-last-no-sep" else top
+    last = 3 if tested.tokens == "att-last-no-sep" else top
     # Halves go to even: 1.5 to 2, 0.5 to 0.
     depth = {1: (0, 0, 1), 3: (0, 2, 3)}
     attended = [attention[max(1, layer) - 1] for layer in depth[last]]
-    kept = round(float(own.amounts.width) * 30)
-    static = None if own.widths == "mag" else static_mask(own.widths, kept, 30, 0)
+    width = round(float(tested.amounts.width) * 30)
+    static = None if tested.widths == "mag" else static_mask(tested.widths, width, 30, 0)
     expected = oracle.loss(
         [states[layer] for layer in depth[top]][-count:],
         [value.numpy().astype(np.float64) @ kernel + bias for value in learned][-count:],
-        None if own.tokens == "left" or own.amounts.tokens is None else attended[-count:],
+        None if tested.tokens == "left" or tested.amounts.tokens is None else attended[-count:],
         ids,
         mask,
-        tokens=own.amounts.tokens,
-        separator=SEPARATOR if own.tokens.endswith("no-sep") else None,
-        kept=kept,
+        tokens=tested.amounts.tokens,
+        separator=SEPARATOR if tested.tokens.endswith("no-sep") else None,
+        kept=width,
         static=static,
     )
     # Sums of some thousand float32 numbers of order 1.
-    assert found == pytest.approx(expected, rel=1e-5)
+    assert loss == pytest.approx(expected, rel=1e-5)
 
 
 def test_equal_widths_need_no_projection() -> None:
@@ -222,10 +222,10 @@ def test_equal_widths_need_no_projection() -> None:
 
 def test_authors_threshold_covers_the_batch() -> None:
     values = np.random.default_rng(5).standard_normal((3, 4, 5)).astype(np.float32)
-    found = hidden_selection.above_threshold(tf.constant(values), Knowledge.parse("1,1,0.3").width).numpy()
+    selected = hidden_selection.above_threshold(tf.constant(values), Knowledge.parse("1,1,0.3").width).numpy()
     # round(0.3 · 60)
     threshold = np.sort(np.abs(values).reshape(-1))[-18]
-    np.testing.assert_array_equal(found, np.where(np.abs(values) >= threshold, values, 0))
+    np.testing.assert_array_equal(selected, np.where(np.abs(values) >= threshold, values, 0))
     stage = plan_stages(method(preset="authors-code", knowledge="1,3,0.3"), spec())[0]
     assert stage.teacher_features == {"hidden_states": (2,), "attention_logits": (3,)}
     assert "depend on the batch, so a teacher cache" in method(preset="authors-code").uncacheable(stage)
@@ -233,10 +233,10 @@ def test_authors_threshold_covers_the_batch() -> None:
 
 
 def test_authors_targets_keep_their_shape() -> None:
-    own, batch = method(preset="authors-code", knowledge="2,3,0.3"), inputs()
-    stage = plan_stages(own, spec())[0]
+    tested, batch = method(preset="authors-code", knowledge="2,3,0.3"), inputs()
+    stage = plan_stages(tested, spec())[0]
     teacher = pb.from_preset(TEACHER, (TASK,), seed=12)
-    targets = own.targets(stage, teacher.features(batch, stage.teacher_features, training=False), batch)
+    targets = tested.targets(stage, teacher.features(batch, stage.teacher_features, training=False), batch)
     assert {name: tuple(value.shape) for name, value in targets.items()} == {
         "values_1": (3, 3, 30),
         "positions_1": (3, 3),
@@ -266,21 +266,21 @@ def test_cached_loss_equals_live_loss(
 ) -> None:
     directory, encoded = stored
     teacher = pb.from_pretrained(directory)
-    own = method(**options)
-    given = spec(task=None, teacher_task=None)
-    (stage,) = plan_stages(own, given)
-    adapters = dict(own.adapters(given))
+    tested = method(**options)
+    setting = spec(task=None, teacher_task=None)
+    (stage,) = plan_stages(tested, setting)
+    adapters = dict(tested.adapters(setting))
     initialize_adapters(adapters, 0.2, seed=1)
-    live = Distiller(pb.from_preset(STUDENT, seed=4), own, stage, teacher=teacher, adapters=adapters)
-    folder = cache_targets(teacher, directory, own, stage, encoded, tmp_path, dtype=dtype, masks=masks)
+    live = Distiller(pb.from_preset(STUDENT, seed=4), tested, stage, teacher=teacher, adapters=adapters)
+    folder = cache_targets(teacher, directory, tested, stage, encoded, tmp_path, dtype=dtype, masks=masks)
     cache = TeacherCache.open(folder)
     shards = sum(path.stat().st_size for path in folder.glob("shard-*.bin"))
     assert shards == int(record_bytes(cache.targets, encoded.lengths, cache.candidates).sum())
-    if own.amounts.tokens is None:
+    if tested.amounts.tokens is None:
         assert cache.candidates is None
     else:
         texts = np.split(encoded.word_ids, encoded.offsets[1:-1])
-        excluded = SEPARATOR if own.tokens.endswith("no-sep") else -1
+        excluded = SEPARATOR if tested.tokens.endswith("no-sep") else -1
         assert cache.candidates is not None
         assert cache.candidates.tolist() == [sum(word != excluded for word in text) for text in texts]
     for batch, targets in cache.dataset(encoded, plan_batches(encoded.lengths, batch_size=8, seed=0, epoch=0)):
@@ -296,15 +296,15 @@ def test_cached_loss_equals_live_loss(
 
 def test_other_compression_is_refused(stored: tuple[Path, EncodedExamples], tmp_path: Path) -> None:
     directory, encoded = stored
-    given = spec(task=None, teacher_task=None)
-    own = method(knowledge="table5-1-3", tokens="left")
-    (stage,) = plan_stages(own, given)
-    folder = cache_targets(pb.from_pretrained(directory), directory, own, stage, encoded, tmp_path)
+    setting = spec(task=None, teacher_task=None)
+    tested = method(knowledge="table5-1-3", tokens="left")
+    (stage,) = plan_stages(tested, setting)
+    folder = cache_targets(pb.from_pretrained(directory), directory, tested, stage, encoded, tmp_path)
 
     def open_for(**options: Any) -> None:
         other = method(**{"tokens": "left", **options})
-        (asked,) = plan_stages(other, given)
-        TeacherCache.open(folder, teacher_cache_identity(other, asked, encoded, teacher_directory=None, tokenizer=None))
+        (stage,) = plan_stages(other, setting)
+        TeacherCache.open(folder, teacher_cache_identity(other, stage, encoded, teacher_directory=None, tokenizer=None))
 
     # The same amounts under their other name, and options that targets do not read.
     open_for(knowledge="1,9,0.1", hidden_epochs=7, mask_seed=5)

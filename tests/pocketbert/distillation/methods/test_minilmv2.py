@@ -27,7 +27,7 @@ TASK = TaskConfig(kind="classification", name="three", labels=("low", "middle", 
 def spec(
     teacher: EncoderConfig | str = "bert_base_uncased", student: EncoderConfig | str = "minilmv2_6l_384d", **more: Any
 ) -> DistillationSpec:
-    one, other = (preset(each).config if isinstance(each, str) else each for each in (teacher, student))
+    one, other = (preset(name).config if isinstance(name, str) else name for name in (teacher, student))
     return DistillationSpec(teacher=one, student=other, **{"task": None, **more})
 
 
@@ -101,7 +101,7 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("method", "given", "message"),
+    ("method", "fields", "message"),
     [
         (
             MiniLMv2(),
@@ -114,9 +114,9 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
         (MiniLMv2(masked_text=True), {"task": TASK}, "masked_text is for plain text"),
     ],
 )
-def test_unfit_models_are_refused(method: MiniLMv2, given: dict[str, Any], message: str) -> None:
+def test_unfit_models_are_refused(method: MiniLMv2, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as error:
-        plan_stages(method, spec(**given))
+        plan_stages(method, spec(**fields))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -133,13 +133,15 @@ def test_first_version_distils_attention() -> None:
     method = MiniLMv2(preset="minilm", max_length=9, teacher_layer=1)
     assert teacher.config.num_attention_heads == student.config.num_attention_heads
     model = distiller(method, teacher, student)
-    found = dict(zip(model.loss_names, model.losses(inputs).numpy(), strict=True))
+    losses = dict(zip(model.loss_names, model.losses(inputs).numpy(), strict=True))
     logits = [
-        each.features(inputs, {"attention_logits": (layer,)})["attention_logits"][0]
-        for each, layer in ((teacher, 1), (student, 2))
+        model.features(inputs, {"attention_logits": (layer,)})["attention_logits"][0]
+        for model, layer in ((teacher, 1), (student, 2))
     ]
-    assert found["qk"] == pytest.approx(float(attention_transfer(*logits, inputs["input_mask"])), rel=1e-5)
-    assert set(found) == {"loss", "qk", "vv"} and found["loss"] == pytest.approx(found["qk"] + found["vv"], rel=1e-6)
+    assert losses["qk"] == pytest.approx(float(attention_transfer(*logits, inputs["input_mask"])), rel=1e-5)
+    assert set(losses) == {"loss", "qk", "vv"} and losses["loss"] == pytest.approx(
+        losses["qk"] + losses["vv"], rel=1e-6
+    )
 
 
 def test_nothing_above_the_vectors_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +149,7 @@ def test_nothing_above_the_vectors_runs(monkeypatch: pytest.MonkeyPatch) -> None
     runs = []
     attend = Attention.attend
     model = pb.from_preset(tiny.BERT.replace(num_layers=4), seed=3)
-    monkeypatch.setattr(Attention, "attend", lambda self, *given: runs.append(self) or attend(self, *given))
+    monkeypatch.setattr(Attention, "attend", lambda self, *arguments: runs.append(self) or attend(self, *arguments))
     inputs = tiny.batch(tiny.BERT, length=9)
     vectors = model.features(inputs, {"values": (3,), "queries": (3,)})
     assert len(runs) == 2
@@ -164,7 +166,7 @@ def test_last_layer_learns_its_projections_only() -> None:
     variables = student.named_variables()
     with tf.GradientTape() as tape:
         loss = model.losses(tiny.batch(tiny.BERT, length=9), training=True)[0]
-    reached = {name for name, each in tape.gradient(loss, variables).items() if each is not None}
+    reached = {name for name, gradient in tape.gradient(loss, variables).items() if gradient is not None}
     idle = {name for name in variables if name not in reached}
     last = [name for name in variables if ".layer.1." in name]
     assert {name for name in last if name in reached} == {name for name in last if ".attention.self." in name}

@@ -26,23 +26,23 @@ def setting(teacher: EncoderConfig = TEACHER, student: EncoderConfig = STUDENT, 
 
 
 def stages(where: DistillationSpec | None = None, **options: Any) -> dict[str, Stage]:
-    made = plan_stages(MobileBERT(**options), where or setting())
-    return {stage.name: stage for stage in made}
+    plan = plan_stages(MobileBERT(**options), where or setting())
+    return {stage.name: stage for stage in plan}
 
 
 def layers_that_train(stage: Stage, layers: int = 24) -> list[int]:
     """From 1; 0 stands for embedding and heads."""
     others = ("mobilebert.embeddings.LayerNorm.weight", "cls.predictions.bias", "cls.seq_relationship.weight")
-    found = [0] * any(map(stage.trainable, others))
-    assert all(map(stage.trainable, others)) or not found
+    trainable = [0] * any(map(stage.trainable, others))
+    assert all(map(stage.trainable, others)) or not trainable
     for layer in range(1, layers + 1):
         names = [
             f"mobilebert.encoder.layer.{layer - 1}.{rest}"
             for rest in ("attention.self.query.weight", "ffn.1.output.LayerNorm.bias", "output.bottleneck.dense.weight")
         ]
         assert len({stage.trainable(name) for name in names}) == 1
-        found += [layer] * stage.trainable(names[0])
-    return found
+        trainable += [layer] * stage.trainable(names[0])
+    return trainable
 
 
 # --- stages ---
@@ -50,10 +50,10 @@ def layers_that_train(stage: Stage, layers: int = 24) -> list[int]:
 
 def test_progressive_transfer_matches_the_paper() -> None:
     # Section 4.2: 240k steps over 24 layers, then 500k steps of 4096 with LAMB; section 3.6: what is below is frozen.
-    made = stages()
-    assert list(made) == [*(f"transfer_{layer:02}" for layer in ALL_LAYERS), "distillation"]
+    plan = stages()
+    assert list(plan) == [*(f"transfer_{layer:02}" for layer in ALL_LAYERS), "distillation"]
     for layer in ALL_LAYERS:
-        stage = made[f"transfer_{layer:02}"]
+        stage = plan[f"transfer_{layer:02}"]
         assert (stage.duration, stage.batch_size, stage.data) == (Steps(10_000), 2048, "pretraining")
         assert stage.teacher_features == stage.student_features
         assert stage.student_features == {"hidden_states": (layer,), "attention_logits": (layer,)}
@@ -61,14 +61,14 @@ def test_progressive_transfer_matches_the_paper() -> None:
         assert layers_that_train(stage) == [layer]
         assert (stage.optimizer.algorithm, stage.optimizer.schedule) == ("lamb", "constant")
         assert stage.optimizer.warmup(10_000) == 0 and stage.optimizer_state == "fresh"
-    last = made["distillation"]
+    last = plan["distillation"]
     assert (last.duration, last.batch_size, last.data) == (Steps(500_000), 4096, "pretraining")
     assert last.teacher_features == last.student_features == {"logits": ()}
     assert last.weights == DISTILLATION  # eq. 4 with appendix D's alpha
     assert layers_that_train(last) == [0, *ALL_LAYERS]
     assert last.learning_rate_multiplier("mobilebert.encoder.layer.0.output.dense.weight", 7) == 1.0  # type: ignore[arg-type]
     assert last.optimizer.warmup(500_000) == 10_000
-    for stage in made.values():
+    for stage in plan.values():
         assert not stage.student_dropout and stage.max_length == 512 and stage.keep == "last"
         optimizer = stage.optimizer
         assert (optimizer.algorithm, optimizer.learning_rate, optimizer.bias_correction) == ("lamb", 1.5e-3, False)
@@ -77,13 +77,13 @@ def test_progressive_transfer_matches_the_paper() -> None:
 
 
 def test_joint_transfer_is_one_stage() -> None:
-    made = stages(strategy="joint")
-    assert list(made) == ["transfer", "distillation"]
-    stage = made["transfer"]
+    plan = stages(strategy="joint")
+    assert list(plan) == ["transfer", "distillation"]
+    stage = plan["transfer"]
     assert stage.student_features == {"hidden_states": ALL_LAYERS, "attention_logits": ALL_LAYERS}
     assert (stage.duration, stage.weights) == (Steps(240_000), TRANSFER)
     assert layers_that_train(stage) == list(ALL_LAYERS)
-    assert made["distillation"].weights == DISTILLATION
+    assert plan["distillation"].weights == DISTILLATION
 
 
 def test_auxiliary_transfer_has_all_losses() -> None:
@@ -103,8 +103,8 @@ def test_without_transfer_only_distillation_runs() -> None:
 
 def test_layers_share_the_steps_evenly() -> None:
     five = {"teacher": TEACHER.replace(num_layers=5), "student": STUDENT.replace(num_layers=5)}
-    made = stages(setting(**five), transfer_steps=17, distillation_steps=0)
-    counts = [stage.duration.count for stage in made.values()]
+    plan = stages(setting(**five), transfer_steps=17, distillation_steps=0)
+    counts = [stage.duration.count for stage in plan.values()]
     assert len(counts) == 5 and sum(counts) == 17 and max(counts) - min(counts) == 1
     with pytest.raises(UserError, match="one step per layer; received transfer_steps=4 for 5 layers"):
         stages(setting(**five), transfer_steps=4)
@@ -128,30 +128,30 @@ def test_runs_can_be_split() -> None:
 
 
 def test_preset_matches_the_authors_code() -> None:
-    made = stages(preset="authors-code")
+    plan = stages(preset="authors-code")
     for layer in ALL_LAYERS:
-        stage = made[f"transfer_{layer:02}"]
+        stage = plan[f"transfer_{layer:02}"]
         assert stage.weights == DECOMPOSED and stage.batch_size == 2048
         assert layers_that_train(stage) == list(range(1, layer + 1))
-    assert made["distillation"].batch_size == 2048
+    assert plan["distillation"].batch_size == 2048
 
 
 def test_own_options_override_the_preset() -> None:
-    given = {
+    fields = {
         "feature_transfer": "mse",
         "lower_layers": "frozen",
         "distillation_batch_size": 4096,
     }
-    for name, value in given.items():
+    for name, value in fields.items():
         resolved = MobileBERT(preset="authors-code", **{name: value}).resolved()  # type: ignore[arg-type]
         assert getattr(resolved, name) == value
         # The others stay the preset's: each differs from the paper's.
         paper = MobileBERT().resolved()
-        assert [other for other in given if getattr(resolved, other) == getattr(paper, other)] == [name]
+        assert [other for other in fields if getattr(resolved, other) == getattr(paper, other)] == [name]
 
 
 def test_own_options_override_the_paper() -> None:
-    made = stages(
+    plan = stages(
         strategy="joint",
         max_length=64,
         transfer_steps=70,
@@ -171,7 +171,7 @@ def test_own_options_override_the_paper() -> None:
         student_dropout=True,
         bias_correction=True,
     )
-    first, second = made.values()
+    first, second = plan.values()
     assert (first.duration, first.batch_size, first.optimizer.learning_rate) == (Steps(70), 12, 2e-3)
     assert (second.duration, second.batch_size, second.optimizer.learning_rate) == (Steps(90), 18, 3e-3)
     assert (second.optimizer.schedule, second.optimizer.warmup(90)) == ("constant", 4)
@@ -202,8 +202,8 @@ def test_removed_loss_removes_its_features() -> None:
 
 
 def test_ablation_keeps_pretraining_distillation() -> None:
-    made = stages(without=("feature_map", "attention"))
-    assert {name: stage.weights for name, stage in made.items()} == {"distillation": DISTILLATION}
+    plan = stages(without=("feature_map", "attention"))
+    assert {name: stage.weights for name, stage in plan.items()} == {"distillation": DISTILLATION}
 
 
 @pytest.mark.parametrize("strategy", ["progressive", "joint", "none"])
@@ -214,9 +214,9 @@ def test_full_ablation_needs_no_teacher(strategy: str) -> None:
 
 
 def test_transfer_runs_without_mlm_distillation() -> None:
-    made = stages(strategy="joint", without=("distillation",))
-    assert made["transfer"].weights == TRANSFER
-    assert made["distillation"].weights == {"masked_lm": 1.0, "next_sentence": 1.0}
+    plan = stages(strategy="joint", without=("distillation",))
+    assert plan["transfer"].weights == TRANSFER
+    assert plan["distillation"].weights == {"masked_lm": 1.0, "next_sentence": 1.0}
     (stage,) = stages(strategy="auxiliary", without=("distillation",)).values()
     assert stage.weights == TRANSFER | {"masked_lm": 1.0, "next_sentence": 1.0}
     assert "logits" not in stage.teacher_features

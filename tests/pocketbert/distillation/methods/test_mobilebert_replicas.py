@@ -20,7 +20,7 @@ from pocketbert.training.stage_data import PretrainingSource
 
 # A seed by which a batch of the distillation has halves of two widths.
 LAYERS, BATCH_SIZE, STEPS, SEED = 2, 16, 5, 7
-TEACHER, STUDENT = (each.replace(num_layers=LAYERS) for each in (tiny_mobilebert.TEACHER, tiny_mobilebert.STUDENT))
+TEACHER, STUDENT = (config.replace(num_layers=LAYERS) for config in (tiny_mobilebert.TEACHER, tiny_mobilebert.STUDENT))
 WORDS = "mobilebert.embeddings.word_embeddings.weight"
 
 
@@ -134,16 +134,16 @@ def test_two_replicas_transfer_like_one(transfer: list[str], inputs: Path, tmp_p
     forks.run_killed("", mirrored, REPLICAS="2")
     logs = [log_of(tmp_path / name) for name in ("run", "alone")]
     assert len(logs[0]) == len(logs[1]) == 6 + STEPS
-    for ours, theirs in zip(*logs, strict=True):
+    for line, reference in zip(*logs, strict=True):
         # The same terms in other sums: a few units in float32's last place, carried on by later steps.
-        assert ours == pytest.approx(theirs, rel=1e-4)
-    ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("run", "alone"))
-    assert set(ours) == set(theirs)
-    for name, expected in theirs.items():
+        assert line == pytest.approx(reference, rel=1e-4)
+    line, reference = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("run", "alone"))
+    assert set(line) == set(reference)
+    for name, expected in reference.items():
         # LAMB takes a step of a weight's own size into the direction of its gradient; of the keys' biases, which
         # softmax does not see, the direction is rounding. All steps together are about as long as the weight.
         if not name.endswith("key.bias"):
-            assert np.linalg.norm(ours[name] - expected) <= 1e-3 * np.linalg.norm(expected), name
+            assert np.linalg.norm(line[name] - expected) <= 1e-3 * np.linalg.norm(expected), name
     # Padding's row, which the teacher's is copied to, and which words were learned beside.
-    for weights in (ours, theirs):
+    for weights in (line, reference):
         assert not weights[WORDS][STUDENT.pad_token_id].any() and weights[WORDS].any()

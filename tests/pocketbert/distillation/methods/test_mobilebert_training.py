@@ -34,11 +34,11 @@ TOLERANCE = 4e-5
 
 def make_stages(**options: Any) -> dict[str, Stage]:
     fields = {"max_length": 23, "transfer_steps": 90, "distillation_steps": 30, "transfer_batch_size": 3}
-    given = MobileBERT(**{**fields, "distillation_batch_size": 3, **options})
+    method = MobileBERT(**{**fields, "distillation_batch_size": 3, **options})
     setting = DistillationSpec(
         teacher=TEACHER, student=STUDENT, task=None, teacher_heads=tuple(head.kind for head in HEADS)
     )
-    return {stage.name: stage for stage in plan_stages(given, setting)}
+    return {stage.name: stage for stage in plan_stages(method, setting)}
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +65,10 @@ def expected_terms(teacher: Model, student: Model) -> dict[str, float]:
     batch = tiny_mobilebert.batch()
     mask = batch["input_mask"].numpy()
     both = [model.features(batch, ["hidden_states", "attention_logits", "logits"]) for model in (teacher, student)]
-    found: dict[str, list[float]] = {}
+    losses: dict[str, list[float]] = {}
 
     def add(name: str, value: float) -> None:
-        found.setdefault(name, []).append(value)
+        losses.setdefault(name, []).append(value)
 
     for layer in range(1, LAYERS + 1):
         hidden = [features["hidden_states"][layer].numpy() for features in both]
@@ -77,15 +77,15 @@ def expected_terms(teacher: Model, student: Model) -> dict[str, float]:
         for name, value in oracle.feature_statistics_transfer(*hidden, mask).items():
             add(f"feature_{name}", value)
         add("attention", oracle.attention_transfer(*logits, mask))
-    (teachers, _), (words, sides) = ([each.numpy() for each in features["logits"]] for features in both)
+    (teachers, _), (words, sides) = ([feature.numpy() for feature in features["logits"]] for features in both)
     labels, next_labels = batch["masked_lm_labels"].numpy(), batch["next_sentence_labels"].numpy()
     for row, position in zip(*np.nonzero(labels != -1), strict=True):
         add("masked_lm", -oracle.log_softmax(words[row, position])[labels[row, position]])
         add("distillation", oracle.cross_entropy(teachers[row, position], words[row, position]))
     for row, label in enumerate(next_labels):
         add("next_sentence", -oracle.log_softmax(sides[row])[label])
-    assert len(found["masked_lm"]) == 7
-    return {name: oracle.mean(values) for name, values in found.items()}
+    assert len(losses["masked_lm"]) == 7
+    return {name: oracle.mean(values) for name, values in losses.items()}
 
 
 @pytest.mark.parametrize("feature_transfer", ["mse", "decomposed"])
@@ -98,21 +98,21 @@ def test_terms_and_sum_match_the_paper(teacher: Model, student: Model, feature_t
     else:
         weights |= {"feature_normalized": 100.0, "feature_mean": 5000.0, "feature_variance": 5.0}
     (stage,) = make_stages(strategy="auxiliary", alpha=alpha, feature_transfer=feature_transfer).values()
-    found = terms(teacher, student, stage)
-    assert found.pop("loss") == pytest.approx(sum(weights[name] * expected[name] for name in weights), rel=TOLERANCE)
-    assert found == pytest.approx({name: expected[name] for name in weights}, rel=TOLERANCE)
+    losses = terms(teacher, student, stage)
+    assert losses.pop("loss") == pytest.approx(sum(weights[name] * expected[name] for name in weights), rel=TOLERANCE)
+    assert losses == pytest.approx({name: expected[name] for name in weights}, rel=TOLERANCE)
 
 
 def test_progressive_stage_compares_one_layer(teacher: Model, student: Model) -> None:
-    made = make_stages()
+    stages = make_stages()
     batch = tiny_mobilebert.batch()
     mask = batch["input_mask"].numpy()
     both = [model.features(batch, ["hidden_states"])["hidden_states"] for model in (teacher, student)]
     for layer in range(1, LAYERS + 1):
-        found = terms(teacher, student, made[f"transfer_{layer:02}"])
-        expected = oracle.feature_map_transfer(*(each[layer].numpy() for each in both), mask)
-        assert found["feature_map"] == pytest.approx(expected, rel=TOLERANCE)
-        assert found["loss"] == pytest.approx(100 * found["feature_map"] + found["attention"], rel=1e-6)
+        losses = terms(teacher, student, stages[f"transfer_{layer:02}"])
+        expected = oracle.feature_map_transfer(*(states[layer].numpy() for states in both), mask)
+        assert losses["feature_map"] == pytest.approx(expected, rel=TOLERANCE)
+        assert losses["loss"] == pytest.approx(100 * losses["feature_map"] + losses["attention"], rel=1e-6)
 
 
 def test_mlm_targets_ignore_labels(teacher: Model, student: Model) -> None:
@@ -121,9 +121,9 @@ def test_mlm_targets_ignore_labels(teacher: Model, student: Model) -> None:
     expected = terms(teacher, student, stage, batch)
     # Only filling: a row's unmasked positions hold 0, and labels other than these.
     other = {**batch, "masked_lm_labels": (batch["masked_lm_labels"] + 5) % 97}
-    found = terms(teacher, student, stage, other)
-    assert found["distillation"] == expected["distillation"] and found["next_sentence"] == expected["next_sentence"]
-    assert found["masked_lm"] != expected["masked_lm"]
+    losses = terms(teacher, student, stage, other)
+    assert losses["distillation"] == expected["distillation"] and losses["next_sentence"] == expected["next_sentence"]
+    assert losses["masked_lm"] != expected["masked_lm"]
 
 
 class Counting:
@@ -147,7 +147,7 @@ def test_auxiliary_transfer_runs_networks_once(teacher: Model, student: Model) -
 
 def test_micro_batches_sum_to_the_batch(teacher: Model) -> None:
     """Its rows have 4, 1 and 2 masked tokens and 7, 4 and 6 tokens, so that a mean of means would differ."""
-    found = []
+    results = []
     for parts in (1, 3):
         student = pb.from_preset(STUDENT, HEADS, seed=4)
         (stage,) = make_stages(strategy="auxiliary", micro_batches=parts, clip_norm=0.0).values()
@@ -155,8 +155,8 @@ def test_micro_batches_sum_to_the_batch(teacher: Model) -> None:
         distiller.compile(optimizer=make_optimizer(stage, stage.duration.count))
         losses = distiller.update(tiny_mobilebert.batch())
         moments = {n: v.numpy() for n, v in distiller.optimizer.named_state().items() if n.startswith("m/")}
-        found.append(({name: float(value) for name, value in losses.items()}, moments))
-    (losses, moments), (summed, summed_moments) = found
+        results.append(({name: float(value) for name, value in losses.items()}, moments))
+    (losses, moments), (summed, summed_moments) = results
     assert summed == pytest.approx(losses, rel=TOLERANCE)
     for name, expected in moments.items():
         # Sums in another order: relative to the largest of the tensor.
@@ -231,12 +231,12 @@ def test_training_reduces_the_losses(teacher: Model) -> None:
     student = pb.from_preset(STUDENT, HEADS, seed=4)
     MobileBERT().initialize(teacher, student)
     rates = {"transfer_learning_rate": 3e-3, "distillation_learning_rate": 3e-2}
-    made = make_stages(strategy="joint", bias_correction=True, **rates)
+    stages = make_stages(strategy="joint", bias_correction=True, **rates)
     # By how much a loss must fall: that of eq. 4 stays above the entropy of a teacher that was never trained.
     for name, factor in {"transfer": 0.9, "distillation": 0.97}.items():
-        before = terms(teacher, student, made[name])
-        train(teacher, student, made[name], steps=8)
-        assert terms(teacher, student, made[name])["loss"] < factor * before["loss"], name
+        before = terms(teacher, student, stages[name])
+        train(teacher, student, stages[name], steps=8)
+        assert terms(teacher, student, stages[name])["loss"] < factor * before["loss"], name
 
 
 def test_trained_student_ignores_padding(teacher: Model) -> None:
@@ -257,20 +257,22 @@ def test_trained_student_ignores_padding(teacher: Model) -> None:
     narrow, wide = (student(tiny.batch(STUDENT, length=length)) for length in (7, 9))
     for name in wide:
         expected = wide[name].numpy()
-        found = narrow[name].numpy()
+        outputs = narrow[name].numpy()
         if name == "prediction_logits":
-            expected, found = expected[0, :7], found[0]
+            expected, outputs = expected[0, :7], outputs[0]
         # Softmax over 9 keys of which 2 count for nothing, and over 7: a few float32 roundings, through 3 layers.
-        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * max(1.0, np.abs(expected).max()))
+        np.testing.assert_allclose(outputs, expected, rtol=0, atol=2e-5 * max(1.0, np.abs(expected).max()))
 
 
 # --- what is copied ---
 
 
 def copied(student: Model, fresh: Model) -> set[str]:
-    theirs = fresh.weights_by_path()
+    fresh_weights = fresh.weights_by_path()
     return {
-        path for path, value in student.weights_by_path().items() if not np.array_equal(value.numpy(), theirs[path])
+        path
+        for path, value in student.weights_by_path().items()
+        if not np.array_equal(value.numpy(), fresh_weights[path])
     }
 
 
@@ -324,9 +326,9 @@ def test_embedding_and_heads_are_copied(
     student, fresh = (pb.from_preset(config, HEADS, seed=4) for _ in range(2))
     MobileBERT(**options).initialize(every_weight_its_own, student)
     assert copied(student, fresh) == expected
-    theirs = every_weight_its_own.weights_by_path()
+    unshared_weights = every_weight_its_own.weights_by_path()
     for path in expected:
-        np.testing.assert_array_equal(student.weights_by_path()[path].numpy(), theirs[path].numpy())
+        np.testing.assert_array_equal(student.weights_by_path()[path].numpy(), unshared_weights[path].numpy())
 
 
 def test_cached_teacher_cannot_be_copied(student: Model) -> None:

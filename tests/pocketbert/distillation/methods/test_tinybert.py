@@ -37,8 +37,8 @@ def setting(
 
 
 def stages(task: str | None, **options: Any) -> dict[str, Stage]:
-    made = plan_stages(TinyBERT(**options), setting(task))
-    return {stage.name: stage for stage in made}
+    plan = plan_stages(TinyBERT(**options), setting(task))
+    return {stage.name: stage for stage in plan}
 
 
 # --- stages ---
@@ -92,9 +92,9 @@ def test_two_token_types_give_two_segments() -> None:
     ],
 )
 def test_task_distillation_matches_the_paper(task: str, epochs: int, max_length: int) -> None:
-    made = stages(task)
-    assert list(made) == ["intermediate", "prediction"]
-    first, second = made.values()
+    plan = stages(task)
+    assert list(plan) == ["intermediate", "prediction"]
+    first, second = plan.values()
     assert (first.duration, first.max_length, first.batch_size) == (Epochs(epochs), max_length, 32)
     assert (first.optimizer.learning_rate, first.optimizer.schedule) == (5e-5, "constant")
     assert (first.data, first.keep, first.weights) == ("augmented", "last", ALL_TERMS)
@@ -109,15 +109,15 @@ def test_task_distillation_matches_the_paper(task: str, epochs: int, max_length:
 
 def test_other_tasks_have_20_epochs() -> None:
     task = TaskConfig(kind="classification", labels=("a", "b", "c"))
-    own = DistillationSpec(teacher=BASE, student=TINY4, task=task, teacher_task=task)
-    assert TinyBERT().stages(own)[0].duration == Epochs(20)
+    custom = DistillationSpec(teacher=BASE, student=TINY4, task=task, teacher_task=task)
+    assert TinyBERT().stages(custom)[0].duration == Epochs(20)
 
 
 def test_own_options_override_the_paper() -> None:
-    made = stages("rte", max_length=48, intermediate_epochs=2, prediction_epochs=1, intermediate_batch_size=8,
+    plan = stages("rte", max_length=48, intermediate_epochs=2, prediction_epochs=1, intermediate_batch_size=8,
                   prediction_batch_size=16, intermediate_learning_rate=1e-3, prediction_learning_rate=1e-5,
                   intermediate_schedule="linear", weight_decay=0.0, clip_norm=0.0, micro_batches=4)  # fmt: skip
-    first, second = made.values()
+    first, second = plan.values()
     assert (first.max_length, first.duration, first.batch_size, first.micro_batches) == (48, Epochs(2), 8, 4)
     assert (second.max_length, second.duration, second.batch_size, second.micro_batches) == (48, Epochs(1), 16, 4)
     assert (first.optimizer.learning_rate, first.optimizer.schedule) == (1e-3, "linear")
@@ -151,7 +151,7 @@ def test_preset_changes_general_distillation() -> None:
 
 
 def test_own_options_override_the_preset() -> None:
-    given = {
+    fields = {
         "shared_projection": False,
         "mean_over_classes": False,
         "regression_target": "teacher",
@@ -159,12 +159,12 @@ def test_own_options_override_the_preset() -> None:
         "general_learning_rate": 1e-4,
         "bias_correction": True,
     }
-    for name, value in given.items():
+    for name, value in fields.items():
         resolved = TinyBERT(preset="authors-code", **{name: value}).resolved()  # type: ignore[arg-type]
         assert getattr(resolved, name) == value
         # The others stay the preset's: each differs from the paper's.
         paper = TinyBERT().resolved()
-        assert [other for other in given if getattr(resolved, other) == getattr(paper, other)] == [name]
+        assert [other for other in fields if getattr(resolved, other) == getattr(paper, other)] == [name]
     assert stages("cola", preset="authors-code", intermediate_epochs=3)["intermediate"].duration == Epochs(3)
 
 
@@ -187,21 +187,21 @@ HIDDEN, ATTENTION = (3, 6, 9, 12), (3, 6, 9, 12)
 def test_removed_loss_removes_its_features(
     task: str | None, without: tuple[str, ...], terms: set[str], features: Mapping[str, tuple[int, ...]]
 ) -> None:
-    made = stages(task, without=without)
-    stage = made["general" if task is None else "intermediate"]
+    plan = stages(task, without=without)
+    stage = plan["general" if task is None else "intermediate"]
     assert stage.weights == dict.fromkeys(terms, 1.0)
     assert stage.teacher_features == features
-    own = {0: 0, 3: 1, 6: 2, 9: 3, 12: 4}
-    assert stage.student_features == {name: tuple(own[n] for n in layers) for name, layers in features.items()}
+    layer_map = {0: 0, 3: 1, 6: 2, 9: 3, 12: 4}
+    assert stage.student_features == {name: tuple(layer_map[n] for n in layers) for name, layers in features.items()}
     if task is not None:
-        assert made["prediction"] == dataclasses.replace(stages(task)["prediction"], options=made["prediction"].options)
+        assert plan["prediction"] == dataclasses.replace(stages(task)["prediction"], options=plan["prediction"].options)
 
 
 def test_without_prediction_the_head_learns_labels() -> None:
-    made = stages("rte", without=("prediction",))  # footnote 10
-    second = made["prediction"]
+    plan = stages("rte", without=("prediction",))  # footnote 10
+    second = plan["prediction"]
     assert (second.weights, second.data, second.teacher_features) == ({"labels": 1.0}, "task", {})
-    assert made["intermediate"].data == "augmented" and made["intermediate"].weights == ALL_TERMS
+    assert plan["intermediate"].data == "augmented" and plan["intermediate"].weights == ALL_TERMS
 
 
 def test_without_augmentation_data_are_original() -> None:
@@ -226,8 +226,8 @@ def test_without_layer_losses_only_prediction_runs() -> None:
 def test_without_general_distillation_directories_are_refused() -> None:
     options = TinyBERT(without=("general_distillation",))
     for start in ("random", "teacher-layers", None):
-        made = plan_stages(options, setting("rte", start=start))
-        assert [stage.name for stage in made] == ["intermediate", "prediction"]
+        plan = plan_stages(options, setting("rte", start=start))
+        assert [stage.name for stage in plan] == ["intermediate", "prediction"]
     with pytest.raises(UserError, match="student with random weights; received a directory"):
         plan_stages(options, setting("rte", start="directory"))
     with pytest.raises(UserError, match="general_distillation needs a task; received none"):

@@ -100,33 +100,33 @@ def projected(adapter: Any, x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_intermediate_losses_match_the_paper(models: dict[str, pb.Model], shared: bool) -> None:
-    made = run(models, "intermediate", shared_projection=shared)
+    step = run(models, "intermediate", shared_projection=shared)
     names = ("shared_projection",) * 2 if shared else ("embedding_projection", "hidden_projection")
-    assert list(made.adapters) == list(dict.fromkeys(reversed(names)))
-    w_e, w_h = (made.adapters[name] for name in names)
+    assert list(step.adapters) == list(dict.fromkeys(reversed(names)))
+    w_e, w_h = (step.adapters[name] for name in names)
     # g(1) = 2, g(2) = 4; the features stand in the order 0, g(1), g(2).
-    (t0, t2, t4), (s0, s1, s2) = made.teacher["hidden_states"], made.student["hidden_states"]
-    (ta2, ta4), (sa1, sa2) = made.teacher["attention_logits"], made.student["attention_logits"]
+    (t0, t2, t4), (s0, s1, s2) = step.teacher["hidden_states"], step.student["hidden_states"]
+    (ta2, ta4), (sa1, sa2) = step.teacher["attention_logits"], step.student["attention_logits"]
     expected = {
         "embedding": mean_squared(t0, projected(w_e, s0)),
         "hidden": mean_squared(t2, projected(w_h, s1)) + mean_squared(t4, projected(w_h, s2)),
         "attention": mean_squared_pairs(ta2, sa1) + mean_squared_pairs(ta4, sa2),
     }
-    assert made.terms.keys() == made.stage.weights.keys() == expected.keys()
+    assert step.terms.keys() == step.stage.weights.keys() == expected.keys()
     for term, value in expected.items():
-        assert made.terms[term] == pytest.approx(value, rel=TOLERANCE)
+        assert step.terms[term] == pytest.approx(value, rel=TOLERANCE)
 
 
 def test_targets_equal_the_teachers_features(models: dict[str, pb.Model]) -> None:
-    made = run(models, "intermediate")
-    assert set(made.targets) == {"hidden_states_0", "hidden_states_2", "hidden_states_4",
+    step = run(models, "intermediate")
+    assert set(step.targets) == {"hidden_states_0", "hidden_states_2", "hidden_states_4",
                                  "attention_logits_2", "attention_logits_4"}  # fmt: skip
     inputs = batch(TEACHER)
     every = models["teacher classification"].features(inputs, ["hidden_states", "attention_logits"])
     for layer in (0, 2, 4):
-        np.testing.assert_array_equal(made.targets[f"hidden_states_{layer}"], every["hidden_states"][layer])
+        np.testing.assert_array_equal(step.targets[f"hidden_states_{layer}"], every["hidden_states"][layer])
     for layer in (2, 4):
-        np.testing.assert_array_equal(made.targets[f"attention_logits_{layer}"], every["attention_logits"][layer - 1])
+        np.testing.assert_array_equal(step.targets[f"attention_logits_{layer}"], every["attention_logits"][layer - 1])
 
 
 @pytest.mark.parametrize("left_out", ["embedding", "attention", "hidden"])
@@ -144,19 +144,19 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("temperature", "over_classes"), [(1.0, False), (2.5, False), (1.0, True)])
 def test_prediction_loss_is_equation_10(models: dict[str, pb.Model], temperature: float, over_classes: bool) -> None:
-    made = run(models, "prediction", temperature=temperature, mean_over_classes=over_classes)
-    (teacher,), (student,) = made.teacher["logits"], made.student["logits"]
+    step = run(models, "prediction", temperature=temperature, mean_over_classes=over_classes)
+    (teacher,), (student,) = step.teacher["logits"], step.student["logits"]
     entropies = -(softmax(teacher / temperature) * np.log(softmax(student / temperature))).sum(-1)
     expected = entropies.mean() / (4 if over_classes else 1)
-    assert made.terms == {"prediction": pytest.approx(expected, rel=TOLERANCE)}
-    np.testing.assert_array_equal(made.targets["logits"], teacher)
+    assert step.terms == {"prediction": pytest.approx(expected, rel=TOLERANCE)}
+    np.testing.assert_array_equal(step.targets["logits"], teacher)
 
 
 def test_without_prediction_loss_uses_labels(models: dict[str, pb.Model]) -> None:
-    made = run(models, "prediction", without=("prediction",))
-    probabilities = softmax(made.student["logits"][0])
+    step = run(models, "prediction", without=("prediction",))
+    probabilities = softmax(step.student["logits"][0])
     expected = -np.log(probabilities[[0, 1, 2], [2, 0, 3]]).mean()
-    assert made.terms == {"labels": pytest.approx(expected, rel=TOLERANCE)} and made.targets == {}
+    assert step.terms == {"labels": pytest.approx(expected, rel=TOLERANCE)} and step.targets == {}
 
 
 def test_regression_learns_scores_or_labels(models: dict[str, pb.Model]) -> None:
@@ -194,10 +194,15 @@ def test_only_student_and_projections_learn(models: dict[str, pb.Model]) -> None
         features = student.features(inputs, stage.student_features, training=True)
         loss = sum(TinyBERT().loss(stage, targets, features, adapters, inputs).values())
     weights = student.weights_by_path()
-    own = {name: weight for name, weight in weights.items() if name.startswith("encoder.") and "pooler" not in name}
+    encoder_weights = {
+        name: weight for name, weight in weights.items() if name.startswith("encoder.") and "pooler" not in name
+    }
     kernels = [adapter.kernel for adapter in adapters.values()]
-    watched = [*own.values(), *kernels, *teacher.trainable_variables]
+    watched = [*encoder_weights.values(), *kernels, *teacher.trainable_variables]
     gradients = tape.gradient(loss, watched, unconnected_gradients="none")
-    learning, frozen = gradients[: len(own) + len(kernels)], gradients[len(own) + len(kernels) :]
+    learning, frozen = (
+        gradients[: len(encoder_weights) + len(kernels)],
+        gradients[len(encoder_weights) + len(kernels) :],
+    )
     assert all(gradient is not None for gradient in learning)
     assert all(gradient is None for gradient in frozen) and frozen

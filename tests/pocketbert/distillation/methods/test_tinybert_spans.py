@@ -44,9 +44,9 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bare = tiny_finetuning.write_model(folder / "bare")
     data = task_data(folder)
     options = FinetuneConfig(learning_rate=3e-3, epochs=1, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
-    found = finetune(bare, data, folder / "run", config=options)
-    assert found.metrics["f1"] > 0.8
-    return Path(found.model_directory)
+    result = finetune(bare, data, folder / "run", config=options)
+    assert result.metrics["f1"] > 0.8
+    return Path(result.model_directory)
 
 
 def task_data(folder: Path) -> TaskData:
@@ -84,21 +84,23 @@ def test_losses_apply_equation_10_to_positions(teacher: Path, tmp_path: Path, pa
     random = np.random.default_rng(0)
     mask = inputs["input_mask"].numpy()
     names = ("start_logits", "end_logits")
-    theirs = {name: random.normal(0, 3, mask.shape).astype(np.float32) for name in names}
-    own = {name: random.normal(0, 3, mask.shape).astype(np.float32) for name in names}
+    teacher_logits = {name: random.normal(0, 3, mask.shape).astype(np.float32) for name in names}
+    student_logits = {name: random.normal(0, 3, mask.shape).astype(np.float32) for name in names}
 
     losses = {"prediction": [], "labels": []}
     for row in range(len(mask)):
         real = mask[row] == 1
         for column, name in enumerate(names):
-            teacher_z, student_z = theirs[name][row, real] / 2.0, own[name][row, real]
+            teacher_z, student_z = teacher_logits[name][row, real] / 2.0, student_logits[name][row, real]
             target = np.exp(teacher_z) / np.exp(teacher_z).sum()
             log_student = student_z / 2.0 - np.log(np.exp(student_z / 2.0).sum())
             losses["prediction"].append(-(target * log_student).sum())
             losses["labels"].append(np.log(np.exp(student_z).sum()) - student_z[positions[row, column]])
 
-    features = {"logits": [tf.constant(own[name]) for name in names]}
-    terms = TinyBERT().loss(prediction, {name: tf.constant(theirs[name]) for name in names}, features, {}, inputs)
+    features = {"logits": [tf.constant(student_logits[name]) for name in names]}
+    terms = TinyBERT().loss(
+        prediction, {name: tf.constant(teacher_logits[name]) for name in names}, features, {}, inputs
+    )
     # float32 sums of some 20 terms.
     assert float(terms["prediction"]) == pytest.approx(np.mean(losses["prediction"]), rel=1e-5)
     labels = planned(tmp_path, teacher, TinyBERT(max_length=19, without=("prediction",))).stages[1]

@@ -103,7 +103,11 @@ def test_parallel_runs_give_same_results(folder: Path, tmp_path: Path) -> None:
 def test_bad_input_leaves_nothing(
     changes: list[str], message: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    base = [each for each in command_line(folder, tmp_path / "run") if not each.startswith(("--max-length", "--batch"))]
+    base = [
+        argument
+        for argument in command_line(folder, tmp_path / "run")
+        if not argument.startswith(("--max-length", "--batch"))
+    ]
     assert cli.main(["finetune", *base, *changes]) == 2
     output = capsys.readouterr()
     assert not output.out
@@ -126,25 +130,25 @@ def test_mobilebert_classifies_raw_first_token(
     before = load_file(folder / "mobilebert" / "model.safetensors")
     assert not np.array_equal(stored[name := "mobilebert.encoder.layer.0.output.dense.weight"], before[name])
 
-    theirs, loading = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
+    reference_model, loading = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
         transformers.TFMobileBertForSequenceClassification(transformers.AutoConfig.from_pretrained(directory)),
         stored,
         allow_missing_keys=False,
         output_loading_info=True,
     )
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
-    ours = pb.from_pretrained(directory)
-    assert ours.tokenizer is not None
-    inputs = ours.tokenizer(DEV.texts, max_length=23)
-    found = ours(inputs)["logits"].numpy()
-    expected = theirs(
+    model = pb.from_pretrained(directory)
+    assert model.tokenizer is not None
+    inputs = model.tokenizer(DEV.texts, max_length=23)
+    logits = model(inputs)["logits"].numpy()
+    expected = reference_model(
         input_ids=inputs["input_word_ids"],
         attention_mask=inputs["input_mask"],
         token_type_ids=inputs["input_type_ids"],
     ).logits.numpy()
     # 2e-5 of the values' size is what two correct float32 implementations reach (tests/goldens/huggingface/README.md).
-    np.testing.assert_allclose(found, expected, atol=2e-5 * max(1.0, float(np.abs(expected).max())), rtol=0)
+    np.testing.assert_allclose(logits, expected, atol=2e-5 * max(1.0, float(np.abs(expected).max())), rtol=0)
     # The logits are a linear map of the last layer's first token, and of nothing else.
-    first = ours.features(inputs, ["hidden_states"])["hidden_states"][-1][:, 0].numpy()
+    first = model.features(inputs, ["hidden_states"])["hidden_states"][-1][:, 0].numpy()
     mapped = first @ stored["classifier.weight"].T + stored["classifier.bias"]
-    np.testing.assert_allclose(found, mapped, atol=2e-5 * max(1.0, float(np.abs(expected).max())), rtol=0)
+    np.testing.assert_allclose(logits, mapped, atol=2e-5 * max(1.0, float(np.abs(expected).max())), rtol=0)

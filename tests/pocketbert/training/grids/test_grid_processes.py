@@ -42,8 +42,8 @@ def test_processes_share_the_cores(
     assert most == 2 and len(lines) == 8
     run_log = tmp_path / "many" / "runs" / "rate=3,kind=a" / "seed-2.log"
     assert run_log.read_text("utf-8") == "training says this\n"
-    said = capsys.readouterr().err
-    assert "4 runs, 0 finished; 2 at a time" in said and "training says this" not in said
+    stderr = capsys.readouterr().err
+    assert "4 runs, 0 finished; 2 at a time" in stderr and "training says this" not in stderr
 
     one = search(tmp_path / "one", **arguments)
     assert {**one, "best_model": ""} == {**summary, "best_model": ""}
@@ -119,9 +119,9 @@ def pids(log: Path) -> list[int]:
     return [int(line) for line in log.read_text("utf-8").split()] if log.exists() else []
 
 
-def wait_for(found: Any) -> Any:
+def wait_for(condition: Any) -> Any:
     until = time.monotonic() + 30
-    while (answer := found()) is None:
+    while (answer := condition()) is None:
         assert time.monotonic() < until, "waited in vain"
         time.sleep(0.05)
     return answer
@@ -149,7 +149,7 @@ class FakeRay(types.ModuleType):
 
     def cluster_resources(self) -> dict[str, float]:
         alive = [node["Resources"] for node in self._nodes if node["Alive"]]
-        return {kind: sum(each.get(kind, 0) for each in alive) for kind in ("CPU", "GPU")}
+        return {kind: sum(resources.get(kind, 0) for resources in alive) for kind in ("CPU", "GPU")}
 
     def nodes(self) -> list[dict[str, Any]]:
         return self._nodes
@@ -199,7 +199,7 @@ def test_ray_limits_parallel_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "remote",
         {"num_cpus": 7, "num_gpus": pytest.approx(1 / 3), "max_retries": 0, "max_calls": 1},
     )
-    assert [asked[1] for asked in ray.asked if asked[0] == "at work"] == [1, 2, 3, 3]
+    assert [request[1] for request in ray.asked if request[0] == "at work"] == [1, 2, 3, 3]
 
     # No run asks for more than a machine has.
     monkeypatch.setitem(sys.modules, "ray", few := FakeRay(machines))
@@ -251,8 +251,8 @@ def test_silent_ray_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         # Bound but not listening: connections are refused.
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        for given in (address, f"ray://{address}", "127.0.0.1:port"):
-            with pytest.raises(UserError, match=f"must answer within 10 s; received {given}"):
-                Ray(2, given)
+        for cluster in (address, f"ray://{address}", "127.0.0.1:port"):
+            with pytest.raises(UserError, match=f"must answer within 10 s; received {cluster}"):
+                Ray(2, cluster)
         taken.listen()
         Ray(2, address)

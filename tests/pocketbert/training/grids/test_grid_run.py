@@ -34,12 +34,12 @@ def test_every_point_runs_with_every_seed(tmp_path: Path, capsys: pytest.Capture
         f"rate={rate},kind={kind} {seed}" for rate in ("3", "1.5") for kind in ("a", "long") for seed in (7, 2, 4)
     ]
     assert begun(tmp_path / "log") == expected
-    said = capsys.readouterr().err
-    assert "12 runs, 0 finished" in said
+    stderr = capsys.readouterr().err
+    assert "12 runs, 0 finished" in stderr
     assert re.search(
-        r"rate=3,kind=a/seed-7: accuracy 0\.8170 \(00:00\); 1 of 12 runs finished, about 00:0\d left", said
+        r"rate=3,kind=a/seed-7: accuracy 0\.8170 \(00:00\); 1 of 12 runs finished, about 00:0\d left", stderr
     )
-    assert re.search(r"12 of 12 runs finished$", said, flags=re.MULTILINE)
+    assert re.search(r"12 of 12 runs finished$", stderr, flags=re.MULTILINE)
 
     best = tmp_path / "grid" / "runs" / "rate=3,kind=long" / "seed-7"
     assert summary["best_model"] == str(best / "model")
@@ -186,8 +186,8 @@ def test_table_and_page_have_the_baseline(tmp_path: Path, seeds: tuple[int, ...]
     def make(point: Any, seed: int, folder: Path) -> None:
         scored(point, seed, folder)
         path = folder / "result.json"
-        found = json.loads(path.read_text("utf-8"))
-        path.write_text(json.dumps(found | {"baseline": {"answer": "always 'low'", "metrics": metrics}}), "utf-8")
+        content = json.loads(path.read_text("utf-8"))
+        path.write_text(json.dumps(content | {"baseline": {"answer": "always 'low'", "metrics": metrics}}), "utf-8")
 
     summary = search(tmp_path / "grid", make, grid=SCORED, seeds=seeds)
     assert table(summary)[-1].split() == ["baseline", *row]
