@@ -32,18 +32,30 @@ def _unavailable(reason: str) -> None:
 
 # First, because pytest selects by markers in the same hook.
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks a case of a `one_of_each` test as nightly if earlier cases have all values of its parameters."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks a case of a `one_of_each` test as nightly if earlier cases have all values, or if it is not named."""
     covered: dict[str, set[tuple[str, int]]] = {}
+    absent: dict[str, set[str]] = {}
     for item in items:
-        if item.get_closest_marker("one_of_each") is None or not isinstance(item, pytest.Function):
+        marker = item.get_closest_marker("one_of_each")
+        if marker is None or not isinstance(item, pytest.Function):
+            continue
+        test = item.nodeid.partition("[")[0]
+        if marker.args:
+            absent.setdefault(test, set(marker.args)).discard(item.callspec.id)
+            if item.callspec.id not in marker.args:
+                item.add_marker(pytest.mark.nightly)
             continue
         # Cases share the objects of their values, which need not be hashable.
         values = {(name, id(value)) for name, value in item.callspec.params.items()}
-        covered_here = covered.setdefault(item.nodeid.partition("[")[0], set())
+        covered_here = covered.setdefault(test, set())
         if values <= covered_here:
             item.add_marker(pytest.mark.nightly)
         covered_here |= values
+    unknown = [f"{test}[{name}]" for test, names in absent.items() for name in names]
+    # One case may be selected by its name.
+    if unknown and not any("::" in argument for argument in config.args):
+        raise pytest.UsageError(f"one_of_each must name cases of its test; there is no {', '.join(unknown)}")
 
 
 def pytest_collection_finish() -> None:

@@ -129,6 +129,7 @@ def _too_large(what: str) -> None:
     next(iter(tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([None], tf.int8))))
 
 
+@pytest.mark.one_of_each("python", "numpy", "system", "dataset")
 @pytest.mark.parametrize("what", ["python", "numpy", "tensorflow", "system", "dataset"])
 def test_full_memory_is_one_line(
     what: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

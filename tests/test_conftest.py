@@ -31,6 +31,11 @@ import pytest
 def test_cases(name, size):
     pass
 
+@pytest.mark.one_of_each("5")
+@pytest.mark.parametrize("size", [3, 5, 7])
+def test_named(size):
+    pass
+
 @pytest.mark.nightly
 def test_dear():
     pass
@@ -110,7 +115,12 @@ def test_ci_fails_when_data_is_there_and_nothing_read_it(
 
 def test_one_of_each_kind_stays_in_the_default_run(pytester: pytest.Pytester, checkout: Path) -> None:
     result = _run(pytester, checkout, NIGHTLY, "-v", "-m", "not nightly")
-    result.assert_outcomes(passed=5, deselected=3)
+    result.assert_outcomes(passed=6, deselected=5)
     cases = ("bert-3", "bert-5", "bert-7", "tiny-3")
-    result.stdout.fnmatch_lines([*(f"*::test_cases?{case}? PASSED*" for case in cases), "*::test_plain PASSED*"])
-    _run(pytester, checkout, NIGHTLY, "-m", "nightly").assert_outcomes(passed=3, deselected=5)
+    passed = [
+        *(f"*::test_cases?{case}? PASSED*" for case in cases),
+        "*::test_named?5? PASSED*",
+        "*::test_plain PASSED*",
+    ]
+    result.stdout.fnmatch_lines(passed)
+    _run(pytester, checkout, NIGHTLY, "-m", "nightly").assert_outcomes(passed=5, deselected=6)

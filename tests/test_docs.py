@@ -64,7 +64,12 @@ _RUNNING = [page for page in PAGES if any(map(runs, blocks(page)))]
 _GROUPS = [_RUNNING[first::_PROCESSES] for first in range(_PROCESSES)]
 
 
-@pytest.mark.parametrize("pages", _GROUPS, ids=lambda pages: "+".join(page.stem for page in pages))
+@pytest.mark.parametrize(
+    "pages",
+    # The first takes half a minute.
+    [pytest.param(pages, marks=[] if pages is _GROUPS[-1] else [pytest.mark.nightly]) for pages in _GROUPS],
+    ids=lambda pages: "+".join(page.stem for page in pages),
+)
 def test_python_runs(pages: list[Path], tmp_path: Path) -> None:
     programs = []
     for page in pages:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import pytest
 import tiny
 
@@ -107,10 +106,7 @@ def _cases() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("line", "message"), _cases())
 def test_bad_input_needs_no_tensorflow(folder: Path, line: str, message: str) -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, *line.split()], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    done = forks.run(PROBE, line.split(), folder=folder, imported=("pocketbert.cli",))
     assert done.stdout.split() == ["2", "False"], done.stderr
     lines = [text for text in done.stderr.splitlines() if "are the dev split" not in text]
     assert len(lines) == 1 and message in lines[0], done.stderr

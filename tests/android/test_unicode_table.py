@@ -43,6 +43,7 @@ def test_byte_level_table_is_current() -> None:
     assert java_unicode_table.byte_level_table() == text
 
 
+@pytest.mark.nightly
 def test_added_token_table_is_current() -> None:
     text = java_unicode_table.ADDED_TOKEN_TABLE.read_text(encoding="utf-8")
     assert java_unicode_table.added_token_table() == text

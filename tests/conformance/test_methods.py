@@ -22,6 +22,7 @@ from method_cases import (
     each_case,
     each_kind_of_data,
     each_kind_of_stored_data,
+    each_method,
     label_terms,
     labels_of,
     make_case,
@@ -100,7 +101,7 @@ def test_labels_reach_only_their_term(name: str, kind: str) -> None:
             assert label_terms(distiller, data, label) == expected
 
 
-@each_case
+@each_method
 def test_counting_runs_no_network(name: str, kind: str) -> None:
     case, data = make_case(name, kind), batch(kind)
     for distiller in case.distillers():

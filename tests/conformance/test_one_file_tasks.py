@@ -7,16 +7,16 @@ import json
 from pathlib import Path
 
 import pytest
-import separate_python
 import tiny_finetuning
 import tiny_tasks
+import toy_runs
 
 import java_tables
 from pocketbert.configs import TASK_RULES
 
 TOY = "highlight"
 OPTIONS = ("--epochs=2", "--max-length=19", "--learning-rate=3e-3")
-pocketbert = functools.partial(separate_python.pocketbert, "toy_token_task")
+pocketbert = functools.partial(toy_runs.pocketbert, "toy_token_task")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_toy_answers_and_is_scored(bundle: Path, tmp_path: Path) -> None:
 
 @pytest.mark.java
 def test_toy_runs_in_java(bundle: Path, tmp_path: Path) -> None:
-    measurements, refusal = separate_python.java_host("toy_token_task", "tasks.txt", bundle, tmp_path)
+    measurements, refusal = toy_runs.java_host("toy_token_task", "tasks.txt", bundle, tmp_path)
     assert len(measurements) == 2 and "$.task.kind must be one of" in refusal
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import separate_python
 import tiny_finetuning
+import toy_runs
 
 from pocketbert.recipes import RECIPES
 
 TOY = "float16_9bits"
-python = functools.partial(separate_python.run, "toy_recipe")
-pocketbert = functools.partial(separate_python.pocketbert, "toy_recipe")
+python = functools.partial(toy_runs.run, "toy_recipe")
+pocketbert = functools.partial(toy_runs.pocketbert, "toy_recipe")
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,6 @@ def test_toy_is_measured(bundle: Path, tmp_path: Path) -> None:
 
 @pytest.mark.java
 def test_toy_runs_in_java(bundle: Path, tmp_path: Path) -> None:
-    (measurement,), refusal = separate_python.java_host("toy_recipe", "recipes.txt", bundle, tmp_path)
+    (measurement,), refusal = toy_runs.java_host("toy_recipe", "recipes.txt", bundle, tmp_path)
     assert measurement["recipe"] == TOY and measurement["golden"]["tolerance"] > 0
     assert f"received '{TOY}'" in refusal

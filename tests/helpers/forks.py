@@ -34,6 +34,7 @@ def run(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     paths: Sequence[Path] = (),
+    imported: tuple[str, ...] = IMPORTED,
     cheap: bool = False,
     timeout: int = 600,
 ) -> subprocess.CompletedProcess[str]:
@@ -45,10 +46,11 @@ def run(
       folder: its working directory; None: this process'.
       environment: added to this process'.
       paths: folders of modules that it imports, besides the packages' own.
+      imported: modules that it finds imported.
       cheap: with the settings of `cheap_tensorflow`.
       timeout: seconds until it is killed.
     """
-    server = _server()
+    server = _server(imported)
     assert server.stdin and server.stdout
     with tempfile.TemporaryDirectory() as scratch:
         if isinstance(program, str):
@@ -87,8 +89,9 @@ def run_on_devices(program: str, *paths: Path) -> str:
 
 
 @functools.cache
-def _server() -> subprocess.Popen[str]:
-    server = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def _server(imported: tuple[str, ...]) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, *imported]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     atexit.register(_end, server)
     return server
 
@@ -109,12 +112,13 @@ def _serve() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(nothing, number)
-    for name in IMPORTED:
+    for name in sys.argv[1:]:
         importlib.import_module(name)
-    # Each program would make a tokenizer's tables again.
-    normalization = importlib.import_module("pocketbert.tokenizers.bert_unicode").normalization
-    for lowercase in (True, False):
-        normalization(lowercase)
+    if "tensorflow" in sys.modules:
+        # Each program would make a tokenizer's tables again.
+        normalization = importlib.import_module("pocketbert.tokenizers.bert_unicode").normalization
+        for lowercase in (True, False):
+            normalization(lowercase)
     for line in requests[0]:
         child = os.fork()
         if child == 0:

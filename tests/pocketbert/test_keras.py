@@ -180,6 +180,7 @@ def test_labels_outside_the_classes_are_refused(mood: pb.Model, words: pb.Model)
 # Inputs
 
 
+@pytest.mark.one_of_each
 @pytest.mark.parametrize("dtype", [bool, np.float32, np.float64, np.int64, np.uint8])
 @pytest.mark.parametrize("name", ["bert", "mobilebert"])
 def test_masks_of_any_type_give_the_same(name: str, dtype: type) -> None:

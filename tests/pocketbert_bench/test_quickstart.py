@@ -146,6 +146,7 @@ def test_quickstart_resumes_and_reports(
     assert [f">{sentence}</td>" in content for sentence in dev.texts] == [index in differ for index in range(DEV)]
 
 
+@pytest.mark.nightly
 def test_partial_run_exports_int8_alone(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_until(module.baselines, "plain_export", tiny_path, full=False)
     bundles = {path.parent.relative_to(tiny_path / "bundles").as_posix() for path in tiny_path.rglob("model.tflite")}

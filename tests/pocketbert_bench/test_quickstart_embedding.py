@@ -59,6 +59,7 @@ def test_quickstart_resumes_and_shows_a_search(
     assert "embedding" in (tmp_path / "run/quickstart.json").read_text()
 
 
+@pytest.mark.nightly
 def test_glue_scores_people(tiny_quickstart: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = tiny_finetuning.examples(14, 3).texts
     pairs = list(zip(texts[0::2], texts[1::2], strict=True))

@@ -218,6 +218,7 @@ def test_format_becomes_a_bundle(
         np.testing.assert_allclose(values, expected[output][:1], rtol=0, atol=tolerance, err_msg=output)
 
 
+@pytest.mark.nightly
 def test_bert_with_unigram_becomes_a_bundle(tmp_path: Path) -> None:
     """Multilingual MiniLM and E5: XLM-R's tokenizer, and 0 for the padding id."""
     tokenizer = pb.UnigramTokenizer(unigram_file(tmp_path))
@@ -230,6 +231,7 @@ def test_bert_with_unigram_becomes_a_bundle(tmp_path: Path) -> None:
         np.testing.assert_allclose([*one["probabilities"].values()], [*other["probabilities"].values()], atol=2e-5)
 
 
+@pytest.mark.nightly
 def test_prefix_space_is_in_the_bundle(tmp_path: Path) -> None:
     """RoBERTa for NER: a space in front of the first word."""
     tokenizer = pb.ByteBPETokenizer(*byte_bpe_files(tmp_path), add_prefix_space=True)

@@ -284,6 +284,7 @@ def environment_of(temporary: Path) -> dict[str, str]:
 
 
 # From the start of the workers until they make their shards: in these seconds they import TensorFlow.
+@pytest.mark.one_of_each("0.5")
 @pytest.mark.parametrize("delay", [0.5, 4.0])
 def test_workers_end_with_a_killed_parent(busy: tuple[subprocess.Popen[str], Path], delay: float) -> None:
     parent = busy[0]
@@ -297,6 +298,7 @@ def test_workers_end_with_a_killed_parent(busy: tuple[subprocess.Popen[str], Pat
     assert seconds < 2
 
 
+@pytest.mark.one_of_each("9")
 @pytest.mark.parametrize(
     "number",
     [
@@ -325,6 +327,7 @@ def test_temporary_files_go_with_the_run(busy: tuple[subprocess.Popen[str], Path
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_ended_worker_is_one_line(busy: tuple[subprocess.Popen[str], Path]) -> None:
     """As when the system ends a process because memory is full."""
     process = busy[0]

@@ -112,6 +112,7 @@ def test_rounding_is_refused(arguments: dict[str, Any], tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.nightly
 def test_interrupted_fine_tuning_resumes_bit_exactly(
     compared_run: tuple[Path, dict[str, Any]],
     arguments: dict[str, Any],

@@ -134,6 +134,7 @@ class Interrupted(BaseException):
     """Stands for the end of the process; no handler in the code catches it."""
 
 
+@pytest.mark.nightly
 def test_interrupted_run_resumes_exactly(
     finished: Path, distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,6 +150,7 @@ def test_interrupted_run_resumes_exactly(
     assert_same_run(tmp_path / "run", finished)
 
 
+@pytest.mark.nightly
 def test_qat_rounds_the_last_stage_and_resumes_exactly(
     finished: Path, distill: Any, task_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,6 +197,7 @@ def expected_losses(
     return losses
 
 
+@pytest.mark.one_of_each("roberta")
 @pytest.mark.parametrize("architecture", TEACHERS)
 @pytest.mark.usefixtures("eager")
 def test_teachers_of_other_architectures(architecture: str, text: Path, tmp_path: Path, seen: Batches) -> None:

@@ -81,6 +81,7 @@ def test_tinybert_rates_depend_on_the_weights(student: str, rates: tuple[float, 
         assert tuple(stage.optimizer.learning_rate for stage in plan.stages) == (5e-5, 3e-5)
 
 
+@pytest.mark.one_of_each("directory-None", "teacher layers-mean")
 @pytest.mark.parametrize("pooling", [None, "mean"])
 @pytest.mark.parametrize("start", ["teacher layers", "directory"])
 def test_student_keeps_its_heads_pooling(start: str, pooling: Any, tmp_path: Path) -> None:

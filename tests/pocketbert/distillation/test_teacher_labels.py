@@ -115,6 +115,7 @@ def test_other_names_are_refused(tmp_path: Path) -> None:
         planned(teacher, three_classes())
 
 
+@pytest.mark.nightly
 def test_labels_flag_orders_a_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     teacher = teacher_with(tmp_path, ("LABEL_0", "LABEL_1", "LABEL_2"))
     glue = Path(__file__).parents[2] / "fixtures" / "glue"

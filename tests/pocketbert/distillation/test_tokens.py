@@ -88,6 +88,7 @@ def test_equation_10_is_the_mean_over_tokens() -> None:
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.one_of_each("minilmv2")
 @pytest.mark.parametrize("method", [TINYBERT, MINILM], ids=["tinybert", "minilmv2"])
 def test_student_learns_the_tags(method: Any, data: TaskData, teacher: Path, tmp_path: Path) -> None:
     result = distill(tiny_distillation.STUDENT, data, tmp_path / "run", teacher=teacher, method=method)
@@ -98,6 +99,7 @@ def test_student_learns_the_tags(method: Any, data: TaskData, teacher: Path, tmp
     assert [(span["text"], span["label"]) for span in answer["spans"]] == [("superb", "MOOD")]
 
 
+@pytest.mark.nightly
 def test_cached_teacher_gives_the_same_losses(data: TaskData, teacher: Path, tmp_path: Path) -> None:
     plan = plan_distillation(tiny_distillation.STUDENT, data, teacher=teacher, method=TINYBERT, run=RunConfig())
     cache_stages(plan, tmp_path / "cache", dtype="float32")

@@ -251,6 +251,7 @@ def test_constraint_on_operations_holds() -> None:
         assert not any("gelu" in text.replace("leaky_relu", "") for genotype in genotypes for text in genotype)
 
 
+@pytest.mark.one_of_each("12")
 @pytest.mark.parametrize("limit", [9, 10, 12])
 def test_limit_leaves_stage_2_its_shapes(limit: int) -> None:
     """Random operations seldom meet these limits, so most genotypes come from the search for the nearest one."""

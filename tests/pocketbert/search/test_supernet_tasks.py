@@ -97,6 +97,7 @@ def test_frozen_layers_keep_their_bits(tmp_path: Path) -> None:
     assert changed and not any(path.startswith("encoder.embeddings.") for path in changed)
 
 
+@pytest.mark.nightly
 def test_interrupted_runs_resume_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = [task(tmp_path, LOW, 0, 13), task(tmp_path, HIGH, 1, 20)]
     arguments: dict[str, Any] = {

@@ -17,6 +17,7 @@ ABSENT = 0xE000
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
+@pytest.mark.one_of_each("True")
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_every_code_point(lowercase: bool) -> None:
     """Each becomes what the tables say, except where the splitting behind needs a stand-in."""

@@ -105,6 +105,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.one_of_each("False-True-False")
 @pytest.mark.parametrize(("lowercase", "strip_accents", "tokenize_chinese_chars"), OPTIONS)
 def test_accent_and_ideograph_options(
     shared: Path, lowercase: bool, strip_accents: bool, tokenize_chinese_chars: bool

@@ -141,6 +141,7 @@ def interrupting(write: Callable[..., None], times: int) -> Callable[..., None]:
     return writing
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("eager")
 def test_interrupted_pretraining_reports_the_same_activations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = PretrainingData.open(tiny_pretraining.write_data(tmp_path / "data"))

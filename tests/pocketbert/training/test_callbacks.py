@@ -144,6 +144,7 @@ def test_events_have_numbers_and_floats(model_directory: Path, plain: Path, tmp_
         }
 
 
+@pytest.mark.one_of_each("epoch")
 @pytest.mark.parametrize("update_freq", ["epoch", 2])
 def test_tensorboard_writes_beside_the_log(
     update_freq: Any, model_directory: Path, plain: Path, tmp_path: Path
@@ -173,6 +174,7 @@ def test_early_stopping_keeps_the_best_model(model_directory: Path, plain: Path,
     assert pb.from_pretrained(result.model_directory).task == result.model.task
 
 
+@pytest.mark.nightly
 def test_stopped_stage_is_evaluated(model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorder, seen = Recorder(), []
     stop = tf_keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: seen.append(epoch))

@@ -317,6 +317,7 @@ for name, value in found[0][1].items():
 """
 
 
+@pytest.mark.nightly
 def test_keras_fit_on_two_replicas_matches() -> None:
     forks.run_on_devices(KERAS)
 

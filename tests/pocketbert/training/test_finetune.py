@@ -171,6 +171,7 @@ class Interrupted(BaseException):
     """Stands for the end of the process; no handler in the code catches it."""
 
 
+@pytest.mark.nightly
 def test_resumed_run_is_bit_identical(
     finished: Path, model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -291,6 +292,7 @@ def test_early_stop_keeps_best_checkpoint(
     assert len(saved) == 2
 
 
+@pytest.mark.nightly
 def test_regression_pairs_bfloat16_and_seeds(model_directory: Path, tmp_path: Path) -> None:
     def scored(count: int, seed: int) -> Any:
         plain = tiny_finetuning.examples(count, seed)

@@ -81,6 +81,7 @@ def test_frozen_layers_keep_their_bits(start: Path, tmp_path: Path, capsys: pyte
     ) in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_new_head_of_frozen_model_is_trained(start: Path, tmp_path: Path) -> None:
     tuned = finetune(pb.from_pretrained(start), data(), tmp_path / "tuned", config=CONFIG, run=RUN).model
     tuned.trainable = False
@@ -98,6 +99,7 @@ def test_new_head_of_frozen_model_is_trained(start: Path, tmp_path: Path) -> Non
     assert changed(tuned, finetune(tuned, data(), tmp_path / "none", config=CONFIG, run=RUN).model) == heads
 
 
+@pytest.mark.nightly
 def test_interrupted_run_resumes_with_frozen_weights(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def _mixed(count: int, seed: int) -> Examples:
     return Examples(texts, None, np.array(labels, np.int32), [str(row) for row in range(count)], "made for the test")
 
 
+@pytest.mark.one_of_each("first-0")
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_fit_picks_pooling_of_encoder(tmp_path: Path, pooling: str, seed: int) -> None:

@@ -139,6 +139,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_second_finetuning_keeps_the_score(tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = json.loads((tuned / "run" / "result.json").read_text("utf-8"))["metrics"]["accuracy"]
     flags = ["finetune", f"--train-file={tuned / 'train.csv'}", f"--dev-file={tuned / 'train.csv'}"]

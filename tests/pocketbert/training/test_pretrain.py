@@ -102,6 +102,7 @@ def test_frozen_embedding_keeps_its_bits(inputs: Path, tmp_path: Path) -> None:
         assert same == path.startswith("encoder.embeddings."), path
 
 
+@pytest.mark.nightly
 def test_bfloat16_run_learns_and_resumes(inputs: Path, tmp_path: Path) -> None:
     result = pretrain(
         inputs / "config.json",
@@ -266,6 +267,7 @@ class WithTeacher(toy_method.ToyMethod):
         return dict(Pretraining().loss(stage, targets, student, adapters, batch))
 
 
+@pytest.mark.nightly
 def test_method_learns_from_pretraining_data(finished: Path, inputs: Path, tmp_path: Path) -> None:
     student = tiny_pretraining.MODEL.replace(hidden_size=20, embedding_size=20, head_size=4)
     result = distill(

@@ -75,6 +75,7 @@ def teacher(task: tuple[str, Path, list[str]]) -> Path:
     return folder / "run" / "model"
 
 
+@pytest.mark.one_of_each("byte_bpe")
 def test_finetune_predict_and_evaluate(
     task: tuple[str, Path, list[str]], teacher: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,6 +97,7 @@ def test_finetune_predict_and_evaluate(
     assert scores["accuracy"] == pytest.approx(result["metrics"]["accuracy"])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("task", ["byte_bpe", pytest.param("unigram", marks=pytest.mark.slow)], indirect=True)
 def test_distill_live_equals_cached(task: tuple[str, Path, list[str]], teacher: Path, tmp_path: Path) -> None:
     """Both stages from a cache that has the tokenizer's files, without the teacher's folder."""
@@ -206,6 +208,7 @@ def student(task: tuple[str, Path, list[str]]) -> Path:
 RELATIONS = ["--method=minilmv2", "--relation-heads=10", "--seeds=2"]
 
 
+@pytest.mark.nightly
 def test_xnli_from_two_languages(
     task: tuple[str, Path, list[str]], student: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,6 +127,7 @@ def test_unsuitable_metric_is_refused(
     assert message in str(error.value) and not (tmp_path / "run").exists()
 
 
+@pytest.mark.nightly
 def test_metric_flag_selects_everywhere(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(40, seed=0))

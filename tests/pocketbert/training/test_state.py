@@ -127,6 +127,7 @@ def test_foreign_run_file_is_refused(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.nightly
 def test_killed_replacement_loses_no_run(tmp_path: Path) -> None:
     changes = killing.kill_at_each_change(
         lambda root: finished(root / "run", overwrite=True, metric=0.75) and None,

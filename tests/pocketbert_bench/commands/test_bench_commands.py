@@ -82,6 +82,7 @@ def test_damaged_bundle_fails_other_is_measured(folder: Path, capsys: pytest.Cap
     assert "vocab.txt must have" in content["measurements"][0]["error"]
 
 
+@pytest.mark.nightly
 def test_token_outputs_compare_at_own_length(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from pocketbert_export.exporter import export
 

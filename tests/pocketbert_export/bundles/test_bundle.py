@@ -200,6 +200,7 @@ def test_fully_optimized_mobilebert_passes_its_gate(tmp_path: Path) -> None:
     assert networks.relative(expected, bundle.predictor().logits(TEXTS)) < 2e-4
 
 
+@pytest.mark.one_of_each("float32")
 @pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8"])
 def test_expressions_pass_their_gate(tmp_path: Path, recipe: str) -> None:
     """All operations; `mul` truncates an operand. The converter decomposes some activations."""

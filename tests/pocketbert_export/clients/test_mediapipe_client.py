@@ -165,6 +165,7 @@ def test_our_copy_of_its_tokenizer(ids_file: Path, shared: Path) -> None:
         assert row.tolist() == expected_tokens + [0] * (64 - len(expected_tokens)), text
 
 
+@pytest.mark.nightly
 @pytest.mark.data
 def test_200_sentences_within_the_recipes_bound(shared: Path, minilm_directory: Path, tmp_path: Path) -> None:
     sentences = read_glue("sst2", shared / "data/glue", "dev").texts[::4][:200]

@@ -133,6 +133,7 @@ def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert "Always &#39;" in page[: page.index("checks passed")]
 
 
+@pytest.mark.nightly
 def test_last_line_is_quoted_for_shells(bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = tiny_finetuning.examples(41, 0)
     assert rows.labels is not None

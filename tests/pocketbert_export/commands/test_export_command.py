@@ -54,6 +54,7 @@ def test_export_prints_one_json_object(directory: Path, tmp_path: Path, capsys: 
     assert "--overwrite" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_texts_without_labels_are_compared_without_scores(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

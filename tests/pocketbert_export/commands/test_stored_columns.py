@@ -72,6 +72,7 @@ def test_verify_needs_no_columns(run: Path, capsys: pytest.CaptureFixture[str]) 
     assert json.loads(capsys.readouterr().out)["examples"]
 
 
+@pytest.mark.nightly
 def test_commands_name_the_cut_texts(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = "5 of 23 texts have more than 19 tokens, and their ends are cut"
     assert cli.main(["evaluate", f"--model={run / 'bundle'}", f"--file={run / 'dev.csv'}"]) == 0

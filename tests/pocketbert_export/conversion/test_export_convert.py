@@ -152,6 +152,7 @@ def test_lengths_share_weights_and_scales(tmp_path: Path) -> None:
     np.testing.assert_array_equal(answers(shared, inputs)["logits"], answers(repeated, inputs)["logits"])
 
 
+@pytest.mark.one_of_each("bert")
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])
 def test_per_tensor_layers_change_nothing(family: str, tmp_path: Path) -> None:
     config = (
@@ -207,6 +208,7 @@ def test_graph_optimizations_show_in_the_graph(tmp_path: Path) -> None:
     assert plain["FULLY_CONNECTED"] - fused["FULLY_CONNECTED"] == 3
 
 
+@pytest.mark.nightly
 def test_bert_optimizations_show_in_the_graph(tmp_path: Path) -> None:
     model = networks.network(networks.bert_config(num_layers=2))
 
@@ -235,6 +237,7 @@ def rows_of_dense_layers(content: bytes) -> Counter[int]:
     return Counter(int(np.prod(shape[:-1])) for shape in outputs)
 
 
+@pytest.mark.one_of_each("float32")
 @pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8", "dynamic_wi4"])
 def test_even_splits_go_into_xnnpack(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = optimize_graph(networks.network(networks.mobilebert_config(intermediate_size=70)), GraphOptimizations())
@@ -321,6 +324,7 @@ def test_another_process_exports_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "bundle" / "model.tflite").read_bytes() == first
 
 
+@pytest.mark.one_of_each("float32")
 @pytest.mark.parametrize("recipe", ["float32", "float16"])
 def test_padding_row_of_trigrams_passes_gate(recipe: str, tmp_path: Path) -> None:
     tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))

@@ -47,6 +47,7 @@ def random_scales(groups: ChannelGroups) -> np.ndarray:
     return np.where(groups.movable, np.exp2(powers), 1.0)
 
 
+@pytest.mark.one_of_each("folded", "layer norm")
 @pytest.mark.parametrize(
     ("model", "optimizations"),
     [
@@ -86,6 +87,7 @@ def test_residual_stream_is_one_vector() -> None:
     assert not any(groups.movable[groups.of(position)].any() for position in fixed)
 
 
+@pytest.mark.nightly
 def test_layer_norm_and_gelu_fix_the_scale() -> None:
     model = read_model(float_file(networks.network(networks.bert_config(num_layers=2))))
     groups, graph = ChannelGroups(model), model.subgraphs[0]
@@ -95,6 +97,7 @@ def test_layer_norm_and_gelu_fix_the_scale() -> None:
             assert not groups.movable[groups.of(position)].any(), name
 
 
+@pytest.mark.nightly
 def test_bare_encoder_gets_one_product() -> None:
     content = float_file(networks.network(MOBILEBERT, []))
     groups = ChannelGroups(read_model(content))

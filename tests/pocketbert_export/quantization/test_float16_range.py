@@ -95,6 +95,7 @@ def test_maxima_are_those_of_the_network(tmp_path: Path, capsys: pytest.CaptureF
     assert sum("feed_forward" in name and "FULLY_CONNECTED" in name for name in ranges["maxima"]) == 2 * 2 * 2
 
 
+@pytest.mark.one_of_each("attention logits")
 @pytest.mark.parametrize(
     ("factors", "name"),
     [
@@ -117,6 +118,7 @@ def test_overflow_is_refused_by_name(
     assert not (tmp_path / "bundle").exists()
 
 
+@pytest.mark.one_of_each("True")
 @pytest.mark.parametrize("fold", [True, False])
 def test_overflowing_hidden_state_is_scaled(fold: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As in https://github.com/huggingface/transformers/issues/11327."""
@@ -162,6 +164,7 @@ def test_squares_of_layer_norm_are_scaled(tmp_path: Path) -> None:
         assert np.array_equal(expected["logits"], received["logits"])
 
 
+@pytest.mark.nightly
 def test_bare_encoder_keeps_its_outputs(tmp_path: Path) -> None:
     # The embedding and the first layer's output are 2^17 times as large, the second layer's output is not.
     tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
@@ -187,6 +190,7 @@ def test_bare_encoder_keeps_its_outputs(tmp_path: Path) -> None:
     assert verification(tmp_path)["operators"]["MUL"] > 0
 
 
+@pytest.mark.nightly
 def test_close_activation_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Logits of order 1 become tens of thousands.
     saved(tmp_path, {})
@@ -216,6 +220,7 @@ def test_large_constant_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert re.search(r"constants: \S* against .*largest absolute floating-point constant, read by \S*/block", stderr)
 
 
+@pytest.mark.nightly
 def test_other_recipes_have_no_range(tmp_path: Path) -> None:
     saved(tmp_path, {HEAD: 30_000.0})
     assert export(tmp_path, "float32") == 0

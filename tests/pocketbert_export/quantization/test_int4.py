@@ -168,6 +168,7 @@ def test_versions_make_old_runtimes_refuse(model: Model, int4_file: bytes, tmp_p
     assert {name: versions[name] for name in needed} == needed
 
 
+@pytest.mark.nightly
 def test_lengths_share_int4_weights_and_scales() -> None:
     model = networks.network(networks.bert_config(num_layers=1))
     one, two = (len(to_tflite(model, lengths, get_recipe("dynamic_wi4"))) for lengths in ((13,), LENGTHS))

@@ -111,6 +111,7 @@ def test_composed_file_equals_the_quantizers(model: Model, float_file: bytes, te
         np.testing.assert_array_equal(outputs["logits"], expected["logits"])
 
 
+@pytest.mark.nightly
 def test_most_sensitive_layer_becomes_float_first(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
     quantized = mixed(model, float_file, texts, max_mb=100.0)
     prepared = prepare_for_blocks(float_file)
@@ -231,6 +232,7 @@ def classes(content: bytes, data: LabelledData, model: Model) -> np.ndarray:
     return classes
 
 
+@pytest.mark.nightly
 def test_limit_in_points_reads_the_calibration_labels(
     small_model: Model, small_directory: Path, tmp_path: Path
 ) -> None:
@@ -246,6 +248,7 @@ def test_limit_in_points_reads_the_calibration_labels(
     assert all(0 <= point["points_lost"] <= point["points_lost_interval"][1] <= 100 for point in front)
 
 
+@pytest.mark.nightly
 def test_limit_in_points_scores_pairs_of_embeddings(small_model: Model, tmp_path: Path) -> None:
     task = TaskConfig(kind="embedding", embedding=EmbeddingConfig(pooling="mean"))
     network = networks.network(networks.bert_config(), [task], small_model.tokenizer)

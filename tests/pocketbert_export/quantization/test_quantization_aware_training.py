@@ -358,6 +358,7 @@ def test_finetuning_rounds_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
     assert results["int4"] == results["again"] != results["plain"]
 
 
+@pytest.mark.nightly
 def test_trained_head_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tiny_finetuning.write_model(tmp_path / "start")
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(90, seed=1))
@@ -374,6 +375,7 @@ def test_trained_head_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "the head for classification (high, low) is new" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_trained_model_passes_the_gate_of_its_recipe(tmp_path: Path) -> None:
     model = tiny_finetuning.write_model(tmp_path / "start")
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(90, seed=1))

@@ -66,6 +66,7 @@ def test_smoothing_shrinks_the_rounding(model: pb.Model) -> None:
     assert len(smoothed) < len(plain) + 30_000
 
 
+@pytest.mark.nightly
 def test_smoothed_layers_run_per_tensor(model: pb.Model) -> None:
     recipe = get_recipe("dynamic_wi8")
     texts = bucket_by_length(inputs_of(model), LENGTHS, model.tokenizer.pad_token_id)

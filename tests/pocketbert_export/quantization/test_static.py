@@ -326,6 +326,7 @@ def test_outputs_keep_their_mean(float_file: bytes, texts: CalibrationTexts, ran
     assert np.all(np.abs(difference.mean(axis=0)) <= difference.std(axis=0) / np.sqrt(len(difference)))
 
 
+@pytest.mark.one_of_each("span")
 @pytest.mark.parametrize(
     "task",
     [

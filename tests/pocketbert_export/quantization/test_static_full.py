@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from pathlib import Path
 
@@ -46,6 +47,7 @@ def texts(small_model: Model) -> CalibrationTexts:
     return choose_texts(examples(sentences(48, seed=1)), None, small_model.tokenizer, LENGTHS)
 
 
+@functools.cache
 def float_file(family: str, small_model: Model) -> bytes:
     network = networks.network(NETWORKS[family], tokenizer=small_model.tokenizer)
     optimized = optimize_graph(network, GraphOptimizations().for_recipe(get_recipe("static_wi8_ai8_full")))
@@ -100,6 +102,7 @@ def test_partly_folded_norms_compute_in_int8(small_model: Model, texts: Calibrat
     assert quantized.dev_error < 0.2
 
 
+@pytest.mark.one_of_each("bert-12.0")
 @pytest.mark.parametrize(("family", "margin"), [("bert", 12.0), ("mobilebert", 12.0), ("bert", 30.0), ("bert", 0.5)])
 def test_padding_has_no_int8_probability(
     family: str, margin: float, small_model: Model, texts: CalibrationTexts
@@ -134,6 +137,7 @@ def test_padding_has_no_int8_probability(
         assert np.any(probabilities[..., :count] > zero + 64)
 
 
+@pytest.mark.one_of_each("bert")
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])
 def test_keys_and_values_have_the_zero_point_0(family: str, small_model: Model, texts: CalibrationTexts) -> None:
     """XNNPACK in TFLite 2.21 ignores the zero point of a matrix product's second input."""
@@ -177,6 +181,7 @@ def test_bundle_passes_its_gate(recipe: str, small_directory: Path, tmp_path: Pa
     assert cli.main(["export", *flags]) == 0
 
 
+@pytest.mark.nightly
 def test_int8_outputs_have_the_values_of_float_outputs(
     small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,6 +218,7 @@ def test_int8_outputs_have_the_values_of_float_outputs(
     assert "length_19's logits is int8, not float32" in capsys.readouterr().err
 
 
+@pytest.mark.one_of_each("bert-span")
 @pytest.mark.parametrize(
     ("family", "kind"), [("mobilebert", "classification"), ("bert", "span"), ("mobilebert", "token_classification")]
 )

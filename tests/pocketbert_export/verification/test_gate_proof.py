@@ -217,7 +217,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pocketbert_export.verification.verify.run_on", here)
 
 
-@pytest.mark.one_of_each
+@pytest.mark.one_of_each("classifier, WordPiece-dynamic_wi8", "spans, WordPiece-dynamic_wi4")
 @pytest.mark.parametrize("recipe", ["dynamic_wi8", "dynamic_wi4"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_faults_that_change_answers_are_refused(name: str, recipe: str, tmp_path: Path) -> None:

@@ -273,6 +273,7 @@ def test_masked_batches_resume_at_any_step(tokenizer: Any) -> None:
         masked_dataset(encoded_examples(np.zeros(53, np.int32)), plan, tokenizer, seed=0, epoch=0)
 
 
+@pytest.mark.nightly
 def test_mlm_learns_from_masked_batches(tokenizer: Any, tmp_path: Path) -> None:
     import tiny
 

@@ -96,6 +96,7 @@ def test_the_same_examples_as_often(lengths: list[list[int]], max_length: int) -
     assert abs(rare[0] - rare[1]) < 5 * np.sqrt(sum(rare) + 1)
 
 
+@pytest.mark.nightly
 def test_lengths_and_shares_in_larger_text() -> None:
     generator = np.random.default_rng(8)
     # About Wikipedia's: sentences of 27 tokens on average, documents of 1 to 80 of them.

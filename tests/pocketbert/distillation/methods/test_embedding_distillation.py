@@ -60,6 +60,7 @@ def test_too_many_dimensions_are_refused(tmp_path: Path) -> None:
         EmbeddingDistillation(dimensions=(4, 4))
 
 
+@pytest.mark.one_of_each("13")
 @pytest.mark.parametrize("dimensions", [None, 13])
 def test_student_follows_its_teacher(dimensions: int | None, tmp_path: Path) -> None:
     embedding = EmbeddingConfig(pooling="max", dimensions=dimensions)
@@ -79,6 +80,7 @@ def test_student_follows_its_teacher(dimensions: int | None, tmp_path: Path) -> 
     assert losses[-1] < 0.5 * losses[0]
 
 
+@pytest.mark.nightly
 def test_other_widths_learn_a_map(tmp_path: Path) -> None:
     config = tiny_finetuning.CONFIG
     task = TaskConfig(kind="embedding", embedding=EmbeddingConfig(pooling="mean"))

@@ -252,6 +252,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, EncodedExamp
     return directory, encode(tiny_distillation.labelled_by(directory, 21, seed=0), tokenizer, 23)
 
 
+@pytest.mark.one_of_each("options0-float16-bits-0.002", "options6-int8-elias-fano-0.02")
 @pytest.mark.parametrize(
     ("options", "dtype", "masks", "rel"),
     [

@@ -227,6 +227,7 @@ def test_lower_layers_use_a_tenth(teacher: Model) -> None:
         np.testing.assert_allclose(moved, 1.5e-3 * multiplier, rtol=5e-3)
 
 
+@pytest.mark.nightly
 def test_training_reduces_the_losses(teacher: Model) -> None:
     student = pb.from_preset(STUDENT, HEADS, seed=4)
     MobileBERT().initialize(teacher, student)
@@ -305,6 +306,7 @@ def every_weight_its_own() -> Model:
     return model
 
 
+@pytest.mark.one_of_each("changes0-options0-expected0", "changes3-options3-expected3", "changes6-options6-expected6")
 @pytest.mark.parametrize(
     ("changes", "options", "expected"),
     [

@@ -108,6 +108,7 @@ def test_losses_apply_equation_10_to_positions(teacher: Path, tmp_path: Path, pa
     assert float(terms["labels"]) == pytest.approx(np.mean(losses["labels"]), rel=1e-5)
 
 
+@pytest.mark.nightly
 def test_student_learns_unanswerable_questions(teacher: Path, tmp_path: Path) -> None:
     stored = cache_stages(planned(tmp_path, teacher), tmp_path / "store", dtype="float32")
     assert [folder.name for folder in stored] == ["intermediate", "prediction"]

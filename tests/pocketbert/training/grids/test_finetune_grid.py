@@ -44,6 +44,7 @@ def run(arguments: list[str], killed_at: str = "", **environment: str) -> subpro
     return forks.run_killed(killed_at, ["finetune", *arguments], **environment)
 
 
+@pytest.mark.nightly
 def test_killed_grid_ends_with_same_runs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # 61 examples in batches of 16 are 4 steps: the sixth is in the second run.
     arguments = command_line(folder, tmp_path / "grid", "--epochs=1", "--grid=learning-rate=1e-3,1e-2", "--seeds=5")
@@ -115,6 +116,7 @@ def test_bad_input_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.nightly
 def test_mobilebert_classifies_raw_first_token(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,14 +9,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-JAR = Path(__file__).parents[2] / "android_app/host/target/pocketbert-host.jar"
+import forks
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / "tools"
+JAR = ROOT / "android_app/host/target/pocketbert-host.jar"
 
 
 def run(toy: str, code: str, *arguments: object) -> str:
     """Runs code with `sys.argv[1:]`; returns what it prints."""
-    command = [sys.executable, "-c", f"import sys, {toy}\n{code}", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    program = f"import sys, {toy}\n{code}"
+    done = forks.run(program, [*map(str, arguments)], environment=environment, paths=[forks.HELPERS, TOOLS], cheap=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
