@@ -49,7 +49,7 @@ from pocketbert.training import trainer
 from pocketbert.training.config import RunConfig
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.stage import LABEL_TERMS, Stage
-from pocketbert.training.stage_data import EncodedSource, PretrainingSource, Source, StageData
+from pocketbert.training.stage_batches import StageBatches, encoded_batches, pretraining_batches
 from pocketbert.training.state import TrainState, restore_stage, write_checkpoint
 from pocketbert.training.step import adapter_variables
 
@@ -206,15 +206,16 @@ class Traced:
         return self._method.loss(stage, targets, student, adapters, batch)
 
 
-def sources(kind: str, stages: Sequence[Stage], tokenizer: Any, folder: Path) -> list[Source]:
+def batches_of(kind: str, stages: Sequence[Stage], tokenizer: Any, folder: Path) -> list[StageBatches]:
     """Each stage's examples, as a run has them."""
     if kind == "pretraining":
         data = tiny_pretraining.write_data(
             folder / "data", documents=10, max_length=23, vocabulary=tokenizer.vocab_path
         )
-        return [PretrainingSource(PretrainingData.open(data), 0, number) for number in range(len(stages))]
+        opened = PretrainingData.open(data)
+        return [pretraining_batches(stage, opened, 0, index=number) for number, stage in enumerate(stages)]
     encoded = encode(examples(kind, 21, seed=0), tokenizer, 23)
-    return [EncodedSource(encoded, 0, masks=tokenizer if stage.masked_text else None) for stage in stages]
+    return [encoded_batches(stage, encoded, 0, masks=tokenizer if stage.masked_text else None) for stage in stages]
 
 
 def losses_of_step(distiller: Distiller, batch: Any) -> tf.Tensor:
@@ -225,14 +226,13 @@ def losses_of_step(distiller: Distiller, batch: Any) -> tf.Tensor:
 def test_one_trace_serves_all_shapes(name: str, kind: str, teachers: Any, tmp_path: Path) -> None:
     case, tokenizer = make_case(name, kind, shallow=True), pb.from_pretrained(teachers(name, kind)).tokenizer
     traced, distribution = Traced(case.method), open_distribution()
-    for stage, source in zip(case.stages, sources(kind, case.stages, tokenizer, tmp_path), strict=True):
+    for stage, data in zip(case.stages, batches_of(kind, case.stages, tokenizer, tmp_path), strict=True):
         distiller = Distiller(case.student, traced, stage, teacher=case.teacher, adapters=case.adapters)
-        data = StageData(stage, source)
         restore_stage(tmp_path / "none", TrainState(), stage, distiller, data.total_steps, 0)
         plan = np.split(np.arange(12), (1, 3, 6))
-        widths = {batch["input_word_ids"].shape[1] for batch in data.batches(plan, 0)}
+        widths = {batch["input_word_ids"].shape[1] for batch in data.elements(plan, 0)}
         assert len(widths) > 1
-        elements = [distribution.batches(plan, functools.partial(data.batches, epoch=epoch)) for epoch in (0, 1)]
+        elements = [distribution.batches(plan, functools.partial(data.elements, epoch=epoch)) for epoch in (0, 1)]
         step = distribution.step(functools.partial(losses_of_step, distiller), elements[0])
         for batches in elements:
             losses = tf.stack([step(batch) for batch in batches])

@@ -31,7 +31,7 @@ from pocketbert.training.plan import PlannedRun
 from pocketbert.training.run_data import RunData, StageEvaluator
 from pocketbert.training.run_folder import TEACHER_FILE, read_record
 from pocketbert.training.stage import Stage
-from pocketbert.training.stage_data import Source
+from pocketbert.training.stage_batches import StageBatches
 
 # Mean of the tasks' main metrics, as in GLUE's score.
 MEAN = "mean"
@@ -76,10 +76,10 @@ class TasksPlan(SupernetPlan):
             if shared.get(field) != value
         }
 
-    def make_source(self, index: int, stage: Stage) -> Source:
+    def open_batches(self, index: int, replicas: int) -> StageBatches:
         """See `Plan`; mixes the batches of the tasks."""
         parts = [cast(EncodedExamples, part.encoded(part.stages[index])) for part in self.parts]
-        return TasksSource(parts, self.run.seed)
+        return tasks_batches(self.stages[index], parts, self.run.seed, replicas)
 
     def make_step(self, stage: Stage, model: Model, adapters: Adapters) -> SupernetDistiller:
         """See `Plan`; every task learns from its teacher."""
@@ -199,51 +199,48 @@ class TasksData(RunData):
         return super().result(metrics, title)
 
 
-class TasksSource:
-    """Training examples of several tasks; every batch has examples of one task. See `Source`.
+def tasks_batches(stage: Stage, parts: Sequence[EncodedExamples], seed: int, replicas: int = 1) -> StageBatches:
+    """Batches of several tasks; every batch has examples of one task.
 
-    Each task is batched as if it was alone. A seeded permutation mixes the batches, so that tasks appear in proportion
-    to their examples.
+    Each task is batched as if it was alone; the last batch of every task may be smaller. A seeded permutation mixes the
+    batches, so that tasks appear in proportion to their examples. An element is a pair of inputs and the number of
+    their task, an int32 scalar.
 
     Args:
+      stage: the stage.
       parts: examples of each task.
       seed: seed of the order.
+      replicas: number of replicas.
     """
+    firsts = np.cumsum([0, *(len(part) for part in parts)])
+    tokens = np.cumsum([0, *(part.offsets[-1] for part in parts)])
+    offsets = [part.offsets[1:] + before for part, before in zip(parts, tokens, strict=False)]
+    together = dataclasses.replace(
+        parts[0],
+        word_ids=np.concatenate([part.word_ids for part in parts]),
+        type_ids=np.concatenate([part.type_ids for part in parts]),
+        offsets=np.concatenate([[0], *offsets]),
+        labels=None,
+        groups=None,
+    )
 
-    def __init__(self, parts: Sequence[EncodedExamples], seed: int) -> None:
-        self._parts, self._seed = list(parts), seed
-        self._first = np.cumsum([0, *(len(part) for part in parts)])
-        tokens = np.cumsum([0, *(part.offsets[-1] for part in parts)])
-        offsets = [part.offsets[1:] + before for part, before in zip(parts, tokens, strict=False)]
-        self._together = dataclasses.replace(
-            parts[0],
-            word_ids=np.concatenate([part.word_ids for part in parts]),
-            type_ids=np.concatenate([part.type_ids for part in parts]),
-            offsets=np.concatenate([[0], *offsets]),
-            labels=None,
-            groups=None,
-        )
-
-    def __len__(self) -> int:
-        return len(self._together)
-
-    def plan(self, batch_size: int, epoch: int) -> list[np.ndarray]:
-        """See `Source`; the last batch of every task may be smaller."""
+    def order(batch_size: int, epoch: int) -> list[np.ndarray]:
         rows = [
             row + first
-            for part, first in zip(self._parts, self._first, strict=False)
-            for row in plan_batches(part.lengths, batch_size=batch_size, seed=self._seed, epoch=epoch)
+            for part, first in zip(parts, firsts, strict=False)
+            for row in plan_batches(part.lengths, batch_size=batch_size, seed=seed, epoch=epoch)
         ]
         # Another stream than that of the examples' order.
-        order = np.random.default_rng([self._seed, epoch, len(self._parts)]).permutation(len(rows))
-        return [rows[index] for index in order]
+        mixed = np.random.default_rng([seed, epoch, len(parts)]).permutation(len(rows))
+        return [rows[index] for index in mixed]
 
-    def batches(self, rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
-        """Pairs of inputs and the number of their task, an int32 scalar."""
+    def elements(rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
         del epoch
-        tasks = [np.searchsorted(self._first, row[0], side="right") - 1 for row in rows]
+        tasks = [np.searchsorted(firsts, row[0], side="right") - 1 for row in rows]
         numbers = tf.data.Dataset.from_tensor_slices(np.asarray(tasks, np.int32))
-        return tf.data.Dataset.zip((dataset(self._together, rows), numbers))
+        return tf.data.Dataset.zip((dataset(together, rows), numbers))
+
+    return StageBatches(stage, len(together), order, elements, replicas)
 
 
 class _TasksEvaluator:

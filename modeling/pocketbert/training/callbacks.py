@@ -11,7 +11,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.training.distribution import Distribution
-from pocketbert.training.stage_data import StageData
+from pocketbert.training.stage_batches import StageBatches
 
 Callback: TypeAlias = tf_keras.callbacks.Callback
 
@@ -56,18 +56,18 @@ class RunCallbacks:
         self._list.set_model(self._model)
         self._list.on_train_begin({"step": float(step)})
 
-    def begin_stage(self, name: str, names: Sequence[str], step: int, earlier: Sequence[StageData]) -> None:
+    def begin_stage(self, name: str, names: Sequence[str], step: int, earlier: Sequence[StageBatches]) -> None:
         """Begins a stage.
 
         Args:
           name: name of the stage, or empty.
           names: names of the losses of a step.
           step: steps taken in the run.
-          earlier: data of the stages before; epochs are counted over the run.
+          earlier: batches of the stages before; epochs are counted over the run.
         """
         self._names, self._metrics, self._model.stop_training = names, {}, False
         if self._is_used:
-            self._first_epoch = sum(data.epochs() for data in earlier)
+            self._first_epoch = sum(batches.epochs() for batches in earlier)
         self._call_stage("on_stage_begin", name, step)
 
     def end_stage(self, name: str, step: int) -> None:

@@ -24,7 +24,7 @@ from pocketbert.training.initialization import ModelInit, make_model
 from pocketbert.training.objective import Adapters, Objective
 from pocketbert.training.run_data import Data, RunData, StageEvaluator, TaskRunData, TextRunData
 from pocketbert.training.stage import Stage
-from pocketbert.training.stage_data import EncodedSource, PretrainingSource, Source, StageData
+from pocketbert.training.stage_batches import StageBatches, encoded_batches, pretraining_batches
 from pocketbert.training.state import TrainState
 from pocketbert.training.step import TrainingModel
 
@@ -150,23 +150,16 @@ class Plan:
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.init}
         return kind(**{**fields, **changes})
 
-    def stage_data(self, index: int, replicas: int) -> StageData:
-        """Opens the examples of a stage.
-
-        Args:
-          index: number of the stage, from 0.
-          replicas: number of replicas.
-        """
-        stage = self.stages[index]
-        return StageData(stage, self.make_source(index, stage), replicas)
-
-    def make_source(self, index: int, stage: Stage) -> Source:
+    def open_batches(self, index: int, replicas: int) -> StageBatches:
         """Opens the examples of a stage; `index` is its number, from 0."""
+        stage, run = self.stages[index], self.run
         encoded = self.encoded(stage)
         if encoded is None:
-            return PretrainingSource(self.data.given, self.run.seed, index, whole_words=self.run.whole_words)
+            data = self.data.given
+            return pretraining_batches(stage, data, run.seed, replicas, index=index, whole_words=run.whole_words)
         masks = self.tokenizer if stage.masked_text else None
-        return EncodedSource(encoded, self.run.seed, masks=masks, cache=self.cached_targets(stage, encoded))
+        cache = self.cached_targets(stage, encoded)
+        return encoded_batches(stage, encoded, run.seed, replicas, masks=masks, cache=cache)
 
     def cached_targets(self, stage: Stage, encoded: EncodedExamples) -> TeacherCache | None:
         """Cached teacher targets for the examples of a stage, or None."""

@@ -31,7 +31,7 @@ from pocketbert.training.run_folder import (
     run_once,
 )
 from pocketbert.training.stage import Stage
-from pocketbert.training.stage_data import StageData
+from pocketbert.training.stage_batches import StageBatches
 from pocketbert.training.stage_log import Clock, MetricsLog, NoLog, StageLog, as_text
 from pocketbert.training.state import TrainState, read_state, restore_stage, write_checkpoint
 from pocketbert.training.step import TrainingModel
@@ -76,7 +76,7 @@ class Trainer:
         self._evaluators: dict[int, StageEvaluator] = {}
         self.state = read_state(folder / CHECKPOINT_FILE) or TrainState()
         # Open the data of all stages first: bad data must be reported before anything is written.
-        self.data = [plan.stage_data(index, distribution.replicas) for index in range(len(plan.stages))]
+        self.batches = [plan.open_batches(index, distribution.replicas) for index in range(len(plan.stages))]
         path = folder / START_FILE
         self.start: dict[str, Any] = read_record(path) if self.state.step and path.exists() else {}
         self.extra_result: dict[str, Any] = {}
@@ -90,11 +90,11 @@ class Trainer:
         self.extra_result = self.plan.prepare(self, resumes=state.step > 0)
         if state.step:
             name = stages[state.stage].name
-            where = f", in stage {name}" if name else f" of {self.data[0].total_steps}"
+            where = f", in stage {name}" if name else f" of {self.batches[0].total_steps}"
             log_info(f"{self.folder}: resuming after step {state.step}{where}")
         with MetricsLog(self.folder, state.log_bytes) if self.distribution.is_chief else NoLog() as self._log:
             self._clock = Clock(state.seconds)
-            self._callbacks.begin(state.step, sum(data.total_steps for data in self.data))
+            self._callbacks.begin(state.step, sum(batches.total_steps for batches in self.batches))
             while True:
                 is_last = self.state.stage + 1 == len(stages)
                 if is_last:
@@ -152,7 +152,7 @@ class Trainer:
         """
         if self.model.config.norm != "no_norm":
             return None
-        return ActivationWatch(self.model, self.data[-1].some(_WATCHED_BATCHES, _WATCHED_BATCH_SIZE))
+        return ActivationWatch(self.model, self.batches[-1].first(_WATCHED_BATCHES, _WATCHED_BATCH_SIZE))
 
     def _kept_folder(self, index: int) -> Path:
         """Folder of the weights that a stage keeps; the last stage keeps the run's."""
@@ -174,30 +174,30 @@ class Trainer:
     def _train_stage(self) -> None:
         """Trains the current stage from the run's position to its end; the last checkpoint records that."""
         plan, index = self.plan, self.state.stage
-        stage, data = plan.stages[index], self.data[index]
+        stage, batches = plan.stages[index], self.batches[index]
         if index and self.state.step == self.state.first_step:
             load_kept(self._kept_folder(index - 1), self.model, self.adapters, self.state.kept)
         self._training_model, self._step = plan.make_step(stage, self.model, self.adapters), None
         self.state, self._variables = restore_stage(
-            self.folder / CHECKPOINT_FILE, self.state, stage, self._training_model, data.total_steps, plan.run.seed
+            self.folder / CHECKPOINT_FILE, self.state, stage, self._training_model, batches.total_steps, plan.run.seed
         )
         # A run without named stages has one term, which equals the loss.
         names = self._training_model.loss_names[: None if stage.name else 1]
         self._lines = StageLog(self._log, stage.name, names, self.state.losses, self.state.step)
-        title = f"stage {stage.name} ({index + 1} of {len(self.data)}): " if stage.name else ""
-        log_info(f"{title}{data.total_steps} steps of {stage.batch_size}, {len(data)} examples")
-        self._callbacks.begin_stage(stage.name, names, self.state.step, self.data[:index])
-        self._run_steps(stage, data)
+        title = f"stage {stage.name} ({index + 1} of {len(self.batches)}): " if stage.name else ""
+        log_info(f"{title}{batches.total_steps} steps of {stage.batch_size}, {batches.count} examples")
+        self._callbacks.begin_stage(stage.name, names, self.state.step, self.batches[:index])
+        self._run_steps(stage, batches)
         self._callbacks.end_stage(stage.name, self.state.step)
         # The next stage reads the weights that the chief has written.
         self.distribution.wait()
 
-    def _run_steps(self, stage: Stage, data: StageData) -> None:
-        state, total, evaluator = self.state, data.total_steps, self.evaluator(stage)
+    def _run_steps(self, stage: Stage, batches: StageBatches) -> None:
+        state, total, evaluator = self.state, batches.total_steps, self.evaluator(stage)
         with bar(total, stage.name or "training", "step", initial=state.step - state.first_step) as progress:
             while not state.finished:
                 before = state.step - state.first_step - state.step_in_epoch
-                rows = data.plan(state.epoch)[: total - before]
+                rows = batches.rows(state.epoch)[: total - before]
                 epoch = state.epoch
                 self._callbacks.begin_epoch(epoch)
                 for losses in self.steps(epoch, rows, state.step_in_epoch):
@@ -234,8 +234,8 @@ class Trainer:
 
     def steps(self, epoch: int, rows: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
         """Runs the steps of an epoch from `start` on, lazily; yields the losses of each, float32 `[terms]`."""
-        data = self.data[self.state.stage]
-        batches = self.distribution.batches(rows[start:], lambda indices: data.batches(indices, epoch))
+        elements = self.batches[self.state.stage].elements
+        batches = self.distribution.batches(rows[start:], lambda indices: elements(indices, epoch))
         if self._step is None:
             traced = self._training_model.TRACED
             self._step = self.distribution.step(self._losses, batches) if traced else self._losses

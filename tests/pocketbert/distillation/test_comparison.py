@@ -33,7 +33,7 @@ from pocketbert.training.finetune import finetune
 from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert.training.run_folder import read_record
 from pocketbert.training.stage import Epochs, OptimizerConfig, Steps
-from pocketbert.training.stage_data import EncodedSource, StageData
+from pocketbert.training.stage_batches import encoded_batches
 from pocketbert.training.state import write_checkpoint
 from pocketbert.training.trainer import Trainer
 
@@ -229,8 +229,8 @@ def test_evaluations_divide_the_steps_evenly(tmp_path: Path) -> None:
 
     def plans(count: int, evaluations: int | None, numbers: int) -> list[list[np.ndarray]]:
         stage = toy_method.label_stage(duration=Steps(count), evaluations=evaluations)
-        data = StageData(stage, EncodedSource(encoded, seed=0))
-        return [data.plan(number) for number in range(numbers)]
+        data = encoded_batches(stage, encoded, seed=0)
+        return [data.rows(number) for number in range(numbers)]
 
     # 40 examples in batches of 16 are 3 steps a pass.
     passes = [rows for plan in plans(8, None, 3) for rows in plan]

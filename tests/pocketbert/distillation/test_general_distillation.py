@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 import tiny
 import tiny_distillation
+import toy_method
 from safetensors.numpy import load_file
 
 import pocketbert as pb
@@ -24,7 +25,7 @@ from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.run import distill
 from pocketbert.errors import UserError
 from pocketbert.training.config import RunConfig
-from pocketbert.training.stage_data import EncodedSource, StageData
+from pocketbert.training.stage_batches import StageBatches, encoded_batches
 
 MAX_LENGTH, BATCH_SIZE, SEED = 23, 8, 5
 Batches = list[Mapping[str, np.ndarray]]
@@ -44,14 +45,20 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def seen(monkeypatch: pytest.MonkeyPatch) -> Batches:
     """What the steps of all later runs take, in their order; taking it twice changes nothing."""
     taken: Batches = []
-    batches = StageData.batches
+    make = StageBatches.__init__
 
-    def recorded(self: StageData, rows: Any, epoch: int) -> tf.data.Dataset:
-        dataset = batches(self, rows, epoch)
-        taken.extend(dataset.as_numpy_iterator())
-        return dataset
+    def recorded(self: StageBatches, *arguments: Any) -> None:
+        make(self, *arguments)
+        elements = self.elements
 
-    monkeypatch.setattr(StageData, "batches", recorded)
+        def taking(rows: Any, epoch: int) -> tf.data.Dataset:
+            batches = elements(rows, epoch)
+            taken.extend(batches.as_numpy_iterator())
+            return batches
+
+        self.elements = taking
+
+    monkeypatch.setattr(StageBatches, "__init__", recorded)
     return taken
 
 
@@ -115,7 +122,8 @@ def test_long_inputs_have_berts_mask_count(teacher: Path, length: int, fewest: i
     words = np.full(length, 20, np.int32)
     words[0], words[-1] = tokenizer.cls_token_id, tokenizer.sep_token_id
     encoded = EncodedExamples(words, np.zeros(length, np.int8), np.array([0, length]), None, length, 0)
-    (batch,) = EncodedSource(encoded, seed=3, masks=tokenizer).batches([np.array([0])], 0)
+    stage = toy_method.label_stage()
+    (batch,) = encoded_batches(stage, encoded, seed=3, masks=tokenizer).elements([np.array([0])], 0)
     # round(0.15 * 128) = 19 and round(0.15 * 300) = 45 are chosen, of which nine tenths change: 17 and 40 on average,
     # with standard deviations of 1.3 and 2.0.
     changed = (batch["input_word_ids"].numpy()[0] != words).sum()

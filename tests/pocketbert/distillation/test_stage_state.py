@@ -14,7 +14,7 @@ import toy_method
 import pocketbert as pb
 from pocketbert.data import batches
 from pocketbert.distillation.distiller import Distiller
-from pocketbert.training.stage_data import EncodedSource, StageData
+from pocketbert.training.stage_batches import encoded_batches
 from pocketbert.training.state import TrainState, read_state, restore_stage, write_checkpoint
 
 
@@ -22,7 +22,7 @@ def test_each_stage_draws_its_own_dropout(tmp_path: Path) -> None:
     student = pb.from_preset(tiny_distillation.STUDENT, task=(tiny_distillation.TASK,), seed=1)
     encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
     stage = toy_method.label_stage()
-    data = StageData(stage, EncodedSource(encoded, seed=0))
+    data = encoded_batches(stage, encoded, seed=0)
 
     def states(position: TrainState) -> list[list[int]]:
         distiller = Distiller(student, toy_method.toy(), stage)
@@ -41,7 +41,7 @@ def test_moments_are_carried_or_reset(tmp_path: Path) -> None:
 
     def started(optimizer_state: str, position: TrainState) -> tuple[Any, dict[str, tf.Variable], TrainState]:
         stage = toy_method.label_stage(optimizer_state=optimizer_state)
-        data = StageData(stage, EncodedSource(encoded, seed=0))
+        data = encoded_batches(stage, encoded, seed=0)
         distiller = Distiller(student, toy_method.toy(), stage)
         position, variables = restore_stage(checkpoint, position, stage, distiller, data.total_steps, 5)
         return distiller.optimizer, variables, position

@@ -14,6 +14,7 @@ import pytest
 import tiny
 import tiny_distillation
 import tiny_finetuning
+import toy_method
 
 import pocketbert as pb
 from pocketbert.checkpoints.supernet import supernet_config
@@ -24,7 +25,7 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.errors import UserError
 from pocketbert.search.supernet_plan import SupernetDistiller
-from pocketbert.search.supernet_tasks import SupernetTask, TasksSource
+from pocketbert.search.supernet_tasks import SupernetTask, tasks_batches
 from pocketbert.search.supernet_training import train_supernet
 from pocketbert.training.config import RunConfig
 
@@ -139,12 +140,12 @@ def test_batches_have_one_task(tmp_path: Path) -> None:
                 pad_token_id=999,
             )
         )
-    source = TasksSource(parts, seed=3)
-    assert len(source) == 52
+    batches = tasks_batches(toy_method.label_stage(batch_size=5), parts, seed=3)
+    assert batches.count == 52
     orders = []
     for epoch in (0, 1):
-        plan, seen, order = source.plan(5, epoch), [], []
-        for inputs, number in source.batches(plan, epoch):
+        plan, seen, order = batches.rows(epoch), [], []
+        for inputs, number in batches.elements(plan, epoch):
             first = inputs["input_word_ids"].numpy()[:, 0]
             assert set(first // 100) == {int(number)}
             seen += list(first)

@@ -237,7 +237,7 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-from pocketbert.training.stage_data import EncodedSource, StageData
+from pocketbert.training.stage_batches import encoded_batches
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.layers.dropout import Dropout
 from pocketbert.training.distribution import Distribution, open_distribution
@@ -262,10 +262,10 @@ assert all(map(np.array_equal, first, again))
 # 25 labelled examples in batches of 8: the last step has one, which two replicas cannot share.
 offsets = np.arange(26)
 encoded = EncodedExamples(np.arange(25, dtype=np.int32), np.zeros(25, np.int32), offsets, None, 23, 0)
-data = StageData(toy_method.label_stage(batch_size=8), EncodedSource(encoded, seed=0), distribution.replicas)
-plan = data.plan(0)
+data = encoded_batches(toy_method.label_stage(batch_size=8), encoded, 0, distribution.replicas)
+plan = data.rows(0)
 assert [len(row) for row in plan] == [8, 8, 8]
-batches = distribution.batches(plan, lambda rows: data.batches(rows, 0))
+batches = distribution.batches(plan, lambda rows: data.elements(rows, 0))
 seen = []
 for batch, row in zip(batches, plan, strict=True):
     parts = distribution.strategy.experimental_local_results(batch["input_word_ids"])

@@ -36,7 +36,7 @@ from pocketbert.training.initialization import make_model, plan_model
 from pocketbert.training.objectives.pretraining import Pretraining, pretraining_stage
 from pocketbert.training.pretrain import pretrain
 from pocketbert.training.pretraining_run_data import PretrainingEvaluator
-from pocketbert.training.stage_data import PretrainingSource
+from pocketbert.training.stage_batches import pretraining_batches
 from pocketbert.training.step import TrainingModel
 
 HEADS = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in ("masked_lm", "next_sentence"))
@@ -216,10 +216,11 @@ def test_only_pretraining_keeps_heads(finished: Path, tmp_path: Path) -> None:
 
 def test_each_stage_has_own_order_masks(inputs: Path) -> None:
     data = PretrainingData.open(inputs / "data")
-    first, same, second = (PretrainingSource(data, 3, stage) for stage in (0, 0, 1))
-    rows = [source.plan(32, 0)[0] for source in (first, same, second)]
+    stage = pretraining_stage(PretrainConfig(batch_size=32), tiny_pretraining.MAX_LENGTH)
+    stages = [pretraining_batches(stage, data, 3, index=index) for index in (0, 0, 1)]
+    rows = [batches.rows(0)[0] for batches in stages]
     assert np.array_equal(rows[0], rows[1]) and not np.array_equal(rows[0], rows[2])
-    words = [next(iter(source.batches(rows[:1], 0)))["input_word_ids"].numpy() for source in (first, same, second)]
+    words = [next(iter(batches.elements(rows[:1], 0)))["input_word_ids"].numpy() for batches in stages]
     assert np.array_equal(words[0], words[1]) and not np.array_equal(words[0], words[2])
 
 
@@ -238,14 +239,14 @@ def test_whole_words_option_is_recorded(
     fields |= {"run": RunConfig(whole_words=True), "config": PretrainConfig(batch_size=32)}
     handed_on: list[dict[str, Any]] = []
 
-    def source_of(*arguments: Any, **options: Any) -> None:
+    def open_batches(*arguments: Any, **options: Any) -> None:
         handed_on.append(options)
         raise UserError("seen")
 
-    monkeypatch.setattr(plan, "PretrainingSource", source_of)
+    monkeypatch.setattr(plan, "pretraining_batches", open_batches)
     with pytest.raises(UserError, match="seen"):
         pretrain(**fields, output=tmp_path / "run")
-    assert handed_on == [{"whole_words": True}]
+    assert handed_on == [{"index": 0, "whole_words": True}]
 
 
 class WithTeacher(toy_method.ToyMethod):

@@ -14,8 +14,9 @@ from pocketbert.data.pretraining.reader import PretrainingData
 from pocketbert.data.pretraining.run import write_pretraining_data
 from pocketbert.errors import UserError
 from pocketbert.training.config import PretrainConfig, RunConfig
+from pocketbert.training.objectives.pretraining import pretraining_stage
 from pocketbert.training.pretrain import pretrain
-from pocketbert.training.stage_data import PretrainingSource
+from pocketbert.training.stage_batches import pretraining_batches
 
 SPECIAL = tiny_pretraining.PIECES[:5]
 STEMS, ENDINGS = "play walk jump turn".split(), "##ing ##ed ##er ##s".split()
@@ -64,8 +65,8 @@ def words_cut(batch: dict[str, np.ndarray]) -> int:
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_option_masks_whole_words(whole_words: bool, tmp_path: Path) -> None:
     data = PretrainingData.open(write_words_of_pieces(tmp_path / "data"))
-    source = PretrainingSource(data, 3, whole_words=whole_words)
-    (batch,) = source.batches(source.plan(16, 0)[:1], 0)
+    stage = pretraining_stage(PretrainConfig(), data.max_length)
+    (batch,) = pretraining_batches(stage, data, 3, whole_words=whole_words).first(1, 16)
     assert (words_cut({name: value.numpy() for name, value in batch.items()}) == 0) is whole_words
 
 

@@ -16,7 +16,9 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.checkpoints.huggingface import write_config
 from pocketbert.data.pretraining.reader import PretrainingData
-from pocketbert.training.stage_data import PretrainingSource
+from pocketbert.training.config import PretrainConfig
+from pocketbert.training.objectives.pretraining import pretraining_stage
+from pocketbert.training.stage_batches import pretraining_batches
 
 # A seed by which a batch of the distillation has halves of two widths.
 LAYERS, BATCH_SIZE, STEPS, SEED = 2, 16, 5, 7
@@ -55,7 +57,8 @@ def test_unpadded_rows_join_longer_batches(inputs: Path) -> None:
     """Or the tests below would not see what padding does: that row has some in a batch that is not shared out."""
     data = PretrainingData.open(inputs / "data")
     # But for the last step, which no other follows.
-    plan = PretrainingSource(data, SEED, LAYERS).plan(BATCH_SIZE, 0)[1 : STEPS - 1]
+    stage = pretraining_stage(PretrainConfig(batch_size=BATCH_SIZE), data.max_length)
+    plan = pretraining_batches(stage, data, SEED, index=LAYERS).rows(0)[1 : STEPS - 1]
     halves = [[data.lengths[half] for half in np.split(row, 2)] for row in plan]
     assert any(16 in first and max(first) == 16 < max(second) for first, second in halves)
 
