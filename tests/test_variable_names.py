@@ -12,10 +12,6 @@ WORDS = frozenset("asked each found given kept known made ours own place said th
 # Folder → the largest percentage of stored names; the innermost folder counts. Lower a number when you can.
 MOST = {
     "modeling/pocketbert": 1.0,
-    "modeling/pocketbert/checkpoints": 7.3,
-    "modeling/pocketbert/distillation": 3.3,
-    "modeling/pocketbert/search": 5.3,
-    "modeling/pocketbert/training": 2.0,
     "export": 1.0,
     "benchmarks/pocketbert_bench": 1.0,
     "benchmarks/studies": 1.4,

@@ -84,14 +84,14 @@ class StatedTokens:
 
     def specials(self, problems: list[str]) -> dict[str, AddedToken | str]:
         """Name in transformers, or name and number → special token; a string has no flags."""
-        found: dict[str, AddedToken | str] = {}
+        specials: dict[str, AddedToken | str] = {}
         sources = [(self.config, CONFIG_NAME)] + ([] if self.has_decoder else [(self.special, MAP_NAME)])
         for content, name in sources:
             for key in NAMED_TOKENS:
                 if content.get(key) is not None:
                     token = _special(content[key], f"{key} in {name}", problems)
                     if token is not None:
-                        found[key] = token
+                        specials[key] = token
             for key in LISTED_TOKENS:
                 listed = content.get(key) or []
                 if isinstance(listed, dict):
@@ -103,8 +103,8 @@ class StatedTokens:
                     token = _special(value, f"{key} in {name}", problems)
                     if token is not None:
                         # A token may be there without and with flags; the latter override.
-                        found[f"{key} {value if isinstance(token, str) else [token.content]}"] = token
-        return found
+                        specials[f"{key} {value if isinstance(token, str) else [token.content]}"] = token
+        return specials
 
 
 def read_added_tokens(
@@ -126,50 +126,57 @@ def read_added_tokens(
         if received != content:
             source = CONFIG_NAME if name in stated.config else MAP_NAME
             problems.append(f"{name} in {source} must be {content}; received {received!r:.60}")
-    found: dict[str, AddedToken] = {}
+    by_content: dict[str, AddedToken] = {}
     for token in _objects(stated.stored, f"added_tokens in {TOKENIZER_NAME}", problems):
-        found[token.content] = token
+        by_content[token.content] = token
     if stated.has_decoder:
         for token in _decoder(stated.config[_DECODER], problems):
-            _check_id(found.get(token.content), token, CONFIG_NAME, problems)
-            if token.content in found and found[token.content] != token and token.id == found[token.content].id:
+            _check_id(by_content.get(token.content), token, CONFIG_NAME, problems)
+            if (
+                token.content in by_content
+                and by_content[token.content] != token
+                and token.id == by_content[token.content].id
+            ):
                 log_info(f"{token.content!r} has other flags in {TOKENIZER_NAME}; those in {CONFIG_NAME} count")
-            found[token.content] = _overridden(found.get(token.content, token), token)
+            by_content[token.content] = _overridden(by_content.get(token.content, token), token)
     else:
         contents = {token if isinstance(token, str) else token.content for token in specials.values()}
         for content, index in (stated.added or {}).items():
             special = content in contents
             token = AddedToken(content=content, id=index, normalized=not special, special=special)
-            _check_id(found.get(content), token, ADDED_NAME, problems)
-            found.setdefault(content, token)
+            _check_id(by_content.get(content), token, ADDED_NAME, problems)
+            by_content.setdefault(content, token)
     ids = {token: position for position, token in enumerate(tokens)}
-    behind = max([len(tokens) - 1, *(token.id for token in found.values())]) + 1
-    decoded = dict(found)
+    behind = max([len(tokens) - 1, *(token.id for token in by_content.values())]) + 1
+    decoded = dict(by_content)
     for name, special_token in specials.items():
         content = special_token if isinstance(special_token, str) else special_token.content
-        given = found.get(content)
+        earlier = by_content.get(content)
         if isinstance(special_token, str) or (name in NAMED_TOKENS and content in decoded):
-            if given is None:
-                found[content] = AddedToken(content=content, id=_NO_ID, special=True)
+            if earlier is None:
+                by_content[content] = AddedToken(content=content, id=_NO_ID, special=True)
         else:
-            found[content] = special_token if given is None else _overridden(given, special_token)
-        if found[content].id == _NO_ID:
+            by_content[content] = special_token if earlier is None else _overridden(earlier, special_token)
+        if by_content[content].id == _NO_ID:
             token_id = ids.get(content, behind)
             behind += token_id == behind
-            found[content] = dataclasses.replace(found[content], id=token_id)
-    _report_ignored(stated, found)
+            by_content[content] = dataclasses.replace(by_content[content], id=token_id)
+    _report_ignored(stated, by_content)
     added = tuple(
-        sorted((token for token in found.values() if not _is_default(kind, token, ids)), key=lambda token: token.id)
+        sorted(
+            (token for token in by_content.values() if not _is_default(kind, token, ids)),
+            key=lambda token: token.id,
+        )
     )
     if len(problems) == count and tokens:
         problems += added_problems(added, tokens)
     return added if len(problems) == count else ()
 
 
-def _overridden(given: AddedToken, token: AddedToken) -> AddedToken:
+def _overridden(earlier: AddedToken, token: AddedToken) -> AddedToken:
     """A token that is added again with other flags: `tokenizers` keeps a special token's `normalized`."""
-    normalized = given.normalized if given.special and token.special else token.normalized
-    return dataclasses.replace(token, id=given.id, normalized=normalized)
+    normalized = earlier.normalized if earlier.special and token.special else token.normalized
+    return dataclasses.replace(token, id=earlier.id, normalized=normalized)
 
 
 def _is_default(kind: TokenizerKind, token: AddedToken, ids: Mapping[str, int]) -> bool:
@@ -186,22 +193,22 @@ def _is_default(kind: TokenizerKind, token: AddedToken, ids: Mapping[str, int]) 
     return token == default
 
 
-def _report_ignored(stated: StatedTokens, found: Mapping[str, AddedToken]) -> None:
+def _report_ignored(stated: StatedTokens, read: Mapping[str, AddedToken]) -> None:
     """Names tokens of the older files that transformers does not read beside a decoder."""
     if not stated.has_decoder:
         return
     older = dataclasses.replace(stated, config={})
     contents = [token if isinstance(token, str) else token.content for token in older.specials([]).values()]
-    ignored = [content for content in dict.fromkeys([*contents, *(stated.added or {})]) if content not in found]
+    ignored = [content for content in dict.fromkeys([*contents, *(stated.added or {})]) if content not in read]
     if ignored:
         shown = ", ".join(map(repr, ignored[:5]))
         log_info(f"{MAP_NAME} and {ADDED_NAME} do not count beside {_DECODER} in {CONFIG_NAME}: without {shown}")
 
 
-def _check_id(given: AddedToken | None, token: AddedToken, name: str, problems: list[str]) -> None:
-    if given is not None and given.id != token.id:
+def _check_id(earlier: AddedToken | None, token: AddedToken, name: str, problems: list[str]) -> None:
+    if earlier is not None and earlier.id != token.id:
         problems.append(
-            f"{name} and {TOKENIZER_NAME} must give a token the same id; received {token.id} and {given.id} for "
+            f"{name} and {TOKENIZER_NAME} must give a token the same id; received {token.id} and {earlier.id} for "
             f"{token.content!r}; take all tokenizer files from one model"
         )
 
@@ -277,8 +284,8 @@ def write_added_tokens(folder: Path, vocabulary: Vocabulary) -> dict[str, Any]:
     """
     if not vocabulary.added:
         return {}
-    known = set(vocabulary.base_tokens())
-    behind = {token.content: token.id for token in vocabulary.added if token.content not in known}
+    base = set(vocabulary.base_tokens())
+    behind = {token.content: token.id for token in vocabulary.added if token.content not in base}
     if behind:
         write_json(folder / ADDED_NAME, behind)
     specials = special_tokens(vocabulary.kind)

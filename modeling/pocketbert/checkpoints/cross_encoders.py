@@ -27,7 +27,7 @@ def with_activation(content: Mapping[str, Any], class_name: str) -> dict[str, An
 
 
 def cross_encoder_activation(
-    given: Mapping[str, Any], num_labels: int, kinds: Collection[str], problems: list[str]
+    content: Mapping[str, Any], num_labels: int, kinds: Collection[str], problems: list[str]
 ) -> ScoreActivation | None:
     """The activation of a cross-encoder's score; None for other models.
 
@@ -35,14 +35,14 @@ def cross_encoder_activation(
     come from a softmax or, with `problem_type` multi_label_classification, from sigmoids.
 
     Args:
-      given: the keys in config.json.
+      content: the keys in config.json.
       num_labels: number of logits.
       kinds: kinds of the heads.
       problems: list that receives problems.
     """
-    if _KEY not in given and _OLD_KEY not in given:
+    if _KEY not in content and _OLD_KEY not in content:
         return None
-    block = given.get(_KEY, {})
+    block = content.get(_KEY, {})
     if not isinstance(block, dict):
         # The reader of the keys reports it.
         return None
@@ -50,13 +50,15 @@ def cross_encoder_activation(
     problems += [f"key {key!r} of {_KEY} is unknown and may change the outputs of the model" for key in unknown]
     key = f"{_KEY}.activation_fn" if block.get("activation_fn") else _OLD_KEY
     name = (
-        block.get("activation_fn") or given.get(_OLD_KEY) or _ACTIVATIONS["sigmoid" if num_labels == 1 else "identity"]
+        block.get("activation_fn")
+        or content.get(_OLD_KEY)
+        or _ACTIVATIONS["sigmoid" if num_labels == 1 else "identity"]
     )
-    known = {activation_name(path): activation for activation, path in _ACTIVATIONS.items()}
-    if activation_name(name) not in known:
+    activations = {activation_name(path): activation for activation, path in _ACTIVATIONS.items()}
+    if activation_name(name) not in activations:
         problems.append(f"{key} must be one of {', '.join(_ACTIVATIONS.values())}; received {name!r:.100}")
         return None
-    activation = known[activation_name(name)]
+    activation = activations[activation_name(name)]
     if activation == "sigmoid" and "classification" in kinds:
         problems.append(
             f"{key} of a classifier must be {_ACTIVATIONS['identity']}; received {name}; for a probability of its own "

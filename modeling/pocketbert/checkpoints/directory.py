@@ -275,9 +275,9 @@ def write_directory(
     specs = tensor_specs(config, tasks)
     problems = name_problems("weights", set(specs), set(tensors_by_path))
     for weight in specs.keys() & tensors_by_path.keys():
-        expected, found = specs[weight].canonical_shape, tuple(tensors_by_path[weight].shape)
-        if expected != found:
-            problems.append(f"{weight} must have shape {list(expected)}; received {list(found)}")
+        expected, received = specs[weight].canonical_shape, tuple(tensors_by_path[weight].shape)
+        if expected != received:
+            problems.append(f"{weight} must have shape {list(expected)}; received {list(received)}")
     if vocabulary is not None:
         problems += vocabulary_problems(vocabulary, config)
     raise_if_any(problems, f"cannot write {path}")
@@ -309,10 +309,10 @@ def _canonical_names(stored: Mapping[str, StoredTensor], model_type: str) -> dic
 
 def _missing_layers(config: EncoderConfig, names: Collection[str]) -> list[str]:
     """Problem if the configuration has more layers than the tensors: a cheap check before allocating anything."""
-    found = {match[1] for name in names if (match := re.search(r"\.layer\.(\d+)\.", name))}
-    if config.num_layers <= len(found):
+    layers = {match[1] for name in names if (match := re.search(r"\.layer\.(\d+)\.", name))}
+    if config.num_layers <= len(layers):
         return []
-    return [f"the number of layers must be that of the tensors, {len(found)}; received {config.num_layers}"]
+    return [f"the number of layers must be that of the tensors, {len(layers)}; received {config.num_layers}"]
 
 
 def _read_tensors(
@@ -324,28 +324,28 @@ def _read_tensors(
 ) -> dict[str, np.ndarray]:
     """Checks names, shapes and types, and with `reads_values` reads the tensors and checks tied ones and buffers."""
     by_path = {path: spec for path, spec in specs.items() if not (headless and path.startswith("heads."))}
-    known = {spec.name: spec for spec in by_path.values()}
-    ignored = {spec.name for spec in specs.values()} - known.keys()
+    named = {spec.name: spec for spec in by_path.values()}
+    ignored = {spec.name for spec in specs.values()} - named.keys()
     present = dict(stored)
     aliases = dict(_aliases(present))
     for alias, original in aliases.items():
         # A file may hold either of two tied tensors.
-        if original not in present and original in known:
+        if original not in present and original in named:
             present[original] = present.pop(alias)
     extra: set[str] = set()
-    for name in present.keys() - known.keys():
+    for name in present.keys() - named.keys():
         tied_to = aliases.get(name)
-        if 0 in present[name].shape or name in ignored or (headless and not name.startswith(_encoder_prefix(known))):
+        if 0 in present[name].shape or name in ignored or (headless and not name.startswith(_encoder_prefix(named))):
             continue
         if tied_to is not None:
-            if reads_values and tied_to in known and not _is_copy(name, tied_to, present):
+            if reads_values and tied_to in named and not _is_copy(name, tied_to, present):
                 problems.append(f"{name} must equal {tied_to}, since they are tied; they differ; {load_headless()}")
         elif not _is_buffer(name, present[name], reads_values):
             extra.add(name)
     remedy = f"; if they belong to a head that you do not need, {load_headless()}" if not headless else ""
-    problems += name_problems("tensors", set(known), known.keys() & present.keys() | extra, remedy)
-    for name in sorted(known.keys() & present.keys()):
-        tensor, shape = present[name], known[name].shape
+    problems += name_problems("tensors", set(named), named.keys() & present.keys() | extra, remedy)
+    for name in sorted(named.keys() & present.keys()):
+        tensor, shape = present[name], named[name].shape
         if tensor.shape != shape:
             problems.append(f"{name} must have shape {list(shape)}; received {list(tensor.shape)}")
         if tensor.dtype not in _NUMPY_TYPES:
@@ -384,14 +384,14 @@ def _is_buffer(name: str, tensor: StoredTensor, reads_values: bool) -> bool:
     return name.endswith(".embeddings.token_type_ids") and not (reads_values and tensor.read().any())
 
 
-def _encoder_prefix(known: Mapping[str, TensorSpec]) -> str:
-    return next(name for name in known if name.endswith("word_embeddings.weight")).split(".")[0] + "."
+def _encoder_prefix(names: Mapping[str, TensorSpec]) -> str:
+    return next(name for name in names if name.endswith("word_embeddings.weight")).split(".")[0] + "."
 
 
-def name_problems(what: str, expected: set[str], found: set[str], remedy: str = "") -> list[str]:
+def name_problems(what: str, expected: set[str], received: set[str], remedy: str = "") -> list[str]:
     """One problem for missing and one for unexpected names, with the first dozen names each."""
     problems = []
-    for names, verb, end in ((expected - found, "missing", ""), (found - expected, "unexpected", remedy)):
+    for names, verb, end in ((expected - received, "missing", ""), (received - expected, "unexpected", remedy)):
         if names:
             shown = ", ".join(sorted(names)[:_NAMES_SHOWN])
             more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""

@@ -64,11 +64,11 @@ def read_config(
     if isinstance(model_type, str) and model_type.startswith(OWN_PREFIX):
         return read_own(content)
     if not isinstance(model_type, str) or model_type not in keys.KEYS:
-        known = ", ".join([*keys.KEYS, *(OWN_PREFIX + name for name in keys.KEYS)])
-        raise UserError(f"config.json: model_type must be one of {known}; received {model_type!r}")
+        types = ", ".join([*keys.KEYS, *(OWN_PREFIX + name for name in keys.KEYS)])
+        raise UserError(f"config.json: model_type must be one of {types}; received {model_type!r}")
 
     problems: list[str] = []
-    own = own_block(content, {"pooler", "tasks"}, problems)
+    block = own_block(content, {"pooler", "tasks"}, problems)
     others = {"model_type", OWN_KEY, *keys.SAME_AS, *keys.TASK_KEYS, *keys.HARMLESS, *keys.FIXED_OF_HEADS}
     fixed = keys.FIXED if headless else keys.FIXED | keys.FIXED_OF_HEADS
     values = read_values(content, keys.KEYS[model_type], fixed=fixed, known=others, problems=problems)
@@ -77,8 +77,8 @@ def read_config(
     for key, same in keys.SAME_AS.items():
         if key in content and content[key] != values.get(same):
             problems.append(f"{key} must equal {same}={values.get(same)}; received {content[key]!r}")
-    config = _encoder_config(model_type, values, own.get("pooler"), tensor_names, problems)
-    tasks = _tasks(content, own, values, config, tensor_names, [] if headless else problems)
+    config = _encoder_config(model_type, values, block.get("pooler"), tensor_names, problems)
+    tasks = _tasks(content, block, values, config, tensor_names, [] if headless else problems)
     masked_lm = not headless and any(task.rules.head == "masked_lm" for task in tasks)
     if masked_lm and keys.tensor_family(model_type) == "roberta" and values.get("hidden_act") != "gelu":
         problems.append(
@@ -100,17 +100,17 @@ def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str
         found_config, found_tasks = read_config(content, names)
     except UserError:
         return own_config(config, tasks)
-    own: dict[str, Any] = {}
+    block: dict[str, Any] = {}
     if found_config.pooler != config.pooler:
         # The same tanh map belongs either to the encoder or to the head (see name_maps).
-        own["pooler"] = config.pooler
+        block["pooler"] = config.pooler
         if {found_config.pooler, config.pooler} != {"tanh", "none"}:
             return own_config(config, tasks)
     if found_config.replace(pooler=config.pooler) != config:
         return own_config(config, tasks)
     if found_tasks != tuple(tasks):
-        own["tasks"] = [task_values(task) for task in tasks]
-    return content | ({OWN_KEY: own} if own else {})
+        block["tasks"] = [task_values(task) for task in tasks]
+    return content | ({OWN_KEY: block} if block else {})
 
 
 def _encoder_config(
@@ -123,7 +123,7 @@ def _encoder_config(
     family = keys.tensor_family(model_type)
     key = {name: name for name in ("hidden_act", "hidden_size", "intra_bottleneck_size", "num_attention_heads")}
     if family == "distilbert":
-        key |= {ours: theirs for theirs, ours in keys.RENAMED.items()}
+        key |= {bert_name: distilbert_name for distilbert_name, bert_name in keys.RENAMED.items()}
     if "hidden_act" in values and values["hidden_act"] not in keys.ACTIVATIONS:
         problems.append(
             f"{key['hidden_act']} must be one of {', '.join(keys.ACTIVATIONS)}; received {values['hidden_act']!r}"
@@ -192,28 +192,28 @@ def _encoder_config(
 
 def _tasks(
     content: Mapping[str, Any],
-    own: Mapping[str, Any],
+    block: Mapping[str, Any],
     values: Mapping[str, Any],
     config: EncoderConfig | None,
     tensor_names: Collection[str],
     problems: list[str],
 ) -> tuple[TaskConfig, ...]:
-    given = {key: content[key] for key in keys.TASK_KEYS if content.get(key) is not None}
-    options = read_values(given, keys.TASK_KEYS, fixed={}, known=(), problems=problems)
+    present = {key: content[key] for key in keys.TASK_KEYS if content.get(key) is not None}
+    options = read_values(present, keys.TASK_KEYS, fixed={}, known=(), problems=problems)
     labels = _labels(options, problems)
-    if "tasks" in own:
-        tasks = own_tasks(own["tasks"], problems)
+    if "tasks" in block:
+        tasks = own_tasks(block["tasks"], problems)
         for task in [task for task in tasks if task.labels][:1]:
             if task.labels != labels:
                 problems.append(f"id2label and the task's labels must be the same; received {labels} and {task.labels}")
         kinds = {task.kind for task in tasks}
-        activation = cross_encoder_activation(given, len(labels), kinds, problems)
+        activation = cross_encoder_activation(present, len(labels), kinds, problems)
         return tuple(
             dataclasses.replace(task, activation=activation) if activation and task.rules.num_outputs == 1 else task
             for task in tasks
         )
 
-    problem_type = options.get("problem_type") if "problem_type" in given else None
+    problem_type = options.get("problem_type") if "problem_type" in present else None
     by_problem_type = {rules.problem_type: kind for kind, rules in TASK_RULES.items() if rules.problem_type}
     if problem_type is not None and problem_type not in by_problem_type:
         problems.append(f"problem_type must be one of {', '.join(by_problem_type)}; received {problem_type!r}")
@@ -224,8 +224,8 @@ def _tasks(
     if config is not None:
         kinds |= {kind for kind in PRETRAINING_HEADS if has_head(config, TaskConfig(kind=kind), tensor_names)}
     default_dropout = values.get("classifier_dropout", values.get("hidden_dropout_prob", 0.0))
-    dropout = options.get("classifier_dropout", 0.0) if "classifier_dropout" in given else default_dropout
-    activation = cross_encoder_activation(given, len(labels), kinds, problems)
+    dropout = options.get("classifier_dropout", 0.0) if "classifier_dropout" in present else default_dropout
+    activation = cross_encoder_activation(present, len(labels), kinds, problems)
     tasks_found = []
     for kind, rules in TASK_RULES.items():
         if kind not in kinds:
@@ -254,19 +254,19 @@ def _has_dropout(rules: TaskRules) -> bool:
 
 def _kinds(prefix: str, options: Mapping[str, Any], classifier: TaskKind, problems: list[str]) -> set[TaskKind]:
     """Kinds of the heads of the classes under `architectures`; sequence classifiers have the kind `classifier`."""
-    known: dict[str, tuple[TaskKind, ...]] = {"Model": ()}
-    known |= {rules.architecture: (kind,) for kind, rules in TASK_RULES.items() if rules.architecture}
-    known |= {TASK_RULES[classifier].architecture: (classifier,), "ForPreTraining": PRETRAINING_HEADS}
+    kinds_by_class: dict[str, tuple[TaskKind, ...]] = {"Model": ()}
+    kinds_by_class |= {rules.architecture: (kind,) for kind, rules in TASK_RULES.items() if rules.architecture}
+    kinds_by_class |= {TASK_RULES[classifier].architecture: (classifier,), "ForPreTraining": PRETRAINING_HEADS}
     if prefix in ("Roberta", "XLMRoberta", "DistilBert"):
         # Pretrained without next sentences.
-        del known["ForNextSentencePrediction"], known["ForPreTraining"]
+        del kinds_by_class["ForNextSentencePrediction"], kinds_by_class["ForPreTraining"]
     kinds: set[TaskKind] = set()
     for name in options.get("architectures", ()):
         suffix = str(name).removeprefix(prefix)
-        if suffix in known and suffix != name:
-            kinds.update(known[suffix])
+        if suffix in kinds_by_class and suffix != name:
+            kinds.update(kinds_by_class[suffix])
         else:
-            classes = ", ".join(prefix + each for each in known)
+            classes = ", ".join(prefix + name for name in kinds_by_class)
             problems.append(f"architectures must be one of {classes}; received {name!r}; {load_headless()}")
     return kinds
 
@@ -326,8 +326,8 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
             "use_bottleneck_attention": query_key == "bottleneck",
         }
     elif config.model_type == "distilbert":
-        ours = {ours: theirs for theirs, ours in keys.RENAMED.items()}
-        content = {ours.get(key, key): value for key, value in content.items() if key not in keys.DISTILBERT}
+        names = {bert_name: distilbert_name for distilbert_name, bert_name in keys.RENAMED.items()}
+        content = {names.get(key, key): value for key, value in content.items() if key not in keys.DISTILBERT}
         content |= {"sinusoidal_pos_embds": False, "tie_weights_": True}
     else:
         content["position_embedding_type"] = "absolute"

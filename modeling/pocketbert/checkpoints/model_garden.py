@@ -110,11 +110,11 @@ def read_model_garden(path: str | os.PathLike[str]) -> tuple[EncoderConfig, dict
     _check_types(path, official_config.get())
     checkpoint = tf.train.latest_checkpoint(str(path))
     if checkpoint is None:
-        found = sorted(path.glob("*.index"))
-        if len(found) != 1:
-            names = ", ".join(item.name for item in found) or "none"
+        indices = sorted(path.glob("*.index"))
+        if len(indices) != 1:
+            names = ", ".join(item.name for item in indices) or "none"
             raise UserError(f"{path} must hold one checkpoint (*.index); received {names}")
-        checkpoint = str(found[0].with_suffix(""))
+        checkpoint = str(indices[0].with_suffix(""))
     try:
         shapes = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
         # Before building anything: no size can exceed both the largest dimension and the number of variables.
@@ -351,27 +351,27 @@ def _encoder_params(path: Path) -> dict[str, Any]:
 
     if not path.is_dir():
         raise UserError(f"a Model Garden model must be a folder with parameters and a checkpoint; received {path}")
-    found = sorted(item for item in path.iterdir() if item.suffix in (".yaml", ".yml", ".json"))
-    if len(found) != 1:
-        names = ", ".join(item.name for item in found) or "none"
+    files = sorted(item for item in path.iterdir() if item.suffix in (".yaml", ".yml", ".json"))
+    if len(files) != 1:
+        names = ", ".join(item.name for item in files) or "none"
         raise UserError(f"{path} must hold one file of parameters (*.yaml or *.json); received {names}")
     try:
-        content = read_bytes(found[0])
-        params = parse_json(content, found[0]) if found[0].suffix == ".json" else yaml.safe_load(content.decode())
+        content = read_bytes(files[0])
+        params = parse_json(content, files[0]) if files[0].suffix == ".json" else yaml.safe_load(content.decode())
     except UserError:
         raise
     except (RecursionError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{found[0]} must be YAML or JSON; received {first_line(error)}") from None
+        raise UserError(f"{files[0]} must be YAML or JSON; received {first_line(error)}") from None
     for key in ("task", "model", "encoder"):
         if isinstance(params, dict) and "type" not in params and key in params:
             params = params[key]
     if not isinstance(params, dict) or params.get("type") not in ("bert", "bert_v2", "mobilebert"):
         received = params.get("type") if isinstance(params, dict) else params
         raise UserError(
-            f"{found[0]}: the encoder's type must be bert, bert_v2 or mobilebert; received {received!r:.60}"
+            f"{files[0]}: the encoder's type must be bert, bert_v2 or mobilebert; received {received!r:.60}"
         )
     if not isinstance(stated := params.get(params["type"], {}), dict):
-        raise UserError(f"{found[0]}: the encoder's parameters must be names and values; received {stated!r:.60}")
+        raise UserError(f"{files[0]}: the encoder's parameters must be names and values; received {stated!r:.60}")
     return params
 
 

@@ -65,25 +65,25 @@ def read_layout(path: Path, problems: list[str]) -> list[Module]:
         problems.append(f"{MODULES_NAME} must be a list of objects; received {content!r:.80}")
         return []
     modules: list[Module] = []
-    found: list[str] = []
+    module_problems: list[str] = []
     for entry in content:
-        values = read_values(entry, _KEYS, fixed=_FIXED, known=_KNOWN, problems=found)
+        values = read_values(entry, _KEYS, fixed=_FIXED, known=_KNOWN, problems=module_problems)
         kind = _kind(values.get("type", ""))
         if kind is None:
-            found.append(
+            module_problems.append(
                 f"a module must be one of {', '.join(MODULES)} of {PACKAGE}; received {entry.get('type')!r:.80}; for "
                 f"the encoder alone, {load_headless()}"
             )
         elif not _is_folder(values.get("path")):
-            found.append(
+            module_problems.append(
                 f"the path of a module must be a folder beside {MODULES_NAME}; received {entry.get('path')!r:.80}"
             )
         elif kind in [module.kind for module in modules]:
-            found.append(f"each module may occur once; received {kind} twice")
+            module_problems.append(f"each module may occur once; received {kind} twice")
         else:
             modules.append(Module(kind, path / values["path"]))
-    problems += [f"{MODULES_NAME}: {problem}" for problem in found]
-    return [] if found else modules
+    problems += [f"{MODULES_NAME}: {problem}" for problem in module_problems]
+    return [] if module_problems else modules
 
 
 def transformer_folder(directory: str | os.PathLike[str]) -> Path:
@@ -130,5 +130,5 @@ def _kind(class_name: Any) -> str | None:
     return name if package == PACKAGE and name in MODULES else None
 
 
-def _is_folder(place: Any) -> bool:
-    return has_type(place, str) and re.fullmatch(r"([A-Za-z0-9_][\w.-]{0,99}/?)?", place) is not None
+def _is_folder(path: Any) -> bool:
+    return has_type(path, str) and re.fullmatch(r"([A-Za-z0-9_][\w.-]{0,99}/?)?", path) is not None

@@ -98,8 +98,8 @@ _DISTILBERT_NAMES = {
 
 
 def _distilbert_name(name: str) -> str:
-    for theirs, distilbert in _DISTILBERT_NAMES.items():
-        name = name.replace(theirs, distilbert)
+    for bert, distilbert in _DISTILBERT_NAMES.items():
+        name = name.replace(bert, distilbert)
     return name
 
 
@@ -147,10 +147,10 @@ def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
             query_key_width = hidden if config.bottleneck.query_key == "raw" else block
             value_width = block if config.bottleneck.query_key == "bottleneck" else hidden
 
-        own = f"{stored}.attention.self"
-        yield from _linear(f"{path}.attention.query", f"{own}.query", query_key_width, attention)
-        yield from _linear(f"{path}.attention.key", f"{own}.key", query_key_width, attention)
-        yield from _linear(f"{path}.attention.value", f"{own}.value", value_width, attention)
+        attention_name = f"{stored}.attention.self"
+        yield from _linear(f"{path}.attention.query", f"{attention_name}.query", query_key_width, attention)
+        yield from _linear(f"{path}.attention.key", f"{attention_name}.key", query_key_width, attention)
+        yield from _linear(f"{path}.attention.value", f"{attention_name}.value", value_width, attention)
         yield from _linear(f"{path}.attention.output", f"{stored}.attention.output.dense", attention, block)
         yield from _norm(config, f"{path}.attention.norm", f"{stored}.attention.output.LayerNorm", block)
 

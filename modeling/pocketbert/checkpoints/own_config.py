@@ -43,8 +43,8 @@ def read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfi
     """
     unknown = set(content) - {"architectures", "model_type", OWN_KEY, "torch_dtype", "dtype", "transformers_version"}
     problems = [f"key {key!r} is unknown and may change the outputs of the model" for key in sorted(unknown)]
-    own = own_block(content, {"encoder", "tasks"}, problems)
-    encoder = own.get("encoder", {})
+    block = own_block(content, {"encoder", "tasks"}, problems)
+    encoder = block.get("encoder", {})
     if not isinstance(encoder, dict):
         raise UserError(f"config.json: {OWN_KEY}.encoder must be an object; received {encoder!r}")
     encoder = encoder | {"model_type": content["model_type"].removeprefix(OWN_PREFIX)}
@@ -53,18 +53,18 @@ def read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfi
     if encoder.get("feedforward") is not None:
         encoder["feedforward"] = _dataclass(FeedForwardConfig, encoder["feedforward"], problems)
     config = _dataclass(EncoderConfig, encoder, problems)
-    tasks = own_tasks(own.get("tasks", []), problems)
+    tasks = own_tasks(block.get("tasks", []), problems)
     raise_if_any(problems, "config.json")
     return config, tasks
 
 
 def own_block(content: Mapping[str, Any], allowed: set[str], problems: list[str]) -> Mapping[str, Any]:
     """The value of our key, if it is an object with keys from `allowed`."""
-    own = content.get(OWN_KEY, {})
-    if not isinstance(own, dict) or not set(own) <= allowed:
-        problems.append(f"{OWN_KEY} must be an object with {', '.join(sorted(allowed))}; received {own!r}")
+    block = content.get(OWN_KEY, {})
+    if not isinstance(block, dict) or not set(block) <= allowed:
+        problems.append(f"{OWN_KEY} must be an object with {', '.join(sorted(allowed))}; received {block!r}")
         return {}
-    return own
+    return block
 
 
 def own_tasks(items: object, problems: list[str]) -> tuple[TaskConfig, ...]:

@@ -81,79 +81,79 @@ def write_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
     """The content of a tokenizer_config.json with which transformers makes the same tokenizer."""
     if vocabulary.kind == "byte_bpe":
         prefix = vocabulary.add_prefix_space
-        own = {"add_prefix_space": prefix, "tokenizer_class": "RobertaTokenizer", "trim_offsets": True}
+        options = {"add_prefix_space": prefix, "tokenizer_class": "RobertaTokenizer", "trim_offsets": True}
     else:
-        own = {"tokenizer_class": "XLMRobertaTokenizer"}
-    return {"model_max_length": max_length, **own}
+        options = {"tokenizer_class": "XLMRobertaTokenizer"}
+    return {"model_max_length": max_length, **options}
 
 
-def parse_tokenizer_json(parts: Mapping[str, Any], kind: TokenizerKind, found: list[str]) -> TokenizerJson:
+def parse_tokenizer_json(parts: Mapping[str, Any], kind: TokenizerKind, problems: list[str]) -> TokenizerJson:
     """Reads the parsed content of a tokenizer.json.
 
     Args:
       parts: the content.
       kind: `byte_bpe` or `unigram`.
-      found: list that receives one problem per component that our tokenizers lack.
+      problems: list that receives one problem per component that our tokenizers lack.
     """
-    found += common_problems(parts, PAD)
-    return _byte_bpe(parts, found) if kind == "byte_bpe" else _unigram(parts, found)
+    problems += common_problems(parts, PAD)
+    return _byte_bpe(parts, problems) if kind == "byte_bpe" else _unigram(parts, problems)
 
 
-def _byte_bpe(parts: Mapping[str, Any], found: list[str]) -> TokenizerJson:
-    model = _component(parts, "model", _BPE, found)
-    has_prefix = _component(parts, "pre_tokenizer", _BYTE_LEVEL, found).get("add_prefix_space") is True
+def _byte_bpe(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJson:
+    model = _component(parts, "model", _BPE, problems)
+    has_prefix = _component(parts, "pre_tokenizer", _BYTE_LEVEL, problems).get("add_prefix_space") is True
     if parts.get("normalizer") is not None:
-        found.append(f"normalizer must be null; received {parts['normalizer']!r:.60}")
+        problems.append(f"normalizer must be null; received {parts['normalizer']!r:.60}")
     post = parts.get("post_processor")
     if isinstance(post, dict) and post.get("type") == "RobertaProcessing":
-        found += unknown_keys(post, _ROBERTA_PROCESSING, "post_processor")
-        found += token_pair_problems(post, {"sep": EOS, "cls": BOS}, "RoBERTa")
+        problems += unknown_keys(post, _ROBERTA_PROCESSING, "post_processor")
+        problems += token_pair_problems(post, {"sep": EOS, "cls": BOS}, "RoBERTa")
     else:
-        found += post_processor_problems(post, _TEMPLATES, "RobertaProcessing")
-    tokens = ordered_tokens(model.get("vocab"), found)
-    merges = [_merge(each) for each in model["merges"]] if isinstance(model.get("merges"), list) else [None]
+        problems += post_processor_problems(post, _TEMPLATES, "RobertaProcessing")
+    tokens = ordered_tokens(model.get("vocab"), problems)
+    merges = [_merge(merge) for merge in model["merges"]] if isinstance(model.get("merges"), list) else [None]
     if None in merges:
-        found.append("model.merges must be a list of pairs of tokens; received others")
+        problems.append("model.merges must be a list of pairs of tokens; received others")
     pairs = [pair for pair in merges if pair is not None]
-    if tokens and not found:
-        found += byte_bpe_problems(tokens, pairs)
+    if tokens and not problems:
+        problems += byte_bpe_problems(tokens, pairs)
     return TokenizerJson(tokens, merges=pairs, add_prefix_space=has_prefix)
 
 
 def _merge(value: Any) -> tuple[str, str] | None:
     parts = value.split(" ") if isinstance(value, str) else value
-    if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(each, str) and each for each in parts):
+    if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
         return None
     return parts[0], parts[1]
 
 
-def _unigram(parts: Mapping[str, Any], found: list[str]) -> TokenizerJson:
-    model = _component(parts, "model", _UNIGRAM, found)
+def _unigram(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJson:
+    model = _component(parts, "model", _UNIGRAM, problems)
     pre_tokenizers = _sequence(parts.get("pre_tokenizer"), "pretokenizers")
     keeps_space = len(pre_tokenizers) == 1
     if len(pre_tokenizers) == 2 and _matches(pre_tokenizers[0], {"type": ("WhitespaceSplit",)}):
         pre_tokenizers = pre_tokenizers[1:]
     if len(pre_tokenizers) != 1:
-        found.append(f"pre_tokenizer must be Metaspace; received {parts.get('pre_tokenizer')!r:.60}")
+        problems.append(f"pre_tokenizer must be Metaspace; received {parts.get('pre_tokenizer')!r:.60}")
     else:
-        _component({"pre_tokenizer": pre_tokenizers[0]}, "pre_tokenizer", _METASPACE, found)
-    found += post_processor_problems(parts.get("post_processor"), _TEMPLATES, "")
-    charsmap = _charsmap(parts.get("normalizer"), found)
+        _component({"pre_tokenizer": pre_tokenizers[0]}, "pre_tokenizer", _METASPACE, problems)
+    problems += post_processor_problems(parts.get("post_processor"), _TEMPLATES, "")
+    charsmap = _charsmap(parts.get("normalizer"), problems)
     normalizers = _sequence(parts.get("normalizer"), "normalizers")
     if keeps_space and not any(_matches(part, _SPACES[0]) for part in normalizers):
         log_info("tokenizer.json makes white space at the end of a text a token; here it is dropped")
     entries = model.get("vocab")
-    if not isinstance(entries, list) or not all(_is_entry(each) for each in entries):
-        found.append("model.vocab must be a list of subwords with their scores; received others")
+    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
+        problems.append("model.vocab must be a list of subwords with their scores; received others")
         return TokenizerJson([])
     tokens = [text for text, _ in entries]
     if (*tokens[:4], tokens[-1] if tokens else "") != ROBERTA_SPECIAL_TOKENS:
-        found.append(
+        problems.append(
             f"model.vocab must begin with {BOS} {PAD} {EOS} {UNK} and end with {MASK}; received "
             f"{' '.join(tokens[:4])} and {tokens[-1] if tokens else 'nothing'}"
         )
         return TokenizerJson([])
-    found += subword_problems(tokens[4:-1])
+    problems += subword_problems(tokens[4:-1])
     scores = [(text, float(np.float32(score))) for text, score in entries[4:-1]]
     return TokenizerJson(tokens, scores=scores, charsmap=charsmap, keeps_space=keeps_space)
 
@@ -211,7 +211,7 @@ def _is_entry(value: Any) -> bool:
     return is_pair and isinstance(value[0], str) and type(value[1]) in (int, float) and abs(value[1]) < 3e38
 
 
-def _charsmap(normalizer: Any, found: list[str]) -> bytes:
+def _charsmap(normalizer: Any, problems: list[str]) -> bytes:
     """The compiled map in a normalizer: Precompiled, alone or before what stands for the removal of spaces."""
     parts = _sequence(normalizer, "normalizers")
     charsmap = b""
@@ -220,10 +220,10 @@ def _charsmap(normalizer: Any, found: list[str]) -> bytes:
             try:
                 charsmap = base64.b64decode(part.get("precompiled_charsmap") or "", validate=True)
             except (binascii.Error, TypeError, ValueError):
-                found.append("normalizer.precompiled_charsmap must be Base64; received other characters")
+                problems.append("normalizer.precompiled_charsmap must be Base64; received other characters")
         elif not any(_matches(part, accepted) for accepted in _SPACES):
             received = part.get("type") if isinstance(part, dict) else part
-            found.append(
+            problems.append(
                 "normalizer must be Precompiled, which the removal of repeated and trailing spaces may follow; "
                 f"received {received!r:.60}"
             )
@@ -241,17 +241,17 @@ def _matches(part: Any, accepted: Mapping[str, tuple[object, ...]]) -> bool:
 
 
 def _component(
-    parts: Mapping[str, Any], name: str, accepted: Mapping[str, tuple[object, ...]], found: list[str]
+    parts: Mapping[str, Any], name: str, accepted: Mapping[str, tuple[object, ...]], problems: list[str]
 ) -> Mapping[str, Any]:
     part = parts.get(name)
     if not isinstance(part, dict) or part.get("type") not in accepted["type"]:
         received = part.get("type") if isinstance(part, dict) else part
-        found.append(f"{name} must be of type {accepted['type'][0]}; received {received!r:.60}")
+        problems.append(f"{name} must be of type {accepted['type'][0]}; received {received!r:.60}")
         return {}
-    found += [
+    problems += [
         f"{name}.{key} must be {values[0]!r}; received {part.get(key)!r:.60}"
         for key, values in accepted.items()
         if values and part.get(key) not in values
     ]
-    found += unknown_keys(part, accepted, name)
+    problems += unknown_keys(part, accepted, name)
     return part

@@ -105,24 +105,24 @@ def read_file(path: Path, keys: Keys, problems: list[str], *, required: bool = F
       problems: list that receives problems, with the name of the file.
       required: whether a missing file is a problem.
     """
-    found: list[str] = []
+    value_problems: list[str] = []
     defaults = {key: default for key, (_, default) in keys.read.items()}
     content = read_json_object(path, problems, required=required)
     if content is None:
         return defaults
     present = {key: _trusted(value) for key, value in content.items() if value is not None}
     read = {key: value for key, value in keys.read.items() if key in present or value[1] is REQUIRED}
-    known = {*keys.read, *keys.harmless}
-    values = read_values(present, read, fixed=keys.fixed, known=known, problems=found)
+    accepted = {*keys.read, *keys.harmless}
+    values = read_values(present, read, fixed=keys.fixed, known=accepted, problems=value_problems)
     name = f"{path.parent.name}/{path.name}" if path.name == "config.json" else path.name
-    problems += [f"{name}: {problem}" for problem in found]
+    problems += [f"{name}: {problem}" for problem in value_problems]
     return defaults | values
 
 
 def _trusted(value: object) -> object:
     """A value without the permission to run code of the model, which sentence-transformers ignores, too."""
     return (
-        {key: each for key, each in value.items() if key != "trust_remote_code"} if isinstance(value, dict) else value
+        {key: item for key, item in value.items() if key != "trust_remote_code"} if isinstance(value, dict) else value
     )
 
 

@@ -100,9 +100,9 @@ class Modules:
         required |= {"residual.weight": (config.dimensions, hidden_size)} if has_map else {}
         with ExitStack() as stack:
             stored = open_weights(self.dense, stack, problems, library="sentence-transformers")
-            found = {name: tensor.shape for name, tensor in stored.items()}
-            if found != required:
-                problems.append(f"{self.dense.name} must have the tensors {required}; received {found}")
+            shapes = {name: tensor.shape for name, tensor in stored.items()}
+            if shapes != required:
+                problems.append(f"{self.dense.name} must have the tensors {required}; received {shapes}")
                 return {}
             arrays = {name: tensor.read().astype(np.float32) for name, tensor in stored.items()}
         weights = {f"{_HEAD}.kernel": arrays["linear.weight"].T}
@@ -134,10 +134,10 @@ def read_modules(path: Path) -> Modules | None:
     if problems:
         raise UserError(f"{path}: {'; '.join(problems)}")
     model = keys.read_file(path / _MODEL_NAME, keys.MODEL, problems)
-    made = (_cross_encoder if len(layout) == 1 else _embedding)(layout, model, problems)
-    if made is None or problems:
+    modules = (_cross_encoder if len(layout) == 1 else _embedding)(layout, model, problems)
+    if modules is None or problems:
         raise UserError(f"{path}: {'; '.join(problems)}")
-    return made
+    return modules
 
 
 def _cross_encoder(layout: Mapping[str, Path], model: Mapping[str, Any], problems: list[str]) -> Modules:
@@ -187,10 +187,10 @@ def _embedding(layout: Mapping[str, Path], model: Mapping[str, Any], problems: l
     return Modules(task, sentence["do_lower_case"], width=width, dense=layout.get("Dense"))
 
 
-def _sentence(folder: Path, known: keys.Keys, output: str, problems: list[str]) -> dict[str, Any]:
+def _sentence(folder: Path, accepted: keys.Keys, output: str, problems: list[str]) -> dict[str, Any]:
     """The options of the transformer."""
     name = next((name for name in _SENTENCE_NAMES if (folder / name).is_file()), _SENTENCE_NAME)
-    sentence = keys.read_file(folder / name, known, problems)
+    sentence = keys.read_file(folder / name, accepted, problems)
     required = {"method": "forward", "method_output_name": output}
     text = sentence["modality_config"].get("text", required)
     if text != required:
@@ -198,7 +198,7 @@ def _sentence(folder: Path, known: keys.Keys, output: str, problems: list[str]) 
     return sentence
 
 
-def _max_length(folder: Path, own: int | None, problems: list[str]) -> int | None:
+def _max_length(folder: Path, module_length: int | None, problems: list[str]) -> int | None:
     """The smaller of the maximum sequence lengths of module and tokenizer; None for none."""
     content = read_json_object(folder / TOKENIZER_CONFIG_NAME, problems, required=False) or {}
     # transformers 2 called it max_len. An unlimited tokenizer has a huge number.
@@ -206,7 +206,7 @@ def _max_length(folder: Path, own: int | None, problems: list[str]) -> int | Non
     if tokenizer is not None and not has_type(tokenizer, float):
         problems.append(f"{TOKENIZER_CONFIG_NAME}: model_max_length must be a number; received {tokenizer!r:.60}")
         tokenizer = None
-    limits = [own, int(tokenizer) if tokenizer is not None and tokenizer <= _MOST_LENGTH else None]
+    limits = [module_length, int(tokenizer) if tokenizer is not None and tokenizer <= _MOST_LENGTH else None]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -261,13 +261,13 @@ def _pooling(content: Mapping[str, Any], problems: list[str]) -> str:
     """The pooling mode; the old layout has a flag for each mode, the new one a name."""
     names = {flag: mode for mode, flag in keys.POOLINGS.items()}
     modes = [names.get(key, key) for key, value in content.items() if key.startswith("pooling_mode_") and value is True]
-    if (given := content["pooling_mode"]) is not None:
-        modes = [str(mode) for mode in given] if isinstance(given, list) else [str(given)]
+    if (named := content["pooling_mode"]) is not None:
+        modes = [str(mode) for mode in named] if isinstance(named, list) else [str(named)]
     if len(modes) != 1 or modes[0] not in keys.POOLINGS:
         received = " and ".join(modes) or "none"
-        known = ", ".join(keys.POOLINGS)
+        accepted = ", ".join(keys.POOLINGS)
         problems.append(
-            f"the pooling must be one of {known}; received {received}; for the encoder alone, {load_headless()}"
+            f"the pooling must be one of {accepted}; received {received}; for the encoder alone, {load_headless()}"
         )
         return "mean"
     return modes[0]
@@ -279,7 +279,7 @@ def _dense(folder: Path, width: int, problems: list[str]) -> dict[str, Any]:
         problems.append(
             f"in_features of {folder.name} must be the pooling's width, {width}; received {content['in_features']!r}"
         )
-    activations = {keys.activation_name(name): ours for ours, name in _ACTIVATIONS.items()}
+    activations = {keys.activation_name(name): activation for activation, name in _ACTIVATIONS.items()}
     activation = keys.activation_name(content["activation_function"])
     if activation not in activations:
         problems.append(
@@ -305,5 +305,5 @@ def _prompts(content: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
         )
         default = None
     # Empty prompts, as in files of sentence-transformers 5, change nothing.
-    kept = tuple((name, text) for name, text in prompts.items() if text)
-    return {"prompts": kept, "default_prompt": default if default in dict(kept) else None}
+    nonempty = tuple((name, text) for name, text in prompts.items() if text)
+    return {"prompts": nonempty, "default_prompt": default if default in dict(nonempty) else None}

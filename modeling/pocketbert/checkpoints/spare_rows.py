@@ -41,8 +41,8 @@ def without_spare_rows(
         f"{spare:,} rows are not used"
     )
     per_token = per_token_weights(tasks)
-    kept = {path: array[:count] if path in per_token else array for path, array in tensors.items()}
-    return config.replace(vocab_size=count), kept
+    shorter = {path: array[:count] if path in per_token else array for path, array in tensors.items()}
+    return config.replace(vocab_size=count), shorter
 
 
 def per_token_weights(tasks: Sequence[TaskConfig]) -> set[str]:

@@ -154,7 +154,7 @@ def _open_keras(path: Path, stack: ExitStack, problems: list[str]) -> dict[str, 
 
 
 def _from_tensorflow(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    found = {}
+    tensors = {}
     for name, tensor in stored.items():
         # "layer_._0" is item 0 of a list; "mlm___cls" is `cls` in a layer with another name.
         parts = [part.rpartition("___")[2] for part in name.removesuffix(":0").replace("_._", "/").split("/")]
@@ -163,8 +163,8 @@ def _from_tensorflow(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTens
         transposed = parts[-1] == "kernel"
         parts[-1] = _LAST.get(parts[-1], parts[-1])
         shape = tensor.shape[::-1] if transposed else tensor.shape
-        found[".".join(parts)] = dataclasses.replace(tensor, shape=shape, transposed=transposed)
-    return found
+        tensors[".".join(parts)] = dataclasses.replace(tensor, shape=shape, transposed=transposed)
+    return tensors
 
 
 def _no_weights(path: Path, library: str) -> str:

@@ -37,7 +37,7 @@ def supernet_config(base: EncoderConfig, *, keep_operations: bool = False) -> En
       UserError: the base cannot have stacked feed-forward networks; lists all problems.
     """
     expressions = base.feedforward.expressions if base.feedforward and keep_operations else (_GELU,) * base.num_layers
-    largest = (str(FeedForwardExpression(parse(each).tree, max(STACKS), 1)) for each in expressions)
+    largest = (str(FeedForwardExpression(parse(expression).tree, max(STACKS), 1)) for expression in expressions)
     mismatch = base.feedforward.mismatch if base.feedforward else "truncate"
     return base.replace(feedforward=FeedForwardConfig(expressions=tuple(largest), mismatch=mismatch))
 
@@ -51,13 +51,13 @@ def inheritance_problems(supernet: EncoderConfig, candidate: EncoderConfig) -> l
     """
     problems = []
     for item in dataclasses.fields(EncoderConfig):
-        ours, theirs = getattr(candidate, item.name), getattr(supernet, item.name)
-        if item.name not in _FREE_FIELDS and ours != theirs:
-            problems.append(f"{item.name} must equal the supernet's {theirs}; received {ours}")
+        value, expected = getattr(candidate, item.name), getattr(supernet, item.name)
+        if item.name not in _FREE_FIELDS and value != expected:
+            problems.append(f"{item.name} must equal the supernet's {expected}; received {value}")
     for name in ("hidden_size", "head_size"):
-        ours, theirs = getattr(candidate, name), getattr(supernet, name)
-        if ours > theirs:
-            problems.append(f"{name} must be at most the supernet's {theirs}; received {ours}")
+        value, expected = getattr(candidate, name), getattr(supernet, name)
+        if value > expected:
+            problems.append(f"{name} must be at most the supernet's {expected}; received {value}")
     repeats, rest = divmod(candidate.num_layers, supernet.num_layers)
     if rest:
         problems.append(f"num_layers must be a multiple of the supernet's {supernet.num_layers}; received "
@@ -106,7 +106,7 @@ def inherited_arrays(
     repeats = candidate.num_layers // supernet.num_layers
     inherited = {}
     for path, spec in tensor_specs(candidate, tasks).items():
-        source = re.sub(rf"^{re.escape(_LAYERS)}(\d+)", lambda found: f"{_LAYERS}{int(found[1]) // repeats}", path)
+        source = re.sub(rf"^{re.escape(_LAYERS)}(\d+)", lambda match: f"{_LAYERS}{int(match[1]) // repeats}", path)
         if source.startswith("encoder.") or source in arrays:
             inherited[path] = arrays[source][tuple(slice(size) for size in spec.canonical_shape)]
     return inherited

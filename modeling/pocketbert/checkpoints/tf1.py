@@ -155,11 +155,11 @@ def _checkpoint_prefix(path: Path) -> Path:
                 f"a TensorFlow 1 checkpoint must be a folder or a prefix with an .index file; received {path}"
             )
         return prefix
-    found = sorted(path.glob("*.index"))
-    if len(found) != 1:
-        names = ", ".join(item.name for item in found) or "none"
+    indices = sorted(path.glob("*.index"))
+    if len(indices) != 1:
+        names = ", ".join(item.name for item in indices) or "none"
         raise UserError(f"{path} must hold one checkpoint (*.index); received {names}; pass the prefix of one")
-    return found[0].with_suffix("")
+    return indices[0].with_suffix("")
 
 
 def _encoder_config(content: dict[str, Any], problems: list[str]) -> EncoderConfig | None:

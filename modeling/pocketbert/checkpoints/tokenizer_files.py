@@ -46,10 +46,10 @@ def read_tokenizer_config(content: Mapping[str, Any], problems: list[str]) -> di
     never_split = content.get("never_split") or []
     if not isinstance(never_split, list) or not set(map(str, never_split)) <= set(SPECIAL_TOKENS):
         problems.append(f"never_split in {CONFIG_NAME} must contain only special tokens; received {never_split!r}")
-    given = {ours: content[theirs] for theirs, ours in _OPTIONS.items() if content.get(theirs) is not None}
-    wrong = [theirs for theirs, ours in _OPTIONS.items() if not isinstance(given.get(ours, True), bool)]
+    options = {name: content[key] for key, name in _OPTIONS.items() if content.get(key) is not None}
+    wrong = [key for key, name in _OPTIONS.items() if not isinstance(options.get(name, True), bool)]
     problems += [f"{key} in {CONFIG_NAME} must be true or false; received {content[key]!r}" for key in wrong]
-    return {} if wrong else given
+    return {} if wrong else options
 
 
 def write_tokenizer_config(config: TokenizerConfig, max_length: int) -> dict[str, Any]:
@@ -70,42 +70,42 @@ def common_problems(parts: Mapping[str, Any], pad: str) -> list[str]:
       parts: the parsed file.
       pad: the padding token.
     """
-    found = unknown_keys(parts, _PARTS, "it")
-    for name, known in (("truncation", _TRUNCATION), ("padding", _PADDING)):
+    problems = unknown_keys(parts, _PARTS, "it")
+    for name, accepted in (("truncation", _TRUNCATION), ("padding", _PADDING)):
         part = parts.get(name)
         if part is None:
             continue
         if not isinstance(part, dict):
-            found.append(f"{name} must be an object or null; received {part!r:.60}")
+            problems.append(f"{name} must be an object or null; received {part!r:.60}")
             continue
-        found += unknown_keys(part, known, name)
+        problems += unknown_keys(part, accepted, name)
         if part.get("direction", "Right") != "Right":
-            found.append(f"{name}.direction must be 'Right'; received {part['direction']!r:.60}")
+            problems.append(f"{name}.direction must be 'Right'; received {part['direction']!r:.60}")
         if part.get("pad_token", pad) != pad:
-            found.append(f"{name}.pad_token must be {pad!r}; received {part['pad_token']!r:.60}")
-    return found
+            problems.append(f"{name}.pad_token must be {pad!r}; received {part['pad_token']!r:.60}")
+    return problems
 
 
-def parse_tokenizer(parts: Mapping[str, Any], found: list[str]) -> tuple[Sequence[str], TokenizerConfig | None]:
+def parse_tokenizer(parts: Mapping[str, Any], problems: list[str]) -> tuple[Sequence[str], TokenizerConfig | None]:
     """Reads the content of a tokenizer.json of WordPiece: its tokens, without added ones, and its options.
 
     Args:
       parts: the parsed file, as written by Hugging Face's `tokenizers`.
-      found: list that receives one problem per component that our tokenizer lacks.
+      problems: list that receives one problem per component that our tokenizer lacks.
     """
-    found += common_problems(parts, PAD)
-    model = _component(parts, "model", _MODEL, ("vocab",), found)
+    problems += common_problems(parts, PAD)
+    model = _component(parts, "model", _MODEL, ("vocab",), problems)
     is_lowered, parts = _without_lowercase(parts)
-    normalizer = _component(parts, "normalizer", _NORMALIZER, _NORMALIZER_OPTIONS, found)
-    _component(parts, "pre_tokenizer", {"type": "BertPreTokenizer"}, (), found)
+    normalizer = _component(parts, "normalizer", _NORMALIZER, _NORMALIZER_OPTIONS, problems)
+    _component(parts, "pre_tokenizer", {"type": "BertPreTokenizer"}, (), problems)
     post = parts.get("post_processor")
     if isinstance(post, dict) and post.get("type") == "BertProcessing":
-        found += unknown_keys(post, ("type", "sep", "cls"), "post_processor")
-        found += token_pair_problems(post, {"sep": SEP, "cls": CLS}, "BERT")
+        problems += unknown_keys(post, ("type", "sep", "cls"), "post_processor")
+        problems += token_pair_problems(post, {"sep": SEP, "cls": CLS}, "BERT")
     else:
-        found += post_processor_problems(post, _TEMPLATES, "BertProcessing", _SEGMENTS)
-    tokens = _tokens(model.get("vocab"), found)
-    found += token_problems(tokens)
+        problems += post_processor_problems(post, _TEMPLATES, "BertProcessing", _SEGMENTS)
+    tokens = _tokens(model.get("vocab"), problems)
+    problems += token_problems(tokens)
     strip_accents = normalizer.get("strip_accents")
     options = {
         "lowercase": is_lowered or normalizer.get("lowercase"),
@@ -115,7 +115,7 @@ def parse_tokenizer(parts: Mapping[str, Any], found: list[str]) -> tuple[Sequenc
     try:
         return tokens, TokenizerConfig(**options)  # type: ignore[arg-type]
     except UserError as error:
-        found.append(f"normalizer: {error}")
+        problems.append(f"normalizer: {error}")
         return tokens, None
 
 
@@ -129,17 +129,17 @@ def _without_lowercase(parts: Mapping[str, Any]) -> tuple[bool, Mapping[str, Any
 
 
 def _component(
-    content: Mapping[str, Any], name: str, required: Mapping[str, object], others: Sequence[str], found: list[str]
+    content: Mapping[str, Any], name: str, required: Mapping[str, object], others: Sequence[str], problems: list[str]
 ) -> Mapping[str, Any]:
     part = content.get(name)
     if not isinstance(part, dict):
-        found.append(f"{name} must be of type {required['type']}; received {part!r:.60}")
+        problems.append(f"{name} must be of type {required['type']}; received {part!r:.60}")
         return {}
     for key, value in required.items():
         if part.get(key) != value:
-            found.append(f"{name}.{key} must be {value!r}; received {part.get(key)!r:.60}")
+            problems.append(f"{name}.{key} must be {value!r}; received {part.get(key)!r:.60}")
     if part.get("type") == required["type"]:
-        found += unknown_keys(part, {*required, *others}, name)
+        problems += unknown_keys(part, {*required, *others}, name)
     return part
 
 
@@ -151,10 +151,10 @@ def token_pair_problems(part: Mapping[str, Any], tokens: Mapping[str, str], fami
       tokens: key → token; the value must be a list of the token and its id.
       family: name of the family, for messages.
     """
-    given = {key: part.get(key) for key in tokens}
+    received = {key: part.get(key) for key in tokens}
     return [
         f"post_processor.{key} must be {family}'s; received {value!r:.60}"
-        for key, value in given.items()
+        for key, value in received.items()
         if not isinstance(value, list) or value[:1] != [tokens[key]]
     ]
 
@@ -174,7 +174,7 @@ def post_processor_problems(
     if kind != "TemplateProcessing":
         types = " or ".join(filter(None, ("TemplateProcessing", other_type)))
         return [f"post_processor must be of type {types}; received {kind!r:.60}"]
-    found = unknown_keys(part, ("type", "single", "pair", "special_tokens"), "post_processor")
+    problems = unknown_keys(part, ("type", "single", "pair", "special_tokens"), "post_processor")
     for name, expected in templates.items():
         values = [
             value
@@ -184,19 +184,19 @@ def post_processor_problems(
             if isinstance(value, dict)
         ]
         items = [str(value.get("id")) for value in values]
-        given = [value.get("type_id") for value in values]
+        type_ids = [value.get("type_id") for value in values]
         if items != expected:
-            found.append(f"post_processor.{name} must be {' '.join(expected)}; received {' '.join(items):.60}")
-        elif segments is not None and given != segments[name]:
-            found.append(f"post_processor.{name} must have the segments {segments[name]}; received {given!r:.60}")
-    return found
+            problems.append(f"post_processor.{name} must be {' '.join(expected)}; received {' '.join(items):.60}")
+        elif segments is not None and type_ids != segments[name]:
+            problems.append(f"post_processor.{name} must have the segments {segments[name]}; received {type_ids!r:.60}")
+    return problems
 
 
-def _tokens(vocabulary: Any, found: list[str]) -> Sequence[str]:
+def _tokens(vocabulary: Any, problems: list[str]) -> Sequence[str]:
     if not isinstance(vocabulary, dict) or sorted(value for value in vocabulary.values() if type(value) is int) != list(
         range(len(vocabulary))
     ):
-        found.append("model.vocab must map tokens to the ids 0, 1, 2…, each used once; received other ids")
+        problems.append("model.vocab must map tokens to the ids 0, 1, 2…, each used once; received other ids")
         return []
     return sorted(vocabulary, key=vocabulary.__getitem__)
 

@@ -71,8 +71,8 @@ def config_key_problems(content: Mapping[str, Any], kind: TokenizerKind) -> list
       kind: the tokenizer.
     """
     fixed = _FIXED | _FIXED_OF_KIND[kind]
-    known = {*_HARMLESS, *fixed, *_READ, *_BERT_OPTIONS, *names_of_tokens(content)}
-    problems = unknown_keys(content, known, CONFIG_NAME)
+    accepted = {*_HARMLESS, *fixed, *_READ, *_BERT_OPTIONS, *names_of_tokens(content)}
+    problems = unknown_keys(content, accepted, CONFIG_NAME)
     if kind != "wordpiece" and content.get("do_lower_case"):
         log_info(f"do_lower_case in {CONFIG_NAME} does not count: {kind} keeps the case, also in transformers")
     problems += [
@@ -88,16 +88,16 @@ def names_of_tokens(content: Mapping[str, Any]) -> set[str]:
     return {name for key in LISTED_TOKENS if isinstance(content.get(key), dict) for name in content[key]}
 
 
-def unknown_keys(content: Mapping[str, Any], known: Collection[str], where: str) -> list[str]:
+def unknown_keys(content: Mapping[str, Any], accepted: Collection[str], where: str) -> list[str]:
     """One problem per unknown key with a value.
 
     Args:
       content: an object.
-      known: its known keys.
+      accepted: its known keys.
       where: the file, or a part of it, for messages.
     """
     return [
         f"key {key[:60]!r} in {where} is unknown and may change the tokens; remove it if it does not"
         for key in sorted(content)
-        if key not in known and content[key] is not None
+        if key not in accepted and content[key] is not None
     ]

@@ -75,34 +75,34 @@ def extend_vocabulary(
         raise UserError(
             f"extending needs a model directory with a tokenizer; {model} has none; add its vocabulary files"
         )
-    known = vocabulary.tokens()
-    raise_if_any(_problems(listed, known), source)
+    present = vocabulary.tokens()
+    raise_if_any(_problems(listed, present), source)
     before = open_tokenizer(vocabulary)
     added = [
-        AddedToken(content=token, id=len(known) + index, normalized=not special, special=special)
+        AddedToken(content=token, id=len(present) + index, normalized=not special, special=special)
         for index, token in enumerate(listed)
     ]
     extended = dataclasses.replace(vocabulary, added=(*vocabulary.added, *added))
     after = open_tokenizer(extended)
-    found = after.tokenize(listed).to_list()
-    lost = [token.content for token, ids in zip(added, found, strict=True) if ids != [token.id]]
+    ids_of_tokens = after.tokenize(listed).to_list()
+    lost = [token.content for token, ids in zip(added, ids_of_tokens, strict=True) if ids != [token.id]]
     if lost:
         raise UserError(
             f"{source}: a tokenizer must find each token as itself; received {_some(lost)}, which it reads as another "
             "token or normalizes away; remove them"
         )
     tensors = _extended(directory, before.tokenize(listed).to_list(), before.unk_token_id)
-    config = directory.config.replace(vocab_size=len(known) + len(added))
+    config = directory.config.replace(vocab_size=len(present) + len(added))
     write_directory(output, config, directory.tasks, tensors, extended, overwrite=overwrite)
-    sizes = [sum(int(array.size) for array in each.values()) for each in (directory.tensors, tensors)]
+    sizes = [sum(int(array.size) for array in arrays.values()) for arrays in (directory.tensors, tensors)]
     return ExtendResult(
-        tokens=(len(known), len(known) + len(added)),
+        tokens=(len(present), len(present) + len(added)),
         parameters=(sizes[0], sizes[1]),
         ids={token.content: token.id for token in added},
     )
 
 
-def _problems(listed: Sequence[str], known: Sequence[str]) -> list[str]:
+def _problems(listed: Sequence[str], tokens: Sequence[str]) -> list[str]:
     problems = []
     empty = [str(line) for line, token in enumerate(listed, start=1) if not token.strip()]
     if not listed:
@@ -115,7 +115,7 @@ def _problems(listed: Sequence[str], known: Sequence[str]) -> list[str]:
     repeated = [token for token, count in Counter(listed).items() if token.strip() and count > 1]
     if repeated:
         problems.append(f"tokens must be unique; received again: {_some(repeated)}; remove the repetitions")
-    existing = sorted({*listed} & {*known})
+    existing = sorted({*listed} & {*tokens})
     if existing:
         problems.append(f"tokens must be new; received {_some(existing)}, which the vocabulary has; remove them")
     return problems

@@ -65,15 +65,15 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
       problems: list that receives problems.
     """
     config = read_json_object(path / CONFIG_NAME, problems, required=False) or {}
-    given = {kind: [name for name in names if (path / name).exists()] for kind, names in FILE_NAMES.items()}
-    kinds = [kind for kind, names in given.items() if names]
+    present = {kind: [name for name in names if (path / name).exists()] for kind, names in FILE_NAMES.items()}
+    kinds = [kind for kind, names in present.items() if names]
     if len(kinds) > 1:
-        names = ", ".join(name for names in given.values() for name in names)
+        names = ", ".join(name for names in present.values() for name in names)
         problems.append(f"a model directory must have the files of one tokenizer; received {names}; remove the others")
         return None
     kind = kinds[0] if kinds else None
-    if kind is not None and len(given[kind]) < len(FILE_NAMES[kind]):
-        problems.append(f"{' and '.join(FILE_NAMES[kind])} belong together; received only {given[kind][0]}")
+    if kind is not None and len(present[kind]) < len(FILE_NAMES[kind]):
+        problems.append(f"{' and '.join(FILE_NAMES[kind])} belong together; received only {present[kind][0]}")
         return None
     parts: Mapping[str, Any] | None = None
     if (path / TOKENIZER_NAME).exists():
@@ -93,7 +93,7 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
             return None
         if kind is not None and stored != kind:
             problems.append(
-                f"{TOKENIZER_NAME} and {given[kind][0]} must agree; received {stored} and {kind}; remove one of them"
+                f"{TOKENIZER_NAME} and {present[kind][0]} must agree; received {stored} and {kind}; remove one of them"
             )
             return None
         kind = stored
@@ -104,7 +104,7 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
     if kind == "wordpiece":
         vocabulary = _wordpiece(path, config, parts, problems)
     else:
-        vocabulary = _roberta(path, kind, bool(given[kind]), config, parts, problems)
+        vocabulary = _roberta(path, kind, bool(present[kind]), config, parts, problems)
     if vocabulary is None:
         return None
     stated = StatedTokens.read(path, config, None if parts is None else parts.get("added_tokens"), problems)
@@ -179,9 +179,9 @@ def _class_problems(config: Mapping[str, Any], kind: TokenizerKind) -> list[str]
             f"tokenizer_class in {CONFIG_NAME} must be that of the files, which are of {kind}; received "
             f"{config['tokenizer_class']}; take all files from one model"
         ]
-    known = ", ".join(f"{each}Tokenizer" for each, its_kind in _CLASSES.items() if its_kind == kind)
+    classes = ", ".join(f"{name}Tokenizer" for name, its_kind in _CLASSES.items() if its_kind == kind)
     return [
-        f"tokenizer_class in {CONFIG_NAME} must be one of {known}; received {str(config['tokenizer_class'])[:60]}, "
+        f"tokenizer_class in {CONFIG_NAME} must be one of {classes}; received {str(config['tokenizer_class'])[:60]}, "
         "which may split texts in another way"
     ]
 
@@ -193,10 +193,10 @@ def _wordpiece(
     vocab_path = path / FILE_NAMES["wordpiece"][0]
     if parts is None:
         return Vocabulary(path=vocab_path, config=TokenizerConfig(**options) if options else None)
-    found: list[str] = []
-    tokens, stored = parse_tokenizer(parts, found)
-    problems += [f"{TOKENIZER_NAME}: {problem}" for problem in found]
-    if found or stored is None:
+    part_problems: list[str] = []
+    tokens, stored = parse_tokenizer(parts, part_problems)
+    problems += [f"{TOKENIZER_NAME}: {problem}" for problem in part_problems]
+    if part_problems or stored is None:
         return None
     # As in transformers: a class changes only a normalizer without others.
     if isinstance(parts.get("normalizer"), dict) and "normalizers" not in parts["normalizer"]:
@@ -222,14 +222,14 @@ def _compare_options(
     config: Mapping[str, Any], options: Mapping[str, bool], stored: TokenizerConfig, problems: list[str]
 ) -> None:
     """Compares the options of both files, with the rules of transformers' classes."""
-    theirs = dataclasses.asdict(stored)
-    differing = [name for name, value in options.items() if value != theirs[name]]
+    stored_options = dataclasses.asdict(stored)
+    differing = [name for name, value in options.items() if value != stored_options[name]]
     name = _class_name(config)
     if differing and name in _BARE_CLASSES:
         log_info(f"{TOKENIZER_NAME} decides on {', '.join(differing)}; {CONFIG_NAME} says something else")
     elif differing:
         shown = " and ".join(
-            ", ".join(f"{each}={values[each]}" for each in differing) for values in (dict(options), theirs)
+            ", ".join(f"{key}={values[key]}" for key in differing) for values in (dict(options), stored_options)
         )
         problems.append(
             f"{CONFIG_NAME} and {TOKENIZER_NAME} must agree; received {shown}; correct the file that does not suit the "
@@ -259,10 +259,10 @@ def _roberta(
         vocabulary = Vocabulary(path=path / names[0], merges=merges, kind=kind, add_prefix_space=prefix)
     if parts is None:
         return vocabulary
-    found: list[str] = []
-    stored = parse_tokenizer_json(parts, kind, found)
-    problems += [f"{TOKENIZER_NAME}: {problem}" for problem in found]
-    if found:
+    part_problems: list[str] = []
+    stored = parse_tokenizer_json(parts, kind, part_problems)
+    problems += [f"{TOKENIZER_NAME}: {problem}" for problem in part_problems]
+    if part_problems:
         return None
     own_prefix = config.get("add_prefix_space")
     if own_prefix is None and _class_name(config) not in _BARE_CLASSES:

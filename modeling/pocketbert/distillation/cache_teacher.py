@@ -68,13 +68,13 @@ def cache_stages(
     encoded = [_examples(plan, stage) for stage in stages]
     plans = [
         plan_teacher_cache(
-            teacher, plan.teacher_directory, plan.objective, stage, each, output, dtype=dtype, masks=masks
+            teacher, plan.teacher_directory, plan.objective, stage, examples, output, dtype=dtype, masks=masks
         )
-        for stage, each in zip(stages, encoded, strict=True)
+        for stage, examples in zip(stages, encoded, strict=True)
     ]
     with open_writers(plans, overwrite=overwrite) as writers:
-        for stage, each, writer in zip(stages, encoded, writers, strict=True):
-            _write(teacher, plan.objective, stage, each, writer)
+        for stage, examples, writer in zip(stages, encoded, writers, strict=True):
+            _write(teacher, plan.objective, stage, examples, writer)
     plan.cache_teacher_metrics(teacher, Path(output))
     return [plan.path for plan in plans]
 
@@ -147,9 +147,9 @@ def plan_teacher_cache(
     """Plans what `cache_targets` writes, with its size; same arguments and errors."""
     if not stage.teacher_features:
         raise UserError(f"stage {stage.name} does not read the teacher, so it has no targets to cache")
-    for name, value, known in (("dtype", dtype, DTYPE_NAMES), ("masks", masks, INDEX_ENCODINGS)):
-        if value not in known:
-            raise UserError(f"{name} must be one of {', '.join(known)}; received {value}")
+    for name, value, accepted in (("dtype", dtype, DTYPE_NAMES), ("masks", masks, INDEX_ENCODINGS)):
+        if value not in accepted:
+            raise UserError(f"{name} must be one of {', '.join(accepted)}; received {value}")
     tokenizer = teacher.tokenizer
     if tokenizer is None:
         raise UserError(
@@ -223,9 +223,9 @@ def target_specs(
     limits = method.index_limits(stage, teacher.config)
     stage, read = watched(stage)
     candidates = method.candidates(stage, encoded)
-    kept = candidates is not None
+    selects = candidates is not None
     trials = [_targets(teacher, method, stage, _trial(encoded, *sizes)) for sizes in _TRIALS]
-    problems, found = [], []
+    problems, specs = [], []
     for name in sorted(trials[0]):
         shapes = [tuple(trial[name].shape) for trial in trials]
         axes = list(zip(*shapes, strict=True)) if len(shapes[0]) == len(shapes[1]) else []
@@ -242,33 +242,33 @@ def target_specs(
         else:
             shape = tuple(None if axis == lengths else int(axis[0]) for axis in axes[1:])
             if trials[0][name].dtype.is_integer:
-                found.append(_index_spec(name, shape, encoded.max_length, limits.get(name), masks, kept))
+                specs.append(_index_spec(name, shape, encoded.max_length, limits.get(name), masks, selects))
             else:
-                found.append(_number_spec(name, shape, dtype, kept))
-    if problems or not found:
+                specs.append(_number_spec(name, shape, dtype, selects))
+    if problems or not specs:
         reason = "; ".join(problems) or "there are none"
         raise UserError(f"{method.name}: the targets of stage {stage.name} cannot be cached: {reason}")
-    return tuple(found), candidates, read
+    return tuple(specs), candidates, read
 
 
-def _number_spec(name: str, shape: tuple[int | None, ...], dtype: str, kept: bool) -> TargetSpec:
+def _number_spec(name: str, shape: tuple[int | None, ...], dtype: str, selects: bool) -> TargetSpec:
     """Layout of floating-point numbers."""
     if dtype != "int8":
-        return TargetSpec(name=name, shape=shape, dtype=dtype, kept=kept)
+        return TargetSpec(name=name, shape=shape, dtype=dtype, kept=selects)
     # A scale belongs to a vector of one size. The outputs of a head are few, and predictions need their precision.
     if len(shape) < 2 or shape[-1] is None:
-        return TargetSpec(name=name, shape=shape, dtype="float16", kept=kept)
-    return TargetSpec(name=name, shape=shape, dtype="int8", encoding="scaled", kept=kept)
+        return TargetSpec(name=name, shape=shape, dtype="float16", kept=selects)
+    return TargetSpec(name=name, shape=shape, dtype="int8", encoding="scaled", kept=selects)
 
 
 def _index_spec(
-    name: str, shape: tuple[int | None, ...], max_length: int, limit: int | None, masks: str, kept: bool
+    name: str, shape: tuple[int | None, ...], max_length: int, limit: int | None, masks: str, selects: bool
 ) -> TargetSpec:
     """Layout of positions in a text, or of indices of activations, which are those with a limit."""
     dtype = "uint8" if (limit or max_length) <= 256 else "uint16"
     if limit is None:
-        return TargetSpec(name=name, shape=shape, dtype=dtype, kept=kept)
-    return TargetSpec(name=name, shape=shape, dtype=dtype, encoding=masks, limit=limit, kept=kept)
+        return TargetSpec(name=name, shape=shape, dtype=dtype, kept=selects)
+    return TargetSpec(name=name, shape=shape, dtype=dtype, encoding=masks, limit=limit, kept=selects)
 
 
 def _targets(teacher: Model, method: Method, stage: Stage, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

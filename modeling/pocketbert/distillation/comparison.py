@@ -128,18 +128,18 @@ def distill_and_compare(
         if len(seeds) == 1
         else run_seeds(seeds, folder, run_one, writes=writes)
     )
-    found = compared([(pair.distilled, pair.fine_tuned) for pair in pairs], pairs[0].dev_examples, other_rows)
+    comparison = compared([(pair.distilled, pair.fine_tuned) for pair in pairs], pairs[0].dev_examples, other_rows)
     if writes():
-        write_json(folder / COMPARISON_FILE, found)
+        write_json(folder / COMPARISON_FILE, comparison)
         logs = [{"distilled": pair.distilled_log, "fine_tuned": pair.fine_tuned_log} for pair in pairs]
-        write_text(folder / REPORT_FILE, comparison_report.page(found, logs))
-    for line in comparison_report.table(found):
+        write_text(folder / REPORT_FILE, comparison_report.page(comparison, logs))
+    for line in comparison_report.table(comparison):
         log_info(line)
-    log_info(comparison_report.sentence(found))
-    log_info(f"the better model is {found['better_model']}")
-    for warning in found["warnings"]:
+    log_info(comparison_report.sentence(comparison))
+    log_info(f"the better model is {comparison['better_model']}")
+    for warning in comparison["warnings"]:
         log_info(f"warning: {warning}")
-    return {**result, "comparison": found}
+    return {**result, "comparison": comparison}
 
 
 def compared(
@@ -221,9 +221,9 @@ def _worse_than_alone(pairs: Sequence[tuple[DistillResult, TrainResult]]) -> lis
 def _row(name: str, results: Sequence[TrainResult]) -> dict[str, Any]:
     return {
         "name": name,
-        "metrics": {metric: spread([each.metrics[metric] for each in results]) for metric in results[0].metrics},
-        "steps": round(statistics.fmean(each.steps for each in results)),
-        "seconds": round(statistics.fmean(each.seconds for each in results), 3),
+        "metrics": {metric: spread([result.metrics[metric] for result in results]) for metric in results[0].metrics},
+        "steps": round(statistics.fmean(result.steps for result in results)),
+        "seconds": round(statistics.fmean(result.seconds for result in results), 3),
         "teacher_cache_bytes": getattr(results[0], "teacher_cache_bytes", None),
     }
 
@@ -231,13 +231,13 @@ def _row(name: str, results: Sequence[TrainResult]) -> dict[str, Any]:
 def _other_rows(folders: Sequence[str | os.PathLike[str]], plan: DistillationPlan) -> list[dict[str, Any]]:
     """Reads the rows of other finished runs; raises a `UserError` for a run that is not comparable."""
     problems, rows = [], []
-    asked = plan.recorded()
+    expected = plan.recorded()
     for folder in map(Path, folders):
         if not ((folder / RESULT_FILE).exists() and (folder / OPTIONS_FILE).exists()):
             problems.append(f"a run to compare with must be a finished run of one seed; received {folder}")
             continue
         recorded, result = read_record(folder / OPTIONS_FILE), read_result(folder / RESULT_FILE)
-        if any(recorded.get(name) != asked[name] for name in ("dev_sha256", "main_metric")):
+        if any(recorded.get(name) != expected[name] for name in ("dev_sha256", "main_metric")):
             problems.append(
                 f"a run to compare with must have the same dev split and metric; received {folder} with others; pass "
                 f"both runs the same data and {argument('dev')}"

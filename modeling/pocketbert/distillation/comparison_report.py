@@ -44,16 +44,16 @@ def sentence(comparison: Comparison) -> str:
     main, seeds = comparison["main_metric"], comparison["seeds"]
     _, distilled, fine_tuned, *_ = comparison["rows"]
     difference = comparison["difference"][main]
-    found = (
+    text = (
         f"{main} on {comparison['dev_examples']} development examples, after {distilled['steps']} steps each: "
         f"{_number(distilled['metrics'][main])} distilled, {_number(fine_tuned['metrics'][main])} fine-tuned alone; "
         f"the difference is {_number(difference, '+')}"
     )
     if baseline := comparison["baseline"]:
-        found += f"; the baseline, {baseline['answer']}, has {baseline['metrics'][main]:.4f}"
+        text += f"; the baseline, {baseline['answer']}, has {baseline['metrics'][main]:.4f}"
     if len(seeds) == 1:
-        return f"{found}. This is one seed; give several {argument('seeds')} to estimate the noise."
-    return f"{found}. Values are means over {len(seeds)} seeds (± sample standard deviation)."
+        return f"{text}. This is one seed; give several {argument('seeds')} to estimate the noise."
+    return f"{text}. Values are means over {len(seeds)} seeds (± sample standard deviation)."
 
 
 def page(comparison: Comparison, logs: Sequence[Logs]) -> str:
@@ -89,8 +89,8 @@ def _rows(comparison: Comparison) -> list[list[str]]:
     caches = [row["teacher_cache_bytes"] for row in comparison["rows"]]
     rows = [["", *metrics, "steps", "seconds", *(["teacher cache"] if any(caches) else [])]]
     for row, cache in zip(comparison["rows"], caches, strict=True):
-        found = row["metrics"]
-        numbers = [_number(found[name]) if found and name in found else "not scored" for name in metrics]
+        summaries = row["metrics"]
+        numbers = [_number(summaries[name]) if summaries and name in summaries else "not scored" for name in metrics]
         spent = ["", ""] if row["steps"] is None else [str(row["steps"]), f"{row['seconds']:.1f}"]
         size = f"{cache:,} bytes" if cache else ""
         rows.append([_LABELS.get(row["name"], row["name"]), *numbers, *spent, *([size] if any(caches) else [])])
@@ -101,9 +101,9 @@ def _rows(comparison: Comparison) -> list[list[str]]:
     return rows
 
 
-def _number(found: Mapping[str, float | None], sign: str = "") -> str:
-    deviation = found["standard_deviation"]
-    return f"{found['mean']:{sign}.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
+def _number(summary: Mapping[str, float | None], sign: str = "") -> str:
+    deviation = summary["standard_deviation"]
+    return f"{summary['mean']:{sign}.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
 
 
 def _charts(comparison: Comparison, logs: Sequence[Logs]) -> Iterator[dict[str, Any]]:

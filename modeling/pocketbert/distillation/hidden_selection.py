@@ -60,17 +60,17 @@ def attended_positions(attention: tf.Tensor, available: tf.Tensor, tokens: int) 
     return tf.ensure_shape(tf.where(ordered < tf.int32.max, ordered, 0), [None, tokens])
 
 
-def largest(vectors: tf.Tensor, kept: int) -> tuple[tf.Tensor, tf.Tensor]:
+def largest(vectors: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the n activations with the largest magnitude of each vector, in order of index.
 
     Args:
       vectors: [..., H].
-      kept: n.
+      count: n.
 
     Returns:
       Values [..., n] and indices, int32 [..., n].
     """
-    indices = tf.sort(tf.math.top_k(tf.abs(vectors), kept).indices, axis=-1)
+    indices = tf.sort(tf.math.top_k(tf.abs(vectors), count).indices, axis=-1)
     return tf.gather(vectors, indices, batch_dims=indices.shape.rank - 1), indices
 
 

@@ -178,9 +178,9 @@ def _layer_problems(student: EncoderConfig, teacher: EncoderConfig, layers: Sequ
     except UserError as error:
         problems.append(str(error))
     for item in dataclasses.fields(EncoderConfig):
-        ours, theirs = getattr(student, item.name), getattr(teacher, item.name)
-        if item.name not in _FREE_FIELDS and ours != theirs:
-            problems.append(f"{item.name} must equal the teacher's {theirs}; received {ours}")
+        value, expected = getattr(student, item.name), getattr(teacher, item.name)
+        if item.name not in _FREE_FIELDS and value != expected:
+            problems.append(f"{item.name} must equal the teacher's {expected}; received {value}")
     if problems:
         problems.append("leave the student out to use the teacher's architecture, or start from random weights")
     return problems

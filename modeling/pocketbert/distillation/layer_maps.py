@@ -127,8 +127,8 @@ def layer_pairs(
     """
     if name in stage.student_features:
         layers = stage.student_features[name], stage.teacher_features[name]
-        for own, teachers, learned in zip(*layers, student[name], strict=True):
-            yield own, learned, targets[f"{name}_{teachers}"]
+        for student_layer, teachers, learned in zip(*layers, student[name], strict=True):
+            yield student_layer, learned, targets[f"{name}_{teachers}"]
 
 
 def _check(student_layers: int, teacher_layers: int) -> None:

@@ -270,8 +270,8 @@ def masked_hidden(
     Raises:
       UserError: the widths differ.
     """
-    kept = tf.cast(teacher_hidden, tf.float32) * tf.cast(width_keep, tf.float32)
-    return _hidden_squared_error(kept, student_projected, mask)
+    remaining = tf.cast(teacher_hidden, tf.float32) * tf.cast(width_keep, tf.float32)
+    return _hidden_squared_error(remaining, student_projected, mask)
 
 
 def pretraining_distillation(

@@ -194,9 +194,9 @@ def vocabulary_problems(spec: DistillationSpec) -> list[str]:
             f"pairs need the teacher's {teacher.type_vocab_size} segments; the student has "
             f"{student.type_vocab_size}; raise its type_vocab_size"
         )
-    known = spec.teacher_vocabulary, spec.student_vocabulary
-    if known[0] is not None and known[1] is not None:
-        problems += tokenizer_problems(known[0], known[1], "the teacher", "the student", remedy)
+    vocabularies = spec.teacher_vocabulary, spec.student_vocabulary
+    if vocabularies[0] is not None and vocabularies[1] is not None:
+        problems += tokenizer_problems(vocabularies[0], vocabularies[1], "the teacher", "the student", remedy)
     return problems
 
 
@@ -228,23 +228,25 @@ def segment_problems(spec: DistillationSpec, requested: int | None) -> list[str]
 
 def label_problems(spec: DistillationSpec) -> list[str]:
     """Returns the problems with the teacher's logits as targets: no head, another task, or other labels."""
-    ours, theirs = spec.task, spec.teacher_task
-    if ours is None:
+    task, teacher_task = spec.task, spec.teacher_task
+    if task is None:
         return []
-    if theirs is None:
-        return [f"the teacher must be fine-tuned for {ours.kind}; it is a bare encoder; fine-tune it first"]
+    if teacher_task is None:
+        return [f"the teacher must be fine-tuned for {task.kind}; it is a bare encoder; fine-tune it first"]
     # Logits for another kind of task cannot be targets.
-    if ours.kind != theirs.kind:
-        return [f"the teacher must be fine-tuned for {ours.kind}; it has a head for {theirs.kind}; fine-tune it first"]
-    if ours.labels != theirs.labels and label_positions(ours.labels, theirs.labels) is not None:
+    if task.kind != teacher_task.kind:
         return [
-            f"cached targets must have the labels in the order {', '.join(ours.labels)}; received "
-            f"{', '.join(theirs.labels)}; run cache-teacher again on these data, into another folder"
+            f"the teacher must be fine-tuned for {task.kind}; it has a head for {teacher_task.kind}; fine-tune it first"
         ]
-    if ours.labels != theirs.labels:
+    if task.labels != teacher_task.labels and label_positions(task.labels, teacher_task.labels) is not None:
         return [
-            f"the teacher must have the labels of the task, {', '.join(ours.labels)}; received "
-            f"{', '.join(theirs.labels)}; fine-tune the teacher on this task, or rename the labels in the data"
+            f"cached targets must have the labels in the order {', '.join(task.labels)}; received "
+            f"{', '.join(teacher_task.labels)}; run cache-teacher again on these data, into another folder"
+        ]
+    if task.labels != teacher_task.labels:
+        return [
+            f"the teacher must have the labels of the task, {', '.join(task.labels)}; received "
+            f"{', '.join(teacher_task.labels)}; fine-tune the teacher on this task, or rename the labels in the data"
         ]
     return []
 
@@ -258,9 +260,9 @@ def _layer_problems(side: str, config: EncoderConfig, requests: Sequence[Feature
     problems = []
     for name, absent in outside.items():
         if absent:
-            known = _layers(name, config)
+            available = _layers(name, config)
             problems.append(
-                f"the {side} has {name} for layers {known[0]} to {known[-1]}; stages request {_numbers(absent)}"
+                f"the {side} has {name} for layers {available[0]} to {available[-1]}; stages request {_numbers(absent)}"
             )
     return problems
 

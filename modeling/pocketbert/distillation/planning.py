@@ -71,10 +71,10 @@ def plan_distillation(
         data = with_own_embedding(data, teacher_directory)
     opened = open_data(data)
 
-    def reads(name: str, found: TeacherDescription) -> bool:
+    def reads(name: str, description: TeacherDescription) -> bool:
         try:
-            planned = plan_student(student, found.config)
-            stages = method.stages(_spec(found, planned, opened))
+            planned = plan_student(student, description.config)
+            stages = method.stages(_spec(description, planned, opened))
         except UserError:
             return False
         return any(stage.name == name and stage.teacher_features for stage in stages)
@@ -123,11 +123,11 @@ def plan_distillation(
     assert vocabulary is not None
     for line in method.summary(spec):
         log_info(line)
-    theirs, ours = described.task, spec.teacher_task
-    if theirs is not None and ours is not None and theirs != ours and are_placeholders(theirs.labels):
+    task, read_as = described.task, spec.teacher_task
+    if task and read_as and task != read_as and are_placeholders(task.labels):
         log_info(
-            f"the teacher's labels {', '.join(theirs.labels)} are placeholders; its logits are read as "
-            f"{', '.join(ours.labels)}, in this order; pass {argument('label_names')} for another order"
+            f"the teacher's labels {', '.join(task.labels)} are placeholders; its logits are read as "
+            f"{', '.join(read_as.labels)}, in this order; pass {argument('label_names')} for another order"
         )
     if any(opened.part(stage) != stage.data for stage in stages):
         log_info(

@@ -48,7 +48,7 @@ def prediction_loss(
         return loss / student[TOKEN_LOGITS].shape[-1] if mean_over_classes else loss
     if "logits" not in student:
         teachers, students = (
-            without_padding({name: each[name] for name in student}, mask) for each in (targets, student)
+            without_padding({name: outputs[name] for name in student}, mask) for outputs in (targets, student)
         )
         losses = [soft_cross_entropy(teachers[name], students[name], temperature, examples) for name in students]
         return sum(losses[1:], losses[0]) / len(losses)

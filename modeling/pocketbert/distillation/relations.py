@@ -107,7 +107,7 @@ def _sum_and_gradients(
 
 def _log_relations(vectors: Vectors, start: tf.Tensor, stop: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Vectors]:
     """Logarithms of some relations, float32 [rows, S, S], and the vectors that they compare, float32."""
-    left, right = (tf.cast(each[start:stop], tf.float32) for each in vectors)
+    left, right = (tf.cast(vector[start:stop], tf.float32) for vector in vectors)
     return tf.nn.log_softmax(tf.matmul(left * _scale(left), right, transpose_b=True) + bias), (left, right)
 
 

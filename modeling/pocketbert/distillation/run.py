@@ -134,6 +134,6 @@ def distill_seeds(
 
 def check_outputs(output: str | os.PathLike[str], student: Any, teacher: Any, data: Data) -> None:
     """Raises a `UserError` if a distillation would overwrite its input; models must be paths."""
-    given = [teacher.folder, teacher.teacher] if isinstance(teacher, CachedTeacher) else [teacher]
-    read = [student.supernet if isinstance(student, SupernetSlices) else student, *given, *open_data(data).paths()]
+    teachers = [teacher.folder, teacher.teacher] if isinstance(teacher, CachedTeacher) else [teacher]
+    read = [student.supernet if isinstance(student, SupernetSlices) else student, *teachers, *open_data(data).paths()]
     check_inputs(output, [path for path in read if isinstance(path, str | os.PathLike)])

@@ -68,39 +68,39 @@ def describe_teacher(
         return TeacherDescription()
     if cache is None:
         assert directory is not None
-        found = describe_directory(directory)
+        description = describe_directory(directory)
         return TeacherDescription(
-            config=found.config,
-            task=found.tasks[0] if found.tasks else None,
-            heads=tuple(task.kind for task in found.tasks),
+            config=description.config,
+            task=description.tasks[0] if description.tasks else None,
+            heads=tuple(task.kind for task in description.tasks),
             vocabulary=vocabulary_of(directory),
         )
-    own = None if directory is None else vocabulary_of(directory)
+    vocabulary = None if directory is None else vocabulary_of(directory)
     described = {
         name: TeacherDescription(
             config=manifest.teacher_config,
             task=manifest.teacher_task,
-            vocabulary=own or manifest.tokenizer_files(cache / name),
+            vocabulary=vocabulary or manifest.tokenizer_files(cache / name),
         )
         for name, manifest in cached_manifests(cache).items()
     }
     if not described:
         raise UserError(f"{cache}: a teacher cache has one folder per stage, from pocketbert cache-teacher; found none")
     # The folder may also contain stages of other teachers, such as the encoder of a general distillation.
-    ours = [teacher for name, teacher in described.items() if reads(name, teacher)]
-    return [*ours, *described.values()][0]
+    readable = [teacher for name, teacher in described.items() if reads(name, teacher)]
+    return [*readable, *described.values()][0]
 
 
-def same_labels(theirs: TaskConfig | None, ours: TaskConfig | None, *, reorder: bool = False) -> TaskConfig | None:
+def same_labels(teacher: TaskConfig | None, student: TaskConfig | None, *, reorder: bool = False) -> TaskConfig | None:
     """The teacher's task with our labels, if its labels are placeholders or the same names.
 
     Args:
-      theirs: the teacher's task.
-      ours: task of the student.
+      teacher: the teacher's task.
+      student: task of the student.
       reorder: whether the same names may have another order, because the loaded teacher's logits are reordered.
     """
-    if theirs is None or ours is None or len(theirs.labels) != len(ours.labels):
-        return theirs
-    positions = label_positions(ours.labels, theirs.labels)
+    if teacher is None or student is None or len(teacher.labels) != len(student.labels):
+        return teacher
+    positions = label_positions(student.labels, teacher.labels)
     same = positions is not None and (reorder or positions == list(range(len(positions))))
-    return dataclasses.replace(theirs, labels=ours.labels) if same or are_placeholders(theirs.labels) else theirs
+    return dataclasses.replace(teacher, labels=student.labels) if same or are_placeholders(teacher.labels) else teacher

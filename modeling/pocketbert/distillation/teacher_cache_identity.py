@@ -95,8 +95,8 @@ def cached_manifests(cache: Path, names: Collection[str] | None = None) -> dict[
     Raises:
       UserError: a manifest is damaged.
     """
-    found = sorted(path.parent.name for path in cache.glob(f"*/{MANIFEST_NAME}"))
-    return {name: read_manifest(cache / name) for name in found if names is None or name in names}
+    stages = sorted(path.parent.name for path in cache.glob(f"*/{MANIFEST_NAME}"))
+    return {name: read_manifest(cache / name) for name in stages if names is None or name in names}
 
 
 def one_origin_problems(manifests: Mapping[str, TeacherCacheManifest]) -> list[str]:

@@ -38,18 +38,18 @@ def copy_embedding_and_heads(teacher: Model, student: Model, *, any_norm: bool) 
       any_norm: also copy scale and shift of the embedding norm between different kinds of norms, as in the authors' TF2
         code.
     """
-    theirs = teacher.weights_by_path()
+    teacher_weights = teacher.weights_by_path()
     norms = any_norm or teacher.config.norm == student.config.norm
     for path, variable in student.weights_by_path().items():
         copied = path.startswith(_COPIED) and (norms or not path.startswith(_EMBEDDING_NORM))
-        if copied and path in theirs:
-            variable.assign(theirs[path])
+        if copied and path in teacher_weights:
+            variable.assign(teacher_weights[path])
 
 
 def copy_problems(spec: DistillationSpec) -> list[str]:
     """Returns the problems with copying the teacher's embedding and heads, each with a remedy."""
     sizes = [(name, getattr(spec.teacher, name), getattr(spec.student, name)) for name in _SHAPES]
-    others = [f"{name}={size}, received {own}" for name, size, own in sizes if size != own]
+    others = [f"{name}={size}, received {received}" for name, size, received in sizes if size != received]
     problems = []
     if others:
         problems.append(

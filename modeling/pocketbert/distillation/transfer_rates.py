@@ -19,8 +19,8 @@ LOWER_LAYERS = 0.3
 
 def layer_of(name: str) -> int | None:
     """Returns the layer of a weight by its name in a model directory, from 1; None for embedding and heads."""
-    found = re.search(r"\.encoder\.layer\.(\d+)\.", name)
-    return int(found[1]) + 1 if found else None
+    match = re.search(r"\.encoder\.layer\.(\d+)\.", name)
+    return int(match[1]) + 1 if match else None
 
 
 def background(step: tf.Tensor | int, steps: int) -> tf.Tensor:

@@ -42,9 +42,9 @@ def layer_features(spec: DistillationSpec, mapping: str, terms: Collection[str])
     mapped: layer_maps.LayerMap = ()
     if {"attention", "hidden"} & {*terms}:
         mapped = layer_maps.named(mapping, spec.student.num_layers, spec.teacher.num_layers)
-    own = tuple(range(1, len(mapped) + 1))
+    student_layers = tuple(range(1, len(mapped) + 1))
     requests: list[dict[str, tuple[int, ...]]] = []
-    for layers in (mapped, own):
+    for layers in (mapped, student_layers):
         hidden = ((0,) if "embedding" in terms else ()) + (layers if "hidden" in terms else ())
         request = {"hidden_states": hidden, "attention_logits": layers if "attention" in terms else ()}
         requests.append({name: requested for name, requested in request.items() if requested})
@@ -97,7 +97,7 @@ def all_losses(
         layers[term].append(tinybert_hidden(target, projection(learned), mask))
     for _, learned, target in layer_maps.layer_pairs("attention_logits", stage, student, targets):
         layers["attention"].append(tinybert_attention(target, learned, mask))
-    losses = {term: sum(each[1:], each[0]) for term, each in layers.items()}
+    losses = {term: sum(values[1:], values[0]) for term, values in layers.items()}
     if "prediction" in stage.weights:
         losses["prediction"] = prediction_loss(
             targets,

@@ -114,9 +114,9 @@ class SearchConfig:
     def __post_init__(self) -> None:
         problems = option_problems(self, may_be_zero=("seed", "left_out_share", "candidate_text_share", "retrained"))
         raise_if_any(problems, "search options")
-        known, stages = tuple(STAGES), self.stages or _PRESETS[self.preset]["stages"]
-        if tuple(sorted(set(stages))) != stages or not set(stages) <= set(known):
-            problems.append(f"stages must be ascending numbers from {known}; received {stages}")
+        presets, stages = tuple(STAGES), self.stages or _PRESETS[self.preset]["stages"]
+        if tuple(sorted(set(stages))) != stages or not set(stages) <= set(presets):
+            problems.append(f"stages must be ascending numbers from {presets}; received {stages}")
         if self.candidates and len(self.candidates) != len(stages):
             problems.append(f"candidates must be one number per stage, {len(stages)}; received {len(self.candidates)}")
         if any(count < 1 for count in self.candidates):

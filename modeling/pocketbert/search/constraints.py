@@ -144,8 +144,13 @@ def describe_constraints(constraints: Sequence[Constraint]) -> str:
 def limits_of(constraints: Sequence[Constraint]) -> list[list[Any]]:
     """The bounds as JSON values, to compare searches: name, minimum, limit or None, and unit."""
     return [
-        [each.name, each.minimum, each.limit if each.limit < math.inf else None, each.describe(0.0)]
-        for each in constraints
+        [
+            constraint.name,
+            constraint.minimum,
+            constraint.limit if constraint.limit < math.inf else None,
+            constraint.describe(0.0),
+        ]
+        for constraint in constraints
     ]
 
 

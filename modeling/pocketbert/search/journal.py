@@ -145,13 +145,13 @@ def front(candidates: Sequence[Candidate], cost: str) -> list[Candidate]:
       candidates: candidates of any stage; failed ones are left out.
       cost: a key of `Candidate.costs`.
     """
-    found: list[Candidate] = []
+    members: list[Candidate] = []
     scored = [candidate for candidate in candidates if candidate.score is not None]
-    for candidate in sorted(scored, key=lambda each: (each.costs[cost], -(each.score or 0.0))):
+    for candidate in sorted(scored, key=lambda item: (item.costs[cost], -(item.score or 0.0))):
         assert candidate.score is not None
-        if not found or candidate.score > (found[-1].score or 0.0):
-            found.append(candidate)
-    return found
+        if not members or candidate.score > (members[-1].score or 0.0):
+            members.append(candidate)
+    return members
 
 
 def best(candidates: Sequence[Candidate]) -> Candidate:
@@ -163,4 +163,4 @@ def best(candidates: Sequence[Candidate]) -> Candidate:
     scored = [candidate for candidate in candidates if candidate.score is not None]
     if not scored:
         raise TrainingFailed(f"the training of every candidate failed; the first: {candidates[0].failure}")
-    return max(scored, key=lambda each: each.score or 0.0)
+    return max(scored, key=lambda candidate: candidate.score or 0.0)

@@ -61,8 +61,8 @@ def leave_out(data: TaskData, config: SearchConfig) -> TaskData:
     """
     if not config.left_out_share:
         return data
-    kept, _ = train_dev_split(data.train, config.left_out_share, config.seed, stratify=True)
-    return dataclasses.replace(data, train=kept)
+    training, _ = train_dev_split(data.train, config.left_out_share, config.seed, stratify=True)
+    return dataclasses.replace(data, train=training)
 
 
 def draw_text(source: Path, share: float, seed: int, path: Path) -> None:
@@ -82,6 +82,7 @@ def draw_text(source: Path, share: float, seed: int, path: Path) -> None:
         if random.random() < share:
             drawn.append(document)
     rows = (
-        {"title": each.title, "text": "\n".join(each.paragraphs)} for each in drawn or [next(read_documents(source))]
+        {"title": document.title, "text": "\n".join(document.paragraphs)}
+        for document in drawn or [next(read_documents(source))]
     )
     write_text(path, "".join(json.dumps(row) + "\n" for row in rows))

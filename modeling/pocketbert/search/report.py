@@ -47,7 +47,9 @@ def page(journal: Journal, result: Mapping[str, Any], stages: Sequence[int], str
         costs=[
             {
                 "title": _title(name),
-                "plot": _scatter(scored, [each.costs[name] for each in scored], front(journal.comparable, name), name),
+                "plot": _scatter(
+                    scored, [candidate.costs[name] for candidate in scored], front(journal.comparable, name), name
+                ),
             }
             for name in best["costs"]
         ],
@@ -55,17 +57,17 @@ def page(journal: Journal, result: Mapping[str, Any], stages: Sequence[int], str
         graphs=[_graph(number, text) for number, text in enumerate(best["genotype"], 1)],
         front=[
             [
-                each["stage"],
-                each["index"],
-                f"{each['score']:.4f}",
-                _number(each["costs"][cost]),
-                list(each["genotype"]),
+                candidate["stage"],
+                candidate["index"],
+                f"{candidate['score']:.4f}",
+                _number(candidate["costs"][cost]),
+                list(candidate["genotype"]),
             ]
-            for each in result["front"]
+            for candidate in result["front"]
         ],
         retrained=[
-            [each["stage"], each["index"], f"{each['score']:.4f}", f"{each['retrained']:.4f}"]
-            for each in result["retrained"]
+            [candidate["stage"], candidate["index"], f"{candidate['score']:.4f}", f"{candidate['retrained']:.4f}"]
+            for candidate in result["retrained"]
         ],
         tau=None if result["kendall_tau"] is None else f"{result['kendall_tau']:.2f}",
     )
@@ -97,8 +99,8 @@ def _scatter(scored: list[Candidate], xs: list[float], best_ones: Sequence[Candi
         return round(_TOP + _HEIGHT * (1 - ((value - bottom) / (top - bottom) if top > bottom else 0.5)), 1)
 
     line = ""
-    for each in best_ones:
-        x, y = x_of(each.costs[cost]), y_of(each.score or 0.0)
+    for candidate in best_ones:
+        x, y = x_of(candidate.costs[cost]), y_of(candidate.score or 0.0)
         line += f" H{x} V{y}" if line else f"M{x} {y}"
     return {
         "points": [

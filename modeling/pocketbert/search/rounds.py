@@ -49,8 +49,8 @@ def kendall_tau(retrained: Sequence[Retrained]) -> float | None:
 
     if len(retrained) < 2:
         return None
-    found = kendalltau([each.score for each in retrained], [each.retrained for each in retrained]).statistic
-    return None if math.isnan(found) else float(found)
+    correlation = kendalltau([item.score for item in retrained], [item.retrained for item in retrained]).statistic
+    return None if math.isnan(correlation) else float(correlation)
 
 
 class Rounds:
@@ -102,23 +102,27 @@ class Rounds:
         before, seconds = len(journal.of_stage(stage)), self._clock.seconds
         with self._clock.running():
             while stage not in journal.ended:
-                found = journal.of_stage(stage)
-                if len(found) >= most:
+                scored = journal.of_stage(stage)
+                if len(scored) >= most:
                     journal.end(stage, "candidates")
                 # A search without time still scores the first candidates.
                 elif journal.candidates and self._seconds_left(number) <= 0:
                     journal.end(stage, "minutes")
                 else:
-                    count = min(self._workers.parallel, most - len(found))
-                    round_ = _suggestions(strategy, [Scored(each.genotype, each.score) for each in found], count)
+                    count = min(self._workers.parallel, most - len(scored))
+                    round_ = _suggestions(
+                        strategy, [Scored(candidate.genotype, candidate.score) for candidate in scored], count
+                    )
                     if not round_:
                         journal.end(stage, "all candidates are known")
                         continue
                     self._train(training, stage, round_)
                     self._clock.save()
                     done = len(journal.of_stage(stage))
-                    each = (self._clock.seconds - seconds) / (done - before)
-                    self._log_progress(stage, most, min(each * (most - done), max(self._seconds_left(number), 0)))
+                    seconds_each = (self._clock.seconds - seconds) / (done - before)
+                    self._log_progress(
+                        stage, most, min(seconds_each * (most - done), max(self._seconds_left(number), 0))
+                    )
 
     def has_time(self, number: int) -> bool:
         """Whether the stage at a position may start a candidate."""
@@ -139,19 +143,19 @@ class Rounds:
         jobs = self._jobs(names, genotypes)
         # The winner of a stage begins the next one, and would score the same. Finished candidates of a killed round are
         # kept, too.
-        known = {each.genotype: each for each in journal.candidates if training.trains}
+        trained = {candidate.genotype: candidate for candidate in journal.candidates if training.trains}
         failures = self._outcomes(
-            training, [job for job, genotype in zip(jobs, genotypes, strict=True) if genotype not in known]
+            training, [job for job, genotype in zip(jobs, genotypes, strict=True) if genotype not in trained]
         )
-        found = []
+        outcomes = []
         for number, (job, genotype) in enumerate(zip(jobs, genotypes, strict=True)):
-            if genotype in known:
-                found.append(dataclasses.replace(known[genotype], stage=stage, index=first + number))
+            if genotype in trained:
+                outcomes.append(dataclasses.replace(trained[genotype], stage=stage, index=first + number))
                 continue
             failure = failures.get(job.folder, "")
             metrics = {} if failure else read_result(job.folder / RESULT_FILE)["metrics"]
             encoder = training.space.config(genotype)
-            found.append(
+            outcomes.append(
                 Candidate(
                     stage=stage,
                     index=first + number,
@@ -163,7 +167,7 @@ class Rounds:
                 )
             )
         # First, so that no kill loses a finished candidate.
-        journal.add(found)
+        journal.add(outcomes)
         for job in jobs:
             for path in (job.folder, job.folder.with_name(f"{job.folder.name}-text")):
                 shutil.rmtree(path, ignore_errors=True)
@@ -178,22 +182,22 @@ class Rounds:
           count: number of candidates.
         """
         # The winner of a stage is a candidate of the next one, too.
-        different = {each.genotype: each for each in candidates if each.score is not None}
-        ranked = sorted(different.values(), key=lambda each: -(each.score or 0.0))
+        different = {candidate.genotype: candidate for candidate in candidates if candidate.score is not None}
+        ranked = sorted(different.values(), key=lambda candidate: -(candidate.score or 0.0))
         places = np.unique(np.linspace(0, len(ranked) - 1, min(count, len(ranked))).round().astype(int))
-        chosen = [ranked[place] for place in places]
+        chosen = [ranked[index] for index in places]
         log_info(f"training {len(chosen)} candidates again, with the duration of the supernet")
-        names = [f"again-{each.stage}-{each.index:05d}" for each in chosen]
-        jobs = self._jobs(names, [each.genotype for each in chosen])
+        names = [f"again-{candidate.stage}-{candidate.index:05d}" for candidate in chosen]
+        jobs = self._jobs(names, [candidate.genotype for candidate in chosen])
         failures = self._outcomes(training, jobs)
         return [
             Retrained(
-                stage=each.stage,
-                index=each.index,
-                score=each.score or 0.0,
+                stage=candidate.stage,
+                index=candidate.index,
+                score=candidate.score or 0.0,
                 retrained=read_result(job.folder / RESULT_FILE)["metrics"][self._main_metric],
             )
-            for each, job in zip(chosen, jobs, strict=True)
+            for candidate, job in zip(chosen, jobs, strict=True)
             if job.folder not in failures
         ]
 
@@ -249,11 +253,11 @@ class _Clock:
 
 def _suggestions(strategy: Strategy, history: list[Scored], count: int) -> list[tuple[str, ...]]:
     """Up to `count` new candidates; those of one round do not see each other's scores."""
-    found: list[tuple[str, ...]] = []
+    suggestions: list[tuple[str, ...]] = []
     for _ in range(count):
-        running = [Scored(genotype, None) for genotype in found]
-        genotype = strategy.suggest([*history, *running], len(history) + len(found))
+        running = [Scored(genotype, None) for genotype in suggestions]
+        genotype = strategy.suggest([*history, *running], len(history) + len(suggestions))
         if genotype is None:
             break
-        found.append(genotype)
-    return found
+        suggestions.append(genotype)
+    return suggestions

@@ -119,7 +119,7 @@ def search(
                 raise UserError(
                     "search: a teacher for plain text needs plain text; received none; give text, or omit it"
                 )
-        made = _Search(
+        search = _Search(
             student,
             data,
             output,
@@ -133,7 +133,7 @@ def search(
             tasks,
             supernet,
         )
-        return made.run(overwrite)
+        return search.run(overwrite)
 
 
 class _Search:
@@ -172,7 +172,7 @@ class _Search:
         self._output, self._workers, self._strategy = output, workers, strategy
         self._constraints = tuple(constraints)
         # The report shows the size of every candidate.
-        sizes = () if any(each.name == ParameterConstraint.name for each in constraints) else (_SIZE,)
+        sizes = () if any(constraint.name == ParameterConstraint.name for constraint in constraints) else (_SIZE,)
         self._costs = (*self._constraints, *sizes)
         supernet = supernet_config(self._base)
         self._supernet = None if given_supernet is None else Path(given_supernet).absolute()
@@ -182,12 +182,12 @@ class _Search:
         self._first_space = self._space(config.stages[0], self._given)
         self._parts = divide(data, config)
         # Checks teacher, student and data before anything is written.
-        for given in (TextData(text), self._parts.candidates) if text else (self._parts.candidates,):
-            is_text = isinstance(given, TextData)
+        for part in (TextData(text), self._parts.candidates) if text else (self._parts.candidates,):
+            is_text = isinstance(part, TextData)
             rate = config.text_learning_rate if is_text else config.learning_rate
             method = EfficientBERT(max_length=config.max_length, learning_rate=rate)
-            theirs = text_teacher if is_text else teacher
-            plan_distillation(supernet, given, teacher=theirs, method=method, run=RunConfig())
+            part_teacher = text_teacher if is_text else teacher
+            plan_distillation(supernet, part, teacher=part_teacher, method=method, run=RunConfig())
         if tasks and 3 not in config.stages:
             raise UserError(
                 f"search: other tasks train the supernet of stage 3; received {len(tasks)} with stages "
@@ -217,8 +217,8 @@ class _Search:
             "supernet_tasks": [task.data.task.name for task in tasks],
         }
         for task in tasks:
-            own = {**open_data(task.data).recorded(), "teacher_sha256": digest_directory(task.teacher)}
-            self._recorded |= {f"{task.data.task.name}_{field}": value for field, value in own.items()}
+            recorded = {**open_data(task.data).recorded(), "teacher_sha256": digest_directory(task.teacher)}
+            self._recorded |= {f"{task.data.task.name}_{field}": value for field, value in recorded.items()}
 
     def run(self, overwrite: bool) -> SearchResult:
         """Runs or resumes the search."""
@@ -249,7 +249,7 @@ class _Search:
             text_teacher=str(Path(self._text_teacher).absolute()),
             config=self._config,
             tasks=self._tasks,
-            given=self._supernet,
+            supernet=self._supernet,
         )
         supernet = supernets.frozen()
         self._candidate_text: str | None = None
@@ -280,13 +280,13 @@ class _Search:
                     supernet = supernets.learning(space)
                 training = self._training(supernets, supernet, space, stage)
                 rounds.run(training, stage, number)
-            found = []
+            retrained = []
             if count := self._config.retrained:
-                found = rounds.retrain(self._again(supernets, training), journal.comparable, count)
+                retrained = rounds.retrain(self._again(supernets, training), journal.comparable, count)
         finally:
             self._workers.close()
         shutil.rmtree(folder / CANDIDATES_FOLDER, ignore_errors=True)
-        return self._write_result(folder, journal, found, rounds.seconds, supernet)
+        return self._write_result(folder, journal, retrained, rounds.seconds, supernet)
 
     def _space(self, stage: int, winner: tuple[str, ...]) -> SearchSpace:
         return SearchSpace(
@@ -320,12 +320,14 @@ class _Search:
             "main_metric": self._main_metric,
             "metrics": winner.metrics,
             "best": _summary(winner),
-            "front": [_summary(each) for each in front(journal.comparable, cost)],
+            "front": [_summary(candidate) for candidate in front(journal.comparable, cost)],
             "supernet": str(supernet.relative_to(folder) if supernet.is_relative_to(folder) else supernet),
             "cost": cost,
-            "candidates": [sum(each.score is not None for each in journal.of_stage(s)) for s in self._config.stages],
-            "failed": sum(each.score is None for each in journal.candidates),
-            "retrained": [dataclasses.asdict(each) for each in retrained],
+            "candidates": [
+                sum(candidate.score is not None for candidate in journal.of_stage(s)) for s in self._config.stages
+            ],
+            "failed": sum(candidate.score is None for candidate in journal.candidates),
+            "retrained": [dataclasses.asdict(candidate) for candidate in retrained],
             "kendall_tau": kendall_tau(retrained),
             "seconds": seconds,
         }

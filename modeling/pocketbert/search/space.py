@@ -201,7 +201,7 @@ class SearchSpace:
     def shapes(self, genotype: Genotype) -> tuple[Shape, ...]:
         """Stacks and divisor of each layer."""
         parsed = [parse(text) for text in genotype]
-        return tuple((each.stacks, each.divisor) for each in parsed)
+        return tuple((expression.stacks, expression.divisor) for expression in parsed)
 
     def config(self, genotype: Genotype) -> EncoderConfig:
         """The architecture with a genotype's feed-forward networks."""
@@ -317,7 +317,7 @@ class SearchSpace:
 
     def _unmet(self, nearest: Genotype) -> UserError:
         config = self.config(nearest)
-        costs = " and ".join(each.describe(each.cost(config)) for each in self.constraints)
+        costs = " and ".join(constraint.describe(constraint.cost(config)) for constraint in self.constraints)
         return UserError(
             f"a network must have {describe_constraints(self.constraints)}, and none in the search space has; the "
             f"nearest has {costs}: {' '.join(nearest)}; change the bounds or the student's sizes"
@@ -338,8 +338,8 @@ class SearchSpace:
             if node.operation == LINEAR:
                 yield f"wb{numbers[id(node)]}"
 
-        found = [float(ids[name]) for name in names(expression.tree)]
-        return found + [-1.0] * (MAX_PRIMITIVES - len(found))
+        features = [float(ids[name]) for name in names(expression.tree)]
+        return features + [-1.0] * (MAX_PRIMITIVES - len(features))
 
 
 def _rule(size: int, intermediate_size: int, mismatch: WidthMismatch) -> Rule:

@@ -138,9 +138,9 @@ class RandomSearch:
 
     def suggest(self, history: Sequence[Scored], index: int) -> Genotype | None:
         """See `Strategy.suggest`."""
-        seen = {self._space.key(each.genotype) for each in history}
+        seen = {self._space.key(candidate.genotype) for candidate in history}
         random = np.random.default_rng([self._seed, index])
-        scored = [each for each in history if each.score is not None and math.isfinite(each.score)]
+        scored = [candidate for candidate in history if candidate.score is not None and math.isfinite(candidate.score)]
         try:
             for genotype in self._candidates(scored, index, random):
                 if self._space.key(genotype) not in seen:
@@ -226,12 +226,12 @@ class LaNAS(RandomSearch):
 
     def _tree(self, scored: list[Scored]) -> _Region:
         if self._fitted is None or self._fitted[0] != scored:
-            scores = np.array([_score(each) for each in scored])
+            scores = np.array([_score(candidate) for candidate in scored])
             self._fitted = scored, _fit_region(self._encode(scored), scores, _depth(len(scored)))
         return self._fitted[1]
 
     def _encode(self, scored: list[Scored]) -> np.ndarray:
-        return np.array([self._space.features(each.genotype) for each in scored])
+        return np.array([self._space.features(candidate.genotype) for candidate in scored])
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,11 @@ def possible_shapes(supernet: EncoderConfig) -> list[list[Shape]]:
     """
     if supernet.feedforward is None:
         raise UserError("a supernet needs feed-forward expressions; received none; make it with supernet_config")
-    found = []
+    possible = []
     for layer in range(supernet.num_layers):
         expression, size = supernet.feedforward.expression(layer), supernet.intermediate_size
         mismatch = supernet.feedforward.mismatch
-        found.append(
+        possible.append(
             [
                 (stacks, divisor)
                 for stacks, divisor in SHAPES
@@ -60,7 +60,7 @@ def possible_shapes(supernet: EncoderConfig) -> list[list[Shape]]:
                 and not width_problems(expression.tree, supernet.block_size, size // divisor, mismatch)
             ]
         )
-    return found
+    return possible
 
 
 def draw_shapes(supernet: EncoderConfig, seed: int, step: int) -> tuple[Shape, ...]:
@@ -80,12 +80,12 @@ def draw_shapes(supernet: EncoderConfig, seed: int, step: int) -> tuple[Shape, .
 def sliced_axes(model: Model) -> dict[str, int]:
     """Name → axis of the weights that a ratio cuts, for `SlicedAdamW`."""
     names = {variable.ref(): name for name, variable in model.named_variables().items()}
-    found = {}
+    axes = {}
     for path, variable in model.weights_by_path().items():
         match = _NETWORK.match(path)
         if match and match[3] in _CUT:
-            found[names[variable.ref()]] = _CUT[match[3]]
-    return found
+            axes[names[variable.ref()]] = _CUT[match[3]]
+    return axes
 
 
 class SupernetStep:
@@ -136,10 +136,10 @@ class SupernetStep:
         # Weights of one layer are updated by one graph, others together.
         self._groups: dict[str, int] = {}
         for path, name in paths.items():
-            if (found := _NETWORK.match(path)) and found[3] in _CUT:
-                self._cut[int(found[1]), int(found[2]), found[3]] = name
-            if found := _LAYER.match(path):
-                self._groups[name] = int(found[1])
+            if (match := _NETWORK.match(path)) and match[3] in _CUT:
+                self._cut[int(match[1]), int(match[2]), match[3]] = name
+            if match := _LAYER.match(path):
+                self._groups[name] = int(match[1])
         cut = set(self._cut.values())
         self._whole = {name: value for name, value in self._trained.items() if name not in cut}
         optimizer.bind(self._variables)
@@ -176,11 +176,13 @@ class SupernetStep:
             trained = {name: value for name, value in slices.items() if name in self._trained}
             sources = {**self._whole, **trained}
             tape.watch(list(sources.values()))
-            found, top = self._features(shapes, slices, batch)
-            losses = self._graph(("losses", head), lambda: self._of_head(head))(found, top, batch, dict(targets or {}))
+            features, top = self._features(shapes, slices, batch)
+            losses = self._graph(("losses", head), lambda: self._of_head(head))(
+                features, top, batch, dict(targets or {})
+            )
             loss = losses[0]
         gradients = tape.gradient(loss, list(sources.values()))
-        reached = {name: each for name, each in zip(sources, gradients, strict=True) if each is not None}
+        reached = {name: gradient for name, gradient in zip(sources, gradients, strict=True) if gradient is not None}
         self._update(reached)
         return losses
 
@@ -206,31 +208,31 @@ class SupernetStep:
 
     def _slices(self, shapes: Sequence[Shape]) -> dict[str, tf.Tensor]:
         """The weights of the candidate that a ratio cuts, by name. Their gradients have their shapes."""
-        found = {}
+        slices = {}
         for (layer, network, part), name in self._cut.items():
             stacks, divisor = shapes[layer]
             if network < stacks:
                 width = self.model.config.intermediate_size // divisor
                 variable = self._variables[name]
-                found[name] = variable[:, :width] if _CUT[part] else variable[:width]
-        return found
+                slices[name] = variable[:, :width] if _CUT[part] else variable[:width]
+        return slices
 
     def _features(
         self, shapes: Sequence[Shape], slices: Mapping[str, tf.Tensor], batch: Batch
     ) -> tuple[dict[str, list[tf.Tensor]], tf.Tensor]:
         """The requested features without logits, and the last feature map."""
         x, bias = self._graph("embedding", lambda: self._embedded)(batch)
-        found: dict[tuple[str, int], tf.Tensor] = {("hidden_states", 0): x}
+        computed: dict[tuple[str, int], tf.Tensor] = {("hidden_states", 0): x}
         for layer, (stacks, divisor) in enumerate(shapes[: self._computed.highest]):
             weights = [tuple(slices[self._cut[layer, network, part]] for part in _CUT) for network in range(stacks)]
             run = self._graph((layer, stacks, divisor), functools.partial(self._layer, layer))
             x, features = run(x, bias, weights)
-            found[("hidden_states", layer + 1)] = x
-            found.update({(name, layer + 1): value for name, value in features.items()})
-        wanted = {name: self._computed.layers[name] for name in self._requested}
-        if self._reads_logits and "hidden_states" in wanted:
-            wanted["hidden_states"] = wanted["hidden_states"][:-1]
-        return {name: [found[(name, layer)] for layer in layers] for name, layers in wanted.items()}, x
+            computed[("hidden_states", layer + 1)] = x
+            computed.update({(name, layer + 1): value for name, value in features.items()})
+        layers_by_name = {name: self._computed.layers[name] for name in self._requested}
+        if self._reads_logits and "hidden_states" in layers_by_name:
+            layers_by_name["hidden_states"] = layers_by_name["hidden_states"][:-1]
+        return {name: [computed[(name, layer)] for layer in layers] for name, layers in layers_by_name.items()}, x
 
     def _embedded(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
         return self.model.encoder.embedded(batch, training=self._dropout)
@@ -238,8 +240,8 @@ class SupernetStep:
     def _layer(self, layer: int) -> Callable[..., Any]:
         """Makes the function of a layer: input, mask and weights of its networks → output and features."""
         block: Any = self.model.encoder.layers_[layer]
-        wanted = self._computed
-        names = [name for name in ATTENTION_FEATURES if layer + 1 in wanted.layers.get(name, ())]
+        computed = self._computed
+        names = [name for name in ATTENTION_FEATURES if layer + 1 in computed.layers.get(name, ())]
 
         def run(x: tf.Tensor, bias: tf.Tensor, weights: Sequence[tuple[tf.Tensor, ...]]) -> Any:
             networks = [
@@ -250,7 +252,7 @@ class SupernetStep:
                 x,
                 bias,
                 wanted=names,
-                attention_only=layer + 1 > wanted.highest_hidden,
+                attention_only=layer + 1 > computed.highest_hidden,
                 training=self._dropout,
                 feed_forwards=networks,
             )
@@ -274,19 +276,20 @@ class SupernetStep:
         for name, gradient in gradients.items():
             groups.setdefault(self._groups.get(name, -1), {})[name] = gradient
         clip_norm, scale = self.optimizer.clip_norm, tf.constant(1.0)
-        keys = [tuple((name, tuple(each.shape)) for name, each in group.items()) for group in groups.values()]
-        given = [list(group.values()) for group in groups.values()]
+        keys = [tuple((name, tuple(gradient.shape)) for name, gradient in group.items()) for group in groups.values()]
+        gradients_of_groups = [list(group.values()) for group in groups.values()]
         if clip_norm is not None:
             # As `training.gradients.dense_and_clipped`, over all graphs.
             results = [
-                self._graph(("norm", key), lambda: _dense_and_loss)(each) for key, each in zip(keys, given, strict=True)
+                self._graph(("norm", key), lambda: _dense_and_loss)(group)
+                for key, group in zip(keys, gradients_of_groups, strict=True)
             ]
-            given = [result[0] for result in results]
+            gradients_of_groups = [result[0] for result in results]
             norm = tf.sqrt(2.0 * tf.add_n([result[1] for result in results]))
             scale = clip_norm / tf.maximum(norm, clip_norm)
         self.optimizer.begin_step()
-        for key, each in zip(keys, given, strict=True):
-            self._graph(("update", key), functools.partial(self._updater, [name for name, _ in key]))(each, scale)
+        for key, group in zip(keys, gradients_of_groups, strict=True):
+            self._graph(("update", key), functools.partial(self._updater, [name for name, _ in key]))(group, scale)
         self.optimizer.end_step()
 
     def _updater(self, names: Sequence[str]) -> Callable[..., None]:
@@ -311,5 +314,5 @@ def _linears(network: Any, kernel: tf.Tensor, bias: tf.Tensor, output_kernel: tf
 
 def _dense_and_loss(gradients: Sequence[Any]) -> tuple[list[tf.Tensor], tf.Tensor]:
     """Dense gradients, and half the sum of their squares."""
-    found = [dense(gradient) for gradient in gradients]
-    return found, tf.add_n([tf.nn.l2_loss(each) for each in found])
+    dense_gradients = [dense(gradient) for gradient in gradients]
+    return dense_gradients, tf.add_n([tf.nn.l2_loss(gradient) for gradient in dense_gradients])

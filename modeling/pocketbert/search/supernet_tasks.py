@@ -120,12 +120,12 @@ def plan_tasks(
     names = head_names([part.tasks[0] for part in parts])
     problems = []
     for name, part in zip(names, parts, strict=True):
-        theirs, ours = part.spec.teacher, first.spec.teacher
+        encoder, first_encoder = part.spec.teacher, first.spec.teacher
         for field in ("num_layers", "num_attention_heads", "hidden_size"):
-            if getattr(theirs, field) != getattr(ours, field):
+            if getattr(encoder, field) != getattr(first_encoder, field):
                 problems.append(
-                    f"all teachers need the same {field}; the teacher of {name} has {getattr(theirs, field)}, that of "
-                    f"{names[0]} {getattr(ours, field)}; fine-tune one pretrained model on every task"
+                    f"all teachers need the same {field}; the teacher of {name} has {getattr(encoder, field)}, that of "
+                    f"{names[0]} {getattr(first_encoder, field)}; fine-tune one pretrained model on every task"
                 )
         remedy = "fine-tune one pretrained model on every task"
         owners = (f"the teacher of {names[0]}", f"the teacher of {name}")
@@ -188,8 +188,8 @@ class TasksData(RunData):
         Args:
           metrics: name of a head → metrics.
         """
-        main = [each[part.main_metric] for each, part in zip(metrics.values(), self.parts, strict=True)]
-        named = {f"{name}/{metric}": value for name, each in metrics.items() for metric, value in each.items()}
+        main = [values[part.main_metric] for values, part in zip(metrics.values(), self.parts, strict=True)]
+        named = {f"{name}/{metric}": value for name, values in metrics.items() for metric, value in values.items()}
         return {MEAN: math.fsum(main) / len(main), **named}
 
     def result(self, metrics: Mapping[str, float], title: str) -> dict[str, Any]:
@@ -262,8 +262,8 @@ class _TasksEvaluator:
     def loss(self) -> float | None:
         """The mean of the tasks' losses; see `StageEvaluator`."""
         losses = [part.loss for part in self._parts.values()]
-        known = [loss for loss in losses if loss is not None]
-        return math.fsum(known) / len(known) if len(known) == len(losses) else None
+        present = [loss for loss in losses if loss is not None]
+        return math.fsum(present) / len(present) if len(present) == len(losses) else None
 
 
 def _common(stage: Stage) -> dict[str, Any]:

@@ -63,15 +63,15 @@ def train_supernet(
       UserError: as for `distill`, or the run needs what a learning supernet cannot do. Nothing was written.
       TrainingFailed: as for `distill`.
     """
-    with saved_models(supernet, teacher) as (given, teacher_given):
+    with saved_models(supernet, teacher) as (supernet_given, teacher_given):
         plan: SupernetPlan
         if isinstance(data, Sequence):
             for task in data:
-                check_outputs(output, given, task.teacher, task.data)
-            plan = plan_tasks(given, data, method=method, run=run)
+                check_outputs(output, supernet_given, task.teacher, task.data)
+            plan = plan_tasks(supernet_given, data, method=method, run=run)
         else:
-            check_outputs(output, given, teacher_given, data)
-            planned = plan_distillation(given, data, teacher=teacher_given, method=method, run=run)
+            check_outputs(output, supernet_given, teacher_given, data)
+            planned = plan_distillation(supernet_given, data, teacher=teacher_given, method=method, run=run)
             plan = planned.as_kind(SupernetPlan)
         raise_if_any(_problems(plan), "learning supernet")
         # A run of `distill` with these options ends with other weights.

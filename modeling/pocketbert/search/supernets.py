@@ -39,7 +39,7 @@ class Supernets:
       text_teacher: model directory of the teacher for plain text.
       config: options of the search, resolved.
       tasks: other tasks for the supernet of stage 3.
-      given: model directory of a warmed-up supernet, or None.
+      supernet: model directory of a warmed-up supernet, or None.
     """
 
     folder: Path
@@ -50,12 +50,12 @@ class Supernets:
     text_teacher: str
     config: SearchConfig
     tasks: Sequence[SupernetTask] = ()
-    given: Path | None = None
+    supernet: Path | None = None
 
     def frozen(self) -> Path:
         """Warms up the complete supernet of stages 1 and 2, unless one is given; returns its model directory."""
-        if self.given:
-            return self.given
+        if self.supernet:
+            return self.supernet
         log_info("warming up the supernet")
         return self._distill(supernet_config(self.base), self._first_data, self.folder / SUPERNET_FOLDER)
 
@@ -73,14 +73,14 @@ class Supernets:
         # Without constraints, the draw is uniform.
         drawn = space if space.constraints else None
         start = SupernetSlices(
-            self.given or self.folder / SUPERNET_FOLDER / MODEL_FOLDER, supernet_config(winner, keep_operations=True)
+            self.supernet or self.folder / SUPERNET_FOLDER / MODEL_FOLDER, supernet_config(winner, keep_operations=True)
         )
-        found = self._distill(start, self._first_data, root / "warmed_up")
+        directory = self._distill(start, self._first_data, root / "warmed_up")
         log_info("training the supernet of stage 3 with one candidate per step")
         if self.text:
             text = TextData(self.text)
             train_supernet(
-                found,
+                directory,
                 text,
                 root / "pretrained",
                 teacher=self.text_teacher,
@@ -88,13 +88,13 @@ class Supernets:
                 run=self._run,
                 space=drawn,
             )
-            found = root / "pretrained" / MODEL_FOLDER
+            directory = root / "pretrained" / MODEL_FOLDER
         data: Any = self.data
         teacher: str | None = self.teacher
         if self.tasks:
             data, teacher = [SupernetTask(data=data, teacher=self.teacher), *self.tasks], None
         method = self.method(self.data)
-        train_supernet(found, data, root / "finetuned", teacher=teacher, method=method, run=self._run, space=drawn)
+        train_supernet(directory, data, root / "finetuned", teacher=teacher, method=method, run=self._run, space=drawn)
         return root / "finetuned" / MODEL_FOLDER
 
     def method(
@@ -132,8 +132,8 @@ def check_supernet(directory: Path, config: EncoderConfig) -> None:
       directory: the model directory.
       config: architecture of the supernet.
     """
-    theirs = dataclasses.asdict(plan_model(directory).config)
-    differ = [name for name, ours in dataclasses.asdict(config).items() if theirs[name] != ours]
+    received = dataclasses.asdict(plan_model(directory).config)
+    differ = [name for name, value in dataclasses.asdict(config).items() if received[name] != value]
     if differ:
         raise UserError(
             f"search: the supernet must have the architecture of this search's own; {directory} differs in "

@@ -73,11 +73,11 @@ def class_weights(text: str, task: TaskConfig, labels: np.ndarray) -> np.ndarray
         weights = np.ones(len(counts), np.float32)
         weights[occur] = counts.sum() / (occur.sum() * counts[occur])
         return weights
-    given = parse_class_weights(text)
-    unknown = [label for label in given if label not in task.labels]
+    weights_by_label = parse_class_weights(text)
+    unknown = [label for label in weights_by_label if label not in task.labels]
     if unknown:
         raise UserError(
             f"class_weights must name labels of the task, {', '.join(map(repr, task.labels))[:200]}; received "
             f"{', '.join(map(repr, unknown))[:200]}"
         )
-    return np.asarray([given.get(label, 1.0) for label in task.labels], np.float32)
+    return np.asarray([weights_by_label.get(label, 1.0) for label in task.labels], np.float32)

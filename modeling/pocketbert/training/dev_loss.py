@@ -91,7 +91,7 @@ class LossEvaluator:
         calls = self._forward.outputs
         if not calls:
             return None
-        outputs = {name: np.concatenate([each[name] for each in calls]) for name in calls[0]}
+        outputs = {name: np.concatenate([call[name] for call in calls]) for name in calls[0]}
         return mean_loss(self._task, self.encoded, outputs, self._batch_size)
 
     @property
@@ -136,13 +136,13 @@ def mean_loss(task: Task, encoded: EncodedExamples, outputs: Mapping[str, np.nda
         rows = slice(start, start + step)
         mask = (np.arange(lengths[rows].max()) < lengths[rows, np.newaxis]).astype(np.int32)
         tokens = slice(encoded.offsets[start], encoded.offsets[min(start + step, len(lengths))])
-        given = {}
+        batch = {}
         for name, values in outputs.items():
-            given[name] = values[rows]
+            batch[name] = values[rows]
             if task.per_token:
-                given[name] = np.zeros((*mask.shape, *values.shape[1:]), values.dtype)
-                given[name][mask == 1] = values[tokens]
-        arrays = {name: tf.constant(values, tf.float32) for name, values in given.items()}
+                batch[name] = np.zeros((*mask.shape, *values.shape[1:]), values.dtype)
+                batch[name][mask == 1] = values[tokens]
+        arrays = {name: tf.constant(values, tf.float32) for name, values in batch.items()}
         with count_weights() as counted:
             loss = float(task.loss(arrays, tf.constant(encoded.labels[rows]), tf.constant(mask)))
         count = float(counted[0]) if len(counted) == 1 else len(mask)

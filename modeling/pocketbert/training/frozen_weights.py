@@ -69,9 +69,9 @@ def freeze(
       UserError: a stage has no weight left to train.
     """
     names = {path: spec.name for path, spec in tensor_specs(config, tasks).items()}
-    kept = frozenset(names[path] for path in paths)
+    untrained = frozenset(names[path] for path in paths)
     frozen = tuple(
-        dataclasses.replace(stage, trainable=functools.partial(_trains, stage.trainable, kept)) for stage in stages
+        dataclasses.replace(stage, trainable=functools.partial(_trains, stage.trainable, untrained)) for stage in stages
     )
     problems = []
     for stage in frozen:
@@ -85,17 +85,17 @@ def freeze(
     return frozen
 
 
-def _trains(trainable: Callable[[str], bool], kept: Collection[str], name: str) -> bool:
-    return name not in kept and trainable(name)
+def _trains(trainable: Callable[[str], bool], untrained: Collection[str], name: str) -> bool:
+    return name not in untrained and trainable(name)
 
 
 def outline(paths: Collection[str], config: EncoderConfig, tasks: Sequence[TaskConfig]) -> list[str]:
     """The paths, with one prefix such as `encoder.layers.0` instead of all weights below it."""
     others = {path for path in tensor_specs(config, tasks) if path not in paths}
-    found = []
+    outlined = []
     for path in paths:
         parts = path.split(".")
         prefixes = (".".join(parts[:count]) for count in range(1, len(parts)))
         whole = (prefix for prefix in prefixes if not any(other.startswith(prefix + ".") for other in others))
-        found.append(next(whole, path))
-    return list(dict.fromkeys(found))
+        outlined.append(next(whole, path))
+    return list(dict.fromkeys(outlined))

@@ -117,18 +117,18 @@ def plan_slices(supernet: str | os.PathLike[str], student: str | os.PathLike[str
     Raises:
       UserError: one of the two does not exist, or the student is not a part of the supernet; lists all problems.
     """
-    found, planned = plan_model(supernet), plan_model(student)
+    start, planned = plan_model(supernet), plan_model(student)
     problems = []
-    if found.directory is None:
+    if start.directory is None:
         problems.append(f"a supernet must be a model directory; received {supernet}")
     if planned.directory is not None:
         problems.append(
             "a student from a supernet must be a preset or a config.json, because the supernet gives the weights; "
             f"received the model directory {planned.directory}; give the config.json in it"
         )
-    problems += inheritance_problems(found.config, planned.config)
+    problems += inheritance_problems(start.config, planned.config)
     raise_if_any(problems, "the student must be a part of its supernet")
-    return dataclasses.replace(found, start="supernet", config=planned.config)
+    return dataclasses.replace(start, start="supernet", config=planned.config)
 
 
 def make_model(
@@ -173,8 +173,8 @@ def with_own_embedding(data: TaskData, directory: str | os.PathLike[str]) -> Tas
     """The data with the embedding of a model directory, if the data leave pooling and dense layer at their defaults."""
     if data.task.embedding != EmbeddingConfig() or not Path(directory).is_dir():
         return data
-    own = embedding_of(directory)
-    task = data.task if own is None else dataclasses.replace(data.task, embedding=own)
+    embedding = embedding_of(directory)
+    task = data.task if embedding is None else dataclasses.replace(data.task, embedding=embedding)
     return dataclasses.replace(data, task=task)
 
 
@@ -226,16 +226,16 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
     tokens = zip(one.tokens(), other.tokens(), strict=False)
     differ = [(index, *pair) for index, pair in enumerate(tokens) if pair[0] != pair[1]]
     if differ:
-        index, ours, theirs = differ[0]
+        index, token, other_token = differ[0]
         problems.append(
             f"both need the same vocabulary; {one.path} and {other.path} differ in {len(differ)} tokens, the first at "
-            f"id {index}: {ours!r} and {theirs!r}; {remedy}"
+            f"id {index}: {token!r} and {other_token!r}; {remedy}"
         )
     elif (one.added, one.keeps_space and one.added) != (other.added, other.keeps_space and other.added):
         counts = f"{ones} has {len(one.added)} and {others} {len(other.added)}"
         problems.append(f"both need the same added tokens with the same flags; {counts}; {remedy}")
     elif one.segmentation() != other.segmentation():
-        files = (each.merges or each.path for each in (one, other))
+        files = (vocabulary.merges or vocabulary.path for vocabulary in (one, other))
         problems.append(f"both need the same {' and '.join(map(str, files))}; received different ones; {remedy}")
     return problems
 
@@ -247,7 +247,7 @@ def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
     A run identifies its models by the digests of their files, so it resumes if you pass the same weights again.
     """
     with contextlib.ExitStack() as stack:
-        found: list[Any] = []
+        sources: list[Any] = []
         for model in models:
             if isinstance(model, Model):
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pocketbert-"))) / "model"
@@ -255,8 +255,8 @@ def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
                 model = folder
             elif isinstance(model, str | os.PathLike):
                 model = model_or_start(model)
-            found.append(model)
-        yield tuple(found)
+            sources.append(model)
+        yield tuple(sources)
 
 
 def _supernet_arrays(

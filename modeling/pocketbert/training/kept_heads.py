@@ -64,10 +64,10 @@ def reorder_head(model: Model, labels: Sequence[str]) -> None:
 
 def source_of(held: Sequence[TaskConfig], task: TaskConfig) -> TaskConfig | None:
     """The task of the head that continues as the head of `task`; None for a new head."""
-    found = [other for other in held if _is_same(other, task)]
-    if len(found) > 1:
-        found = [other for other in found if other.name == task.name]
-    return found[0] if found else None
+    sources = [other for other in held if _is_same(other, task)]
+    if len(sources) > 1:
+        sources = [other for other in sources if other.name == task.name]
+    return sources[0] if sources else None
 
 
 def continued_task(directory: DirectoryDescription, task: TaskConfig) -> TaskConfig | None:
@@ -106,8 +106,8 @@ def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_he
 def _is_same(one: TaskConfig, other: TaskConfig) -> bool:
     """Whether two heads have the same kind, the same labels in any order, and the same layers."""
     layers = [
-        each.embedding and dataclasses.replace(each.embedding, max_length=None, prompts=(), default_prompt=None)
-        for each in (one, other)
+        head.embedding and dataclasses.replace(head.embedding, max_length=None, prompts=(), default_prompt=None)
+        for head in (one, other)
     ]
     same_labels = label_positions(one.labels, other.labels) is not None
     return one.kind == other.kind and same_labels and layers[0] == layers[1]
@@ -126,11 +126,11 @@ def _label_axes(config: EncoderConfig, task: TaskConfig) -> dict[str, int]:
         return {}
     larger = dataclasses.replace(task, labels=(*task.labels, "".join(task.labels) + "+"))
     prefix = f"heads.{task.kind}."
-    found = {}
+    axes_by_path = {}
     others = tensor_specs(config, [larger])
     for path, spec in tensor_specs(config, [task]).items():
         sizes = zip(spec.canonical_shape, others[path].canonical_shape, strict=True)
         axes = [axis for axis, (size, other) in enumerate(sizes) if size != other]
         if axes:
-            found[path.removeprefix(prefix)] = axes[0]
-    return found
+            axes_by_path[path.removeprefix(prefix)] = axes[0]
+    return axes_by_path

@@ -56,9 +56,9 @@ def pretrain(
       UserError: bad input; nothing was written.
       TrainingFailed: the loss is not finite.
     """
-    with saved_models(model) as (given,):
-        plan = _plan(given, data, config, run, FrozenWeights.of(model))
-        check_inputs(output, (None if isinstance(given, EncoderConfig) else given, *plan.data.paths()))
+    with saved_models(model) as (source,):
+        plan = _plan(source, data, config, run, FrozenWeights.of(model))
+        check_inputs(output, (None if isinstance(source, EncoderConfig) else source, *plan.data.paths()))
         folder, result = run_plan(plan, output, callbacks)
     return TrainResult.of(folder, result)
 

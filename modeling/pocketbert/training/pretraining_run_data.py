@@ -230,4 +230,4 @@ def _sums(labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor) -> list[tf.T
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
     right = tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels)
     weights = tf.cast(counted, tf.float32)
-    return [tf.reduce_sum(each * weights) for each in (tf.ones_like(losses), losses, tf.cast(right, tf.float32))]
+    return [tf.reduce_sum(values * weights) for values in (tf.ones_like(losses), losses, tf.cast(right, tf.float32))]

@@ -289,9 +289,9 @@ class TaskRunData(RunData):
         data = self.given
         if not metrics:
             return super().result(metrics, title)
-        found = supervised_task(data.task).with_baseline(data.dev, metrics, data.metrics, data.main_metric)
-        found.log(title)
-        return found.to_json()
+        scores = supervised_task(data.task).with_baseline(data.dev, metrics, data.metrics, data.main_metric)
+        scores.log(title)
+        return scores.to_json()
 
     def _examples(self, stage: Stage) -> Any:
         return self.given.augmented if self.part(stage) == "augmented" else self.given.train

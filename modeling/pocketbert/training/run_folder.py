@@ -283,8 +283,8 @@ def run_seeds(
         raise UserError(f"seeds must be one or more different numbers; received {list(seeds)}")
     folder = Path(output)
     # Names that begin with a dot are leftovers of a killed process.
-    found = {path.name for path in folder.glob("[!.]*")}
-    others = sorted(found - {f"seed-{seed}" for seed in seeds} - {*_SUMMARY_FILES})
+    names = {path.name for path in folder.glob("[!.]*")}
+    others = sorted(names - {f"seed-{seed}" for seed in seeds} - {*_SUMMARY_FILES})
     if others:
         raise UserError(
             f"the output must be a new folder or contain only runs with these seeds; received {folder} with "

@@ -100,12 +100,12 @@ def _head(models: Mapping[str, Scores], scores: Scores) -> list[str]:
 
 def _rows(models: Mapping[str, Scores], scores: Scores) -> list[list[str]]:
     """One row per metric: the values of each model, the difference of the last two in points, and the baseline."""
-    columns = [dict(each.metrics) for each in models.values()]
+    columns = [dict(model.metrics) for model in models.values()]
     names = list(scores.metrics)
     if scores.classes and "macro_f1" in scores.classes and "macro_f1" not in names:
         names.append("macro_f1")
-        for column, each in zip(columns, models.values(), strict=True):
-            column["macro_f1"] = each.classes["macro_f1"] if each.classes else 0.0
+        for column, model in zip(columns, models.values(), strict=True):
+            column["macro_f1"] = model.classes["macro_f1"] if model.classes else 0.0
     rows = []
     for name in names:
         values = [column[name] for column in columns]
@@ -122,12 +122,12 @@ def _by_class(by_label: Mapping[str, Any], models: Mapping[str, Scores]) -> list
     """The cells of the table of classes; with several models also the change of F1."""
     first = next(iter(models.values())).classes or {"by_label": {}}
     rows = []
-    for label, found in by_label.items():
-        row = [label, *(f"{found[metric]:.3f}" for metric in ("precision", "recall", "f1"))]
+    for label, values in by_label.items():
+        row = [label, *(f"{values[metric]:.3f}" for metric in ("precision", "recall", "f1"))]
         if len(models) > 1:
             before = first["by_label"].get(label, {"f1": 0.0})
-            row.append(points(found["f1"] - before["f1"]))
-        rows.append([*row, str(found["support"])])
+            row.append(points(values["f1"] - before["f1"]))
+        rows.append([*row, str(values["support"])])
     return rows
 
 
@@ -141,11 +141,11 @@ def _matrix(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> list[tupl
 
 def _confusions(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> list[list[str]]:
     """The most frequent pairs of label and wrong prediction, with their number."""
-    found = [
+    confusions = [
         (count, label, labels[column])
         for row, (label, cells) in enumerate(zip(labels, counts, strict=True))
         for column, count in enumerate(cells)
         if count and row != column
     ]
-    found.sort(key=lambda each: -each[0])
-    return [[label, prediction, str(count)] for count, label, prediction in found[:_MOST_CONFUSIONS]]
+    confusions.sort(key=lambda confusion: -confusion[0])
+    return [[label, prediction, str(count)] for count, label, prediction in confusions[:_MOST_CONFUSIONS]]

@@ -46,13 +46,13 @@ class MetricsLog:
             raise UserError(f"{path} must have at least {position} bytes, as the run wrote them; received {size}")
         self._stream.truncate(position)
         try:
-            kept = read_log(folder)
+            lines = read_log(folder)
         except UserError:
             self._stream.close()
             raise
         shutil.rmtree(folder / TENSORBOARD_FOLDER, ignore_errors=True)
         self._events = tf.summary.create_file_writer(str(folder / TENSORBOARD_FOLDER))
-        for line in kept:
+        for line in lines:
             self._write_events(line)
 
     def __enter__(self) -> MetricsLog:

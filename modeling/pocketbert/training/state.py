@@ -153,8 +153,8 @@ def _opened(path: Path) -> Iterator[tuple[Any, TrainState]]:
         with safe_open(path, framework="numpy") as stored:
             metadata = stored.metadata()
             text = metadata[_POSITION_KEY]
-            found = _digest(text, ((name, stored.get_tensor(name)) for name in sorted(stored.keys())))
-            whole = found == metadata[_DIGEST_KEY]
+            digest = _digest(text, ((name, stored.get_tensor(name)) for name in sorted(stored.keys())))
+            whole = digest == metadata[_DIGEST_KEY]
             position = from_json(TrainState, parse_json(text, path), str(path)) if whole else None
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise UserError(_damaged(path)) from error
@@ -205,9 +205,9 @@ def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> TrainSt
     if not path.exists():
         return None
     with _opened(path) as (stored, position):
-        found = {name: tuple(stored.get_slice(name).get_shape()) for name in stored.keys()}
+        shapes = {name: tuple(stored.get_slice(name).get_shape()) for name in stored.keys()}
         expected = {name: tuple(variable.shape) for name, variable in variables.items()}
-        different = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
+        different = sorted(name for name in {*shapes, *expected} if shapes.get(name) != expected.get(name))
         if different:
             raise UserError(
                 f"{path}: the checkpoint must hold this run's variables; {len(different)} differ "

@@ -228,8 +228,8 @@ class TrainingModel(tf_keras.Model):
                 )
             unused[:] = [gradient is None for gradient in gradients]
             sums = [
-                total if each is None else total + tf.ensure_shape(dense(each), total.shape)
-                for total, each in zip(sums, gradients, strict=True)
+                total if gradient is None else total + tf.ensure_shape(dense(gradient), total.shape)
+                for total, gradient in zip(sums, gradients, strict=True)
             ]
             return index + 1, losses + more, sums
 

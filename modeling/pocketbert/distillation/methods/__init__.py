@@ -37,13 +37,13 @@ def classes() -> dict[str, type[Method]]:
 
 @functools.cache
 def _methods() -> dict[str, type[Method]]:
-    found: dict[str, type[Method]] = {}
+    classes: dict[str, type[Method]] = {}
     for entry in pkgutil.iter_modules(__path__, __name__ + "."):
         module = importlib.import_module(entry.name)
         for value in vars(module).values():
             if not (isinstance(value, type) and issubclass(value, Method)) or value.__module__ != entry.name:
                 continue
-            if value.name in found:
+            if value.name in classes:
                 raise ValueError(f"methods must have different names; received {value.name!r} again in {entry.name}")
-            found[value.name] = value
-    return found
+            classes[value.name] = value
+    return classes

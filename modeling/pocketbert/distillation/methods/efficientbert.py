@@ -199,8 +199,8 @@ class EfficientBERT(Method):
         if spec.task is not None and spec.task.kind not in ("classification", "regression", "span"):
             problems.append(f"efficientbert supports classification, regression and span; received {spec.task.kind}")
         if spec.task is not None:
-            given = [name for name in ("masked_text", "text_segments") if getattr(self, name)]
-            problems += [f"{name} is for plain text; received it with a task; leave it out" for name in given]
+            options = [name for name in ("masked_text", "text_segments") if getattr(self, name)]
+            problems += [f"{name} is for plain text; received it with a task; leave it out" for name in options]
         return problems
 
     def summary(self, spec: DistillationSpec) -> list[str]:

@@ -112,9 +112,9 @@ class EmbeddingDistillation(Method):
             return [f"the task must be embedding; received {received}; give pairs of texts with {pairs}"]
         width = _width(spec.student, spec.task)
         return [
-            f"dimensions must be below the student's {width} features; received {each}"
-            for each in self.dimensions
-            if each >= width
+            f"dimensions must be below the student's {width} features; received {dimensions}"
+            for dimensions in self.dimensions
+            if dimensions >= width
         ]
 
     def adapters(self, spec: DistillationSpec) -> Adapters:
@@ -136,12 +136,14 @@ class EmbeddingDistillation(Method):
 
         from pocketbert.distillation.losses import embedding_similarities, embedding_vectors
 
-        theirs, ours, options = targets["vectors"], student["logits"][0], stage.options
-        mapped = adapters[_ADAPTER](ours) if _ADAPTER in adapters else ours
-        parts = [ours, *(ours[:, :count] for count in options.dimensions)]
-        similar = [embedding_similarities(theirs, part, batch["input_mask"], options.temperature) for part in parts]
+        teacher_vectors, vectors, options = targets["vectors"], student["logits"][0], stage.options
+        mapped = adapters[_ADAPTER](vectors) if _ADAPTER in adapters else vectors
+        parts = [vectors, *(vectors[:, :count] for count in options.dimensions)]
+        similar = [
+            embedding_similarities(teacher_vectors, part, batch["input_mask"], options.temperature) for part in parts
+        ]
         return {
-            "vectors": embedding_vectors(theirs, mapped, batch["input_mask"]),
+            "vectors": embedding_vectors(teacher_vectors, mapped, batch["input_mask"]),
             "similarities": tf.add_n(similar) / len(similar),
         }
 

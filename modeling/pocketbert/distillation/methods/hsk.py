@@ -215,9 +215,9 @@ class HSK(Method):
         assert method.max_length is not None
         most = method.max_length
         tokens = "all tokens" if amounts.tokens is None else f"N_L = {amounts.tokens}"
-        kept, full = amounts.units(pairs, min(amounts.tokens or most, most), width), pairs * most
+        units, full = amounts.units(pairs, min(amounts.tokens or most, most), width), pairs * most
         lines = [
-            f"hsk: A^HSK = {kept:.2f} of {full:,} units: N_D = {amounts.layers or pairs}, {tokens}, N_W = "
+            f"hsk: A^HSK = {units:.2f} of {full:,} units: N_D = {amounts.layers or pairs}, {tokens}, N_W = "
             f"{amounts.kept(width)} of {width}, for {most} tokens"
         ]
         if amounts.tokens is not None:
@@ -264,22 +264,22 @@ class HSK(Method):
         targets: dict[str, tf.Tensor] = {}
         for index, states in enumerate(teacher["hidden_states"]):
             number = index + 1
-            kept, width = amounts.kept(states.shape[-1]), states.shape[-1]
-            by_batch = options.preset == "authors-code" and options.widths == "mag" and kept < width
+            count, width = amounts.kept(states.shape[-1]), states.shape[-1]
+            by_batch = options.preset == "authors-code" and options.widths == "mag" and count < width
             if by_batch:
                 states = hidden_selection.above_threshold(states, amounts.width)
             attention = next((teacher[name][index] for name in _ATTENTION if name in teacher), None)
             vectors, positions = _selected(stage, states, attention, batch)
             if attention is not None:
                 targets[f"positions_{number}"] = positions
-            if kept == width or by_batch:
+            if count == width or by_batch:
                 targets[f"values_{number}"] = vectors
             elif options.widths == "mag":
-                values, indices = hidden_selection.largest(vectors, kept)
+                values, indices = hidden_selection.largest(vectors, count)
                 indices *= _token_weights(options, batch)[:, :, None]
                 targets |= {f"values_{number}": values, f"widths_{number}": indices}
             else:
-                targets[f"values_{number}"] = _gather_static(vectors, _mask(options, kept, width))
+                targets[f"values_{number}"] = _gather_static(vectors, _mask(options, count, width))
         return targets
 
     def loss(
@@ -390,8 +390,8 @@ def _selected(
     return tf.gather(states, positions, batch_dims=1) * weights, positions
 
 
-def _mask(options: HSK, kept: int, width: int) -> tuple[int, ...]:
-    return static_mask(options.widths, kept, width, options.mask_seed)
+def _mask(options: HSK, count: int, width: int) -> tuple[int, ...]:
+    return static_mask(options.widths, count, width, options.mask_seed)
 
 
 def _gather_static(vectors: tf.Tensor, indices: Sequence[int]) -> tf.Tensor:

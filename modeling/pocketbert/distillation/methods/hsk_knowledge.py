@@ -66,7 +66,7 @@ class Knowledge:
             text = TABLE_5[named[1]][int(named[2]) - 1]
         try:
             layers, tokens, width = (part.strip() for part in text.split(","))
-            found = cls(
+            knowledge = cls(
                 layers=None if layers == _ALL else int(layers),
                 tokens=None if tokens == _ALL else int(tokens),
                 width=Fraction(width),
@@ -77,11 +77,11 @@ class Knowledge:
                 "knowledge must be N_D,N_L,N_W/d such as 1,9,0.1, with all for every layer or token, or one of "
                 f"{columns}; received {text!r}"
             ) from None
-        if min(found.layers or 1, found.tokens or 1) < 1 or 0 in (found.layers, found.tokens):
+        if min(knowledge.layers or 1, knowledge.tokens or 1) < 1 or 0 in (knowledge.layers, knowledge.tokens):
             raise UserError(f"knowledge needs at least 1 layer and 1 token; received {text!r}; give 1 or more")
-        if not 0 < found.width <= 1:
+        if not 0 < knowledge.width <= 1:
             raise UserError(f"knowledge needs a width in (0, 1]; received {text!r}; give 1 for the full width")
-        return found
+        return knowledge
 
     def __str__(self) -> str:
         return f"{self.layers or _ALL},{self.tokens or _ALL},{float(self.width):g}"
@@ -110,13 +110,13 @@ def layer_map(student_layers: int, top_layer: int) -> tuple[int, ...]:
     return tuple(round(Fraction(layer * top_layer, student_layers)) for layer in range(student_layers + 1))
 
 
-def static_mask(strategy: WidthStrategy, kept: int, width: int, seed: int) -> tuple[int, ...]:
+def static_mask(strategy: WidthStrategy, count: int, width: int, seed: int) -> tuple[int, ...]:
     """Returns the sorted indices, from 0, of the activations that a static mask keeps (section 4.3.1).
 
     `uniform` is eq. 7, whose indices round(i·d/N_W), i = 1…N_W, count from 1; halves to even. `rand` orders the
     indices by a digest, so that the mask of a seed never changes.
     """
     if strategy == "uniform":
-        return tuple(round(Fraction(index * width, kept)) - 1 for index in range(1, kept + 1))
+        return tuple(round(Fraction(index * width, count)) - 1 for index in range(1, count + 1))
     digests = {index: hashlib.sha256(f"{seed} {index}".encode()).digest() for index in range(width)}
-    return tuple(sorted(sorted(digests, key=digests.__getitem__)[:kept]))
+    return tuple(sorted(sorted(digests, key=digests.__getitem__)[:count]))

@@ -177,8 +177,8 @@ class MiniLMv2(Method):
             )
         problems += segment_problems(spec, self.text_segments)
         if spec.task is not None:
-            given = [name for name in ("masked_text", "text_segments") if getattr(self, name)]
-            problems += [f"{name} is for plain text; received it with a task; leave it out" for name in given]
+            options = [name for name in ("masked_text", "text_segments") if getattr(self, name)]
+            problems += [f"{name} is for plain text; received it with a task; leave it out" for name in options]
         return problems
 
     def resolved(self, spec: DistillationSpec) -> MiniLMv2:

@@ -358,5 +358,5 @@ def _task_length(spec: DistillationSpec, method: TinyBERT) -> int:
     from pocketbert.tasks.registry import get_task
 
     # Appendix B in the paper; for questions 384, and for tags the length of fine-tuning.
-    own = None if spec.task is None else get_task(spec.task).default_max_length
-    return method.max_length or own or (128 if spec.pairs else 64)
+    default = None if spec.task is None else get_task(spec.task).default_max_length
+    return method.max_length or default or (128 if spec.pairs else 64)

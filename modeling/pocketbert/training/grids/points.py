@@ -64,14 +64,14 @@ def options_at(options: tuple[typing.Any, ...], grid: Grid, *, fixed: Collection
     Raises:
       UserError: the grid varies a fixed or unknown field, or a dataclass rejects a point; lists all problems.
     """
-    made, problems = [], _unknown(grid.values, _varied(tuple(map(type, options)), fixed))
+    points, problems = [], _unknown(grid.values, _varied(tuple(map(type, options)), fixed))
     for point in grid.points() if not problems else ():
         try:
-            made.append(tuple(at_point(each, point) for each in options))
+            points.append(tuple(at_point(option, point) for option in options))
         except ValueError as error:
             problems.append(str(error))
     raise_if_any(dict.fromkeys(problems), "grid")
-    return made
+    return points
 
 
 def at_point(options: typing.Any, point: Point) -> typing.Any:
@@ -95,22 +95,22 @@ def parse_grid(texts: Sequence[str], options: tuple[type, ...], *, fixed: Collec
     kinds = _varied(options, fixed)
     values: dict[str, tuple[Value, ...]] = {}
     problems: list[str] = []
-    own: set[str] = set()
+    varied: set[str] = set()
     for text in texts:
-        name, found, listed = text.partition("=")
+        name, separator, listed = text.partition("=")
         option = name.strip().replace("-", "_")
-        if not found and text in PUBLISHED:
-            values |= {key: each for key, each in PUBLISHED[text].values.items() if key not in own}
-        elif not found:
+        if not separator and text in PUBLISHED:
+            values |= {key: published for key, published in PUBLISHED[text].values.items() if key not in varied}
+        elif not separator:
             problems.append(f"a grid is option=value,value or one of {', '.join(PUBLISHED)}; received {text!r}")
         elif option not in kinds:
             problems += _unknown([option], kinds)
-        elif option in own:
+        elif option in varied:
             problems.append(f"{option}= must be given once; received a second; list all its values after the first")
         else:
-            own.add(option)
+            varied.add(option)
             try:
-                values[option] = tuple(_value(each.strip(), kinds[option]) for each in listed.split(","))
+                values[option] = tuple(_value(value.strip(), kinds[option]) for value in listed.split(","))
             except ValueError as error:
                 problems.append(f"{option} {error}")
     raise_if_any(problems, "grid")
@@ -129,9 +129,9 @@ def _unknown(names: Collection[str], varied: Collection[str]) -> list[str]:
 def _varied(options: tuple[type, ...], fixed: Collection[str]) -> dict[str, tuple[type, ...]]:
     """Returns the fields that a grid may vary, with the types of their values."""
     kinds = {
-        field.name: _kinds(typing.get_type_hints(each)[field.name])
-        for each in options
-        for field in dataclasses.fields(each)
+        field.name: _kinds(typing.get_type_hints(option)[field.name])
+        for option in options
+        for field in dataclasses.fields(option)
         if field.name not in fixed
     }
     return {name: accepted for name, accepted in kinds.items() if accepted}
@@ -154,6 +154,6 @@ def _value(text: str, kinds: tuple[type, ...]) -> Value:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        wanted = "whole numbers" if int in kinds else "words" if str in kinds else "numbers"
-        raise ValueError(f"takes {wanted}{' or none' if types.NoneType in kinds else ''}; received {text!r}")
+        expected = "whole numbers" if int in kinds else "words" if str in kinds else "numbers"
+        raise ValueError(f"takes {expected}{' or none' if types.NoneType in kinds else ''}; received {text!r}")
     return number

@@ -69,8 +69,8 @@ def _varied(summary: Summary) -> list[str]:
 
 def _metrics(summary: Summary) -> list[str]:
     """Returns all metrics, the main metric first."""
-    found = next(point["metrics"] for point in summary["points"] if point["metrics"])
-    return [summary["main_metric"], *(name for name in found if name != summary["main_metric"])]
+    metrics = next(point["metrics"] for point in summary["points"] if point["metrics"])
+    return [summary["main_metric"], *(name for name in metrics if name != summary["main_metric"])]
 
 
 def _head(summary: Summary) -> list[str]:
@@ -83,11 +83,11 @@ def _rows(summary: Summary) -> Iterator[dict[str, Any]]:
     several, statistic = len(summary["seeds"]) > 1, STATISTICS[summary["choose"]]
     main, *others = _metrics(summary)
     for point in summary["points"]:
-        found = point["metrics"]
+        metrics = point["metrics"]
         numbers: list[float] = []
-        if found:
-            spread = [found[main][name] for name in ("standard_deviation", "minimum", "maximum")] if several else []
-            numbers = [point["value"], *spread, *(found[name][statistic] for name in others)]
+        if metrics:
+            spread = [metrics[main][name] for name in ("standard_deviation", "minimum", "maximum")] if several else []
+            numbers = [point["value"], *spread, *(metrics[name][statistic] for name in others)]
         yield {
             "best": point["options"] == summary["best"]["options"],
             "options": [_text(point["options"][name]) for name in _varied(summary)],
@@ -113,10 +113,12 @@ def _chart(summary: Summary, option: str) -> dict[str, Any]:
     places = {value: 56 + 292 * (index + 0.5) / len(values) for index, value in enumerate(values)}
     runs = [(point["options"][option], run["metrics"][main]) for point in summary["points"] for run in point["runs"]]
     best = {
-        value: max(found)
+        value: max(scores)
         for value in values
         if (
-            found := [p["value"] for p in summary["points"] if p["options"][option] == value and p["value"] is not None]
+            scores := [
+                p["value"] for p in summary["points"] if p["options"][option] == value and p["value"] is not None
+            ]
         )
     }
     low, high = axis_range([number for _, number in runs])

@@ -156,11 +156,11 @@ class _WorkerProcess:
     """A process that executes one job after another."""
 
     def __init__(self, threads: int) -> None:
-        self.connection, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=_work, args=(theirs, threads, Parent.here()), daemon=True)
+        self.connection, remote = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_work, args=(remote, threads, Parent.here()), daemon=True)
         self._process.start()
         # Without this close, `recv` would block after the process died.
-        theirs.close()
+        remote.close()
         self.jobs = 0
 
     def start(self, make_run: MakeRun, job: Job) -> None:
