@@ -142,10 +142,6 @@ def augmented_text(sentence: Sentence, probability: float, generator: np.random.
 
     The test is p < p_t, so that 0 replaces nothing; the paper has p ≤ p_t, which differs by 2⁻⁵³.
 
-    Args:
-      sentence: the original.
-      probability: p_t.
-      generator: random generator; it draws two numbers for each slot.
     Returns:
       The text with replaced words; all other characters are unchanged.
     """
@@ -168,10 +164,6 @@ def augmented_rows(
     number of machines. For pairs, the paper does not define the sides. The authors' code intends `in-turn`, but keeps
     the last augmented first side with the augmented second sides.
 
-    Args:
-      sides: the original sentence, or both sentences of a pair.
-      example: number of the example in its data set.
-      options: options of augmentation.
     Returns:
       (number of the copy, texts of the sides). The original has number 0.
     """

@@ -101,12 +101,7 @@ class Augmenter:
         self._find = WordCandidates(from_pretrained(job.masked_lm), vectors, job.options, max_length=job.max_length)
 
     def rows(self, part: Part, on_texts: OnTexts = lambda count: None) -> Iterator[bytes]:
-        """Yields the rows of a part, originals and copies, as lines of the output.
-
-        Args:
-          part: the examples.
-          on_texts: called with the number of further finished sentences, for a progress bar.
-        """
+        """Yields the rows of a part, originals and copies, as lines of the output."""
         width = len(self._job.columns)
         for start in range(0, len(part.sides), EXAMPLES_A_CHUNK):
             chunk = part.sides[start : start + EXAMPLES_A_CHUNK]

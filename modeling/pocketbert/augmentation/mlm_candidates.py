@@ -96,10 +96,6 @@ class MLMCandidates:
     ) -> list[dict[int, tuple[str, ...]]]:
         """Finds the candidates at positions of sentences.
 
-        Args:
-          sentences: token ids without special tokens.
-          positions: positions to mask in each sentence, one at a time.
-          on_rows: called after each batch with the number of its rows.
         Returns:
           For each sentence: position → candidates, most probable first (ties by id).
         """

@@ -75,12 +75,7 @@ class WordCandidates:
         self._near: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, texts: Sequence[str], on_texts: Callable[[int], None] = lambda count: None) -> list[Sentence]:
-        """Finds the replaceable words of texts.
-
-        Args:
-          texts: sentences; the results are independent.
-          on_texts: called with the number of further finished texts, for a progress bar.
-        """
+        """Finds the replaceable words of texts."""
         remembered = {text: self._remembered[text] for text in texts if text in self._remembered}
         new = [text for text in dict.fromkeys(texts) if text not in remembered]
         candidates = dict(zip(new, self._find(new, _Share(len(texts), on_texts)), strict=True)) if new else {}

@@ -110,14 +110,7 @@ class StatedTokens:
 def read_added_tokens(
     stated: StatedTokens, kind: TokenizerKind, tokens: Sequence[str], problems: list[str]
 ) -> tuple[AddedToken, ...]:
-    """The added tokens of a tokenizer: all but the special tokens of its kind, unless these have unusual flags.
-
-    Args:
-      stated: what the files state.
-      kind: the tokenizer.
-      tokens: its vocabulary without added tokens.
-      problems: list that receives contradictions and wrong types.
-    """
+    """The added tokens of a tokenizer: all but the special tokens of its kind, unless these have unusual flags."""
     count = len(problems)
     specials = stated.specials(problems)
     for name, content in (_BERT if kind == "wordpiece" else _ROBERTA).items():
@@ -248,15 +241,7 @@ def _decoder(listed: Any, problems: list[str]) -> Iterator[AddedToken]:
 def _token(
     value: Any, where: str, problems: list[str], default_id: int | None = None, special: bool | None = None
 ) -> AddedToken | None:
-    """A token from its object.
-
-    Args:
-      value: the object, with `content` and flags.
-      where: file and key, for messages.
-      problems: list that receives wrong types and unknown keys.
-      default_id: its id if the object has none.
-      special: the flag, if the place decides on it.
-    """
+    """A token from its object."""
     if not isinstance(value, dict) or not isinstance(value.get("content"), str) or not value["content"]:
         problems.append(f"a token in {where} must be a string or an object with content; received {value!r:.60}")
         return None
@@ -276,12 +261,7 @@ def _token(
 
 
 def write_added_tokens(folder: Path, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Writes added_tokens.json for old versions of transformers, and returns the keys of tokenizer_config.json.
-
-    Args:
-      folder: the model directory.
-      vocabulary: the tokenizer; without added tokens there is nothing to write.
-    """
+    """Writes added_tokens.json for old versions of transformers, and returns the keys of tokenizer_config.json."""
     if not vocabulary.added:
         return {}
     base = set(vocabulary.base_tokens())

@@ -33,12 +33,6 @@ def cross_encoder_activation(
 
     sentence-transformers applies it to all logits; the default is a sigmoid for one label. Probabilities of labels here
     come from a softmax or, with `problem_type` multi_label_classification, from sigmoids.
-
-    Args:
-      content: the keys in config.json.
-      num_labels: number of logits.
-      kinds: kinds of the heads.
-      problems: list that receives problems.
     """
     if _KEY not in content and _OLD_KEY not in content:
         return None

@@ -87,9 +87,6 @@ def describe_directory(path: str | os.PathLike[str], *, headless: bool = False) 
 
     It makes the checks of `read_directory`, except whether tied tensors and buffers have the expected values.
 
-    Args:
-      path: the folder.
-      headless: ignore the heads in weights and config.json.
     Raises:
       UserError: lists all problems.
     """
@@ -116,9 +113,6 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
     sentence-transformers writes it, makes the model one of sentence embeddings, or a cross-encoder. Rows of the word
     embeddings without a token are dropped.
 
-    Args:
-      path: the folder.
-      headless: ignore the heads in weights and config.json.
     Raises:
       UserError: lists all problems.
     """

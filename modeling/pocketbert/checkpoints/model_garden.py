@@ -91,8 +91,6 @@ def read_model_garden(path: str | os.PathLike[str]) -> tuple[EncoderConfig, dict
     The parameters can be those of the encoder, a task or an experiment (`task.model.encoder`). In the checkpoint, the
     encoder can be `encoder`, `model` or `model.encoder_network`, as their converters and trainers write it.
 
-    Args:
-      path: the folder.
     Raises:
       UserError: a part is missing, or the encoder is not supported.
     """

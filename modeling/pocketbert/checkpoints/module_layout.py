@@ -48,12 +48,7 @@ class Module:
 
 
 def read_layout(path: Path, problems: list[str]) -> list[Module]:
-    """The modules of a directory in their order; none for a directory without modules.json, or with a problem.
-
-    Args:
-      path: the model directory.
-      problems: list that receives problems.
-    """
+    """The modules of a directory in their order; none for a directory without modules.json, or with a problem."""
     if not (path / MODULES_NAME).is_file():
         return []
     try:

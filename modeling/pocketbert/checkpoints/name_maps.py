@@ -40,9 +40,6 @@ class TensorSpec:
 def tensor_specs(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> dict[str, TensorSpec]:
     """Maps canonical paths to tensors for all weights of the encoder and its heads.
 
-    Args:
-      config: architecture of the encoder.
-      tasks: tasks of the heads.
     Returns:
       A dictionary in the order of the forward pass. Tied weights have one entry. If several heads have one kind, for
       which transformers has no class, their names have the prefix `heads.NAME.`.

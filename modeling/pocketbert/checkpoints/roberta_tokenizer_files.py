@@ -88,13 +88,7 @@ def write_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
 
 
 def parse_tokenizer_json(parts: Mapping[str, Any], kind: TokenizerKind, problems: list[str]) -> TokenizerJson:
-    """Reads the parsed content of a tokenizer.json.
-
-    Args:
-      parts: the content.
-      kind: `byte_bpe` or `unigram`.
-      problems: list that receives one problem per component that our tokenizers lack.
-    """
+    """Reads the parsed content of a tokenizer.json."""
     problems += common_problems(parts, PAD)
     return _byte_bpe(parts, problems) if kind == "byte_bpe" else _unigram(parts, problems)
 

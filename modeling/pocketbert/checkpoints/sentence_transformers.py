@@ -113,9 +113,6 @@ class Modules:
 def read_modules(path: Path) -> Modules | None:
     """Reads `modules.json` and the configurations of its modules; None for a folder without one.
 
-    Args:
-      path: the model directory.
-
     Raises:
       UserError: lists every unknown module, pooling and option.
     """

@@ -60,14 +60,7 @@ class StoredTensor:
 def open_weights(
     path: Path, stack: ExitStack, problems: list[str], library: str = "transformers"
 ) -> dict[str, StoredTensor]:
-    """Opens all weight files and returns their tensors by PyTorch name.
-
-    Args:
-      path: the model directory.
-      stack: closes the files on exit.
-      problems: list that receives problems.
-      library: what can convert other files, for messages.
-    """
+    """Opens all weight files and returns their tensors by PyTorch name."""
     files = weight_files(path, problems, library)
     if files and files[0].name == KERAS_NAME:
         return _open_keras(files[0], stack, problems)
@@ -83,13 +76,7 @@ def open_weights(
 
 
 def weight_files(path: Path, problems: list[str], library: str = "transformers") -> list[Path]:
-    """The weight files that `open_weights` opens: one file, or all shards.
-
-    Args:
-      path: the model directory.
-      problems: list that receives problems.
-      library: what can convert other files, for messages.
-    """
+    """The weight files that `open_weights` opens: one file, or all shards."""
     if (path / WEIGHTS_NAME).exists():
         return [path / WEIGHTS_NAME]
     if not (path / INDEX_NAME).exists():

@@ -43,12 +43,7 @@ def supernet_config(base: EncoderConfig, *, keep_operations: bool = False) -> En
 
 
 def inheritance_problems(supernet: EncoderConfig, candidate: EncoderConfig) -> list[str]:
-    """Reasons why a candidate is not a part of a supernet, one sentence each.
-
-    Args:
-      supernet: architecture with the weights.
-      candidate: architecture that inherits them.
-    """
+    """Reasons why a candidate is not a part of a supernet, one sentence each."""
     problems = []
     for item in dataclasses.fields(EncoderConfig):
         value, expected = getattr(candidate, item.name), getattr(supernet, item.name)

@@ -123,13 +123,7 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
 
 
 def variable_name(config: EncoderConfig, path: str, spec: TensorSpec) -> str:
-    """The name of the variable for a weight in their checkpoints.
-
-    Args:
-      config: architecture of the encoder.
-      path: canonical path of the weight.
-      spec: tensor of the weight in a model directory.
-    """
+    """The name of the variable for a weight in their checkpoints."""
     if path in _HEAD_NAMES:
         return _HEAD_NAMES[path]
     name = re.sub(rf"^{config.model_type}\.", "bert.", spec.name)

@@ -64,12 +64,7 @@ def write_tokenizer_config(config: TokenizerConfig, max_length: int) -> dict[str
 
 
 def common_problems(parts: Mapping[str, Any], pad: str) -> list[str]:
-    """Problems of what every tokenizer.json has: unknown parts, and padding or truncation at the left.
-
-    Args:
-      parts: the parsed file.
-      pad: the padding token.
-    """
+    """Problems of what every tokenizer.json has: unknown parts, and padding or truncation at the left."""
     problems = unknown_keys(parts, _PARTS, "it")
     for name, accepted in (("truncation", _TRUNCATION), ("padding", _PADDING)):
         part = parts.get(name)
@@ -87,12 +82,7 @@ def common_problems(parts: Mapping[str, Any], pad: str) -> list[str]:
 
 
 def parse_tokenizer(parts: Mapping[str, Any], problems: list[str]) -> tuple[Sequence[str], TokenizerConfig | None]:
-    """Reads the content of a tokenizer.json of WordPiece: its tokens, without added ones, and its options.
-
-    Args:
-      parts: the parsed file, as written by Hugging Face's `tokenizers`.
-      problems: list that receives one problem per component that our tokenizer lacks.
-    """
+    """Reads the content of a tokenizer.json of WordPiece: its tokens, without added ones, and its options."""
     problems += common_problems(parts, PAD)
     model = _component(parts, "model", _MODEL, ("vocab",), problems)
     is_lowered, parts = _without_lowercase(parts)

@@ -64,12 +64,7 @@ _BERT_OPTIONS = {"do_lower_case", "never_split", "strip_accents", "tokenize_chin
 
 
 def config_key_problems(content: Mapping[str, Any], kind: TokenizerKind) -> list[str]:
-    """Problems of the keys of a tokenizer_config.json: unknown ones, and other values than the supported ones.
-
-    Args:
-      content: the parsed file.
-      kind: the tokenizer.
-    """
+    """Problems of the keys of a tokenizer_config.json: unknown ones, and other values than the supported ones."""
     fixed = _FIXED | _FIXED_OF_KIND[kind]
     accepted = {*_HARMLESS, *fixed, *_READ, *_BERT_OPTIONS, *names_of_tokens(content)}
     problems = unknown_keys(content, accepted, CONFIG_NAME)
@@ -89,13 +84,7 @@ def names_of_tokens(content: Mapping[str, Any]) -> set[str]:
 
 
 def unknown_keys(content: Mapping[str, Any], accepted: Collection[str], where: str) -> list[str]:
-    """One problem per unknown key with a value.
-
-    Args:
-      content: an object.
-      accepted: its known keys.
-      where: the file, or a part of it, for messages.
-    """
+    """One problem per unknown key with a value."""
     return [
         f"key {key[:60]!r} in {where} is unknown and may change the tokens; remove it if it does not"
         for key in sorted(content)

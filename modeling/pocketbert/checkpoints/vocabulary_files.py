@@ -59,10 +59,6 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
 
     The files select it: vocab.txt, vocab.json with merges.txt, or sentencepiece.bpe.model; or tokenizer.json, which
     otherwise must agree with them. A tokenizer.json's content becomes temporary files.
-
-    Args:
-      path: the folder.
-      problems: list that receives problems.
     """
     config = read_json_object(path / CONFIG_NAME, problems, required=False) or {}
     present = {kind: [name for name in names if (path / name).exists()] for kind, names in FILE_NAMES.items()}

@@ -14,11 +14,6 @@ from pocketbert.errors import UserError
 def read_int32(path: Path, shape: tuple[int, ...], remedy: str) -> np.ndarray:
     """Reads the int32 array in a .npy file.
 
-    Args:
-      path: the file.
-      shape: expected shape.
-      remedy: last part of the error message.
-
     Raises:
       UserError: the file cannot be read or has other content. A wrong header allocates no memory.
     """

@@ -157,9 +157,6 @@ def model_names() -> tuple[str, ...]:
 def model_directory(directory_or_name: str | os.PathLike[str]) -> Path:
     """Finds a model directory by path, or fetches it by name.
 
-    Args:
-      directory_or_name: a model directory, a run that holds one, or one of `model_names()`.
-
     Raises:
       UserError: there is no such model or name, or the download failed.
     """

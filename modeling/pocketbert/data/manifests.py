@@ -39,13 +39,6 @@ class StoredFile:
 def read_signed(path: Path, form: str, version: int, *, absent: str, remedy: str) -> dict[str, Any]:
     """Reads a manifest, and checks its format and version.
 
-    Args:
-      path: the file.
-      form: required "format".
-      version: required "version".
-      absent: message for a missing file.
-      remedy: remedy for a damaged file.
-
     Raises:
       UserError: the file is missing, or is not such a manifest.
     """

@@ -119,9 +119,6 @@ class _Chooser:
     def examples(self, lengths: list[int], document: int) -> Iterator[tuple[int, int]]:
         """Cuts a document.
 
-        Args:
-          lengths: number of tokens in each sentence.
-          document: number of the document.
         Yields:
           (tokens in the example, tokens in its first segment), without special tokens.
         """
@@ -208,9 +205,6 @@ def _pack_batch(
 
 class GrowingArray:
     """An array that grows in place. Joining a list of arrays would need twice the memory.
-
-    Args:
-      dtype: integer type.
 
     Attributes:
       size: number of values.

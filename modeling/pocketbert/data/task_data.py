@@ -47,13 +47,7 @@ def described_task(task: TaskConfig) -> str:
 
 
 def described_network(config: EncoderConfig, tasks: Sequence[TaskConfig], shapes: Iterable[Sequence[int]]) -> str:
-    """A network in a few words.
-
-    Args:
-      config: architecture of the encoder.
-      tasks: tasks of the heads.
-      shapes: shapes of all weights.
-    """
+    """A network in a few words."""
     heads = "; ".join(map(described_task, tasks)) or "no head"
     parameters = sum(math.prod(shape) for shape in shapes)
     layers = f"{config.num_layers} layers of {config.hidden_size}"

@@ -58,11 +58,7 @@ class WindowOptions:
         raise_if_any(problems, "windows")
 
     def question_room(self, special_tokens: int = _SPECIAL_TOKENS) -> int:
-        """Maximum question length: the paragraph gets a third of the window.
-
-        Args:
-          special_tokens: number of special tokens around question and paragraph.
-        """
+        """Maximum question length: the paragraph gets a third of the window."""
         return min(self.max_question_tokens, self.max_length - special_tokens - self.max_length // 3)
 
 

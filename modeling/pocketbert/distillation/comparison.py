@@ -147,11 +147,6 @@ def compared(
 ) -> dict[str, Any]:
     """Summarizes comparisons of one or more seeds.
 
-    Args:
-      pairs: results of the distilled and the fine-tuned student, per seed.
-      dev_examples: number of examples in the dev split.
-      others: further rows.
-
     Returns:
       `main_metric`, `seeds`, `dev_examples`; `rows` for `teacher`, `distilled`, `fine_tuned` and `others`, with `name`,
       `metrics` (`spread` over seeds; None for a teacher without metrics), the mean `steps` and `seconds` (None for the

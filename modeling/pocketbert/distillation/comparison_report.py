@@ -60,10 +60,6 @@ def page(comparison: Comparison, logs: Sequence[Logs]) -> str:
     """Renders the comparison as a self-contained HTML page.
 
     The page has the table, and curves over the steps: each metric for both students, and each loss term per stage.
-
-    Args:
-      comparison: see `table`.
-      logs: logs of each seed.
     """
     return render(
         "comparison.html",

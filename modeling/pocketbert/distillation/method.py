@@ -130,10 +130,6 @@ class Method(Objective):
 def plan_stages(method: Method, spec: DistillationSpec) -> tuple[Stage, ...]:
     """Validates teacher, student and task, and returns the stages of a run.
 
-    Args:
-      method: the method.
-      spec: teacher, student and task.
-
     Returns:
       The stages.
 

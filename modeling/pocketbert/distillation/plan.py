@@ -228,12 +228,7 @@ class DistillationPlan(Plan):
         return metrics
 
     def measure_teacher(self, teacher: Model, notes: list[str] | None = None) -> dict[str, float]:
-        """Metrics of the teacher on the dev split, with the sequence length of the last stage.
-
-        Args:
-          teacher: the teacher.
-          notes: receives the warnings, which are logged too.
-        """
+        """Metrics of the teacher on the dev split, with the sequence length of the last stage."""
         length = self._teacher_length
         evaluator = self.data.evaluator(teacher, length, self.run, self.windows, self.evaluation_batch_size)
         metrics = evaluator.metrics("of the teacher")
@@ -245,12 +240,7 @@ class DistillationPlan(Plan):
         return metrics
 
     def cache_teacher_metrics(self, teacher: Model, cache: Path) -> None:
-        """Measures the teacher, for runs that use a cache instead, unless the cache has its metrics already.
-
-        Args:
-          teacher: the teacher, loaded from the plan's directory.
-          cache: folder of the teacher cache; receives a `teacher.json`.
-        """
+        """Measures the teacher, for runs that use a cache instead, unless the cache has its metrics already."""
         if not self.can_score_teacher:
             return
         assert self.teacher_directory is not None and teacher.tokenizer is not None

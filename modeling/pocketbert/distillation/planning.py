@@ -52,14 +52,6 @@ def plan_distillation(
 ) -> DistillationPlan:
     """Reads configurations, makes the stages and validates them without making weights.
 
-    Args:
-      student: as for `distill`, except models in memory.
-      data: as for `distill`.
-      teacher: as for `distill`, except models in memory.
-      method: the method.
-      run: options of the run.
-      frozen: weights of the student in memory that no stage trains.
-
     Raises:
       UserError: lists all incompatibilities, each with its remedy.
     """

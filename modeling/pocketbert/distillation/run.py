@@ -85,11 +85,6 @@ def distill_planned(
 ) -> DistillResult:
     """Runs a planned distillation; see `distill`.
 
-    Args:
-      plan: the distillation.
-      output: folder of the run.
-      callbacks: as for `finetune`.
-
     Raises:
       UserError: examples or caches do not fit, or `output` contains a run with other options.
       TrainingFailed: the loss or the outputs are not finite.

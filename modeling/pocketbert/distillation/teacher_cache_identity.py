@@ -118,12 +118,7 @@ def one_origin_problems(manifests: Mapping[str, TeacherCacheManifest]) -> list[s
 
 
 def teacher_caches_digest(folder: Path, names: Collection[str]) -> str:
-    """Returns the SHA-256 of the manifests that a run reads.
-
-    Args:
-      folder: folder of the teacher cache.
-      names: stages that read a cache.
-    """
+    """Returns the SHA-256 of the manifests that a run reads."""
     digests = [sha256(path) for path in sorted(folder.glob(f"*/{MANIFEST_NAME}")) if path.parent.name in names]
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 

@@ -20,12 +20,6 @@ def page(importance: Importance, teacher: EncoderConfig, pruned: EncoderConfig, 
     """Renders a self-contained HTML page.
 
     It has the metrics before and after, a map of all heads, a curve for the neurons of each layer, and a table.
-
-    Args:
-      importance: the importance in the teacher.
-      teacher: architecture of the teacher.
-      pruned: architecture of the pruned model.
-      result: fields of `PruneResult`.
     """
     before, after = result["parameters"]
     return render(

@@ -48,12 +48,7 @@ class Constraint(Protocol):
         ...
 
     def prepare(self, folder: Path, space: SearchSpace) -> None:
-        """Makes measurements before the first call of `cost`, or reads those of an earlier attempt.
-
-        Args:
-          folder: folder of the search, for the measurements.
-          space: space of the first stage.
-        """
+        """Makes measurements before the first call of `cost`, or reads those of an earlier attempt."""
         ...
 
 

@@ -53,14 +53,7 @@ T = TypeVar("T")
 
 
 def is_valid(tree: Node, size: int, intermediate_size: int, mismatch: WidthMismatch) -> bool:
-    """Whether a tree keeps the rules of the search space, and its widths match.
-
-    Args:
-      tree: any tree of `x`, `linear`, activations and aggregations.
-      size: width of input and output.
-      intermediate_size: inner width, already divided.
-      mismatch: see `pocketbert.feedforward.aggregate`.
-    """
+    """Whether a tree keeps the rules of the search space, and its widths match."""
     # Counting first spares the messages of `violations` for most random trees.
     if _count_linears(tree) != _LINEAR_MAPS or violations(tree):
         return False

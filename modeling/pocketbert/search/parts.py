@@ -31,12 +31,7 @@ class Parts:
 
 
 def divide(data: TaskData, config: SearchConfig) -> Parts:
-    """Divides the training examples with the seed. Supernets and candidates never learn from those for scores.
-
-    Args:
-      data: the searched task.
-      config: options of the search, resolved.
-    """
+    """Divides the training examples with the seed. Supernets and candidates never learn from those for scores."""
     part, *score_parts = config.resolved_shares
     most = max(score_parts)
     rest, left_out = train_dev_split(data.train, most, config.seed, stratify=True)
@@ -53,12 +48,7 @@ def divide(data: TaskData, config: SearchConfig) -> Parts:
 
 
 def leave_out(data: TaskData, config: SearchConfig) -> TaskData:
-    """Another task without the examples that the supernet of stage 3 must not learn.
-
-    Args:
-      data: the task.
-      config: options of the search, resolved.
-    """
+    """Another task without the examples that the supernet of stage 3 must not learn."""
     if not config.left_out_share:
         return data
     training, _ = train_dev_split(data.train, config.left_out_share, config.seed, stratify=True)

@@ -17,14 +17,7 @@ _NODE_WIDTH, _ROW = 84, 34
 
 
 def page(journal: Journal, result: Mapping[str, Any], stages: Sequence[int], strategy: str) -> str:
-    """Renders a self-contained HTML page.
-
-    Args:
-      journal: all candidates.
-      result: fields of `SearchResult`.
-      stages: the stages.
-      strategy: name of the strategy.
-    """
+    """Renders a self-contained HTML page."""
     metric, cost = result["main_metric"], result["cost"]
     scored = [candidate for candidate in journal.candidates if candidate.score is not None]
     best = result["best"]

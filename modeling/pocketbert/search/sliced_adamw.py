@@ -60,12 +60,7 @@ class SlicedAdamW(AdamW):
         self.iterations.assign_add(1)
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
-        """Updates a weight, or the leading part with the gradient's shape.
-
-        Args:
-          gradient: dense, clipped gradient.
-          variable: the weight.
-        """
+        """Updates a weight, or the leading part with the gradient's shape."""
         count = self._counts[self._index_dict[self._var_key(variable)]]
         if count.shape.rank:
             part = _leading(gradient, count)

@@ -137,8 +137,6 @@ class SearchSpace:
         in stage 2 the winner's expression or the same without its outer activation. Stage 3 draws stacks and divisor of
         each layer.
 
-        Args:
-          random: source of all choices.
         Raises:
           UserError: no genotype meets the constraints; the message has the nearest one found.
         """
@@ -160,10 +158,6 @@ class SearchSpace:
     def mutate(self, genotype: Genotype, random: np.random.Generator) -> Genotype:
         """A genotype with a change in one layer: other operations, or in stages 1 and 3 other stacks and divisor.
 
-        Args:
-          genotype: the parent.
-          random: source of all choices.
-
         Returns:
           a genotype that meets the constraints; the parent if 100 tries give none.
         """
@@ -171,11 +165,6 @@ class SearchSpace:
 
     def crossover(self, one: Genotype, other: Genotype, random: np.random.Generator) -> Genotype:
         """A genotype whose layers come from either parent; one layer exchanges a subtree if the operations vary.
-
-        Args:
-          one: a parent.
-          other: a parent.
-          random: source of all choices.
 
         Returns:
           a genotype that meets the constraints and differs from `one`; `one` if 100 tries give none.

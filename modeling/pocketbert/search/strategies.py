@@ -255,12 +255,7 @@ class _Region:
         return self.classifier.predict(features) == 1
 
     def path(self, later: np.ndarray, exploration: float) -> list[tuple[_Region, bool]]:
-        """Regions on the way to the selected leaf, and whether the way leads to the good half.
-
-        Args:
-          later: encoded candidates since the fit; each counts where the classifiers place it.
-          exploration: see `LaNAS`.
-        """
+        """Regions on the way to the selected leaf, and whether the way leads to the good half."""
         path, region = [], self
         while region.children:
             good = region.is_good(later) if len(later) else np.zeros(0, bool)

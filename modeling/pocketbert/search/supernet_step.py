@@ -151,12 +151,6 @@ class SupernetStep:
     ) -> tf.Tensor:
         """Takes one step; returns the losses, float32 [terms].
 
-        Args:
-          shapes: stacks and divisor of each layer.
-          batch: inputs and labels.
-          targets: targets for the losses.
-          head: name of the head that the batch belongs to.
-
         Raises:
           UserError: the supernet does not contain the candidate, or there are no losses for the head.
         """

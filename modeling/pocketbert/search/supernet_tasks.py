@@ -149,11 +149,7 @@ def plan_tasks(
 
 
 class TasksData(RunData):
-    """The examples of several tasks as the data of a run.
-
-    Args:
-      parts: data of each task.
-    """
+    """The examples of several tasks as the data of a run."""
 
     served = ("task",)
     main_metric = MEAN
@@ -205,12 +201,6 @@ def tasks_batches(stage: Stage, parts: Sequence[EncodedExamples], seed: int, rep
     Each task is batched as if it was alone; the last batch of every task may be smaller. A seeded permutation mixes the
     batches, so that tasks appear in proportion to their examples. An element is a pair of inputs and the number of
     their task, an int32 scalar.
-
-    Args:
-      stage: the stage.
-      parts: examples of each task.
-      seed: seed of the order.
-      replicas: number of replicas.
     """
     firsts = np.cumsum([0, *(len(part) for part in parts)])
     tokens = np.cumsum([0, *(part.offsets[-1] for part in parts)])

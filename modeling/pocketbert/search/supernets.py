@@ -126,12 +126,7 @@ class Supernets:
 
 
 def check_supernet(directory: Path, config: EncoderConfig) -> None:
-    """Raises a `UserError` if a model directory is not the supernet of a search.
-
-    Args:
-      directory: the model directory.
-      config: architecture of the supernet.
-    """
+    """Raises a `UserError` if a model directory is not the supernet of a search."""
     received = dataclasses.asdict(plan_model(directory).config)
     differ = [name for name, value in dataclasses.asdict(config).items() if received[name] != value]
     if differ:

@@ -46,12 +46,7 @@ class RunCallbacks:
         self._metrics: dict[str, float] = {}
 
     def begin(self, step: int, total_steps: int) -> None:
-        """Begins the run, or what remains of it.
-
-        Args:
-          step: steps taken.
-          total_steps: number of steps of all stages.
-        """
+        """Begins the run, or what remains of it."""
         self._list.set_params({"verbose": 0, "epochs": None, "steps": total_steps})
         self._list.set_model(self._model)
         self._list.on_train_begin({"step": float(step)})

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 class KeptOutputs:
     """Runs rows through a network, and keeps the last outputs.
 
-    Args:
-      forward: runs the network.
-
     Attributes:
       outputs: outputs of each call since the last `clear`.
       encoded: rows of each of these calls.
@@ -115,14 +112,7 @@ class LossEvaluator:
 
 
 def mean_loss(task: Task, encoded: EncodedExamples, outputs: Mapping[str, np.ndarray], batch_size: int) -> float:
-    """Mean loss over the labels of all rows.
-
-    Args:
-      task: the task.
-      encoded: rows with labels.
-      outputs: outputs of all rows, as `Forward` returns them.
-      batch_size: examples per call of the loss.
-    """
+    """Mean loss over the labels of all rows."""
     import tensorflow as tf
 
     from pocketbert.layers.loss_normalization import count_weights

@@ -52,12 +52,7 @@ class Distribution:
         return self.strategy.distribute_datasets_from_function(pieces)
 
     def step(self, function: Callable[[Any], tf.Tensor], batches: Any) -> Callable[[Any], tf.Tensor]:
-        """Compiles `function` to run on each replica; it is traced once.
-
-        Args:
-          function: function of one replica's batch; all replicas must return the same value.
-          batches: result of `batches`.
-        """
+        """Compiles `function` to run on each replica; it is traced once."""
 
         def on_all(batch: Any) -> tf.Tensor:
             return self.strategy.experimental_local_results(self.strategy.run(function, (batch,)))[0]

@@ -59,12 +59,6 @@ def freeze(
 ) -> tuple[Stage, ...]:
     """The stages without updates of some weights.
 
-    Args:
-      stages: stages of a run.
-      paths: paths of the weights to keep.
-      config: architecture of the trained model.
-      tasks: tasks of its heads.
-
     Raises:
       UserError: a stage has no weight left to train.
     """

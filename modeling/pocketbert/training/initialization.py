@@ -110,10 +110,6 @@ def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
 def plan_slices(supernet: str | os.PathLike[str], student: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
     """Plans a model with slices of a supernet as initial weights.
 
-    Args:
-      supernet: model directory of the supernet.
-      student: name of a preset, an architecture or a config.json.
-
     Raises:
       UserError: one of the two does not exist, or the student is not a part of the supernet; lists all problems.
     """

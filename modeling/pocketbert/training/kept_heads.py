@@ -25,10 +25,6 @@ def head_arrays(directory: ModelDirectory, tasks: Sequence[TaskConfig]) -> dict[
     Labels are compared by name, without case. If their order differs, the weights take the order of the task. If
     several heads have these labels, the head with the name of the task is taken.
 
-    Args:
-      directory: a model directory with heads.
-      tasks: tasks of the model that receives the weights.
-
     Returns:
       Path in that model -> array.
     """

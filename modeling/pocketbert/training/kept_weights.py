@@ -40,12 +40,6 @@ def save_kept(folder: Path, model: Model, adapters: Adapters, temperature: float
 def load_kept(folder: Path, model: Model, adapters: Adapters, digest: str) -> None:
     """Loads the weights that a stage kept into a model and its adapters.
 
-    Args:
-      folder: the folder that `save_kept` wrote.
-      model: a model of the same architecture and heads.
-      adapters: its adapters, if any.
-      digest: the result of `save_kept`.
-
     Raises:
       UserError: the weights differ from those that the run saved.
     """

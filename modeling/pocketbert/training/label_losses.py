@@ -27,12 +27,7 @@ def labels_loss(stage: Stage, model: Features, batch: Batch, weights: tf.Tensor 
 
 
 def pretraining_losses(model: Features, batch: Batch) -> dict[str, tf.Tensor]:
-    """BERT's two losses (Devlin et al. 2019, section 3.1): `masked_lm` and `next_sentence`, float32 scalars.
-
-    Args:
-      model: features of the trained model, with the `logits` of both heads.
-      batch: a batch with the labels of both.
-    """
+    """BERT's two losses (Devlin et al. 2019, section 3.1): `masked_lm` and `next_sentence`, float32 scalars."""
     return {
         kind: head_loss(kind, logits, batch[LABEL_TERMS[kind]])
         for kind, logits in zip(PRETRAINING_HEADS, model["logits"], strict=True)
@@ -40,13 +35,7 @@ def pretraining_losses(model: Features, batch: Batch) -> dict[str, tf.Tensor]:
 
 
 def head_loss(kind: str, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Loss of a pretraining head, float32 scalar; see `Task.loss`.
-
-    Args:
-      kind: one of `PRETRAINING_HEADS`.
-      logits: logits of the head.
-      labels: labels of the head.
-    """
+    """Loss of a pretraining head, float32 scalar; see `Task.loss`."""
     task = get_task(TaskConfig(kind=kind))
     (name,) = task.output_names
     # These losses ignore the mask; their labels mark the positions that count.

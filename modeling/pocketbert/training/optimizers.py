@@ -170,12 +170,7 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         )
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
-        """Updates one weight and its moments.
-
-        Args:
-          gradient: dense, clipped gradient with the shape of the weight.
-          variable: the weight.
-        """
+        """Updates one weight and its moments."""
         key = self._var_key(variable)
         index = self._index_dict[key]
         name = self._weight_name(key)

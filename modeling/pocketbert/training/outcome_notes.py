@@ -62,13 +62,7 @@ def _without_source(note: str, sources: Sequence[str]) -> str:
 
 
 def flat_notes(evaluator: Any, classes: Sequence[str], whose: str = "the") -> list[str]:
-    """A warning if the probabilities of the last evaluation are hardly better than chance.
-
-    Args:
-      evaluator: evaluator of the dev split.
-      classes: labels of the task.
-      whose: `the` or `the teacher's`.
-    """
+    """A warning if the probabilities of the last evaluation are hardly better than chance."""
     top = getattr(evaluator, "top_probability", None)
     if top is None or not classes or top >= 1 / len(classes) + _FLAT:
         return []
@@ -80,12 +74,7 @@ def flat_notes(evaluator: Any, classes: Sequence[str], whose: str = "the") -> li
 
 
 def falling_notes(folder: Path, stage: str) -> list[str]:
-    """A warning if the dev loss of a stage fell to its end.
-
-    Args:
-      folder: folder of the run.
-      stage: name of the stage.
-    """
+    """A warning if the dev loss of a stage fell to its end."""
     losses = [
         line["loss"]
         for line in read_log(folder)

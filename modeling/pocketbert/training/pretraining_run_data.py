@@ -30,9 +30,6 @@ _SEED = _EPOCH = 0
 class PretrainingRunData(RunData):
     """Pretraining examples of `pocketbert pretrain-data`.
 
-    Args:
-      data: the examples, with an optional dev split.
-
     Attributes:
       given: the examples.
     """

@@ -88,12 +88,7 @@ class RunData(abc.ABC):
         return stage.data
 
     def problems(self, kinds: Sequence[str], labelled: Collection[str] = ("dev",)) -> list[str]:
-        """Problems of the data by themselves.
-
-        Args:
-          kinds: kinds of tasks that the run accepts.
-          labelled: parts that need labels: `train`, `dev`.
-        """
+        """Problems of the data by themselves."""
         return []
 
     def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
@@ -131,14 +126,7 @@ class RunData(abc.ABC):
     def encoded(
         self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]
     ) -> EncodedExamples | None:
-        """Examples of a stage as token ids; None for data in records, which are read batch by batch.
-
-        Args:
-          stage: a stage that these data serve.
-          tokenizer: tokenizer of the run.
-          seed: seed of the run; it determines how plain text is packed.
-          windows: fields of `WindowOptions`, for questions on paragraphs.
-        """
+        """Examples of a stage as token ids; None for data in records, which are read batch by batch."""
         return None
 
     def evaluated_length(self, stage: Stage) -> int | None:
@@ -148,15 +136,7 @@ class RunData(abc.ABC):
     def evaluator(
         self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
     ) -> StageEvaluator:
-        """Makes the evaluator of a model on the dev split.
-
-        Args:
-          model: the trained model, or its teacher.
-          max_length: maximum sequence length; longer texts are truncated.
-          run: options of the run.
-          windows: fields of `WindowOptions`, for questions on paragraphs.
-          batch_size: dev examples per call of the model.
-        """
+        """Makes the evaluator of a model on the dev split."""
         raise UserError(f"evaluation needs a dev split; {', '.join(map(str, self.paths()))} has none; give one")
 
     def result(self, metrics: Mapping[str, float], title: str) -> dict[str, Any]:
@@ -307,11 +287,7 @@ class TaskRunData(RunData):
 
 
 class TextRunData(RunData):
-    """Plain text.
-
-    Args:
-      data: where the text is.
-    """
+    """Plain text."""
 
     served = ("text",)
 

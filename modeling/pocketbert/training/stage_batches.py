@@ -33,13 +33,6 @@ class StageBatches:
     Each replica gets an equal part of every batch. If the last batch of an epoch is not a multiple of the number of
     replicas, the remainder is dropped.
 
-    Args:
-      stage: gives batch size and duration.
-      count: number of examples.
-      order: examples of each step in an epoch.
-      elements: batches of the examples of some steps.
-      replicas: number of replicas.
-
     Attributes:
       count: see above.
       elements: see above.

@@ -105,10 +105,6 @@ class Trained(Protocol):
 def training_variables(model: Trained, optimizer: NamedOptimizer) -> dict[str, tf.Variable]:
     """Returns all variables that a step reads: weights, moments and random states of dropout; checkpoints store them.
 
-    Args:
-      model: the trained model.
-      optimizer: its optimizer, after `build`.
-
     Returns:
       Name → variable. Except for dropout states, names do not depend on the order of construction.
     """
@@ -120,13 +116,7 @@ def training_variables(model: Trained, optimizer: NamedOptimizer) -> dict[str, t
 
 
 def write_checkpoint(path: Path, variables: Mapping[str, tf.Variable], state: TrainState) -> None:
-    """Writes one file with a digest, under a temporary name, and renames it over the previous one.
-
-    Args:
-      path: the file.
-      variables: result of `training_variables`.
-      state: position of the run.
-    """
+    """Writes one file with a digest, under a temporary name, and renames it over the previous one."""
     arrays = {name: np.asarray(variable.numpy()) for name, variable in variables.items()}
     text = json.dumps(dataclasses.asdict(state))
     digest = _digest(text, ((name, arrays[name]) for name in sorted(arrays)))
@@ -191,10 +181,6 @@ def read_arrays(path: Path, prefix: str) -> dict[str, np.ndarray]:
 
 def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> TrainState | None:
     """Restores all variables from a checkpoint.
-
-    Args:
-      path: the file.
-      variables: result of `training_variables`, for the same architecture and optimizer.
 
     Returns:
       The position, or None if the file does not exist.

@@ -47,12 +47,6 @@ class TrainingModel(tf_keras.Model):
     A weight is trained if both the stage and Keras' `trainable` allow it. Compile again after you change `trainable`.
 
     Make the optimizer with `make_optimizer`, so that it uses the stage's schedule and multipliers.
-
-    Args:
-      model: the trained model.
-      objective: the losses.
-      stage: a stage of the objective.
-      adapters: trained layers between model and loss.
     """
 
     # Whether the trainer compiles `update`; False for updates that make graphs of their parts.

@@ -316,11 +316,6 @@ def run_plan(
 ) -> tuple[Path, dict[str, Any]]:
     """Starts or resumes a planned run.
 
-    Args:
-      plan: the run.
-      output: folder of the run.
-      callbacks: Keras callbacks; see `RunCallbacks`.
-
     Returns:
       The folder and the result.
     """

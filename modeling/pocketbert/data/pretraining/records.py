@@ -26,13 +26,7 @@ PretrainingBatch = dict[str, tf.Tensor]
 
 
 def plain_records(word_ids: np.ndarray, pairs: Iterable[SentencePair], tokenizer: VocabularyFacts) -> Iterator[bytes]:
-    """Makes records without masks.
-
-    Args:
-      word_ids: ids of the text that `pairs` refer to.
-      pairs: the examples.
-      tokenizer: properties of the tokenizer.
-    """
+    """Makes records without masks."""
     for pair in pairs:
         ids, first_length = _with_special(word_ids, pair, tokenizer)
         yield _serialized(
@@ -46,15 +40,7 @@ def plain_records(word_ids: np.ndarray, pairs: Iterable[SentencePair], tokenizer
 
 
 class Masker:
-    """Makes records with baked-in masks.
-
-    Args:
-      masking: masking rates.
-      max_length: length of padded records.
-      seed: random seed.
-      tokenizer: properties of the tokenizer.
-      vocabulary: vocabulary of the ids.
-    """
+    """Makes records with baked-in masks."""
 
     def __init__(
         self,
@@ -86,13 +72,7 @@ class Masker:
         self._masked = masked
 
     def records(self, word_ids: np.ndarray, pairs: Iterable[SentencePair], shard: int) -> Iterator[bytes]:
-        """Makes the records of a shard. Masks depend on seed, shard and the number of the example in it.
-
-        Args:
-          word_ids: ids of the text that `pairs` refer to.
-          pairs: the examples.
-          shard: number of the shard.
-        """
+        """Makes the records of a shard. Masks depend on seed, shard and the number of the example in it."""
         length = self._max_length
         start = 0
         remaining = iter(pairs)

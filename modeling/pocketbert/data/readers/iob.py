@@ -60,9 +60,6 @@ def spans_of(tags: Sequence[str]) -> list[WordSpan]:
     """The spans of a sentence's tags, by the rules of conlleval (as seqeval implements them).
 
     They decode IOB1, IOB2 and BIOES, and give every other sequence a meaning: a type that changes starts a span.
-
-    Args:
-      tags: tags of the words.
     """
     from seqeval.metrics.sequence_labeling import get_entities
 
@@ -78,23 +75,14 @@ def iob2(spans: Sequence[WordSpan], count: int) -> list[str]:
 
 
 class SchemeCheck:
-    """Finds the schemes that allow all sentences of a file.
-
-    Args:
-      source: path of the file, for messages.
-    """
+    """Finds the schemes that allow all sentences of a file."""
 
     def __init__(self, source: object) -> None:
         self._source = source
         self._violations: dict[str, _Violation] = {}
 
     def add(self, tags: Sequence[str], lines: Sequence[int]) -> None:
-        """Checks a sentence.
-
-        Args:
-          tags: tags of the words.
-          lines: number of each word's line.
-        """
+        """Checks a sentence."""
         before = OUTSIDE
         for tag, line in zip([*tags, None], [*lines, lines[-1]], strict=True):
             for scheme in SCHEMES:

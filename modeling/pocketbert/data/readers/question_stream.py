@@ -197,13 +197,7 @@ def paragraphs(stream: BoundedJson, layout: Layout) -> Iterator[Any]:
 
 
 def remedy_for_offset(text: str, start: int, context: str) -> str:
-    """Suggests a correction for an answer that is not at its offset.
-
-    Args:
-      text: the answer.
-      start: its offset in the file.
-      context: its paragraph.
-    """
+    """Suggests a correction for an answer that is not at its offset."""
     for unit, coding in (("UTF-16 units", "utf-16-le"), ("bytes", "utf-8")):
         width = len("a".encode(coding))
         coded, coded_text = context.encode(coding, "replace"), text.encode(coding, "replace")

@@ -57,11 +57,6 @@ def is_question_file(path: str | None) -> bool:
 def question_paths(name: str, folder: str | os.PathLike[str], split: str) -> dict[str, Path]:
     """Finds the files of a split.
 
-    Args:
-      name: key of `QUESTION_TASKS`.
-      folder: folder with the files.
-      split: key of the task's `files`.
-
     Returns:
       Languages (`en`; for MLQA those of paragraph and question, `en-de`; else `""`) → path, in alphabetical order.
 

@@ -51,9 +51,6 @@ def tsv_rows(text: str) -> list[tuple[int, list[str]]]:
 
     Only a newline ends a row: `str.splitlines` would also split at U+0085, U+2028 and others, which texts contain.
 
-    Args:
-      text: text of a file.
-
     Returns:
       (line number from 1, cells) of each line that is not empty.
     """

@@ -199,11 +199,6 @@ def has_labels(
 ) -> bool:
     """Whether a table has the column label; logs a line if it has not, because its texts then have no labels.
 
-    Args:
-      path: a `.csv`, `.tsv` or `.jsonl` file.
-      labels: labels of the task.
-      texts: columns of texts.
-      separator: column separator of a `.csv` file.
     Raises:
       UserError: another column has nothing but labels or their numbers.
     """

@@ -149,9 +149,6 @@ def split_words(text: str) -> np.ndarray:
     A departure from BERT: so are characters of other scripts without spaces, see `UNSPACED`. A span can then begin and
     end at each token.
 
-    Args:
-      text: any text.
-
     Returns:
       int64 `[words, 2]`, the offsets of each word in code points.
     """

@@ -198,11 +198,6 @@ class TeacherCache:
     def dataset(self, encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
         """Makes batches with the teacher's targets.
 
-        Args:
-          encoded: the examples in the cache.
-          plan: index arrays from `plan_batches`.
-          start: first step; skipping steps costs nothing.
-
         Returns:
           `(batch, targets)` in the order of the plan. `batch` has the inputs from `batches.dataset`, and `labels` if
           there are any; `targets` maps names to tensors, float32 or int32, padded with zeros to the width of the

@@ -268,10 +268,6 @@ def open_writers(plans: Sequence[TeacherCachePlan], *, overwrite: bool = False) 
 
     Complete shards are kept if their SHA-256 matches. Nothing is written unless all caches fit on the disk.
 
-    Args:
-      plans: the caches, on one disk, each in its own folder.
-      overwrite: delete finished caches, and those with another provenance.
-
     Yields:
       The writers, in the same order.
 

@@ -28,12 +28,7 @@ class Pretraining(Objective):
 
 
 def pretraining_stage(config: PretrainConfig, max_length: int) -> Stage:
-    """The stage of a pretraining.
-
-    Args:
-      config: training options.
-      max_length: maximum sequence length of the examples.
-    """
+    """The stage of a pretraining."""
     return Stage(
         name="pretraining",
         student_features={"logits": ()},
