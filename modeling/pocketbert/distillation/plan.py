@@ -91,7 +91,6 @@ class DistillationPlan(Plan):
         return recorded
 
     def cached_targets(self, stage: Stage, encoded: EncodedExamples) -> TeacherCache | None:
-        """See `Plan`."""
         if self.teacher_cache is None or not stage.teacher_features:
             return None
         identity = teacher_cache_identity(

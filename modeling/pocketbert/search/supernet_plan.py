@@ -34,7 +34,6 @@ class SupernetPlan(DistillationPlan):
     space: SearchSpace | None = None
 
     def make_step(self, stage: Stage, model: Model, adapters: Adapters) -> SupernetDistiller:
-        """See `Plan`."""
         step = SupernetDistiller(model, self.objective, stage, teacher=self.live_teacher(stage), adapters=adapters)
         step.seed, step.space = self.run.seed, self.space
         return step
@@ -57,12 +56,10 @@ class SupernetDistiller(Distiller):
     tasks: Callable[[], Sequence[Distiller]] | None = None
 
     def make_optimizer(self, total_steps: int, first_step: int = 0) -> NamedOptimizer:
-        """See `TrainingModel`."""
         kind = functools.partial(SlicedAdamW, sliced_axes=sliced_axes(self.model))
         return make_optimizer(self.stage, total_steps, first_step, kind)
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """See `TrainingModel`."""
         super().compile(*arguments, **options)
         tasks = self.tasks() if self.tasks else [self]
         heads = list(self.model.heads) if self.tasks or "logits" in self.stage.student_features else [""]

@@ -160,7 +160,6 @@ class TasksData(RunData):
         self.tasks = tuple(part.tasks[0] for part in parts)
 
     def paths(self) -> list[str | os.PathLike[str] | None]:
-        """See `RunData`."""
         return [path for part in self.parts for path in part.paths()]
 
     def recorded(self) -> dict[str, Any]:
@@ -168,13 +167,11 @@ class TasksData(RunData):
         return {}
 
     def evaluated_length(self, stage: Stage) -> int | None:
-        """See `RunData`."""
         return self.parts[0].evaluated_length(stage)
 
     def evaluator(
         self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
     ) -> StageEvaluator:
-        """See `RunData`."""
         scored = [part.evaluator(model, max_length, run, windows, batch_size) for part in self.parts]
         return _TasksEvaluator(dict(zip(head_names(self.tasks), scored, strict=True)), self.mean)
 
@@ -189,7 +186,6 @@ class TasksData(RunData):
         return {MEAN: math.fsum(main) / len(main), **named}
 
     def result(self, metrics: Mapping[str, float], title: str) -> dict[str, Any]:
-        """See `RunData`."""
         if metrics:
             log_info(f"{title}: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
         return super().result(metrics, title)
@@ -245,7 +241,6 @@ class _TasksEvaluator:
         self._parts, self._mean = dict(parts), mean
 
     def metrics(self, when: str) -> dict[str, float]:
-        """See `StageEvaluator`."""
         return self._mean({name: part.metrics(f"of {name} {when}") for name, part in self._parts.items()})
 
     @property

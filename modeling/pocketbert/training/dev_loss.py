@@ -30,7 +30,6 @@ class KeptOutputs:
         self.encoded: list[EncodedExamples] = []
 
     def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-        """See `Forward`."""
         self.encoded.append(encoded)
         self.outputs.append(self._forward(encoded, show_progress=show_progress))
         return self.outputs[-1]
@@ -64,7 +63,6 @@ class LossEvaluator:
         self._encoded: EncodedExamples | None = None
 
     def metrics(self, when: str) -> dict[str, float]:
-        """See `Evaluator.metrics`."""
         self._forward.clear()
         return self._evaluator.metrics(when)
 
@@ -74,7 +72,6 @@ class LossEvaluator:
         return 1.0 if fitted is None else fitted()
 
     def mistakes(self) -> list[Mistake]:
-        """See `Evaluator.mistakes`."""
         return self._evaluator.mistakes()
 
     @property
@@ -102,11 +99,9 @@ class LossEvaluator:
 
     @property
     def task(self) -> TaskConfig:
-        """See `Evaluator`."""
         return self._evaluator.task
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
-        """See `Evaluator.scores`."""
         self._forward.clear()
         return self._evaluator.scores(main_metric, metrics)
 

@@ -45,11 +45,9 @@ class PretrainingRunData(RunData):
         self.vocabulary = _vocabulary(data)
 
     def paths(self) -> list[str | os.PathLike[str] | None]:
-        """See `RunData`."""
         return [self.given.folder, None if self.given.dev is None else self.given.dev.folder]
 
     def recorded(self) -> dict[str, Any]:
-        """See `RunData`."""
         dev = self.given.dev
         return {
             "pretraining_sha256": self.given.identity,
@@ -126,7 +124,6 @@ class PretrainingRunData(RunData):
         return list(dict.fromkeys(problems))
 
     def option_problems(self, run: RunConfig) -> list[str]:
-        """See `RunData`."""
         if not (run.whole_words and self.given.masked):
             return []
         masking = "write_pretraining_data(…, PretrainingOptions(masking=MaskingOptions(whole_words=True)))"
@@ -137,7 +134,6 @@ class PretrainingRunData(RunData):
         ]
 
     def uncacheable(self, stage: Stage) -> str:
-        """See `RunData`."""
         return (
             f"stage {stage.name} uses pretraining examples; their targets cannot be cached, because masks change every "
             "epoch and logits over the vocabulary are too large; give a live teacher"
@@ -150,7 +146,6 @@ class PretrainingRunData(RunData):
     def evaluator(
         self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
     ) -> StageEvaluator:
-        """See `RunData`."""
         if self.given.dev is None:
             return super().evaluator(model, max_length, run, windows, batch_size)
         return PretrainingEvaluator(model, self.given.dev, run.evaluation_batches)

@@ -172,11 +172,9 @@ class TaskRunData(RunData):
 
     @property
     def task(self) -> TaskConfig:
-        """See `RunData`."""
         return self.given.task
 
     def paths(self) -> list[str | os.PathLike[str] | None]:
-        """See `RunData`."""
         return [self.given.train.source, self.given.dev.source]
 
     @property
@@ -185,7 +183,6 @@ class TaskRunData(RunData):
         return [self.given.train.source, self.given.dev.source]
 
     def recorded(self) -> dict[str, Any]:
-        """See `RunData`."""
         data = self.given
         recorded: dict[str, Any] = {f"task_{name}": value for name, value in dataclasses.asdict(data.task).items()}
         recorded |= {"metrics": list(data.metrics), "main_metric": data.main_metric}
@@ -194,7 +191,6 @@ class TaskRunData(RunData):
         return recorded
 
     def problems(self, kinds: Sequence[str], labelled: Collection[str] = ("dev",)) -> list[str]:
-        """See `RunData`."""
         data, problems = self.given, []
         if data.task.kind not in kinds:
             problems.append(f"the task must be {listed(list(kinds))}; received {data.task.kind}")
@@ -236,7 +232,6 @@ class TaskRunData(RunData):
         return super().stage_problems(stages) + problems
 
     def encoded(self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]) -> EncodedExamples:
-        """See `RunData`."""
         examples = self._examples(stage)
         log_info(f"tokenizing {len(examples)} examples ({self.part(stage)})")
         return supervised_task(self.task).encode(examples, tokenizer, stage.max_length, **windows)
@@ -248,7 +243,6 @@ class TaskRunData(RunData):
     def evaluator(
         self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
     ) -> StageEvaluator:
-        """See `RunData`."""
         data = self.given
         # Of several heads, the one of this task; a teacher's task may differ in other fields.
         same = [(task.kind, task.name) == (data.task.kind, data.task.name) for task in model.tasks]
@@ -295,7 +289,6 @@ class TextRunData(RunData):
         self.given, self.path = data, data.path
 
     def paths(self) -> list[str | os.PathLike[str] | None]:
-        """See `RunData`."""
         return [self.path]
 
     def recorded(self) -> dict[str, Any]:
@@ -306,7 +299,6 @@ class TextRunData(RunData):
         return {"text_sha256": hashlib.sha256(" ".join(digests).encode()).hexdigest()}
 
     def uncacheable(self, stage: Stage) -> str:
-        """See `RunData`."""
         if not stage.masked_text:
             return ""
         return (
@@ -315,7 +307,6 @@ class TextRunData(RunData):
         )
 
     def encoded(self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]) -> EncodedExamples:
-        """See `RunData`."""
         from pocketbert.data.packing import pack
         from pocketbert.data.readers.text import read_documents
 
