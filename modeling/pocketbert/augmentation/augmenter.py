@@ -109,13 +109,9 @@ class Augmenter:
             for index in range(len(chunk)):
                 position = start + index
                 sides = sentences[index * width : (index + 1) * width]
-                label = None if part.labels is None else part.labels[position]
+                label = () if part.labels is None else (part.labels[position],)
                 for copy, texts in augmented_rows(sides, part.first + position, self._job.options):
-                    yield self._line(texts, label, part.ids[position], copy)
-
-    def _line(self, texts: tuple[str, ...], label: str | float | None, example: str, copy: int) -> bytes:
-        cells = (*texts, *(() if label is None else (label,)), example, copy)
-        return line_of(self._job, cells)
+                    yield line_of(self._job, (*texts, *label, part.ids[position], copy))
 
 
 def count_chunks(examples: int) -> int:

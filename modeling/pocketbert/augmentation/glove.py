@@ -118,7 +118,7 @@ def read_glove(path: str | os.PathLike[str], rows: int | None = DEFAULT_ROWS) ->
         for number, line in enumerate(_lines(path), start=1):
             if rows is not None and progress.n >= rows:
                 break
-            if number == 1 and _is_header(line):
+            if number == 1 and len(parts := line.split()) == 2 and all(part.isdigit() for part in parts):
                 continue
             if not line.strip():
                 continue
@@ -151,11 +151,6 @@ def _lines(path: Path) -> Iterator[bytes]:
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: the file cannot be read ({reason}); check the path, or download it again") from error
-
-
-def _is_header(line: bytes) -> bool:
-    parts = line.split()
-    return len(parts) == 2 and all(part.isdigit() for part in parts)
 
 
 def _parse(line: bytes, dimensions: int) -> tuple[str, np.ndarray]:

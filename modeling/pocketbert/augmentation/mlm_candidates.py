@@ -107,7 +107,10 @@ class MLMCandidates:
             for place in places:
                 first = max(0, min(place - room // 2, size - room))
                 row = _Row(sentence, place, first, min(first + room, size))
-                by_width.setdefault(self._width(row), []).append(row)
+                tokens = row.behind - row.first
+                length = 2 * tokens + 3 if self._with_original else tokens + 2
+                width = int(bucketed(length, self._max_length, _LENGTH_MULTIPLE))
+                by_width.setdefault(width, []).append(row)
         for width in sorted(by_width):
             rows = by_width[width]
             size = max(1, self._tokens_a_batch // width)
@@ -120,11 +123,6 @@ class MLMCandidates:
                     )
                 on_rows(len(batch))
         return candidates
-
-    def _width(self, row: _Row) -> int:
-        tokens = row.behind - row.first
-        length = 2 * tokens + 3 if self._with_original else tokens + 2
-        return int(bucketed(length, self._max_length, _LENGTH_MULTIPLE))
 
     def _inputs(
         self, rows: Sequence[_Row], sentences: Sequence[np.ndarray], size: int, width: int

@@ -270,12 +270,11 @@ def write_added_tokens(folder: Path, vocabulary: Vocabulary) -> dict[str, Any]:
         write_json(folder / ADDED_NAME, behind)
     specials = special_tokens(vocabulary.kind)
     return {
-        "added_tokens_decoder": {str(token.id): _object(token) for token in vocabulary.added},
+        "added_tokens_decoder": {
+            str(token.id): {"content": token.content, **{flag: getattr(token, flag) for flag in FLAGS}}
+            for token in vocabulary.added
+        },
         LISTED_TOKENS[0]: [
             token.content for token in vocabulary.added if token.special and token.content not in specials
         ],
     }
-
-
-def _object(token: AddedToken) -> dict[str, Any]:
-    return {"content": token.content, **{flag: getattr(token, flag) for flag in FLAGS}}

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,15 +143,19 @@ def _read(path: str | os.PathLike[str], headless: bool, values: dict[str, np.nda
                 config, tasks = read_config(content, names.keys(), headless=headless)
             except UserError as error:
                 problems.append(str(error))
-            if config and stored and not (missing := _missing_layers(config, names)):
+            layers = {match[1] for name in names if (match := re.search(r"\.layer\.(\d+)\.", name))}
+            if config and stored and config.num_layers > len(layers):
+                # Before anything is allocated.
+                problems.append(
+                    f"the number of layers must be that of the tensors, {len(layers)}; received {config.num_layers}"
+                )
+            elif config and stored:
                 specs = tensor_specs(config, tasks)
                 earlier = values or {}
                 for name in names.keys() & earlier.keys():
                     load = functools.partial(earlier.pop, name)
                     names[name] = dataclasses.replace(names[name], load=load, transposed=False)
                 tensors = _read_tensors(names, specs, headless, problems, values is not None)
-            elif config and stored:
-                problems += missing
     vocabulary = read_vocabulary_files(folder, problems)
     if headless:
         tasks = ()
@@ -301,14 +305,6 @@ def _canonical_names(stored: Mapping[str, StoredTensor], model_type: str) -> dic
     return {f"{prefix}.{name}" if name.startswith(parts) else name: tensor for name, tensor in stored.items()}
 
 
-def _missing_layers(config: EncoderConfig, names: Collection[str]) -> list[str]:
-    """Problem if the configuration has more layers than the tensors: a cheap check before allocating anything."""
-    layers = {match[1] for name in names if (match := re.search(r"\.layer\.(\d+)\.", name))}
-    if config.num_layers <= len(layers):
-        return []
-    return [f"the number of layers must be that of the tensors, {len(layers)}; received {config.num_layers}"]
-
-
 def _read_tensors(
     stored: Mapping[str, StoredTensor],
     specs: Mapping[str, TensorSpec],
@@ -327,9 +323,10 @@ def _read_tensors(
         if original not in present and original in named:
             present[original] = present.pop(alias)
     extra: set[str] = set()
+    encoder = next(name for name in named if name.endswith("word_embeddings.weight")).split(".")[0] + "."
     for name in present.keys() - named.keys():
         tied_to = aliases.get(name)
-        if 0 in present[name].shape or name in ignored or (headless and not name.startswith(_encoder_prefix(named))):
+        if 0 in present[name].shape or name in ignored or (headless and not name.startswith(encoder)):
             continue
         if tied_to is not None:
             if reads_values and tied_to in named and not _is_copy(name, tied_to, present):
@@ -376,10 +373,6 @@ def _is_buffer(name: str, tensor: StoredTensor, reads_values: bool) -> bool:
     if name.endswith(".embeddings.position_ids"):
         return not reads_values or np.array_equal(tensor.read().ravel(), np.arange(np.prod(tensor.shape)))
     return name.endswith(".embeddings.token_type_ids") and not (reads_values and tensor.read().any())
-
-
-def _encoder_prefix(names: Mapping[str, TensorSpec]) -> str:
-    return next(name for name in names if name.endswith("word_embeddings.weight")).split(".")[0] + "."
 
 
 def name_problems(what: str, expected: set[str], received: set[str], remedy: str = "") -> list[str]:

@@ -57,7 +57,11 @@ def tensor_specs(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> dic
                 spec = dataclasses.replace(spec, name=f"heads.{head}.{spec.name}")
             specs[path] = spec
     if config.model_type == "distilbert":
-        return {path: dataclasses.replace(spec, name=_distilbert_name(spec.name)) for path, spec in specs.items()}
+        for path, spec in specs.items():
+            name = spec.name
+            for bert, distilbert in _DISTILBERT_NAMES.items():
+                name = name.replace(bert, distilbert)
+            specs[path] = dataclasses.replace(spec, name=name)
     return specs
 
 
@@ -92,12 +96,6 @@ _DISTILBERT_NAMES = {
     "cls.predictions.transform.LayerNorm.": "vocab_layer_norm.",
     "cls.predictions.bias": "vocab_projector.bias",
 }
-
-
-def _distilbert_name(name: str) -> str:
-    for bert, distilbert in _DISTILBERT_NAMES.items():
-        name = name.replace(bert, distilbert)
-    return name
 
 
 _OLD_NAMES = {"gamma": "weight", "beta": "bias"}

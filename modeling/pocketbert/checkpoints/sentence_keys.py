@@ -110,20 +110,17 @@ def read_file(path: Path, keys: Keys, problems: list[str], *, required: bool = F
     content = read_json_object(path, problems, required=required)
     if content is None:
         return defaults
-    present = {key: _trusted(value) for key, value in content.items() if value is not None}
+    present = {key: value for key, value in content.items() if value is not None}
+    for key, value in present.items():
+        if isinstance(value, dict):
+            # The permission to run code of the model, which sentence-transformers ignores, too.
+            present[key] = {name: item for name, item in value.items() if name != "trust_remote_code"}
     read = {key: value for key, value in keys.read.items() if key in present or value[1] is REQUIRED}
     accepted = {*keys.read, *keys.harmless}
     values = read_values(present, read, fixed=keys.fixed, known=accepted, problems=value_problems)
     name = f"{path.parent.name}/{path.name}" if path.name == "config.json" else path.name
     problems += [f"{name}: {problem}" for problem in value_problems]
     return defaults | values
-
-
-def _trusted(value: object) -> object:
-    """A value without the permission to run code of the model, which sentence-transformers ignores, too."""
-    return (
-        {key: item for key, item in value.items() if key != "trust_remote_code"} if isinstance(value, dict) else value
-    )
 
 
 def activation_name(class_name: object) -> str:

@@ -82,7 +82,9 @@ def weight_files(path: Path, problems: list[str], library: str = "transformers")
     if not (path / INDEX_NAME).exists():
         if (path / KERAS_NAME).exists():
             return [path / KERAS_NAME]
-        problems.append(_no_weights(path, library))
+        others = sorted(item.name for item in path.glob("*") if item.suffix in (".bin", ".msgpack", ".onnx", ".ckpt"))
+        remedy = f"; it has {', '.join(others)}: load and save it with {library}" if others else ""
+        problems.append(f"the folder must hold {WEIGHTS_NAME} or {KERAS_NAME}; received neither{remedy}")
         return []
     try:
         index = read_json(path / INDEX_NAME, where=INDEX_NAME)
@@ -152,9 +154,3 @@ def _from_tensorflow(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTens
         shape = tensor.shape[::-1] if transposed else tensor.shape
         tensors[".".join(parts)] = dataclasses.replace(tensor, shape=shape, transposed=transposed)
     return tensors
-
-
-def _no_weights(path: Path, library: str) -> str:
-    others = sorted(item.name for item in path.glob("*") if item.suffix in (".bin", ".msgpack", ".onnx", ".ckpt"))
-    remedy = f"; it has {', '.join(others)}: load and save it with {library}" if others else ""
-    return f"the folder must hold {WEIGHTS_NAME} or {KERAS_NAME}; received neither{remedy}"

@@ -10,7 +10,7 @@ import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -293,7 +293,7 @@ def _check_no_scores(cells: Sequence[str], where: str) -> None:
     counts = Counter(cells)
     if not counts or not all(map(_NUMBER.fullmatch, counts)):
         return
-    received = f"received {listed(_first(counts, 3))}"
+    received = f"received {listed(list(counts)[:3])}"
     fractions = [cell for cell in counts if not _whole_value(cell)]
     remedy = f"pass {argument('kind', 'regression')}, or name the classes with {argument('label_names')}"
     if any("," in cell for cell in fractions):
@@ -317,10 +317,6 @@ def _whole_value(cell: str) -> str:
         return re.sub(r"^(-?)0+(?=\d)", r"\1", cell.removeprefix("+"))
     value = float(cell.replace(",", "."))
     return "" if not math.isfinite(value) or value % 1 else str(int(value))
-
-
-def _first(names: Mapping[str, int], most: int) -> Iterator[str]:
-    return (name for name, _ in zip(names, range(most), strict=False))
 
 
 def _check_numbers(cells: Sequence[str], labels: tuple[str, ...], *, numbered: bool, where: str) -> None:

@@ -122,7 +122,8 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
 
     # One value per window.
     question = np.repeat(np.arange(len(questions)), windows_of_question)
-    begin = _counted(windows_of_question) * step[question]
+    before = np.repeat(np.cumsum(windows_of_question) - windows_of_question, windows_of_question)
+    begin = (np.arange(len(question)) - before) * step[question]
     length = np.minimum(room[question], paragraph_length[question] - begin)
     context_start = question_length[question] + 1 + frame.separators
     offsets = np.concatenate([[0], np.cumsum(context_start + length + 1)])
@@ -198,11 +199,6 @@ def _chunks(questions: Iterable[Question], most: int) -> Iterator[list[Question]
         characters += len(question.context)
     if chunk:
         yield chunk
-
-
-def _counted(counts: np.ndarray) -> np.ndarray:
-    """Concatenates `range(count)` for each of `counts`."""
-    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _spread(values: np.ndarray, where: np.ndarray, elsewhere: Any) -> np.ndarray:

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import os
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import tensorflow as tf
@@ -65,7 +66,8 @@ def cache_stages(
         problems.append("no stage reads the teacher, so there are no targets to cache; change the method's options")
     raise_if_any(problems, plan.objective.name)
     teacher = plan.load_teacher()
-    encoded = [_examples(plan, stage) for stage in stages]
+    # Data in records are never cacheable, which was checked.
+    encoded = [cast(EncodedExamples, plan.encoded(stage)) for stage in stages]
     plans = [
         plan_teacher_cache(
             teacher, plan.teacher_directory, plan.objective, stage, examples, output, dtype=dtype, masks=masks
@@ -285,13 +287,6 @@ def _trial(encoded: EncodedExamples, size: int, length: int) -> dict[str, tf.Ten
         "input_mask": tf.ones([size, length], tf.int32),
         "input_type_ids": tf.zeros([size, length], tf.int32),
     }
-
-
-def _examples(plan: DistillationPlan, stage: Stage) -> EncodedExamples:
-    encoded = plan.encoded(stage)
-    # Data in records are never cacheable, which was checked.
-    assert encoded is not None
-    return encoded
 
 
 def _plan(encoded: EncodedExamples, first: int, examples: int) -> list[np.ndarray]:

@@ -111,7 +111,8 @@ def attention_transfer(teacher_logits: tf.Tensor, student_logits: tf.Tensor, mas
       UserError: the numbers of heads differ.
     """
     teacher, student = _alike(teacher_logits, student_logits, "attention logits", _HEADS)
-    return _attention_divergence(teacher, student, mask)
+    bias = mask_bias(mask, tf.float32)
+    return masked_mean(_divergences(tf.stop_gradient(teacher) + bias, student + bias), mask[:, None, :])
 
 
 def tinybert_attention(teacher_logits: tf.Tensor, student_logits: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -371,12 +372,6 @@ def _normalize(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """[B, S, H] → normalized [B, S, H], mean [B, S], variance [B, S]."""
     mean, variance = tf.nn.moments(x, [-1], keepdims=True)
     return (x - mean) * tf.math.rsqrt(variance + _NORM_EPSILON), mean[:, :, 0], variance[:, :, 0]
-
-
-def _attention_divergence(teacher: tf.Tensor, student: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """KL(softmax(teacher) ‖ softmax(student)) over keys; float32 [B, heads, S, S] → scalar."""
-    bias = mask_bias(mask, tf.float32)
-    return masked_mean(_divergences(tf.stop_gradient(teacher) + bias, student + bias), mask[:, None, :])
 
 
 @tf.custom_gradient

@@ -46,7 +46,12 @@ def divergence_sum(teacher: Vectors, student: Vectors, mask: tf.Tensor, heads: i
         value, *gradients = _sum_and_gradients(
             fixed, tuple(_split_heads(vectors, heads) for vectors in learned), weights, bias, chunk_bytes
         )
-        merged = [_merge_heads(gradient, heads) for gradient in gradients]
+        merged = []
+        for gradient in gradients:
+            # [heads·B, S, d] → [B, S, heads·d], the inverse of `_split_heads`.
+            rows, length, size = tf.unstack(tf.shape(gradient))
+            split = tf.reshape(gradient, [heads, rows // heads, length, size])
+            merged.append(tf.reshape(tf.transpose(split, [1, 2, 0, 3]), [rows // heads, length, heads * size]))
         return value, lambda upstream: [
             tf.cast(upstream * gradient, vectors.dtype) for gradient, vectors in zip(merged, learned, strict=True)
         ]
@@ -122,10 +127,3 @@ def _split_heads(vectors: tf.Tensor, heads: int) -> tf.Tensor:
     size = vectors.shape[-1] // heads
     split = tf.transpose(tf.reshape(vectors, [batch, length, heads, size]), [2, 0, 1, 3])
     return tf.ensure_shape(tf.reshape(split, [heads * batch, length, size]), [None, vectors.shape[1], size])
-
-
-def _merge_heads(vectors: tf.Tensor, heads: int) -> tf.Tensor:
-    """[heads·B, S, d] → [B, S, heads·d], the inverse of `_split_heads`."""
-    rows, length, size = tf.unstack(tf.shape(vectors))
-    split = tf.reshape(vectors, [heads, rows // heads, length, size])
-    return tf.reshape(tf.transpose(split, [1, 2, 0, 3]), [rows // heads, length, heads * size])

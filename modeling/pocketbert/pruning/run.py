@@ -118,7 +118,10 @@ def _run(
     # An interrupted attempt may have written it.
     written = folder / MODEL_FOLDER
     write_directory(written, pruned, teacher.tasks, tensors, teacher.vocabulary, overwrite=True)
-    metrics = [_metrics(part, data, config) for part in (model, from_pretrained(written))]
+    metrics = [
+        data.evaluator(part, config.max_length, RunConfig(), {}, config.batch_size).metrics("of pruning")
+        for part in (model, from_pretrained(written))
+    ]
     for name, scores in zip(("teacher", "pruned model"), metrics, strict=True):
         log_info(f"{name}: " + ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items()))
     sizes = [sum(int(array.size) for array in part.values()) for part in (teacher.tensors, tensors)]
@@ -134,10 +137,6 @@ def _run(
     }
     write_text(folder / REPORT_FILE, page(importance, teacher.config, pruned, result))
     return result
-
-
-def _metrics(model: Model, data: TaskRunData, config: PruneConfig) -> dict[str, float]:
-    return data.evaluator(model, config.max_length, RunConfig(), {}, config.batch_size).metrics("of pruning")
 
 
 def _kept(importance: Importance, pruned: EncoderConfig) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert import progress
-from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
+from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.spare_rows import per_token_weights
 from pocketbert.data.readers.sentences import split_sentences
 from pocketbert.data.readers.text import read_documents
@@ -115,7 +115,8 @@ def trim_vocabulary(
         config = whole.config.replace(
             vocab_size=len(kept_ids), pad_token_id=int(np.searchsorted(kept_ids, whole.config.pad_token_id))
         )
-        tensors = _trimmed(whole, kept_ids)
+        per_token = per_token_weights(whole.tasks)
+        tensors = {path: array[list(kept_ids)] if path in per_token else array for path, array in whole.tensors.items()}
         write_directory(output, config, whole.tasks, tensors, vocabulary, overwrite=overwrite)
     sizes = [sum(int(array.size) for array in arrays.values()) for arrays in (whole.tensors, tensors)]
     return TrimResult(
@@ -188,9 +189,3 @@ def _batches(items: Iterable[str], description: str) -> Iterator[list[str]]:
         if batch:
             yield batch
             bar.update(len(batch))
-
-
-def _trimmed(whole: ModelDirectory, kept_ids: Sequence[int]) -> dict[str, np.ndarray]:
-    """All weights; those with one row per token with the kept rows only."""
-    per_token = per_token_weights(whole.tasks)
-    return {name: array[list(kept_ids)] if name in per_token else array for name, array in whole.tensors.items()}

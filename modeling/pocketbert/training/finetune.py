@@ -155,6 +155,9 @@ def plan_finetuning(
             f"fine-tuning needs a model directory with a vocab.txt or another tokenizer's files; {directory} has none; "
             "put them there"
         )
+    options = dataclasses.asdict(config)
+    if not config.contrastive_steps:
+        del options["contrastive_steps"]
     return FinetuningPlan(
         objective=Finetuning(
             class_weights=_class_weights(config, data),
@@ -164,7 +167,7 @@ def plan_finetuning(
             continues=continued is not None,
         ),
         # Records of fine-tunings always have the second field.
-        options={**_options(config), "qat": run.qat},
+        options={**options, "qat": run.qat},
         stages=(finetuning_stage(config, data.task),),
         run=run,
         start=start,
@@ -283,14 +286,6 @@ def _resolved(
             f"trained, and one replica; received {config.contrastive_steps} without one of them; leave it out"
         )
     return config
-
-
-def _options(config: FinetuneConfig) -> dict[str, Any]:
-    """The options for the record; no contrastive steps need no entry."""
-    options = dataclasses.asdict(config)
-    if not config.contrastive_steps:
-        del options["contrastive_steps"]
-    return options
 
 
 def _class_weights(config: FinetuneConfig, data: TaskData) -> np.ndarray | None:

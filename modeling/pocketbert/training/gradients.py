@@ -27,7 +27,7 @@ def dense_and_clipped(gradients: Sequence[Gradient], clip_norm: float | None) ->
     """
     if clip_norm is not None:
         gradients = [_sum_duplicate_rows(gradient) for gradient in gradients]
-        squares = [tf.nn.l2_loss(_values(gradient)) for gradient in gradients]
+        squares = [tf.nn.l2_loss(getattr(gradient, "values", gradient)) for gradient in gradients]
         norm = tf.sqrt(2.0 * tf.add_n(squares))
         scale = clip_norm / tf.maximum(norm, clip_norm)
         gradients = [_scaled(gradient, scale) for gradient in gradients]
@@ -40,10 +40,6 @@ def _sum_duplicate_rows(gradient: Gradient) -> Gradient:
     rows, position = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, position, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
-
-
-def _values(gradient: Gradient) -> tf.Tensor:
-    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _scaled(gradient: Gradient, scale: tf.Tensor) -> Gradient:

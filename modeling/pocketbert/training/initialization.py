@@ -16,7 +16,6 @@ import numpy as np
 from pocketbert.checkpoints.directory import (
     CONFIG_NAME,
     DirectoryDescription,
-    ModelDirectory,
     describe_with_heads,
     embedding_of,
     has_new_biases,
@@ -155,7 +154,10 @@ def make_model(
         return model
     start = read_described(plan.description)
     if plan.start == "supernet":
-        assign_weights(model, _supernet_arrays(start, plan.config, tasks))
+        # Slices of its encoder, and for each task of its head with the same labels.
+        arrays = {path: array for path, array in start.tensors.items() if path.startswith("encoder.")}
+        arrays |= head_arrays(start, tasks)
+        assign_weights(model, inherited_arrays(start.config, arrays, plan.config, tasks))
     else:
         heads = {} if new_head else head_arrays(start, tasks)
         if tasks:
@@ -253,14 +255,6 @@ def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
                 model = model_or_start(model)
             sources.append(model)
         yield tuple(sources)
-
-
-def _supernet_arrays(
-    supernet: ModelDirectory, config: EncoderConfig, tasks: Sequence[TaskConfig]
-) -> dict[str, np.ndarray]:
-    """Slices of a supernet: its encoder, and for each task its head with the same labels."""
-    arrays = {path: array for path, array in supernet.tensors.items() if path.startswith("encoder.")}
-    return inherited_arrays(supernet.config, arrays | head_arrays(supernet, tasks), config, tasks)
 
 
 def _named_config(model: str) -> EncoderConfig:

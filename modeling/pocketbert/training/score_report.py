@@ -45,6 +45,7 @@ def page(
     """
     name, scores = [*models.items()][-1]
     several = len(models) > 1
+    columns = [*(model[:1].upper() + model[1:] for model in models), *(["Points"] if several else [])]
     by_label = scores.classes["by_label"] if scores.classes else {}
     counts = scores.classes.get("confusion_matrix", []) if scores.classes else []
     return render(
@@ -57,7 +58,7 @@ def page(
         whose=f"Of the {name}. " if several else "",
         positive=scores.positive_label,
         baseline=scores.baseline,
-        head=_head(models, scores),
+        head=["Metric", *columns, *(["Baseline"] if scores.baseline else [])],
         rows=_rows(models, scores),
         changes=several,
         classes=_by_class(by_label, models),
@@ -91,11 +92,6 @@ def show_or_hide_texts(path: Path, *, show: bool) -> None:
 
 def _hidden() -> str:
     return f"{_HIDDEN}{argument('show_texts', False)}.</p>"
-
-
-def _head(models: Mapping[str, Scores], scores: Scores) -> list[str]:
-    names = [name[:1].upper() + name[1:] for name in models]
-    return ["Metric", *names, *(["Points"] if len(models) > 1 else []), *(["Baseline"] if scores.baseline else [])]
 
 
 def _rows(models: Mapping[str, Scores], scores: Scores) -> list[list[str]]:

@@ -23,7 +23,6 @@ from pocketbert.data.pretraining.manifest import (
     DEV_FOLDER,
     PretrainingManifest,
     PretrainingOptions,
-    ShardEntry,
     VocabularyFacts,
     read_manifest,
     stored_file,
@@ -173,7 +172,8 @@ def write_pretraining_data(
                 _clear(unfinished)
             raise
         remove_directory(unfinished)
-    tokens = sum(entry.counts.tokens for shard in work.pending for entry in _entries(finished[shard]))
+    done = [finished[shard] for shard in work.pending]
+    tokens = sum(entry.counts.tokens for shard in done for entry in (shard.train, shard.dev) if entry is not None)
     return PretrainingResult(
         output=str(output),
         shards=len(job.shards),
@@ -199,10 +199,6 @@ def _is_placed(job: ShardJob, recorded: Mapping[str, Any], output: Path) -> bool
 def _report(folder: Path) -> dict[str, float]:
     manifest = read_manifest(folder)
     return manifest.counts.report(manifest.options.max_length)
-
-
-def _entries(shard: FinishedShard) -> list[ShardEntry]:
-    return [shard.train] if shard.dev is None else [shard.train, shard.dev]
 
 
 def _recorded(job: ShardJob, root: Path, files: Sequence[Path]) -> dict[str, Any]:

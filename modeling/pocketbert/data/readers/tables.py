@@ -294,17 +294,10 @@ def _csv(path: Path, required: Sequence[str], separator: str) -> Iterator[Row]:
                 yield line, _named(header, cells)
             line = reader.line_num + 1
     except csv.Error as error:
-        raise UserError(
-            f"{path}: line {line}: the row must be CSV ({error}); {_quote_remedy(path, delimiter)}"
-        ) from error
-
-
-def _quote_remedy(path: Path, delimiter: str) -> str:
-    """What to do about a row whose quotes do not match."""
-    doubled = 'double each quote in a cell and put quotes around the cell, as in "a ""big"" film"'
-    if delimiter == "\t":
-        return f"{doubled}, or if quotes are ordinary characters, name the file {path.with_suffix('.tsv').name}"
-    return doubled
+        remedy = 'double each quote in a cell and put quotes around the cell, as in "a ""big"" film"'
+        if delimiter == "\t":
+            remedy += f", or if quotes are ordinary characters, name the file {path.with_suffix('.tsv').name}"
+        raise UserError(f"{path}: line {line}: the row must be CSV ({error}); {remedy}") from error
 
 
 def _tsv(path: Path, required: Sequence[str]) -> Iterator[Row]:

@@ -256,6 +256,8 @@ class HSK(Method):
         - `positions_I` int32 [B, k], ascending, except for `left` and all tokens.
         - `widths_I` int32 [B, k, N_W], ascending, for `mag` below the full width.
         """
+        import tensorflow as tf
+
         from pocketbert.distillation import hidden_selection
 
         if "logits" in stage.teacher_features:
@@ -279,7 +281,7 @@ class HSK(Method):
                 indices *= _token_weights(options, batch)[:, :, None]
                 targets |= {f"values_{number}": values, f"widths_{number}": indices}
             else:
-                targets[f"values_{number}"] = _gather_static(vectors, _mask(options, count, width))
+                targets[f"values_{number}"] = tf.gather(vectors, _mask(options, count, width), axis=-1)
         return targets
 
     def loss(
@@ -392,9 +394,3 @@ def _selected(
 
 def _mask(options: HSK, count: int, width: int) -> tuple[int, ...]:
     return static_mask(options.widths, count, width, options.mask_seed)
-
-
-def _gather_static(vectors: tf.Tensor, indices: Sequence[int]) -> tf.Tensor:
-    import tensorflow as tf
-
-    return tf.gather(vectors, indices, axis=-1)

@@ -22,6 +22,8 @@ RELATIONS = tuple(one + other for one in _VECTORS for other in _VECTORS)
 # Section 3.2: the best layer of a teacher with 24 layers, counted from 1.
 _LARGE_LAYERS = {"bert": 21, "roberta": 19, "xlm-roberta": 19}
 _LARGE_WIDTH = 1024
+# Section 4.1 has another β₂ for 12 layers of width 768, distilled from RoBERTa.
+_ROBERTA_BASE = ("roberta", 12, 768)
 # Appendix C.
 _TASK_LENGTH = 128
 
@@ -183,7 +185,7 @@ class MiniLMv2(Method):
 
     def resolved(self, spec: DistillationSpec) -> MiniLMv2:
         """Returns a copy with the preset's values for options without one."""
-        first_version = self.preset == "minilm"
+        first_version, student = self.preset == "minilm", spec.student
         large = spec.teacher.attention_size >= _LARGE_WIDTH
         values: dict[str, int | float | tuple[str, ...]] = {
             "relations": ("qk", "vv") if first_version else ("qq", "kk", "vv"),
@@ -192,7 +194,7 @@ class MiniLMv2(Method):
             "max_length": 512,
             "batch_size": 256,
             "learning_rate": 6e-4,
-            "beta_2": 0.98 if _is_roberta_base(spec.student) else 0.999,
+            "beta_2": 0.98 if (student.model_type, student.num_layers, student.hidden_size) == _ROBERTA_BASE else 0.999,
         }
         if spec.task is not None:
             from pocketbert.tasks.registry import get_task
@@ -245,11 +247,6 @@ def default_teacher_layer(teacher: EncoderConfig) -> int:
     if teacher.num_layers == 24:
         return _LARGE_LAYERS.get(teacher.model_type, teacher.num_layers)
     return teacher.num_layers
-
-
-def _is_roberta_base(student: EncoderConfig) -> bool:
-    """Whether section 4.1 has another β₂ for the student: 12 layers, width 768, distilled from RoBERTa."""
-    return student.model_type == "roberta" and (student.num_layers, student.hidden_size) == (12, 768)
 
 
 def _finetuning_stage(spec: DistillationSpec, method: MiniLMv2) -> Stage:
