@@ -63,24 +63,25 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         that counts from 0. The moments ignore the factor. With a factor of 0 the weight keeps its bits, even for a NaN
         gradient. The Python number 0 also skips the moments.
       named_variables: `Model.named_variables()`; None if you call `bind` later.
-      name: name of the optimizer.
+      name: name of the optimizer; None for that of the class.
     """
 
     def __init__(
         self,
-        learning_rate: float | tf_keras.optimizers.schedules.LearningRateSchedule,
+        learning_rate: float | tf_keras.optimizers.schedules.LearningRateSchedule = 2e-5,
         *,
-        weight_decay: float,
-        beta_1: float,
-        beta_2: float,
-        epsilon: float,
-        bias_correction: bool,
-        clip_norm: float | None,
-        exclude_from_decay: Sequence[str],
-        multiplier: Multiplier | None,
-        named_variables: Mapping[str, tf.Variable] | None,
-        name: str,
+        weight_decay: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        bias_correction: bool = True,
+        clip_norm: float | None = None,
+        exclude_from_decay: Sequence[str] = BIASES_AND_NORMS,
+        multiplier: Multiplier | None = None,
+        named_variables: Mapping[str, tf.Variable] | None = None,
+        name: str | None = None,
     ) -> None:
+        name = name or type(self).__name__
         # Keras' decay selects weights by variable names, and its clipping does not sum duplicate rows of
         # IndexedSlices; both stay off.
         super().__init__(name=name, weight_decay=None, jit_compile=False)
@@ -262,39 +263,8 @@ class AdamW(NamedOptimizer):
 
       w <- w - a * weight_decay * w - a * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon)
 
-    Args:
-      learning_rate, weight_decay, beta_1, beta_2, epsilon, bias_correction, clip_norm, exclude_from_decay,
-      multiplier, named_variables, name: see `NamedOptimizer`.
+    See `NamedOptimizer` for the arguments.
     """
-
-    def __init__(
-        self,
-        learning_rate: float | tf_keras.optimizers.schedules.LearningRateSchedule = 2e-5,
-        *,
-        weight_decay: float = 0.01,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-6,
-        bias_correction: bool = True,
-        clip_norm: float | None = None,
-        exclude_from_decay: Sequence[str] = BIASES_AND_NORMS,
-        multiplier: Multiplier | None = None,
-        named_variables: Mapping[str, tf.Variable] | None = None,
-        name: str = "AdamW",
-    ) -> None:
-        super().__init__(
-            learning_rate,
-            weight_decay=weight_decay,
-            beta_1=beta_1,
-            beta_2=beta_2,
-            epsilon=epsilon,
-            bias_correction=bias_correction,
-            clip_norm=clip_norm,
-            exclude_from_decay=exclude_from_decay,
-            multiplier=multiplier,
-            named_variables=named_variables,
-            name=name,
-        )
 
     def _update(
         self, name: str, gradient: tf.Tensor, variable: tf.Variable, m: tf.Variable, v: tf.Variable, at: StepScalars
@@ -332,39 +302,18 @@ class LAMB(NamedOptimizer):
 
     Args:
       exclude_from_trust_ratio: regular expressions on names; weights with a match have a trust ratio of 1.
-      learning_rate, weight_decay, beta_1, beta_2, epsilon, bias_correction, clip_norm, exclude_from_decay,
-      multiplier, named_variables, name: see `NamedOptimizer`.
+      learning_rate: a float or a `LearningRateSchedule`.
+      **options: the other arguments of `NamedOptimizer`.
     """
 
     def __init__(
         self,
         learning_rate: float | tf_keras.optimizers.schedules.LearningRateSchedule = 1e-3,
         *,
-        weight_decay: float = 0.01,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-6,
-        bias_correction: bool = True,
-        clip_norm: float | None = None,
-        exclude_from_decay: Sequence[str] = BIASES_AND_NORMS,
         exclude_from_trust_ratio: Sequence[str] = BIASES_AND_NORMS,
-        multiplier: Multiplier | None = None,
-        named_variables: Mapping[str, tf.Variable] | None = None,
-        name: str = "LAMB",
+        **options: Any,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            weight_decay=weight_decay,
-            beta_1=beta_1,
-            beta_2=beta_2,
-            epsilon=epsilon,
-            bias_correction=bias_correction,
-            clip_norm=clip_norm,
-            exclude_from_decay=exclude_from_decay,
-            multiplier=multiplier,
-            named_variables=named_variables,
-            name=name,
-        )
+        super().__init__(learning_rate, **options)
         self.exclude_from_trust_ratio = tuple(exclude_from_trust_ratio)
 
     def get_config(self) -> dict[str, Any]:

@@ -72,23 +72,6 @@ class ConstantSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 
-def make_schedule(
-    kind: str, peak: float, warmup_ratio: float, total_steps: int
-) -> tf_keras.optimizers.schedules.LearningRateSchedule:
-    """Creates a schedule.
-
-    Args:
-      kind: schedule after the warm-up: `linear` decay to 0, or `constant`.
-      peak: peak learning rate.
-      warmup_ratio: fraction of `total_steps` used for the warm-up.
-      total_steps: number of steps.
-    """
-    warmup_steps = int(warmup_ratio * total_steps)
-    if kind == "constant":
-        return ConstantSchedule(peak, warmup_steps)
-    return LinearSchedule(peak, total_steps, warmup_steps)
-
-
 def _common_problems(peak: float, warmup_steps: int) -> list[str]:
     problems = []
     if not peak > 0:

@@ -291,7 +291,7 @@ class HSK(Method):
         import tensorflow as tf
 
         from pocketbert.distillation import hidden_selection
-        from pocketbert.distillation.losses import tinybert_hidden
+        from pocketbert.distillation.losses import masked_hidden
 
         if "logits" in student:
             outputs = logits_by_name(student["logits"])
@@ -315,7 +315,8 @@ class HSK(Method):
                 indices = _mask(options, values.shape[-1], width)
             if indices is not None:
                 values = hidden_selection.widened(values, indices, width)
-            losses.append(tinybert_hidden(values, learned, weights))
+            # Eliminated widths are zeros of the stored targets already.
+            losses.append(masked_hidden(values, learned, tf.ones([width]), weights))
         return {"hidden": sum(losses[1:], losses[0])}
 
 
