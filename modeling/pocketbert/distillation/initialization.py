@@ -117,15 +117,18 @@ def plan_student(
 
 
 def teacher_arrays(
-    student: Model, teacher_directory: str | Path | None, teacher_task: TaskConfig | None, layers: Sequence[int]
+    student: Model,
+    teacher: Model | str | Path | None,
+    teacher_task: TaskConfig | None,
+    layers: Sequence[int],
 ) -> dict[str, np.ndarray]:
-    """Reads the teacher's weights for the student: path → array.
+    """Weights of the teacher for the student, path → array.
 
     The student receives the embedding, the pooler, the selected layers, and the head if task and labels match.
 
     Args:
       student: the student.
-      teacher_directory: model directory of the teacher; the teacher is not built.
+      teacher: the teacher, or its model directory.
       teacher_task: task of the teacher's head, as in `DistillationSpec.teacher_task`; None for the task in its
         directory.
       layers: layers of the teacher, counted from 1.
@@ -133,9 +136,28 @@ def teacher_arrays(
     Raises:
       UserError: the directory is missing or cannot be read.
     """
-    if teacher_directory is None:
+    if teacher is None:
         raise UserError("layers of the teacher are copied from its directory; received none; give one")
-    return _selected(read_directory(teacher_directory), teacher_task, layers, student)
+    if isinstance(teacher, Model):
+        tensors = {path: variable.numpy() for path, variable in teacher.weights_by_path().items()}
+        directory = ModelDirectory(config=teacher.config, tasks=teacher.tasks, vocabulary=None, tensors=tensors)
+    else:
+        directory = read_directory(teacher)
+    if teacher_task is not None and directory.tasks and are_placeholders(directory.tasks[0].labels):
+        directory.tasks = (teacher_task, *directory.tasks[1:])
+    heads = head_arrays(directory, student.tasks)
+    selected = {}
+    for path in student.weights_by_path():
+        prefix, _, rest = path.partition("encoder.layers.")
+        if prefix:
+            if not path.startswith("heads."):
+                selected[path] = directory.tensors[path]
+            elif path in heads:
+                selected[path] = heads[path]
+            continue
+        index, _, name = rest.partition(".")
+        selected[path] = directory.tensors[f"encoder.layers.{layers[int(index)] - 1}.{name}"]
+    return selected
 
 
 def initialize_adapters(adapters: Adapters, standard_deviation: float, seed: int) -> None:
@@ -184,24 +206,3 @@ def _layer_problems(student: EncoderConfig, teacher: EncoderConfig, layers: Sequ
     if problems:
         problems.append("leave the student out to use the teacher's architecture, or start from random weights")
     return problems
-
-
-def _selected(
-    teacher: ModelDirectory, teacher_task: TaskConfig | None, layers: Sequence[int], student: Model
-) -> dict[str, np.ndarray]:
-    """Returns path in the student → array of the teacher: embedding, pooler, selected layers, and a matching head."""
-    if teacher_task is not None and teacher.tasks and are_placeholders(teacher.tasks[0].labels):
-        teacher = dataclasses.replace(teacher, tasks=(teacher_task, *teacher.tasks[1:]))
-    heads = head_arrays(teacher, student.tasks)
-    selected = {}
-    for path in student.weights_by_path():
-        prefix, _, rest = path.partition("encoder.layers.")
-        if prefix:
-            if not path.startswith("heads."):
-                selected[path] = teacher.tensors[path]
-            elif path in heads:
-                selected[path] = heads[path]
-            continue
-        index, _, name = rest.partition(".")
-        selected[path] = teacher.tensors[f"encoder.layers.{layers[int(index)] - 1}.{name}"]
-    return selected

@@ -105,8 +105,9 @@ class DistillationPlan(Plan):
     def with_teacher_layers(self, student: Model) -> Model:
         """Copies the teacher's layers that the student starts from, if any; returns the student."""
         if self.start.layers:
-            layers, task = self.start.layers, self.spec.teacher_task
-            assign_weights(student, teacher_arrays(student, self.teacher_directory, task, layers))
+            # The teacher in memory, if this run reads it anyway.
+            source = self.teacher if self.needs_teacher else self.teacher_directory
+            assign_weights(student, teacher_arrays(student, source, self.spec.teacher_task, self.start.layers))
         return student
 
     def make_adapters(self, model: Model) -> Adapters:
@@ -183,7 +184,7 @@ class DistillationPlan(Plan):
             *falling_notes(run.folder, self.stages[-1].name),
         ]
         scores = with_notes(
-            scores, run.start.get("methods", ()), notes[:1], self.data_notes, self.data.sources, causes[0]
+            scores, run.start.get("methods", ()), notes[:1], self.data_notes, self.data.paths(), causes[0]
         )
         scores.log(f"student, after step {run.state.best_step}")
         if run.distribution.is_chief and isinstance(self.data, TaskRunData):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pocketbert.checkpoints.directory import DirectoryDescription
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.manifests import MANIFEST_NAME
 from pocketbert.data.task_data import TaskData
@@ -15,12 +16,7 @@ from pocketbert.distillation import layer_maps
 from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers, plan_student
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
 from pocketbert.distillation.plan import DistillationPlan
-from pocketbert.distillation.teacher import (
-    CachedTeacher,
-    TeacherDescription,
-    describe_teacher,
-    same_labels,
-)
+from pocketbert.distillation.teacher import CachedTeacher, describe_teacher, same_labels
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, one_origin_problems
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.label_names import are_placeholders
@@ -63,10 +59,10 @@ def plan_distillation(
         data = with_own_embedding(data, teacher_directory)
     opened = open_data(data)
 
-    def reads(name: str, description: TeacherDescription) -> bool:
+    def reads(name: str, description: DirectoryDescription) -> bool:
         try:
             planned = plan_student(student, description.config)
-            stages = method.stages(_spec(description, planned, opened))
+            stages = method.stages(_spec(description, planned, opened, is_cached=True))
         except UserError:
             return False
         return any(stage.name == name and stage.teacher_features for stage in stages)
@@ -75,14 +71,14 @@ def plan_distillation(
     problems = opened.problems([kind for kind, task in TASKS.items() if task.distillable])
     described = _attempt(problems, describe_teacher, teacher_directory, cache, reads)
     planned = None
-    if described is not None:
-        planned = _attempt(problems, plan_student, student, described.config)
+    if described is not None or (teacher_directory is None and cache is None):
+        planned = _attempt(problems, plan_student, student, described and described.config)
     raise_if_any(problems, method.name)
-    assert described is not None and planned is not None
+    assert planned is not None
     if isinstance(data, TaskData):
         data = dataclasses.replace(data, task=_with_pooling(data.task, planned, described))
         opened = open_data(data)
-    spec = _spec(described, planned, opened)
+    spec = _spec(described, planned, opened, is_cached=cache is not None)
     stages, unfit = validated_stages(method, spec)
     if unfit:
         problems.append(f"teacher and student do not match: {'; '.join(unfit)}")
@@ -99,7 +95,7 @@ def plan_distillation(
             f"qat needs a trained student, because {method.name} has only one stage; received random weights; distil "
             "without qat first, and give that student"
         )
-    vocabulary = described.vocabulary or planned.vocabulary or opened.vocabulary
+    vocabulary = spec.teacher_vocabulary or planned.vocabulary or opened.vocabulary
     if vocabulary is None:
         problems.append(
             "tokenization needs a vocab.txt or another tokenizer's files; teacher and student have none; put them into "
@@ -115,7 +111,7 @@ def plan_distillation(
     assert vocabulary is not None
     for line in method.summary(spec):
         log_info(line)
-    task, read_as = described.task, spec.teacher_task
+    task, read_as = _first_task(described), spec.teacher_task
     if task and read_as and task != read_as and are_placeholders(task.labels):
         log_info(
             f"the teacher's labels {', '.join(task.labels)} are placeholders; its logits are read as "
@@ -163,30 +159,33 @@ def warn_of_few_examples(plan: DistillationPlan) -> None:
     )
 
 
-def _spec(teacher: TeacherDescription, planned: ModelInit, data: RunData) -> DistillationSpec:
+def _spec(
+    teacher: DirectoryDescription | None, planned: ModelInit, data: RunData, *, is_cached: bool
+) -> DistillationSpec:
     task = data.task
     return DistillationSpec(
-        teacher=teacher.config or planned.config,
+        teacher=teacher.config if teacher else planned.config,
         student=planned.config,
         task=task,
         pairs=data.has_pairs,
         # Cached logits keep their order; a cache has no heads.
-        teacher_task=same_labels(teacher.task, task, reorder=teacher.heads is not None),
-        teacher_heads=teacher.heads,
-        teacher_vocabulary=teacher.vocabulary,
+        teacher_task=same_labels(_first_task(teacher), task, reorder=not is_cached),
+        teacher_heads=tuple(head.kind for head in teacher.tasks) if teacher and not is_cached else None,
+        teacher_vocabulary=teacher.vocabulary if teacher else None,
         student_vocabulary=planned.vocabulary,
         start="random" if planned.untrained else planned.start,
     )
 
 
-def _with_pooling(task: TaskConfig, student: ModelInit, teacher: TeacherDescription) -> TaskConfig:
+def _first_task(teacher: DirectoryDescription | None) -> TaskConfig | None:
+    return teacher.tasks[0] if teacher and teacher.tasks else None
+
+
+def _with_pooling(task: TaskConfig, student: ModelInit, teacher: DirectoryDescription | None) -> TaskConfig:
     """The student's task: its head reads the text where the head does that it copies or continues."""
-    held: tuple[TaskConfig, ...]
-    if student.layers:
-        held = (teacher.task,) if teacher.task else ()
-    else:
-        held = student.description.tasks if student.description else ()
-    pooling = next((head.pooling for head in held if head.pooling), None)
+    source = teacher if student.layers else student.description
+    heads = source.tasks[: 1 if student.layers else None] if source else ()
+    pooling = next((head.pooling for head in heads if head.pooling), None)
     return dataclasses.replace(task, pooling=pooling) if task.rules.head == "sentence" else task
 
 
@@ -200,11 +199,11 @@ def _attempt(problems: list[str], call: Callable[..., _T], *arguments: Any, **op
 
 
 def _stage_problems(
-    method: Method, stage: Stage, data: RunData, teacher: TeacherDescription, cache: Path | None
+    method: Method, stage: Stage, data: RunData, teacher: DirectoryDescription | None, cache: Path | None
 ) -> list[str]:
     problems = []
     where = f"stage {stage.name}"
-    if stage.teacher_features and teacher.config is None:
+    if stage.teacher_features and teacher is None:
         problems.append(
             f"{where} reads {', '.join(stage.teacher_features)} from a teacher; received neither a model directory nor "
             "a teacher cache"

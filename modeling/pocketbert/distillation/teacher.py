@@ -8,13 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pocketbert.checkpoints.directory import describe_directory
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
+from pocketbert.configs import TaskConfig
 from pocketbert.distillation.teacher_cache_identity import cached_manifests
 from pocketbert.errors import UserError
 from pocketbert.label_names import are_placeholders, label_positions
-from pocketbert.tokenizers.vocabulary import Vocabulary
-from pocketbert.training.initialization import vocabulary_of
+from pocketbert.training.initialization import vocabulary_of, with_options
 
 
 @dataclass(frozen=True)
@@ -34,52 +33,29 @@ class CachedTeacher:
         object.__setattr__(self, "teacher", None if teacher is None else Path(teacher))
 
 
-@dataclass(frozen=True, kw_only=True)
-class TeacherDescription:
-    """Facts about a teacher; all are None in a run without a teacher.
-
-    Attributes:
-      config: the architecture.
-      task: task of the first head; None for a bare encoder.
-      heads: kinds of all heads; None for a teacher cache.
-      vocabulary: the vocabulary, or None if the model directory has none.
-    """
-
-    config: EncoderConfig | None = None
-    task: TaskConfig | None = None
-    heads: tuple[str, ...] | None = None
-    vocabulary: Vocabulary | None = None
-
-
 def describe_teacher(
-    directory: Path | None, cache: Path | None, reads: Callable[[str, TeacherDescription], bool]
-) -> TeacherDescription:
+    directory: Path | None, cache: Path | None, reads: Callable[[str, DirectoryDescription], bool]
+) -> DirectoryDescription | None:
     """Describes a teacher from its model directory or, without reading weights, from a cache of its targets.
 
     Args:
       directory: model directory of the teacher, or None. Next to a cache, only its vocabulary is used.
-      cache: folder of the teacher cache, or None.
+      cache: folder of the teacher cache, or None; it knows one task at most.
       reads: tells whether the run has a stage with a name that reads a teacher.
 
     Raises:
       UserError: the directory is not a model directory, or the cache is empty or damaged.
     """
-    if cache is None and directory is None:
-        return TeacherDescription()
     if cache is None:
-        assert directory is not None
+        if directory is None:
+            return None
         description = describe_directory(directory)
-        return TeacherDescription(
-            config=description.config,
-            task=description.tasks[0] if description.tasks else None,
-            heads=tuple(task.kind for task in description.tasks),
-            vocabulary=vocabulary_of(directory),
-        )
+        return dataclasses.replace(description, vocabulary=with_options(description.vocabulary))
     vocabulary = None if directory is None else vocabulary_of(directory)
     described = {
-        name: TeacherDescription(
+        name: DirectoryDescription(
             config=manifest.teacher_config,
-            task=manifest.teacher_task,
+            tasks=(manifest.teacher_task,) if manifest.teacher_task else (),
             vocabulary=vocabulary or manifest.tokenizer_files(cache / name),
         )
         for name, manifest in cached_manifests(cache).items()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
+from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory, write_directory
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.teacher import same_labels
@@ -65,7 +65,7 @@ def prune(
     """
     with saved_models(model) as (directory,):
         check_inputs(output, (directory, data.train.source, data.dev.source))
-        teacher = read_directory(directory)
+        teacher = describe_directory(directory)
         checked = _checked(teacher, directory, data, config)
         recorded: dict[str, Any] = {"objective": "pruning", **config.recorded(), **checked.recorded()}
         recorded["teacher_sha256"] = digest_directory(directory)
@@ -78,7 +78,7 @@ def prune(
 
 
 def _checked(
-    teacher: ModelDirectory, directory: str | os.PathLike[str], data: TaskData, config: PruneConfig
+    teacher: DirectoryDescription, directory: str | os.PathLike[str], data: TaskData, config: PruneConfig
 ) -> TaskRunData:
     """The data, after all checks of the input."""
     if data.task.kind not in supervised_kinds():
@@ -96,7 +96,7 @@ def _checked(
 def _run(
     folder: Path,
     model: Model,
-    teacher: ModelDirectory,
+    teacher: DirectoryDescription,
     data: TaskRunData,
     config: PruneConfig,
     recorded: dict[str, Any],
@@ -114,7 +114,8 @@ def _run(
         checkpoint_seconds=config.checkpoint_seconds,
     )
     pruned = config.pruned(teacher.config)
-    tensors, energy = prune_weights(teacher.tensors, teacher.config, pruned, importance)
+    whole = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
+    tensors, energy = prune_weights(whole, teacher.config, pruned, importance)
     # An interrupted attempt may have written it.
     written = folder / MODEL_FOLDER
     write_directory(written, pruned, teacher.tasks, tensors, teacher.vocabulary, overwrite=True)
@@ -124,7 +125,7 @@ def _run(
     ]
     for name, scores in zip(("teacher", "pruned model"), metrics, strict=True):
         log_info(f"{name}: " + ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items()))
-    sizes = [sum(int(array.size) for array in part.values()) for part in (teacher.tensors, tensors)]
+    sizes = [sum(int(array.size) for array in part.values()) for part in (whole, tensors)]
     result = {
         "main_metric": data.main_metric,
         "metrics": metrics[1],

@@ -100,7 +100,7 @@ def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
             config=description.config,
             directory=directory,
             description=description,
-            vocabulary=_with_options(description.vocabulary),
+            vocabulary=with_options(description.vocabulary),
             initial_biases=has_new_biases(description, "encoder."),
         )
     return ModelInit(start="random", config=_named_config(str(model)))
@@ -188,10 +188,11 @@ def vocabulary_of(directory: str | Path) -> Vocabulary | None:
     problems: list[str] = []
     vocabulary = read_vocabulary_files(transformer_folder(directory), problems)
     raise_if_any(problems, str(directory))
-    return _with_options(vocabulary)
+    return with_options(vocabulary)
 
 
-def _with_options(vocabulary: Vocabulary | None) -> Vocabulary | None:
+def with_options(vocabulary: Vocabulary | None) -> Vocabulary | None:
+    """The vocabulary with the options of WordPiece, whose default is lower case."""
     if vocabulary is None or vocabulary.kind != "wordpiece":
         return vocabulary
     return dataclasses.replace(vocabulary, config=vocabulary.options)

@@ -32,7 +32,7 @@ def with_notes(
     methods: Sequence[Mapping[str, Any]],
     notes: Sequence[str],
     data: Sequence[str],
-    sources: Sequence[str],
+    sources: Sequence[object],
     cause: str | None = None,
 ) -> Scores:
     """Adds simple methods and warnings to the scores of a run.
@@ -55,7 +55,7 @@ def with_notes(
     )
 
 
-def _without_source(note: str, sources: Sequence[str]) -> str:
+def _without_source(note: str, sources: Sequence[object]) -> str:
     for source in sources:
         note = note.removeprefix(f"{source}: ")
     return str(note)

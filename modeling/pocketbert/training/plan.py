@@ -108,6 +108,8 @@ class Plan:
     @functools.cached_property
     def frozen_paths(self) -> tuple[str, ...]:
         """Paths of the weights that no stage trains."""
+        if not self.frozen.paths:
+            return ()
         return self.frozen.in_run(self.start.config, self.tasks, new_head=self.new_head)
 
     @functools.cached_property
@@ -142,7 +144,7 @@ class Plan:
             **self.options,
             **self.start.recorded(self.ROLE),
             **self.data.recorded(),
-            **({"frozen": self.frozen_parts} if self.frozen_parts else {}),
+            **({"frozen": self.frozen_parts} if self.frozen_paths else {}),
         }
 
     def as_kind(self, kind: type[_PlanT], **changes: Any) -> _PlanT:
@@ -169,7 +171,7 @@ class Plan:
     def make_model(self, run: PlannedRun) -> Model:
         """Makes the model with its initial weights; may add to `run.start`, and reads it in a resumed run."""
         del run
-        if self.frozen_parts:
+        if self.frozen_paths:
             log_info(
                 f"keeping {len(self.frozen_paths)} weights as they are, because their layers have trainable=False: "
                 f"{', '.join(self.frozen_parts)}"

@@ -53,6 +53,7 @@ class RunData(abc.ABC):
       given: the data as the user gave them.
       served: values of `Stage.data` that these data can serve.
       main_metric: metric that selects the best checkpoint and compares runs; empty without an evaluation.
+      task: the supervised task, or None.
       tasks: heads that the data train.
       has_pairs: whether an example is a pair of texts.
       vocabulary: vocabulary of examples that are token ids already, else None.
@@ -61,19 +62,10 @@ class RunData(abc.ABC):
     served: ClassVar[Collection[str]]
     given: Any
     main_metric: str = ""
+    task: TaskConfig | None = None
     tasks: tuple[TaskConfig, ...] = ()
     has_pairs: bool = False
     vocabulary: Vocabulary | None = None
-
-    @property
-    def task(self) -> TaskConfig | None:
-        """The supervised task, or None."""
-        return None
-
-    @property
-    def sources(self) -> list[str]:
-        """Sources of a task's examples, for messages; empty for other data."""
-        return []
 
     @abc.abstractmethod
     def paths(self) -> list[str | os.PathLike[str] | None]:
@@ -168,18 +160,10 @@ class TaskRunData(RunData):
         metrics = metrics if main in metrics else (*metrics, main)
         data = dataclasses.replace(data, metrics=metrics, main_metric=main)
         self.given = data
-        self.main_metric, self.tasks, self.has_pairs = data.main_metric, (data.task,), data.train.has_pairs
-
-    @property
-    def task(self) -> TaskConfig:
-        return self.given.task
+        self.main_metric, self.has_pairs = data.main_metric, data.train.has_pairs
+        self.task, self.tasks = data.task, (data.task,)
 
     def paths(self) -> list[str | os.PathLike[str] | None]:
-        return [self.given.train.source, self.given.dev.source]
-
-    @property
-    def sources(self) -> list[str]:
-        """Sources of the examples, for messages."""
         return [self.given.train.source, self.given.dev.source]
 
     def recorded(self) -> dict[str, Any]:
@@ -234,7 +218,7 @@ class TaskRunData(RunData):
     def encoded(self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]) -> EncodedExamples:
         examples = self._examples(stage)
         log_info(f"tokenizing {len(examples)} examples ({self.part(stage)})")
-        return supervised_task(self.task).encode(examples, tokenizer, stage.max_length, **windows)
+        return supervised_task(self.given.task).encode(examples, tokenizer, stage.max_length, **windows)
 
     def evaluated_length(self, stage: Stage) -> int | None:
         """See `RunData`; a stage is evaluated if it trains the head."""

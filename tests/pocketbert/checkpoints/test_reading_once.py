@@ -21,6 +21,8 @@ from pocketbert.checkpoints.directory import describe_directory, has_new_biases,
 from pocketbert.checkpoints.stored_tensors import StoredTensor
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
+from pocketbert.pruning.config import PruneConfig
+from pocketbert.pruning.run import prune
 from pocketbert.training.config import FinetuneConfig, RunConfig
 
 Reads = collections.Counter[tuple[Path, str]]
@@ -87,6 +89,20 @@ def distil(inputs: Path, data: TaskData, output: Path) -> None:
     pb.distill(inputs / "student", data, output, teacher=teacher, method=method, run=RunConfig(seed=4))
 
 
+def distil_layers(inputs: Path, data: TaskData, output: Path) -> None:
+    student, method = pb.TeacherLayers((1,)), toy_method.toy(only="hidden")
+    pb.distill(student, data, output, teacher=inputs / "teacher", method=method, run=RunConfig(seed=4))
+
+
+def cut(inputs: Path, data: TaskData, output: Path) -> None:
+    prune(
+        inputs / "teacher",
+        data,
+        output,
+        config=PruneConfig(layers=1, intermediate_size=None, embedding_rank=None, max_length=23),
+    )
+
+
 def export(inputs: Path, data: TaskData, output: Path) -> None:
     # Writes the model card too.
     command = ["export", f"--model={inputs / 'teacher'}", "--lengths=16", "--recipe=float32", f"--output={output}"]
@@ -97,7 +113,7 @@ def evaluate(inputs: Path, data: TaskData, output: Path) -> None:
     assert cli.main(["evaluate", f"--model={inputs / 'teacher'}", f"--file={inputs / 'dev.csv'}"]) == 0
 
 
-@pytest.mark.parametrize("action", [fine_tune, distil, export, evaluate])
+@pytest.mark.parametrize("action", [fine_tune, distil, distil_layers, cut, export, evaluate])
 def test_each_tensor_is_read_once(
     action: Callable[[Path, TaskData, Path], None], inputs: Path, data: TaskData, tmp_path: Path, reads: Reads
 ) -> None:

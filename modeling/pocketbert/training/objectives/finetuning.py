@@ -152,7 +152,7 @@ class FinetuningPlan(Plan):
         run.load_kept()
         scores: Scores = evaluator.scores(self.main_metric, state.best_metrics)
         notes = [*flat_notes(evaluator, self.tasks[0].labels), *falling_notes(run.folder, "")]
-        scores = with_notes(scores, run.start.get("methods", ()), notes, self.data_notes, self.data.sources)
+        scores = with_notes(scores, run.start.get("methods", ()), notes, self.data_notes, self.data.paths())
         scores.log(f"best, after step {state.best_step}")
         if run.distribution.is_chief:
             mistakes = evaluator.mistakes() if self.run.show_texts else None
