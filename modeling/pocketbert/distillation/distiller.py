@@ -43,23 +43,18 @@ class Distiller(TrainingModel):
         super().__init__(student, method, stage, adapters=adapters)
         self._method = method
         # A function, because Keras tracks every model that is an attribute.
-        self._read_teacher = None if teacher is None else _reader(teacher, stage)
+        self._teacher = lambda: teacher
 
     def targets(self, inputs: Batch) -> Targets:
         """The method's targets, from the live teacher."""
         if not self.stage.teacher_features:
             return {}
-        if self._read_teacher is None:
+        teacher = self._teacher()
+        if teacher is None:
             raise ValueError(
                 f"stage {self.stage.name} reads {', '.join(self.stage.teacher_features)} from a teacher; received "
                 "neither a teacher nor cached targets"
             )
-        return self._method.targets(self.stage, self._read_teacher(inputs), inputs)
-
-
-def _reader(teacher: Teacher, stage: Stage) -> Any:
-    def read(inputs: Any) -> Any:
         with padding_after_texts(teacher):
-            return teacher.features(inputs, stage.teacher_features, training=False)
-
-    return read
+            features = teacher.features(inputs, self.stage.teacher_features, training=False)
+        return self._method.targets(self.stage, features, inputs)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pocketbert.checkpoints.directory import DirectoryDescription
+from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.manifests import MANIFEST_NAME
 from pocketbert.data.task_data import TaskData
@@ -16,16 +16,16 @@ from pocketbert.distillation import layer_maps
 from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers, plan_student
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
 from pocketbert.distillation.plan import DistillationPlan
-from pocketbert.distillation.teacher import CachedTeacher, describe_teacher, same_labels
+from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, one_origin_problems
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.label_names import are_placeholders
+from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS
 from pocketbert.training.config import RunConfig
 from pocketbert.training.frozen_weights import FrozenWeights
-from pocketbert.training.initialization import ModelInit, with_own_embedding
+from pocketbert.training.initialization import ModelInit, vocabulary_of, with_options, with_own_embedding
 from pocketbert.training.plan import open_data, unused_options
 from pocketbert.training.run_data import Data, RunData
 from pocketbert.training.stage import Stage
@@ -136,6 +136,55 @@ def plan_distillation(
         teacher_directory=teacher_directory,
         teacher_cache=cache,
     )
+
+
+def describe_teacher(
+    directory: Path | None, cache: Path | None, reads: Callable[[str, DirectoryDescription], bool]
+) -> DirectoryDescription | None:
+    """Describes a teacher from its model directory or, without reading weights, from a cache of its targets.
+
+    Args:
+      directory: model directory of the teacher, or None. Next to a cache, only its vocabulary is used.
+      cache: folder of the teacher cache, or None; it knows one task at most.
+      reads: tells whether the run has a stage with a name that reads a teacher.
+
+    Raises:
+      UserError: the directory is not a model directory, or the cache is empty or damaged.
+    """
+    if cache is None:
+        if directory is None:
+            return None
+        description = describe_directory(directory)
+        return dataclasses.replace(description, vocabulary=with_options(description.vocabulary))
+    vocabulary = None if directory is None else vocabulary_of(directory)
+    described = {
+        name: DirectoryDescription(
+            config=manifest.teacher_config,
+            tasks=(manifest.teacher_task,) if manifest.teacher_task else (),
+            vocabulary=vocabulary or manifest.tokenizer_files(cache / name),
+        )
+        for name, manifest in cached_manifests(cache).items()
+    }
+    if not described:
+        raise UserError(f"{cache}: a teacher cache has one folder per stage, from pocketbert cache-teacher; found none")
+    # The folder may also contain stages of other teachers, such as the encoder of a general distillation.
+    readable = [teacher for name, teacher in described.items() if reads(name, teacher)]
+    return [*readable, *described.values()][0]
+
+
+def same_labels(teacher: TaskConfig | None, student: TaskConfig | None, *, reorder: bool = False) -> TaskConfig | None:
+    """The teacher's task with our labels, if its labels are placeholders or the same names.
+
+    Args:
+      teacher: the teacher's task.
+      student: task of the student.
+      reorder: whether the same names may have another order, because the loaded teacher's logits are reordered.
+    """
+    if teacher is None or student is None or len(teacher.labels) != len(student.labels):
+        return teacher
+    positions = label_positions(student.labels, teacher.labels)
+    same = positions is not None and (reorder or positions == list(range(len(positions))))
+    return dataclasses.replace(teacher, labels=student.labels) if same or are_placeholders(teacher.labels) else teacher
 
 
 def warn_of_few_examples(plan: DistillationPlan) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory, write_directory
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData
-from pocketbert.distillation.teacher import same_labels
+from pocketbert.distillation.planning import same_labels
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_text
 from pocketbert.model import Model, from_pretrained
