@@ -42,12 +42,6 @@ class WordCandidates:
     spelling in the vocabulary, else in lower case. With a cased vocabulary, candidates for a capitalized word are
     capitalized, as in the authors' code. A word without candidates is not replaced. Recent sentences are cached.
 
-    Args:
-      model: model with a masked-LM head and a tokenizer.
-      vectors: word vectors; without them, words with several tokens are not replaced.
-      options: options of augmentation.
-      max_length: see `MLMCandidates`.
-      tokens_a_batch: see `MLMCandidates`.
     Raises:
       UserError: the model cannot be used, see `MLMCandidates`.
     """

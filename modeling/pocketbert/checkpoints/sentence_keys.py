@@ -97,14 +97,7 @@ NORMALIZE = Keys(fixed={"module_input_name": _VECTOR, "module_output_name": _VEC
 
 
 def read_file(path: Path, keys: Keys, problems: list[str], *, required: bool = False) -> dict[str, Any]:
-    """Reads the values of a file; every key of `keys.read` has one, its default after a problem.
-
-    Args:
-      path: the file.
-      keys: its keys.
-      problems: list that receives problems, with the name of the file.
-      required: whether a missing file is a problem.
-    """
+    """Reads the values of a file; every key of `keys.read` has one, its default after a problem."""
     value_problems: list[str] = []
     defaults = {key: default for key, (_, default) in keys.read.items()}
     content = read_json_object(path, problems, required=required)

@@ -100,13 +100,6 @@ def crossover(one: Node, other: Node, random: np.random.Generator, rule: Rule, t
     """A valid tree in which a random subtree of `other` replaces one of `one` (DEAP's cxOnePoint, first child).
 
     Returns `one` if no try is valid. The authors' code has no crossover.
-
-    Args:
-      one: a valid tree.
-      other: a valid tree.
-      random: source of all choices.
-      rule: whether a tree is valid, see `is_valid`.
-      tries: maximum number of tries.
     """
     donors = list(other)
     for _ in range(tries):

@@ -104,12 +104,6 @@ def plan_tasks(
 ) -> TasksPlan:
     """Plans the distillation of several teachers into one supernet; see `plan_distillation`.
 
-    Args:
-      supernet: architecture or model directory.
-      tasks: at least two tasks.
-      method: the method; its stages must learn from the teachers only.
-      run: options of the run.
-
     Raises:
       UserError: a task alone cannot be distilled, or the tasks do not fit together; lists all problems.
     """

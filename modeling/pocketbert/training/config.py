@@ -157,14 +157,7 @@ class FinetuneConfig:
         raise_if_any(problems, "fine-tuning options")
 
     def resolved(self, hidden_size: int, kind: str, examples: int, *, contrasts: bool) -> FinetuneConfig:
-        """The options with the defaults for a network and its data.
-
-        Args:
-          hidden_size: width of the network.
-          kind: kind of the task.
-          examples: number of training examples.
-          contrasts: whether a contrastive start is possible.
-        """
+        """The options with the defaults for a network and its data."""
         rate, steps = self.learning_rate, self.contrastive_steps
         if steps is None:
             steps = _CONTRASTIVE_STEPS if contrasts and examples in _FEW_EXAMPLES else 0

@@ -40,15 +40,7 @@ class KeptOutputs:
 
 
 class LossEvaluator:
-    """An evaluator of a task that also gives the mean loss of the labels.
-
-    Args:
-      evaluator: gives the metrics; it runs the network with `forward`.
-      task: the task.
-      forward: keeps the outputs.
-      labelled: encodes the dev split with its labels, in the order of the evaluator's rows.
-      batch_size: examples per call of the loss, for losses that compare the examples of a batch.
-    """
+    """An evaluator of a task that also gives the mean loss of the labels."""
 
     def __init__(
         self,

@@ -20,11 +20,6 @@ class Distribution:
     """Replicas of a run. Each computes an equal part of every batch, and all have the same weights.
 
     Make models and optimizers inside `scope`.
-
-    Args:
-      strategy: TensorFlow's strategy.
-      is_chief: whether this process writes files.
-      processes: number of processes that contain the replicas.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, *, is_chief: bool = True, processes: int = 1) -> None:

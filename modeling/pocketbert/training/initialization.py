@@ -199,15 +199,7 @@ def with_options(vocabulary: Vocabulary | None) -> Vocabulary | None:
 
 
 def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: str, remedy: str) -> list[str]:
-    """Differences between two tokenizers: kinds, options, segmentation, and the tokens that both vocabularies contain.
-
-    Args:
-      one: a vocabulary.
-      other: another.
-      ones: owner of the first for messages, for example `the teacher`.
-      others: owner of the second.
-      remedy: what the user can do.
-    """
+    """Differences between two tokenizers: kinds, options, segmentation, and the tokens that both vocabularies have."""
     if one.kind != other.kind:
         return [f"both need the same kind of tokenizer; {ones} has {one.kind}, {others} {other.kind}; {remedy}"]
     problems = []

@@ -72,12 +72,7 @@ def page(
 
 
 def show_or_hide_texts(path: Path, *, show: bool) -> None:
-    """Removes the texts from the page of a run that finished earlier, or says in a line that it has none.
-
-    Args:
-      path: the page; may be missing.
-      show: whether the page may show texts.
-    """
+    """Removes the texts from the page of a run that finished earlier, or says in a line that it has none."""
     if not path.is_file():
         return
     content = path.read_text(encoding="utf-8")

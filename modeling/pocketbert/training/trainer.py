@@ -46,12 +46,6 @@ SHORT_EPOCH = 50
 class Trainer:
     """Trains the model of a plan from the last checkpoint of a run to the end of its last stage.
 
-    Args:
-      plan: model, objective, data and stages.
-      folder: folder of the run.
-      distribution: replicas of the run; if there are several processes, only the chief writes.
-      callbacks: Keras callbacks; see `RunCallbacks`.
-
     Attributes:
       model: the trained model.
       adapters: trained layers between the model and the loss; they are not part of the model.

@@ -189,11 +189,7 @@ class TinyBERT(Method):
         raise_if_any(problems, "tinybert options")
 
     def resolved(self, *, untrained: bool = False) -> TinyBERT:
-        """Returns a copy with values for options that are None, from the preset.
-
-        Args:
-          untrained: whether the student's weights were never trained.
-        """
+        """Returns a copy with values for options that are None, from the preset."""
         rates = _LEARNING_RATES["untrained" if untrained and "general_distillation" not in self.without else "trained"]
         values = {**_PRESETS[self.preset], **rates}
         missing = {name: value for name, value in values.items() if getattr(self, name) is None}
