@@ -160,7 +160,7 @@ class DistillationPlan(Plan):
             return result
         data, methods = self.data.given, []
         if self._is_scored and data.train.labelled:
-            methods = [dataclasses.asdict(method) for method in simple_methods(data, self.main_metric)]
+            methods = [dataclasses.asdict(method) for method in simple_methods(data, self.data.main_metric)]
         run.start = {"methods": methods, "teacher_notes": notes}
         if run.distribution.is_chief:
             write_json(run.folder / START_FILE, run.start)
@@ -174,8 +174,8 @@ class DistillationPlan(Plan):
             return super().scores(run)
         evaluator: Any = run.evaluator(self.stages[-1])
         run.load_kept()
-        scores: Scores = evaluator.scores(self.main_metric, run.state.best_metrics)
-        teacher = (run.extra_result["teacher_metrics"] or {}).get(self.main_metric)
+        scores: Scores = evaluator.scores(self.data.main_metric, run.state.best_metrics)
+        teacher = (run.extra_result["teacher_metrics"] or {}).get(self.data.main_metric)
         scores = dataclasses.replace(scores, teacher=teacher)
         # A weak teacher explains the student's weakness, and a weak student its flat probabilities.
         causes = [*run.start.get("teacher_notes", ()), *teacher_notes(scores, teacher), None]
@@ -204,7 +204,7 @@ class DistillationPlan(Plan):
         """Whether the dev split can score the teacher: its head must match the student's task."""
         spec = self.spec
         if self.data.task is None:
-            return bool(self.main_metric) and spec.teacher_heads == PRETRAINING_HEADS
+            return bool(self.data.main_metric) and spec.teacher_heads == PRETRAINING_HEADS
         task, teacher_task = spec.task, spec.teacher_task
         if task is None or teacher_task is None:
             return False

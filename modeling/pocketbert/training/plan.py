@@ -117,11 +117,6 @@ class Plan:
         """The same weights, with one prefix for all weights of a layer."""
         return outline(self.frozen_paths, self.start.config, self.tasks)
 
-    @property
-    def main_metric(self) -> str:
-        """Metric that selects the best checkpoint; empty without an evaluation."""
-        return self.data.main_metric
-
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         """Tokenizer of the run."""

@@ -107,7 +107,7 @@ class Trainer:
         if watch is not None:
             self.load_kept()
         return {
-            "main_metric": self.plan.main_metric,
+            "main_metric": self.plan.data.main_metric,
             **self.plan.scores(self),
             "seed": self.plan.run.seed,
             "best_step": state.best_step,
@@ -258,7 +258,7 @@ class Trainer:
         return state.finished or (state.step - state.first_step) % fixed == 0
 
     def _selects_best(self, stage: Stage) -> bool:
-        return stage.keep == "best" and bool(self.plan.main_metric)
+        return stage.keep == "best" and bool(self.plan.data.main_metric)
 
     def _evaluate(self, stage: Stage, evaluator: StageEvaluator | None) -> None:
         """Logs activations and metrics, keeps the best weights, and ends the stage when patience runs out."""
@@ -272,7 +272,7 @@ class Trainer:
         text = f"step {state.step}: {self._lines.write_metrics(state.step, metrics, loss)}"
         self._callbacks.evaluated(metrics, loss)
         selects = self._selects_best(stage)
-        if selects and not state.is_best(metrics, loss, self.plan.main_metric):
+        if selects and not state.is_best(metrics, loss, self.plan.data.main_metric):
             state.evaluations_since_best += 1
             log_info(text)
             if patience is not None and state.evaluations_since_best >= patience:

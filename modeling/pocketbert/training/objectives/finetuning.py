@@ -131,10 +131,10 @@ class FinetuningPlan(Plan):
         """See `Plan`; scores simple methods on the dev split, and records them with the start of the head."""
         if resumes:
             return {}
-        methods = simple_methods(self.data.given, self.main_metric, functools.partial(self._vectors, run.model))
+        methods = simple_methods(self.data.given, self.data.main_metric, functools.partial(self._vectors, run.model))
         if run.start.get("fitted"):
             evaluator: Any = run.evaluator(self.stages[-1])
-            score = evaluator.metrics("before training")[self.main_metric]
+            score = evaluator.metrics("before training")[self.data.main_metric]
             steps = self.objective.contrastive_steps
             remedy = _CONTRASTIVE_REMEDY.format(argument("contrastive_steps", 0)) if steps else _FROZEN_REMEDY
             methods.append(Baseline(name="a linear model on frozen features", score=score, remedy=remedy))
@@ -150,7 +150,7 @@ class FinetuningPlan(Plan):
         state, dev = run.state, self.data.given.dev
         evaluator: Any = run.evaluator(self.stages[-1])
         run.load_kept()
-        scores: Scores = evaluator.scores(self.main_metric, state.best_metrics)
+        scores: Scores = evaluator.scores(self.data.main_metric, state.best_metrics)
         notes = [*flat_notes(evaluator, self.tasks[0].labels), *falling_notes(run.folder, "")]
         scores = with_notes(scores, run.start.get("methods", ()), notes, self.data_notes, self.data.paths())
         scores.log(f"best, after step {state.best_step}")
