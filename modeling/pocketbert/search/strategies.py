@@ -226,8 +226,7 @@ class LaNAS(RandomSearch):
     def _tree(self, scored: list[Scored]) -> _Region:
         if self._fitted is None or self._fitted[0] != scored:
             scores = np.array([_score(candidate) for candidate in scored])
-            depth = 1 + int(np.searchsorted(_DEPTH_LEVELS, len(scored)))
-            self._fitted = scored, _fit_region(self._encode(scored), scores, depth)
+            self._fitted = scored, _fit_region(self._encode(scored), scores, _depth(len(scored)))
         return self._fitted[1]
 
     def _encode(self, scored: list[Scored]) -> np.ndarray:
@@ -268,6 +267,10 @@ class _Region:
             path.append((region, selected))
             region, later = region.children[selected], later[good == selected]
         return path
+
+
+def _depth(count: int) -> int:
+    return 1 + int(np.searchsorted(_DEPTH_LEVELS, count))
 
 
 def _fit_region(features: np.ndarray, scores: np.ndarray, depth: int) -> _Region:
