@@ -137,6 +137,7 @@ class RandomSearch:
         self._space, self._options, self._seed = space, options.resolved(), seed
 
     def suggest(self, history: Sequence[Scored], index: int) -> Genotype | None:
+        """See `Strategy.suggest`."""
         seen = {self._space.key(candidate.genotype) for candidate in history}
         random = np.random.default_rng([self._seed, index])
         scored = [candidate for candidate in history if candidate.score is not None and math.isfinite(candidate.score)]

@@ -55,6 +55,7 @@ class LossEvaluator:
         self._encoded: EncodedExamples | None = None
 
     def metrics(self, when: str) -> dict[str, float]:
+        """See `Evaluator.metrics`."""
         self._forward.clear()
         return self._evaluator.metrics(when)
 
@@ -64,6 +65,7 @@ class LossEvaluator:
         return 1.0 if fitted is None else fitted()
 
     def mistakes(self) -> list[Mistake]:
+        """See `Evaluator.mistakes`."""
         return self._evaluator.mistakes()
 
     @property
@@ -91,9 +93,11 @@ class LossEvaluator:
 
     @property
     def task(self) -> TaskConfig:
+        """See `Evaluator`."""
         return self._evaluator.task
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
+        """See `Evaluator.scores`."""
         self._forward.clear()
         return self._evaluator.scores(main_metric, metrics)
 
