@@ -14,7 +14,7 @@ import tensorflow as tf
 from pocketbert.distillation import losses
 
 # Pairwise distinct, so that a mix-up of axes shows. Relation heads have sizes 3 and 2.
-B, S, N, H, STUDENT_H, R, C = 3, 7, 5, 12, 8, 4, 9
+B, S, N, H, STUDENT_H, R, C, P, V = 3, 7, 5, 12, 8, 4, 9, 6, 11
 
 MASKS = {
     "padded": np.array([[1] * 7, [1] * 4 + [0] * 3, [1] * 6 + [0]], np.int32),
@@ -93,6 +93,13 @@ def _widths_of_each_token(generator: np.random.Generator, mask: np.ndarray) -> I
     return {"mask": mask, "width_keep": generator.random((B, S, H)) < 0.4}
 
 
+def _pretraining(generator: np.random.Generator, mask: np.ndarray) -> Inputs:
+    del mask
+    labels = generator.integers(0, V, (B, P)).astype(np.int32)
+    labels[0, 4:], labels[2, 1:] = -1, -1
+    return {"mlm_labels": labels, "nsp_labels": np.array([0, 1, 1], np.int32), "alpha": 0.3}
+
+
 CASES = {
     "feature_map_transfer": _hidden(losses.feature_map_transfer, oracle.feature_map_transfer, "student_hidden"),
     "feature_statistics_transfer": _hidden(
@@ -128,13 +135,20 @@ CASES = {
         lambda generator, mask: {"mask": mask, "temperature": 0.1},
         {},
     ),
+    "pretraining_distillation": Case(
+        losses.pretraining_distillation,
+        oracle.pretraining_distillation,
+        {"teacher_mlm_logits": (B, P, V), "student_mlm_logits": (B, P, V), "nsp_logits": (B, 2)},
+        _pretraining,
+        {},
+    ),
 }
 MASKED = [name for name, case in CASES.items() if case.token_axes]
 
 
 def student_names(inputs: Inputs) -> list[str]:
     """The inputs that get a gradient."""
-    return [name for name in inputs if name.startswith("student")]
+    return [name for name in inputs if name.startswith("student") or name == "nsp_logits"]
 
 
 def teacher_names(inputs: Inputs) -> list[str]:
@@ -173,6 +187,10 @@ def _student_widths_too(inputs: Inputs) -> Inputs:
     return inputs | {"student_projected": inputs["student_projected"] * inputs["width_keep"]}
 
 
+def _ignored_labels_counted(inputs: Inputs) -> Inputs:
+    return inputs | {"mlm_labels": np.maximum(inputs["mlm_labels"], 0)}
+
+
 # (case, what is wrong, the inputs that make the loss compute the wrong thing).
 WRONG_INPUTS: list[tuple[str, str, Callable[[Inputs], Inputs]]] = [
     *[(name, "padding counts", _all_tokens) for name in MASKED],
@@ -193,6 +211,9 @@ WRONG_INPUTS: list[tuple[str, str, Callable[[Inputs], Inputs]]] = [
     ("masked_hidden", "nothing eliminated", lambda inputs: inputs | {"width_keep": np.ones(H)}),
     ("embedding_similarities", "KL the other way round", _swapped),
     ("embedding_similarities", "no temperature", lambda inputs: inputs | {"temperature": 1.0}),
+    ("pretraining_distillation", "alpha weighs the other term", lambda inputs: inputs | {"alpha": 1 - inputs["alpha"]}),
+    ("pretraining_distillation", "ignored labels count", _ignored_labels_counted),
+    ("pretraining_distillation", "cross-entropy the other way round", _swapped),
 ]
 
 
@@ -222,7 +243,7 @@ WRONG_PARTS: list[tuple[str, str, str, Callable]] = [
     ("feature_statistics_transfer", "unbiased variance", "losses._normalize", _unbiased_variance),
     *[
         (name, "mean of everything", "losses.masked_mean", lambda values, weights: tf.reduce_mean(values))
-        for name in MASKED
+        for name in (*MASKED, "pretraining_distillation")
         if not name.startswith("relation_transfer")
     ],
     ("relation_transfer", "padding counts in the mean", "losses.normalized_sum", lambda total, weight: total / (B * S)),

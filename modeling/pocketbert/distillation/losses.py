@@ -22,7 +22,9 @@ from pocketbert.distillation.relations import CHUNK_BYTES, divergence_sum
 from pocketbert.errors import UserError
 from pocketbert.layers.attention import mask_bias
 from pocketbert.layers.loss_normalization import masked_mean, normalized_sum
+from pocketbert.tasks.masked_lm import is_labelled
 from pocketbert.tasks.outputs import unit_vectors
+from pocketbert.training.label_losses import head_loss
 
 # From the authors' parameter-free normalization (TF1's contrib.layers). Keras' 1e-3 would change small features.
 _NORM_EPSILON = 1e-12
@@ -271,6 +273,45 @@ def masked_hidden(
     """
     remaining = tf.cast(teacher_hidden, tf.float32) * tf.cast(width_keep, tf.float32)
     return _hidden_squared_error(remaining, student_projected, mask)
+
+
+def pretraining_distillation(
+    mlm_labels: tf.Tensor,
+    teacher_mlm_logits: tf.Tensor,
+    student_mlm_logits: tf.Tensor,
+    nsp_labels: tf.Tensor,
+    nsp_logits: tf.Tensor,
+    alpha: float,
+) -> tf.Tensor:
+    """Pretraining distillation: α·L_MLM + (1 − α)·L_KD + L_NSP.
+
+    Sun et al. 2020 (MobileBERT), eq. 4, https://arxiv.org/abs/2004.02984. L_MLM is the MLM loss, and L_NSP the NSP
+    loss. The paper gives no equation for L_KD; in the authors' code it is
+    −Σ_v softmax(z^tr)_v · log softmax(z^st)_v at the same masked positions (with α = 0.5), which is
+    `soft_cross_entropy`.
+
+    Args:
+      mlm_labels: int [B, P], ids of the masked tokens; −1 does not count.
+      teacher_mlm_logits: [B, P, V].
+      student_mlm_logits: [B, P, V].
+      nsp_labels: int [B], 0 = the second text follows the first.
+      nsp_logits: [B, 2], logits of the student.
+      alpha: α, 0 to 1.
+
+    Returns:
+      Scalar, nats: means over masked positions in the batch, and over examples for L_NSP.
+
+    Raises:
+      UserError: the vocabularies differ in size, or α is below 0 or above 1.
+    """
+    if not 0 <= alpha <= 1:
+        raise UserError(f"alpha must be 0 to 1; received {alpha}")
+    teacher, student = _alike(
+        teacher_mlm_logits, student_mlm_logits, "masked-LM logits", "use the same vocabulary for both models"
+    )
+    distilled = soft_cross_entropy(teacher, student, mask=is_labelled(mlm_labels))
+    masked_lm = head_loss("masked_lm", student, mlm_labels)
+    return alpha * masked_lm + (1 - alpha) * distilled + head_loss("next_sentence", nsp_logits, nsp_labels)
 
 
 def embedding_vectors(teacher_vectors: tf.Tensor, student_vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -129,6 +129,25 @@ def masked_hidden(teacher: np.ndarray, student: np.ndarray, width_keep: np.ndarr
     return mean(squares)
 
 
+def pretraining_distillation(
+    mlm_labels: np.ndarray,
+    teacher: np.ndarray,
+    student: np.ndarray,
+    nsp_labels: np.ndarray,
+    nsp_logits: np.ndarray,
+    alpha: float,
+) -> float:
+    """MobileBERT, eq. 4."""
+    mlm, distilled = [], []
+    for b in range(mlm_labels.shape[0]):
+        for p in range(mlm_labels.shape[1]):
+            if mlm_labels[b, p] != -1:
+                mlm.append(-log_softmax(student[b, p])[mlm_labels[b, p]])
+                distilled.append(cross_entropy(teacher[b, p], student[b, p]))
+    nsp = [-log_softmax(nsp_logits[b])[nsp_labels[b]] for b in range(len(nsp_labels))]
+    return alpha * mean(mlm) + (1 - alpha) * mean(distilled) + mean(nsp)
+
+
 def tokens(mask: np.ndarray) -> list[tuple[int, int]]:
     """(example, position) of every token of the batch."""
     return [(b, t) for b in range(mask.shape[0]) for t in range(mask.shape[1]) if mask[b, t]]

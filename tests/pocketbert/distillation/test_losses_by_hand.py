@@ -118,8 +118,17 @@ def test_masked_hidden() -> None:
     assert float(losses.masked_hidden(teacher, student, width_keep, ints([1, 1]))) == 627.5
 
 
+def test_pretraining_distillation() -> None:
+    labels, nsp_labels = ints([1, -1]), ints(0)
+    teacher, student = constant([[0, LN3], [JUNK, 0]]), constant([[LN3, 0], [0, JUNK]])
+    # 1/4 · ln 4 + 3/4 · 1.1116412 + ln 2
+    terms = losses.pretraining_distillation(labels, teacher, student, nsp_labels, constant([0, 0]), 0.25)
+    assert float(terms) == close(1.8734517)
+
+
 WIDE, NARROW, MASK = np.zeros((2, 3, 6)), np.zeros((2, 3, 4)), np.ones((2, 3), np.int32)
 ONE_FEATURE = np.zeros((2, 3, 1))
+LABELS = np.zeros((2, 3), np.int32)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +148,8 @@ ONE_FEATURE = np.zeros((2, 3, 1))
         (losses.relation_transfer, (WIDE, NARROW, MASK, 0), "received 0"),
         (losses.relation_transfer, (WIDE, NARROW, MASK, 2, WIDE), "student_others is missing"),
         (losses.relation_transfer, (WIDE, NARROW, MASK, 2, None, NARROW), "teacher_others is missing"),
+        (losses.pretraining_distillation, (LABELS, WIDE, NARROW, LABELS[:, 0], np.zeros((2, 2)), 0.5), "vocabulary"),
+        (losses.pretraining_distillation, (LABELS, WIDE, WIDE, LABELS[:, 0], np.zeros((2, 2)), 1.5), "received 1.5"),
     ],
 )
 def test_incompatible_inputs_are_refused(loss: Any, arguments: tuple[Any, ...], message: str) -> None:
