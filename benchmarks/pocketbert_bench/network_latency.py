@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from pocketbert.files import write_bytes
 from pocketbert.progress import bar
 from pocketbert.work_list import WorkList
 from pocketbert_bench.results import Measurement
+
+if TYPE_CHECKING:
+    from pocketbert_bench import configurations
 
 # Processes per network on a phone; the order of the networks differs in each.
 _REPEATS = 3
@@ -73,40 +76,60 @@ class Host:
 
     def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> np.ndarray:
         """See `Device`."""
-        from pocketbert import from_preset
         from pocketbert_bench import host
-        from pocketbert_bench.configurations import Call, Configuration
-        from pocketbert_export.conversion.convert import to_tflite
-        from pocketbert_export.conversion.graph_optimization import optimize_graph
-        from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
-        from pocketbert_export.recipes import get_recipe
-        from pocketbert_export.tflite.signatures import signature_name
 
         del folder
-        length = setting.length
-        # The latency does not depend on the weights.
-        ids = [1 + number % (configs[0].vocab_size - 1) for number in range(length)]
-        inputs = {"input_word_ids": ids, "input_mask": [1] * length, "input_type_ids": [0] * length}
-        medians = []
+        networks = []
         with tempfile.TemporaryDirectory() as temporary:
             with bar(len(configs), "converting networks", "network") as progress:
                 for number, config in enumerate(configs):
-                    model = optimize_graph(from_preset(config, [setting.task]), GraphOptimizations())
                     path = Path(temporary) / f"network-{number}.tflite"
-                    write_bytes(path, to_tflite(model, (length,), get_recipe(setting.recipe)))
-                    medians.append(
-                        Configuration(
-                            label=f"network {number}",
-                            model="network",
-                            recipe=setting.recipe,
-                            model_path=path,
-                            length=length,
-                            threads=1,
-                            calls=(Call(signature=signature_name(length), inputs=inputs, expected=None),),
-                        )
-                    )
+                    write_network(config, setting, path)
+                    networks.append(configuration(path, setting, config.vocab_size, label=f"network {number}"))
                     progress.update()
-            return _medians(host.measure(medians, host.QUICK))
+            return _medians(host.measure(networks, host.QUICK))
+
+
+def write_network(config: EncoderConfig, setting: Setting, path: Path) -> None:
+    """Converts a network with random weights, on which neither latency nor size depends."""
+    from pocketbert import from_preset
+    from pocketbert_export.conversion.convert import to_tflite
+    from pocketbert_export.conversion.graph_optimization import optimize_graph
+    from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
+    from pocketbert_export.recipes import get_recipe
+
+    recipe = get_recipe(setting.recipe)
+    model = optimize_graph(from_preset(config, [setting.task]), GraphOptimizations().for_recipe(recipe))
+    write_bytes(path, to_tflite(model, (setting.length,), recipe))
+
+
+def configuration(
+    path: Path, setting: Setting, vocabulary: int, *, label: str, threads: int = 1
+) -> configurations.Configuration:
+    """How to call a file: one text without padding.
+
+    Args:
+      path: the file.
+      setting: how it was exported.
+      vocabulary: number of ids.
+      label: its name in messages.
+      threads: threads of a call.
+    """
+    from pocketbert_bench import configurations
+    from pocketbert_export.tflite.signatures import signature_name
+
+    length = setting.length
+    ids = [1 + number % (vocabulary - 1) for number in range(length)]
+    inputs = {"input_word_ids": ids, "input_mask": [1] * length, "input_type_ids": [0] * length}
+    return configurations.Configuration(
+        label=label,
+        model="network",
+        recipe=setting.recipe,
+        model_path=path,
+        length=length,
+        threads=threads,
+        calls=(configurations.Call(signature=signature_name(length), inputs=inputs, expected=None),),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

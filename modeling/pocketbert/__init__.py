@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from pocketbert.training.finetune import finetune
     from pocketbert.training.pretrain import pretrain
     from pocketbert_bench.benchmark import Benchmark, benchmark
+    from pocketbert_bench.compression.constraints import Constraints
+    from pocketbert_bench.compression.run import compress
     from pocketbert_export.bundles.bundle import Bundle
     from pocketbert_export.exporter import export
 
@@ -53,6 +55,7 @@ _MODULE_OF = {
     "Benchmark": "pocketbert_bench.benchmark",
     "BottleneckConfig": "pocketbert.configs",
     "Bundle": "pocketbert_export.bundles.bundle",
+    "Constraints": "pocketbert_bench.compression.constraints",
     "ByteBPETokenizer": "pocketbert.tokenizers.byte_bpe",
     "Encoder": "pocketbert.encoder",
     "EncoderConfig": "pocketbert.configs",
@@ -74,6 +77,7 @@ _MODULE_OF = {
     "UserError": "pocketbert.errors",
     "WordPieceTokenizer": "pocketbert.tokenizers.wordpiece",
     "benchmark": "pocketbert_bench.benchmark",
+    "compress": "pocketbert_bench.compression.run",
     "data": "pocketbert.data",
     "distill": "pocketbert.distillation.run",
     "export": "pocketbert_export.exporter",

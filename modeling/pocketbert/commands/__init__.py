@@ -14,6 +14,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pocketbert_export.commands.bundle",
         "Turn a file of labelled texts or questions into a verified bundle",
     ),
+    "compress": (
+        "pocketbert_bench.commands.compress",
+        "Find the best small bundle of your data within limits of latency and size",
+    ),
     "presets": ("pocketbert.commands.presets", "List architectures with parameters, size and FLOPs"),
     "fetch": ("pocketbert.commands.fetch", "Download pinned weights and data"),
     "convert": ("pocketbert.commands.convert", "Convert checkpoints from and to other formats"),

@@ -1,0 +1,118 @@
+r"""Find the best verified bundle of your data within limits of latency and size, in one command.
+
+The command fine-tunes a teacher on your examples, unless --model is one. It cuts smaller networks out of the teacher,
+predicts their latency and size, and trains those within the limits: first shortly, then the best ones longer. It
+exports the winner, runs the verification gate, and measures it beside the teacher.
+
+A dev split chooses the winner. A final split, which no training and no choice reads, gives the score that the page
+shows first.
+
+--output gets bundle/, model/ (its weights), report.html, leaderboard.json with a row for each candidate, journal.jsonl
+and result.json, which is also printed. Rerun the same command to resume.
+
+Example:
+  pocketbert compress --train-file=tickets.csv --text-column=text --label-column=queue --max-latency-ms=3 --length=64 \
+    --max-mb=15 --minutes=60 --output=runs/small
+  pocketbert compress --model=runs/reviews/model --train-file=reviews.csv --max-latency-ms=1.5 --trials=6 \
+    --output=runs/small
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+from pocketbert.commands import runs, task_options
+from pocketbert.commands.command_line import OptionGroup, Options
+from pocketbert.commands.runs import RunFolderOptions
+from pocketbert.commands.task_options import TableOptions, TaskOptions
+from pocketbert.errors import raise_if_any
+from pocketbert.options import FilePath, ModelPath
+from pocketbert_bench.compression.constraints import Constraints
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompressOptions:
+    """Model and time.
+
+    Attributes:
+      model: fine-tuned model directory (the teacher), or an encoder to fine-tune first (default: all-MiniLM-L6-v2).
+      test_file: examples for the final score, in the format of --train-file (default: 15 % of --train-file).
+      minutes: time from start to the finished bundle, without interruptions.
+      trials: number of candidates to train, instead of --minutes; repeats give the same trials.
+      recipe: recipe of the bundle.
+      parallel: number of candidates that train at the same time; they share the cores.
+      ray: address of a Ray cluster, for example auto; its machines must share the storage of all files.
+    """
+
+    GROUP: ClassVar = "Compression"
+
+    model: ModelPath | None = None
+    test_file: FilePath | None = None
+    minutes: float | None = None
+    trials: int | None = None
+    recipe: str = "dynamic_wi8"
+    parallel: int = 1
+    ray: str | None = None
+
+
+OPTIONS = (
+    CompressOptions,
+    TaskOptions,
+    TableOptions,
+    Constraints,
+    OptionGroup(RunFolderOptions, without=("seeds",)),
+)
+
+
+def check(options: Options) -> None:
+    """Raises a `UserError` if the options contradict each other."""
+    chosen = options[CompressOptions]
+    problems = task_options.problems(options[TaskOptions])
+    if (chosen.minutes is None) == (chosen.trials is None):
+        received = "both" if chosen.minutes else "neither"
+        problems.append(f"pass one of --minutes and --trials; received {received}")
+    for name in ("minutes", "trials", "parallel"):
+        if (value := getattr(chosen, name)) is not None and not value > 0:
+            problems.append(f"--{name} must be positive; received {value}")
+    if chosen.test_file and not options[TaskOptions].train_file:
+        problems.append("--test-file must be used with --train-file; received no table")
+    raise_if_any(problems, "compress")
+
+
+def run(options: Options) -> int | None:
+    """Compresses; prints the result as JSON."""
+    chosen = options[CompressOptions]
+    data = task_options.read_examples(options[TaskOptions], options[TableOptions])
+    final = None
+    if chosen.test_file:
+        task = dataclasses.replace(options[TaskOptions], dev_file=chosen.test_file)
+        final = task_options.read_examples(task, options[TableOptions])
+    runs.check_output(options, single=True)
+
+    from pocketbert_bench.compression.run import compress
+
+    def make() -> dict[str, Any]:
+        result = compress(
+            chosen.model,
+            task_options.with_metrics(data),
+            options[RunFolderOptions].output,
+            constraints=options[Constraints],
+            minutes=chosen.minutes,
+            trials=chosen.trials,
+            final=None if final is None else task_options.with_metrics(final),
+            recipe=chosen.recipe,
+            workers=_workers(chosen),
+            overwrite=options[RunFolderOptions].overwrite,
+        )
+        return dataclasses.asdict(result)
+
+    return runs.print_result(options, make)
+
+
+def _workers(options: CompressOptions) -> Any:
+    from pocketbert.training.grids.workers import InTurn, Processes, Ray
+
+    if options.ray:
+        return Ray(options.parallel, options.ray)
+    return InTurn() if options.parallel == 1 else Processes(options.parallel)

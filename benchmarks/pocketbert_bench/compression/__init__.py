@@ -1,0 +1,1 @@
+"""`compress`: from labelled data and a limit to the best verified bundle within it."""

@@ -1,0 +1,154 @@
+"""Candidates: a structure and how it trains. Their training runs in this or in another process."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pocketbert.data.task_data import TaskData
+from pocketbert.distillation.methods.tinybert import TinyBERT
+from pocketbert.distillation.run import distill
+from pocketbert.training.config import FinetuneConfig, RunConfig
+from pocketbert.training.finetune import finetune
+from pocketbert.training.grids.points import Point
+from pocketbert.training.run_folder import MODEL_FOLDER
+from pocketbert_bench.compression.costs import Cost
+from pocketbert_bench.compression.pace import Deadline
+from pocketbert_bench.compression.structures import Structure
+
+Method = Literal["finetune", "predictions", "tinybert"]
+# How a candidate trains: on the labels; on the teacher's predictions; on its layers, then on its predictions.
+METHODS: Mapping[Method, str] = {
+    "finetune": "fine-tuning",
+    "predictions": "the teacher's predictions",
+    "tinybert": "TinyBERT",
+}
+_KINDS_WITHOUT_TEACHER = ("multi_label", "embedding")
+# Peak learning rates of students that start from their teacher's weights, by docs/results/small-data.md.
+_PREDICTION_RATE = 1e-4
+_OPTION = "candidate"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudentCandidate:
+    """A structure, how it trains, and its predicted costs.
+
+    Attributes:
+      kind: kind of the structure; see `structures`.
+      structure: the structure.
+      method: a key of `METHODS`.
+      all_heads: whether the structure has as many heads as the teacher.
+      cost: predicted latency and size.
+    """
+
+    kind: str
+    structure: Structure
+    method: Method
+    all_heads: bool
+    cost: Cost
+
+    @property
+    def name(self) -> str:
+        """Name of a folder."""
+        return f"{self.structure.name},{self.method}"
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """TinyBERT's losses that are left out: those of layers, or those of attention maps if heads are missing."""
+        if self.method != "tinybert":
+            return ("embedding", "transformer")
+        return () if self.all_heads else ("attention",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialData:
+    """What all trials share.
+
+    Attributes:
+      data: training examples, and the dev split that scores a trial.
+      teacher: model directory of the teacher.
+      max_length: maximum sequence length.
+      deadline: time at which training stops, in seconds since the epoch; None for no limit.
+    """
+
+    data: TaskData
+    teacher: str
+    max_length: int
+    deadline: float | None = None
+
+
+def methods_for(data: TaskData) -> tuple[Method, ...]:
+    """Methods that can train a student on a kind of task, the simplest first."""
+    return ("finetune",) if data.task.kind in _KINDS_WITHOUT_TEACHER else tuple(METHODS)
+
+
+def trial_point(candidate: StudentCandidate, start: Path, epochs: int) -> Point:
+    """A trial as the options of a job.
+
+    Args:
+      candidate: the candidate.
+      start: model directory from which it trains.
+      epochs: passes over the training examples.
+    """
+    return {
+        _OPTION: json.dumps(
+            {"method": candidate.method, "without": candidate.without, "start": str(start), "epochs": epochs}
+        )
+    }
+
+
+def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> None:
+    """Trains a candidate for some epochs and scores it on the dev split.
+
+    Args:
+      shared: what all trials share.
+      point: the trial, as `trial_point` gives it.
+      seed: random seed.
+      folder: run folder; its `result.json` has the scores, its `model/` the weights.
+
+    Raises:
+      TrainingFailed: the loss or the outputs are not finite.
+    """
+    trial = json.loads(str(point[_OPTION]))
+    run, epochs = RunConfig(seed=seed), trial["epochs"]
+    callbacks = [] if shared.deadline is None else [Deadline(shared.deadline)]
+    if trial["method"] == "finetune":
+        config = FinetuneConfig(epochs=epochs, max_length=shared.max_length, contrastive_steps=0, calibrate=False)
+        finetune(trial["start"], shared.data, folder, config=config, run=run, callbacks=callbacks)
+        return
+    method = TinyBERT(
+        max_length=shared.max_length,
+        without=tuple(trial["without"]),
+        intermediate_epochs=epochs,
+        prediction_epochs=epochs,
+        prediction_learning_rate=_PREDICTION_RATE,
+    )
+    distill(trial["start"], shared.data, folder, teacher=shared.teacher, method=method, run=run, callbacks=callbacks)
+
+
+def passes(method: Method) -> int:
+    """Passes over the examples in one epoch of a trial: TinyBERT has two stages."""
+    return 2 if method == "tinybert" else 1
+
+
+def trained_model(folder: Path) -> Path:
+    """Model directory of a finished trial."""
+    return folder / MODEL_FOLDER
+
+
+def by_kind(candidates: Sequence[StudentCandidate]) -> list[StudentCandidate]:
+    """Candidates in the order of trials: the largest of each kind with the first method, then with the other methods.
+
+    Args:
+      candidates: candidates within the limits.
+    """
+    largest: dict[tuple[str, str], StudentCandidate] = {}
+    for candidate in candidates:
+        key = candidate.kind, candidate.method
+        if key not in largest or candidate.cost.latency_ms > largest[key].cost.latency_ms:
+            largest[key] = candidate
+    order: dict[str, Any] = {method: index for index, method in enumerate(METHODS)}
+    return sorted(largest.values(), key=lambda candidate: (order[candidate.method], -candidate.cost.latency_ms))

@@ -1,0 +1,46 @@
+"""Limits of a compressed model. The fields become flags. Nothing here imports TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from pocketbert.errors import raise_if_any
+from pocketbert.options import option_problems
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Constraints:
+    """Limits that the finished bundle must meet. Without any, the page shows every trade-off between speed and score.
+
+    Attributes:
+      max_latency_ms: maximum latency of one text on this machine, in milliseconds; the upper end of the measured
+        interval counts.
+      length: tokens of the text for max_latency_ms; the bundle has this length (default: the 95th percentile of your
+        texts, rounded up to a multiple of 16).
+      max_mb: maximum size of model.tflite, in MB of 10⁶ bytes.
+      threads: threads of one call.
+
+    Raises:
+      UserError: a limit is not positive.
+    """
+
+    GROUP: ClassVar = "Limits"
+
+    max_latency_ms: float | None = None
+    length: int | None = None
+    max_mb: float | None = None
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        raise_if_any(option_problems(self), "limits")
+
+    @property
+    def stated(self) -> bool:
+        """Whether there is a limit."""
+        return self.max_latency_ms is not None or self.max_mb is not None
+
+    def violation(self, latency_ms: float, size_mb: float) -> float:
+        """How far costs exceed the limits, as a sum of fractions of the limits; 0 within them."""
+        limits = ((self.max_latency_ms, latency_ms), (self.max_mb, size_mb))
+        return sum(max(cost / limit - 1, 0.0) for limit, cost in limits if limit is not None)

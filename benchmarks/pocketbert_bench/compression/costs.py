@@ -1,0 +1,162 @@
+"""Latency and size of structures, predicted from a few measured networks with random weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pocketbert.configs import EncoderConfig
+from pocketbert.files import write_json
+from pocketbert.progress import bar
+from pocketbert.tasks.registry import get_task
+from pocketbert.training.run_folder import read_record
+from pocketbert_bench import host
+from pocketbert_bench.compression.structures import Structure
+from pocketbert_bench.network_latency import Setting, configuration, write_network
+
+_SCHEDULE = dataclasses.replace(host.QUICK, rounds=8, runs=64, seconds=1.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Costs of a network.
+
+    Attributes:
+      latency_ms: milliseconds for one text.
+      size_mb: size of the file, in MB of 10⁶ bytes.
+    """
+
+    latency_ms: float
+    size_mb: float
+
+
+@dataclasses.dataclass(frozen=True)
+class CostModel:
+    """Costs as linear functions of a structure's terms; see `terms`.
+
+    Attributes:
+      latency: coefficient of each term, in milliseconds.
+      size: coefficient of each term, in MB.
+      last_layer_share: share of the tokens that the last layer computes.
+    """
+
+    latency: Sequence[float]
+    size: Sequence[float]
+    last_layer_share: float
+
+    def predict(self, config: EncoderConfig) -> Cost:
+        """The costs of an architecture."""
+        of_time, of_size = terms(config, self.last_layer_share), terms(config, 1.0)
+        return Cost(latency_ms=float(np.dot(self.latency, of_time)), size_mb=float(np.dot(self.size, of_size)))
+
+
+def terms(config: EncoderConfig, last_layer_share: float) -> np.ndarray:
+    """What the costs are linear in: 1, layers, heads and neurons of all layers, and the rank of the embedding.
+
+    Args:
+      config: the architecture.
+      last_layer_share: share of the tokens whose queries and neurons the last layer computes. Its keys and values are
+        those of all tokens, which is half of its attention.
+    """
+    layers = config.num_layers - 1
+    rank = config.embedding_size if config.embedding_projection == "factors" else 0
+    return np.array(
+        [
+            1.0,
+            layers + last_layer_share,
+            (layers + (1 + last_layer_share) / 2) * config.num_attention_heads,
+            (layers + last_layer_share) * config.intermediate_size,
+            rank / config.hidden_size,
+        ]
+    )
+
+
+def fitted_structures(teacher: EncoderConfig, rank: int | None) -> list[Structure]:
+    """Structures that span depth and width, to be measured.
+
+    Args:
+      teacher: architecture of the teacher.
+      rank: rank of a factored word embedding; None for whole ones only.
+    """
+    count, heads, neurons = teacher.num_layers, teacher.num_attention_heads, teacher.intermediate_size
+    half, few = max(heads // 2, 1), max(neurons // 4, 1)
+    sizes: list[tuple[int, int, int, int | None]] = [
+        (count, heads, neurons, None),
+        (1, heads, neurons, None),
+        (count, half, neurons, None),
+        (count, heads, few, None),
+        (max(count // 2, 1), half, few, None),
+        (1, half, few, None),
+    ]
+    sizes += [] if rank is None else [(max(count // 2, 1), heads, neurons, rank)]
+    return [
+        Structure(layers=tuple(range(1, layers + 1)), heads=of_heads, intermediate_size=of_neurons, embedding_rank=of)
+        for layers, of_heads, of_neurons, of in sizes
+    ]
+
+
+def measure(configs: Sequence[EncoderConfig], setting: Setting, threads: int = 1) -> list[Cost]:
+    """Converts networks with random weights, and measures them in interleaved rounds on this machine.
+
+    Args:
+      configs: their architectures.
+      setting: task, recipe and length.
+      threads: threads of a call.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        networks = []
+        with bar(len(configs), "converting structures", "network") as progress:
+            for number, config in enumerate(configs):
+                path = Path(folder, f"network-{number}.tflite")
+                write_network(config, setting, path)
+                label = f"structure {number}"
+                networks.append(configuration(path, setting, config.vocab_size, label=label, threads=threads))
+                progress.update()
+        measured = host.measure(networks, _SCHEDULE)
+        sizes = [network.model_path.stat().st_size / 1e6 for network in networks]
+    return [
+        Cost(latency_ms=statistics.median(measurement.latency_us) / 1e3, size_mb=size)
+        for measurement, size in zip(measured, sizes, strict=True)
+    ]
+
+
+def fit(configs: Sequence[EncoderConfig], costs: Sequence[Cost], setting: Setting) -> CostModel:
+    """Fits the model; relative errors count, so that cheap networks fit as well as dear ones.
+
+    Args:
+      configs: architectures of measured networks.
+      costs: their costs.
+      setting: their task, recipe and length.
+    """
+    share = 1 / setting.length if get_task(setting.task).first_token_only else 1.0
+    latency = _coefficients([terms(config, share) for config in configs], [cost.latency_ms for cost in costs])
+    size = _coefficients([terms(config, 1.0) for config in configs], [cost.size_mb for cost in costs])
+    return CostModel(latency=latency, size=size, last_layer_share=share)
+
+
+def fit_or_read(teacher: EncoderConfig, setting: Setting, path: Path, *, rank: int | None, threads: int) -> CostModel:
+    """Measures and fits, or reads what an earlier attempt has written.
+
+    Args:
+      teacher: architecture of the teacher.
+      setting: task, recipe and length.
+      path: file of the model.
+      rank: see `fitted_structures`.
+      threads: threads of a call.
+    """
+    names = [field.name for field in dataclasses.fields(CostModel)]
+    if not path.exists():
+        configs = [structure.config(teacher) for structure in fitted_structures(teacher, rank)]
+        write_json(path, dataclasses.asdict(fit(configs, measure(configs, setting, threads), setting)))
+    return CostModel(**read_record(path, names))
+
+
+def _coefficients(rows: Sequence[np.ndarray], values: Sequence[float]) -> list[float]:
+    scale = np.array(values)
+    found, *_ = np.linalg.lstsq(np.stack(rows) / scale[:, None], np.ones(len(values)), rcond=None)
+    return [float(coefficient) for coefficient in found]

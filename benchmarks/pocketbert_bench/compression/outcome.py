@@ -1,0 +1,120 @@
+"""Result of a compression, and how its bundle is measured beside the teacher's."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert.data.task_data import TaskData
+from pocketbert.errors import UserError
+from pocketbert.files import write_json
+from pocketbert.training.run_folder import read_record
+from pocketbert_bench import host
+from pocketbert_bench.statistics import bootstrap_median
+from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
+from pocketbert_export.quantization.scored_texts import Loss, ScoredTexts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompressResult:
+    """Result of a finished compression.
+
+    Attributes:
+      bundle_directory: the verified bundle.
+      model_directory: its float model.
+      report: the page.
+      main_metric: metric of the scores.
+      metrics: metrics of the bundle on the final split.
+      interval: 95 % interval of the main metric.
+      teacher_score: main metric of the teacher's bundle on the final split.
+      points_lost: points lost against the teacher's bundle on the final split, with the ends of the paired 95 %
+        interval.
+      latency_ms: measured median latency, with the ends of its 95 % interval.
+      teacher_latency_ms: median latency of the teacher's bundle in the same run.
+      size_mb: size of model.tflite, in MB of 10⁶ bytes.
+      length: tokens of the latency.
+      sentence: the answer in one sentence.
+      leaderboard: one row for each candidate that was trained, the best first.
+      seconds: duration of all attempts.
+    """
+
+    bundle_directory: str
+    model_directory: str
+    report: str
+    main_metric: str
+    metrics: dict[str, float]
+    interval: Sequence[float]
+    teacher_score: float
+    points_lost: Sequence[float]
+    latency_ms: Sequence[float]
+    teacher_latency_ms: float
+    size_mb: float
+    length: int
+    sentence: str
+    leaderboard: list[dict[str, Any]]
+    seconds: float
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle, opened."""
+        return Bundle.open(Path(self.bundle_directory))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Median latency with its 95 % interval, the teacher's median in the same rounds, and the size."""
+
+    latency_ms: tuple[float, float, float]
+    teacher_ms: float
+    size_mb: float
+
+
+def measure(bundle: Bundle, teacher: Bundle, length: int, threads: int) -> Measured:
+    """Measures a bundle and the teacher's in interleaved rounds."""
+    paths = {bundle.directory: "candidate", teacher.directory: "teacher"}
+    run = host.bench_bundles(list(paths), lengths=[length], threads=[threads], weights="trained", names=paths)
+    if problems := [measurement.error for measurement in run.measurements if measurement.error]:
+        raise UserError(f"the bundles must run to be measured; received: {problems[0]}")
+    samples = {measurement.model: np.array(measurement.latency_us) / 1e3 for measurement in run.measurements}
+    low, high = bootstrap_median(samples["candidate"])
+    return Measured(
+        latency_ms=(float(np.median(samples["candidate"])), low, high),
+        teacher_ms=float(np.median(samples["teacher"])),
+        size_mb=(bundle.directory / MODEL_FILE).stat().st_size / 1e6,
+    )
+
+
+def paired_loss(teacher: Bundle, bundle: Bundle, final: TaskData) -> Loss:
+    """Points lost against the teacher's bundle on the same examples, with the paired interval."""
+    texts = ScoredTexts(
+        teacher.model_path.read_bytes(), bundle.task, final.dev, bundle.tokenizer, sorted(bundle.lengths)
+    )
+    loss = texts.loss(bundle.model_path.read_bytes())
+    assert loss is not None
+    return loss
+
+
+class BudgetClock:
+    """Seconds of all attempts.
+
+    Args:
+      path: file of the seconds.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._began = path, time.monotonic()
+        self._before = float(read_record(path, ("seconds",))["seconds"]) if path.exists() else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until now."""
+        return self._before + time.monotonic() - self._began
+
+    def save(self) -> None:
+        """Writes them, for an attempt that resumes."""
+        write_json(self._path, {"seconds": self.seconds})

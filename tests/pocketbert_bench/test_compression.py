@@ -1,0 +1,208 @@
+"""`pocketbert compress`: cut networks, predicted costs, trials that resume, and a page that says what was found."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import tiny_finetuning
+from safetensors.numpy import load_file
+
+import pocketbert as pb
+from pocketbert.checkpoints.directory import read_directory
+from pocketbert.cli import main
+from pocketbert.configs import EncoderConfig
+from pocketbert.data.final_split import three_splits
+from pocketbert.data.task_data import TaskData
+from pocketbert.errors import UserError
+from pocketbert.pruning.importance import Importance
+from pocketbert_bench.compression.costs import Cost, fit, terms
+from pocketbert_bench.compression.journal import Trial, TrialJournal
+from pocketbert_bench.compression.structures import Structure, structures, write_student
+from pocketbert_bench.network_latency import Setting
+
+TEACHER = tiny.BERT.replace(num_layers=5, initializer_range=0.1)
+HEADS, NEURONS = TEACHER.num_attention_heads, TEACHER.intermediate_size
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compression")
+    tokenizer = pb.from_pretrained(tiny_finetuning.write_model(folder / "encoder", TEACHER)).tokenizer
+    pb.from_preset(TEACHER, tiny_finetuning.TASK, tokenizer, seed=4).save_pretrained(folder / "teacher")
+    return folder / "teacher"
+
+
+def random_importance(seed: int) -> Importance:
+    random = np.random.default_rng(seed)
+    return Importance(random.random([TEACHER.num_layers, HEADS]), random.random([TEACHER.num_layers, NEURONS]), 1)
+
+
+def test_whole_structure_keeps_every_bit(teacher: Path, tmp_path: Path) -> None:
+    whole = Structure(layers=(1, 2, 3, 4, 5), heads=HEADS, intermediate_size=NEURONS)
+    write_student(read_directory(teacher), random_importance(1), whole, tmp_path / "student")
+    expected, received = (read_directory(path).tensors for path in (teacher, tmp_path / "student"))
+    assert expected.keys() == received.keys()
+    assert all(np.array_equal(expected[name], received[name]) for name in expected)
+
+
+def test_layers_are_cut_as_in_transformers(teacher: Path, tmp_path: Path) -> None:
+    import transformers
+
+    few = Structure(layers=(2, 5), heads=HEADS, intermediate_size=NEURONS)
+    write_student(read_directory(teacher), None, few, tmp_path / "student")
+    oracle = transformers.TFBertForSequenceClassification(transformers.AutoConfig.from_pretrained(teacher))
+    stored = {name: np.asarray(array) for name, array in load_file(teacher / "model.safetensors").items()}
+    oracle = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(oracle, stored)
+    layers = oracle.bert.encoder.layer
+    oracle.bert.encoder.layer = [layers[1], layers[4]]
+    ids = np.array([[2, 7, 9, 11, 3]], np.int32)
+    expected = oracle({"input_ids": ids, "attention_mask": np.ones_like(ids)}).logits.numpy()
+    student = pb.from_pretrained(tmp_path / "student")
+    inputs = {"input_word_ids": ids, "input_mask": np.ones_like(ids), "input_type_ids": np.zeros_like(ids)}
+    np.testing.assert_allclose(student(inputs)["logits"].numpy(), expected, atol=2e-5)
+
+
+def test_the_most_important_parts_of_each_layer_stay(teacher: Path, tmp_path: Path) -> None:
+    importance = random_importance(3)
+    structure = Structure(layers=(1, 4), heads=1, intermediate_size=7)
+    write_student(read_directory(teacher), importance, structure, tmp_path / "student")
+    before, after = (read_directory(path).tensors for path in (teacher, tmp_path / "student"))
+    for index, layer in enumerate((0, 3)):
+        neurons = np.sort(np.argsort(-importance.neurons[layer])[:7])
+        name = "feed_forwards.0.intermediate.bias"
+        expected = before[f"encoder.layers.{layer}.{name}"][neurons]
+        assert np.array_equal(after[f"encoder.layers.{index}.{name}"], expected)
+        head, size = int(np.argmax(importance.heads[layer])), TEACHER.head_size
+        expected = before[f"encoder.layers.{layer}.attention.query.bias"][head * size : (head + 1) * size]
+        assert np.array_equal(after[f"encoder.layers.{index}.attention.query.bias"], expected)
+
+
+def test_each_structure_has_another_name_and_fits_its_teacher() -> None:
+    everything = list(structures(TEACHER, small_embedding=False))
+    assert len({structure.name for _, structure in everything}) == len(everything)
+    for _, structure in everything:
+        config = structure.config(TEACHER)
+        assert config.num_layers == len(structure.layers) <= TEACHER.num_layers
+        assert max(structure.layers) <= TEACHER.num_layers and len({*structure.layers}) == len(structure.layers)
+    assert {len(structure.layers) for _, structure in everything} == {1, 2, 3, 4, 5}
+
+
+def test_costs_that_are_linear_in_the_terms_are_predicted() -> None:
+    share, coefficients = 1 / 64, np.array([0.3, 0.05, 0.02, 1e-4, 0.4])
+    base = TEACHER.replace(num_layers=6, num_attention_heads=12, intermediate_size=1536)
+    sizes = [(6, 12, 1536), (1, 12, 1536), (6, 6, 1536), (6, 12, 384), (3, 6, 384), (1, 6, 384)]
+    configs = [
+        base.replace(num_layers=layers, num_attention_heads=heads, intermediate_size=neurons)
+        for layers, heads, neurons in sizes
+    ]
+
+    def cost(config: EncoderConfig) -> Cost:
+        return Cost(
+            latency_ms=float(coefficients @ terms(config, share)), size_mb=float(coefficients @ terms(config, 1.0))
+        )
+
+    task = dataclasses.replace(tiny_finetuning.TASK, pooling=None)
+    model = fit(configs, [cost(config) for config in configs], Setting(task=task, recipe="float32", length=64))
+    other = base.replace(num_layers=4, num_attention_heads=9, intermediate_size=768)
+    assert model.predict(other).latency_ms == pytest.approx(cost(other).latency_ms, rel=1e-6)
+    assert model.predict(other).size_mb == pytest.approx(cost(other).size_mb, rel=1e-6)
+
+
+def test_final_examples_are_in_no_other_split() -> None:
+    examples = tiny_finetuning.examples(700, seed=5)
+    data = TaskData(task=tiny_finetuning.TASK, train=examples.select(range(600)), dev=examples.select(range(600, 700)))
+    splits = three_splits(data, seed=2)
+    train, final = set(splits.data.train.texts), set(splits.final.dev.texts)
+    assert not train & final and len(splits.final.dev) >= 100
+    assert len(splits.data.train) + len(splits.final.dev) == 600
+    assert splits.data.dev.texts == data.dev.texts
+    with pytest.raises(UserError, match="at least 500"):
+        three_splits(dataclasses.replace(data, train=examples.select(range(499))))
+
+
+def trial(**values: Any) -> Trial:
+    fields = {"candidate": "a", "rung": 0, "epochs": 2, "score": 0.5, "metrics": {"accuracy": 0.5}, "seconds": 3.0}
+    return Trial(**{**fields, **values})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('"score": 0.5', '"score": 0.9'), ('"accuracy": 0.5', '"accuracy": 99'), ('"seconds": 3.0', '"seconds": "3"')],
+)
+def test_changed_journals_are_refused(before: str, after: str, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = TrialJournal(path)
+    journal.add(trial())
+    journal.add(trial(candidate="b", score=None, metrics={}, failure="not finite"))
+    assert TrialJournal(path).trials == journal.trials
+    path.write_text(path.read_text().replace(before, after))
+    with pytest.raises(UserError, match=r"journal\.jsonl is damaged at line 1"):
+        TrialJournal(path)
+
+
+def test_lines_from_another_journal_are_refused(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        journal = TrialJournal(tmp_path / name)
+        journal.add(trial(candidate=name))
+        journal.add(trial(candidate="winner"))
+    (first, _), (_, second) = (path.read_text().splitlines() for path in (tmp_path / "one", tmp_path / "two"))
+    (tmp_path / "mixed").write_text(f"{first}\n{second}\n")
+    with pytest.raises(UserError, match="damaged at line 2"):
+        TrialJournal(tmp_path / "mixed")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
+    """The command of a finished compression, and its folder."""
+    folder = tmp_path_factory.mktemp("compress")
+    tiny_finetuning.write_model(folder / "encoder", TEACHER.replace(num_layers=2))
+    tiny_finetuning.write_table(folder / "train.csv", tiny_finetuning.examples(700, seed=1))
+    command = ["compress", f"--model={folder / 'encoder'}", f"--train-file={folder / 'train.csv'}", "--trials=2"]
+    command += ["--length=16", "--max-mb=0.2", f"--output={folder / 'out'}"]
+    assert main(command) == 0
+    return command, folder / "out"
+
+
+def test_page_and_files_say_the_same(finished: tuple[list[str], Path]) -> None:
+    _, folder = finished
+    result = json.loads((folder / "result.json").read_text())
+    board = json.loads((folder / "leaderboard.json").read_text())
+    page = (folder / "report.html").read_text()
+    assert f'<p class="lead">{result["sentence"]}</p>' in page
+    assert board == result["leaderboard"] and len(board) == 2
+    (winner,) = [row for row in board if row["chosen"]]
+    assert winner["score"] == max(row["score"] for row in board)
+    size = (folder / "bundle" / "model.tflite").stat().st_size / 1e6
+    assert result["size_mb"] == size <= 0.2
+
+
+def test_score_is_that_of_the_bundle_on_unseen_examples(finished: tuple[list[str], Path]) -> None:
+    _, folder = finished
+    result = json.loads((folder / "result.json").read_text())
+    bundle = pb.Bundle.open(folder / "bundle")
+    whole = pb.data.table(folder.parent / "train.csv")
+    final = three_splits(whole).final.dev
+    predicted = [answer["label"] for answer in bundle.predict(list(final.texts))]
+    right = np.mean([label == bundle.task.labels[truth] for label, truth in zip(predicted, final.labels, strict=True)])
+    assert result["metrics"]["accuracy"] == pytest.approx(right)
+
+
+def test_bundle_verifies_against_its_model(finished: tuple[list[str], Path]) -> None:
+    _, folder = finished
+    assert main(["verify", str(folder / "bundle"), f"--model={folder / 'model'}"]) == 0
+
+
+def test_limits_that_nothing_meets_are_refused_at_once(
+    finished: tuple[list[str], Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    command = [option for option in finished[0] if not option.startswith(("--output", "--max-mb"))]
+    assert main([*command, "--max-mb=0.001", f"--output={tmp_path / 'out'}"]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "no network within the limits" in message and "the nearest, layers=" in message
+    assert not (tmp_path / "out").exists()
