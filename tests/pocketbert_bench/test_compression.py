@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,14 @@ from pocketbert.data.final_split import three_splits
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.pruning.importance import Importance
-from pocketbert_bench.compression.costs import Cost, fit, terms
+from pocketbert_bench.compression import choice
+from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, train_trial, trial_point
+from pocketbert_bench.compression.constraints import Constraints, Cost
+from pocketbert_bench.compression.costs import fit, terms
 from pocketbert_bench.compression.journal import Trial, TrialJournal
 from pocketbert_bench.compression.structures import Structure, structures, write_student
 from pocketbert_bench.network_latency import Setting
+from pocketbert_export.verification.verify import GateFailed
 
 TEACHER = tiny.BERT.replace(num_layers=5, initializer_range=0.1)
 HEADS, NEURONS = TEACHER.num_attention_heads, TEACHER.intermediate_size
@@ -126,6 +131,44 @@ def test_final_examples_are_in_no_other_split() -> None:
         three_splits(dataclasses.replace(data, train=examples.select(range(499))))
 
 
+def test_texts_of_other_splits_are_left_out_of_given_final_examples() -> None:
+    examples, more = tiny_finetuning.examples(600, seed=5), tiny_finetuning.examples(300, seed=6)
+    data = TaskData(task=tiny_finetuning.TASK, train=examples, dev=examples.select(range(100)))
+    final = dataclasses.replace(data, dev=more)
+    texts = set(three_splits(data, final=final).final.dev.texts)
+    assert texts == set(more.texts) - set(examples.texts)
+    with pytest.raises(UserError, match="at least 100 new examples; received 0"):
+        three_splits(data, final=data)
+    other = dataclasses.replace(tiny_finetuning.TASK, labels=("high", "low"))
+    with pytest.raises(UserError, match="must have the labels low, high; received high, low"):
+        three_splits(data, final=dataclasses.replace(final, task=other))
+
+
+def test_excess_is_the_sum_of_shares_beyond_the_limits() -> None:
+    limits = Constraints(max_latency_ms=2, max_mb=10)
+    assert limits.excess(Cost(latency_ms=2, size_mb=10)) == 0
+    assert limits.excess(Cost(latency_ms=3, size_mb=11)) == pytest.approx(0.6)
+    assert limits.excess(Cost(latency_ms=1.95, size_mb=1), margin=0.03) == pytest.approx(1.95 / 1.94 - 1)
+    assert Constraints().excess(Cost(latency_ms=1e9, size_mb=1e9)) == 0
+
+
+@pytest.mark.parametrize("method", ["predictions", "tinybert"])
+def test_each_method_trains_a_pruned_student(method: Any, teacher: Path, tmp_path: Path) -> None:
+    structure = Structure(layers=(1, 3, 5), heads=HEADS - 2, intermediate_size=9)
+    write_student(read_directory(teacher), random_importance(2), structure, tmp_path / "student")
+    candidate = StudentCandidate(
+        kind="", structure=structure, method=method, all_heads=False, cost=Cost(latency_ms=1, size_mb=1)
+    )
+    examples = tiny_finetuning.examples(80, seed=4)
+    data = TaskData(task=tiny_finetuning.TASK, train=examples.select(range(60)), dev=examples.select(range(60, 80)))
+    shared = TrialData(data=data, teacher=str(teacher), max_length=19)
+    train_trial(shared, trial_point(candidate, tmp_path / "student", 1), 0, tmp_path / "trial")
+    stages = [stage["name"] for stage in json.loads((tmp_path / "trial" / "result.json").read_text())["stages"]]
+    assert stages == (["prediction"] if method == "predictions" else ["intermediate", "prediction"])
+    start, trained = (read_directory(path).tensors for path in (tmp_path / "student", tmp_path / "trial" / "model"))
+    assert any(not np.array_equal(start[name], trained[name]) for name in start)
+
+
 def trial(**values: Any) -> Trial:
     fields = {"candidate": "a", "rung": 0, "epochs": 2, "score": 0.5, "metrics": {"accuracy": 0.5}, "seconds": 3.0}
     return Trial(**{**fields, **values})
@@ -173,7 +216,7 @@ def test_page_and_files_say_the_same(finished: tuple[list[str], Path]) -> None:
     _, folder = finished
     result = json.loads((folder / "result.json").read_text())
     board = json.loads((folder / "leaderboard.json").read_text())
-    page = (folder / "report.html").read_text()
+    page = html.unescape((folder / "report.html").read_text())
     assert f'<p class="lead">{result["sentence"]}</p>' in page
     assert board == result["leaderboard"] and len(board) == 2
     (winner,) = [row for row in board if row["chosen"]]
@@ -198,11 +241,103 @@ def test_bundle_verifies_against_its_model(finished: tuple[list[str], Path]) -> 
     assert main(["verify", str(folder / "bundle"), f"--model={folder / 'model'}"]) == 0
 
 
-def test_limits_that_nothing_meets_are_refused_at_once(
+def test_limits_that_nothing_meets_are_refused_before_anything_is_written(
     finished: tuple[list[str], Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     command = [option for option in finished[0] if not option.startswith(("--output", "--max-mb"))]
     assert main([*command, "--max-mb=0.001", f"--output={tmp_path / 'out'}"]) == 2
     message = capsys.readouterr().err.splitlines()[-1]
     assert "no network within the limits" in message and "the nearest, layers=" in message
+    assert not (tmp_path / "out").exists()
+    before = (finished[1] / "result.json").read_bytes()
+    assert main([*command, "--max-mb=0.001", "--overwrite", f"--output={finished[1]}"]) == 2
+    assert (finished[1] / "result.json").read_bytes() == before
+    assert main(finished[0]) == 0
+
+
+def test_killed_run_resumes_with_the_same_trials(
+    finished: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = [*finished[0][:-1], f"--output={tmp_path / 'out'}"]
+    add = TrialJournal.add
+
+    def add_and_die(self: TrialJournal, one: Trial) -> None:
+        add(self, one)
+        raise SystemExit(9)
+
+    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+        patched.setattr(TrialJournal, "add", add_and_die)
+        main(command)
+    first = (tmp_path / "out" / "journal.jsonl").read_bytes()
+    assert main(command) == 0
+    assert (tmp_path / "out" / "journal.jsonl").read_bytes().startswith(first)
+    expected, received = (
+        [dataclasses.replace(one, seconds=0.0) for one in TrialJournal(folder / "journal.jsonl").trials]
+        for folder in (finished[1], tmp_path / "out")
+    )
+    assert {one.candidate for one in received} == {one.candidate for one in expected}
+    by_name = {(one.candidate, one.rung): one for one in expected}
+    assert all(one == by_name[one.candidate, one.rung] for one in received if (one.candidate, one.rung) in by_name)
+
+
+def test_ctrl_c_exports_the_best_candidate_so_far(
+    finished: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    add = TrialJournal.add
+
+    def add_and_interrupt(self: TrialJournal, one: Trial) -> None:
+        add(self, one)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TrialJournal, "add", add_and_interrupt)
+    assert main([*finished[0][:-1], f"--output={tmp_path / 'out'}"]) == 0
+    (row,) = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    assert row["chosen"] and (tmp_path / "out" / "bundle" / "model.tflite").exists()
+
+
+class Refused(GateFailed):
+    def __init__(self) -> None:
+        Exception.__init__(self, "the outputs differ")
+
+
+def test_files_that_fail_the_gate_are_not_chosen(
+    finished: tuple[list[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    real, exported = choice.export, []
+
+    def export(model: Path, path: Path, **options: Any) -> pb.Bundle:
+        if path.parent.name == "exports":
+            exported.append(path.name)
+            raise Refused
+        return real(model, path, **options)
+
+    monkeypatch.setattr(choice, "export", export)
+    assert main([*finished[0][:-1], f"--output={tmp_path / 'out'}"]) == 1
+    assert "no trained candidate met limits and gate" in capsys.readouterr().err.splitlines()[-1]
+    assert len(exported) == 2 and not (tmp_path / "out" / "bundle").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--recipe=static_wi8_ai8"], "the recipe must need no calibration; received static_wi8_ai8"),
+        (["--length=30"], "length must be at most the model's 29 positions; received 30"),
+        (["--minutes=5"], "pass one of --minutes and --trials; received both"),
+        (["--trials=0"], "--trials must be positive; received 0"),
+    ],
+)
+def test_bad_options_are_refused(
+    options: list[str],
+    message: str,
+    finished: tuple[list[str], Path],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    names = {option.partition("=")[0] for option in options}
+    command = [option for option in finished[0][:-1] if option.partition("=")[0] not in names]
+    assert main([*command, *options, f"--output={tmp_path / 'out'}"]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "out").exists()

@@ -4,8 +4,8 @@ The command fine-tunes a teacher on your examples, unless --model is one. It cut
 predicts their latency and size, and trains those within the limits: first shortly, then the best ones longer. It
 exports the winner, runs the verification gate, and measures it beside the teacher.
 
-A dev split chooses the winner. A final split, which no training and no choice reads, gives the score that the page
-shows first.
+A dev split chooses the winner. A final split, which neither training nor choice reads, gives the score that the page
+shows first. If --model was trained on --train-file, pass --test-file: otherwise the model knows the final split.
 
 --output gets bundle/, model/ (its weights), report.html, leaderboard.json with a row for each candidate, journal.jsonl
 and result.json, which is also printed. Rerun the same command to resume.
@@ -39,8 +39,8 @@ class CompressOptions:
       model: fine-tuned model directory (the teacher), or an encoder to fine-tune first (default: all-MiniLM-L6-v2).
       test_file: examples for the final score, in the format of --train-file (default: 15 % of --train-file).
       minutes: time from start to the finished bundle, without interruptions.
-      trials: number of candidates to train, instead of --minutes; repeats give the same trials.
-      recipe: recipe of the bundle.
+      trials: number of candidates to train, instead of --minutes.
+      recipe: recipe of the bundle: float32, float16 or dynamic_wi8.
       parallel: number of candidates that train at the same time; they share the cores.
       ray: address of a Ray cluster, for example auto; its machines must share the storage of all files.
     """

@@ -15,7 +15,7 @@ from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
 from pocketbert.training.grids.points import Point
 from pocketbert.training.run_folder import MODEL_FOLDER
-from pocketbert_bench.compression.costs import Cost
+from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.pace import Deadline
 from pocketbert_bench.compression.structures import Structure
 

@@ -40,7 +40,25 @@ class Constraints:
         """Whether there is a limit."""
         return self.max_latency_ms is not None or self.max_mb is not None
 
-    def violation(self, latency_ms: float, size_mb: float) -> float:
-        """How far costs exceed the limits, as a sum of fractions of the limits; 0 within them."""
-        limits = ((self.max_latency_ms, latency_ms), (self.max_mb, size_mb))
-        return sum(max(cost / limit - 1, 0.0) for limit, cost in limits if limit is not None)
+    def excess(self, cost: Cost, margin: float = 0.0) -> float:
+        """How far costs exceed the limits, as a sum of fractions of the limits; 0 within them.
+
+        Args:
+          cost: latency and size.
+          margin: share of each limit that must stay free.
+        """
+        limits = ((self.max_latency_ms, cost.latency_ms), (self.max_mb, cost.size_mb))
+        return sum(max(value / (limit * (1 - margin)) - 1, 0.0) for limit, value in limits if limit is not None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Costs of a network.
+
+    Attributes:
+      latency_ms: milliseconds for one text.
+      size_mb: size of the file, in MB of 10⁶ bytes.
+    """
+
+    latency_ms: float
+    size_mb: float

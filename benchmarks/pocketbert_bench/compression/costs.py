@@ -11,28 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from pocketbert.configs import EncoderConfig
+from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.progress import bar
 from pocketbert.tasks.registry import get_task
 from pocketbert.training.run_folder import read_record
 from pocketbert_bench import host
-from pocketbert_bench.compression.structures import Structure
+from pocketbert_bench.compression.constraints import Cost
+from pocketbert_bench.compression.structures import SMALL_RANK, Structure, can_be_pruned
 from pocketbert_bench.network_latency import Setting, configuration, write_network
 
 _SCHEDULE = dataclasses.replace(host.QUICK, rounds=8, runs=64, seconds=1.0)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cost:
-    """Costs of a network.
-
-    Attributes:
-      latency_ms: milliseconds for one text.
-      size_mb: size of the file, in MB of 10⁶ bytes.
-    """
-
-    latency_ms: float
-    size_mb: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,27 +65,30 @@ def terms(config: EncoderConfig, last_layer_share: float) -> np.ndarray:
     )
 
 
-def fitted_structures(teacher: EncoderConfig, rank: int | None) -> list[Structure]:
+def fitted_structures(teacher: EncoderConfig, *, small_embedding: bool) -> list[Structure]:
     """Structures that span depth and width, to be measured.
 
     Args:
       teacher: architecture of the teacher.
-      rank: rank of a factored word embedding; None for whole ones only.
+      small_embedding: also one with a factored word embedding.
     """
     count, heads, neurons = teacher.num_layers, teacher.num_attention_heads, teacher.intermediate_size
-    half, few = max(heads // 2, 1), max(neurons // 4, 1)
-    sizes: list[tuple[int, int, int, int | None]] = [
-        (count, heads, neurons, None),
-        (1, heads, neurons, None),
-        (count, half, neurons, None),
-        (count, heads, few, None),
-        (max(count // 2, 1), half, few, None),
-        (1, half, few, None),
-    ]
-    sizes += [] if rank is None else [(max(count // 2, 1), heads, neurons, rank)]
+    middle = max(count // 2, 1)
+    sizes: list[tuple[int, int, int, int | None]] = [(count, heads, neurons, None), (1, heads, neurons, None)]
+    if can_be_pruned(teacher):
+        half, few = max(heads // 2, 1), max(neurons // 4, 1)
+        sizes += [
+            (count, half, neurons, None),
+            (count, heads, few, None),
+            (middle, half, few, None),
+            (1, half, few, None),
+        ]
+    else:
+        sizes.append((middle, heads, neurons, None))
+    sizes += [(middle, heads, neurons, SMALL_RANK)] if small_embedding and can_be_pruned(teacher) else []
     return [
-        Structure(layers=tuple(range(1, layers + 1)), heads=of_heads, intermediate_size=of_neurons, embedding_rank=of)
-        for layers, of_heads, of_neurons, of in sizes
+        Structure(layers=tuple(range(1, layers + 1)), heads=of_heads, intermediate_size=of_neurons, embedding_rank=rank)
+        for layers, of_heads, of_neurons, rank in sizes
     ]
 
 
@@ -118,6 +110,8 @@ def measure(configs: Sequence[EncoderConfig], setting: Setting, threads: int = 1
                 networks.append(configuration(path, setting, config.vocab_size, label=label, threads=threads))
                 progress.update()
         measured = host.measure(networks, _SCHEDULE)
+        if problems := [measurement.error for measurement in measured if measurement.error]:
+            raise UserError(f"networks must run to be measured; received: {problems[0]}")
         sizes = [network.model_path.stat().st_size / 1e6 for network in networks]
     return [
         Cost(latency_ms=statistics.median(measurement.latency_us) / 1e3, size_mb=size)
@@ -139,21 +133,30 @@ def fit(configs: Sequence[EncoderConfig], costs: Sequence[Cost], setting: Settin
     return CostModel(latency=latency, size=size, last_layer_share=share)
 
 
-def fit_or_read(teacher: EncoderConfig, setting: Setting, path: Path, *, rank: int | None, threads: int) -> CostModel:
-    """Measures and fits, or reads what an earlier attempt has written.
+def fit_to_measurements(teacher: EncoderConfig, setting: Setting, *, small_embedding: bool, threads: int) -> CostModel:
+    """Measures some structures and fits the model.
 
     Args:
       teacher: architecture of the teacher.
       setting: task, recipe and length.
-      path: file of the model.
-      rank: see `fitted_structures`.
+      small_embedding: also measure a factored word embedding.
       threads: threads of a call.
+
+    Raises:
+      UserError: a network cannot be measured.
     """
-    names = [field.name for field in dataclasses.fields(CostModel)]
-    if not path.exists():
-        configs = [structure.config(teacher) for structure in fitted_structures(teacher, rank)]
-        write_json(path, dataclasses.asdict(fit(configs, measure(configs, setting, threads), setting)))
-    return CostModel(**read_record(path, names))
+    configs = [structure.config(teacher) for structure in fitted_structures(teacher, small_embedding=small_embedding)]
+    return fit(configs, measure(configs, setting, threads), setting)
+
+
+def write_costs(model: CostModel, path: Path) -> None:
+    """Writes the model for later attempts."""
+    write_json(path, dataclasses.asdict(model))
+
+
+def read_costs(path: Path) -> CostModel:
+    """Reads the model of an earlier attempt."""
+    return CostModel(**read_record(path, [field.name for field in dataclasses.fields(CostModel)]))
 
 
 def _coefficients(rows: Sequence[np.ndarray], values: Sequence[float]) -> list[float]:

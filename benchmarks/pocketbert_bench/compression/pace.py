@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import ClassVar
 
 from pocketbert._keras import tf_keras
-
-# The first steps trace the graph and fill caches.
-_WARM_UP, _TIMED = 3, 12
 
 
 class Deadline(tf_keras.callbacks.Callback):
@@ -28,27 +26,24 @@ class Deadline(tf_keras.callbacks.Callback):
 
 
 class Pace(tf_keras.callbacks.Callback):
-    """Times the first steps, and stops if all of them would take too long.
-
-    Args:
-      seconds: most seconds of all steps.
+    """Times the steps of a short run.
 
     Attributes:
-      share: `seconds` divided by the predicted duration of all steps; None before it is known.
+      seconds_a_step: mean duration after the first steps, which trace the graph and fill caches; None without steps.
     """
 
-    def __init__(self, seconds: float) -> None:
+    WARM_UP: ClassVar = 3
+    STEPS: ClassVar = 15
+
+    def __init__(self) -> None:
         super().__init__()
-        self._seconds, self._steps, self._began = seconds, 0, 0.0
-        self.share: float | None = None
+        self._steps, self._began = 0, 0.0
+        self.seconds_a_step: float | None = None
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         """Counts a step."""
         self._steps += 1
-        if self._steps == _WARM_UP:
+        if self._steps == self.WARM_UP:
             self._began = time.monotonic()
-        elif self._steps == _WARM_UP + _TIMED:
-            duration = (time.monotonic() - self._began) / _TIMED * self.params["steps"]
-            self.share = self._seconds / duration
-            if self.share < 1:
-                self.model.stop_training = True
+        elif self._steps > self.WARM_UP:
+            self.seconds_a_step = (time.monotonic() - self._began) / (self._steps - self.WARM_UP)

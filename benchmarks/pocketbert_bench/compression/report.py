@@ -41,14 +41,14 @@ def page(result: Mapping[str, Any], constraints: Constraints, recipe: str) -> st
         ],
         limits=_limits(constraints),
         metric=metric,
-        plot=_plot(rows, constraints.max_latency_ms),
+        plot=_plot([row for row in rows if row["score"] is not None], constraints.max_latency_ms),
         rows=[
             [
                 row["structure"],
                 row["method"],
                 f"{row['latency_ms']:.2f}",
                 f"{row['size_mb']:.1f}",
-                f"{100 * row['score']:.1f}",
+                row["failure"] if row["score"] is None else f"{100 * row['score']:.1f}",
                 row["epochs"],
                 f"{row['seconds']:.0f}",
                 "winner" if row["chosen"] else "",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.errors import TrainingFailed
@@ -67,27 +67,42 @@ class Rungs:
         # Name of a candidate → its operations in one epoch.
         self._work: dict[str, float] = {}
 
-    def run(self, candidates: Sequence[StudentCandidate], seconds_left: Callable[[], float], most: int | None) -> None:
-        """Trains first rungs while there is time, then promotes.
+    def run(
+        self,
+        candidates: Sequence[StudentCandidate],
+        seconds_left: Callable[[], float],
+        total: float,
+        most: int | None,
+    ) -> None:
+        """Trains first rungs while there is time, then promotes the best third.
 
         Args:
           candidates: candidates in order.
           seconds_left: time left for trials; it is asked again after each trial.
+          total: time of all trials.
           most: number of first rungs instead of a time, or None.
         """
-        total = seconds_left()
         self._seconds_left = seconds_left
+        self._candidates = candidates
         self._work |= {candidate.name: self._work_of(candidate) for candidate in candidates}
-        waiting = list(candidates if most is None else candidates[:most])
-        first: list[StudentCandidate] = []
-        while waiting and (not first or most is not None or self._fits(waiting[0], 0, seconds_left(), total)):
+        chosen = list(candidates if most is None else candidates[:most])
+        first = [candidate for candidate in chosen if self._journal.finished(candidate.name, 0)]
+        waiting = [candidate for candidate in chosen if candidate not in first]
+        while waiting and (not first or most is not None or self._fits(waiting[0], total)):
             batch = [waiting.pop(0) for _ in range(min(self._workers.parallel, len(waiting)))]
             self._train(batch, 0)
             first += batch
         ranked = self.ranked(first)
-        for candidate in ranked[: math.ceil(len(ranked) / _PROMOTED)]:
-            if most is not None or self._seconds(candidate, 1) <= seconds_left():
-                self._train([candidate], 1)
+        promoted = ranked[: math.ceil(len(ranked) / _PROMOTED)]
+        while promoted:
+            batch = [promoted.pop(0) for _ in range(min(self._workers.parallel, len(promoted)))]
+            self._train([one for one in batch if most is not None or self._seconds(one, 1) <= seconds_left()], 1)
+
+    def leaderboard(self, winner: StudentCandidate, recipe: str) -> list[dict[str, Any]]:
+        """A row for each candidate that was trained, the best first, and those that failed."""
+        rows = [self._row(candidate, recipe, chosen=candidate is winner) for candidate in self.ranked(self._started)]
+        failed = [candidate for candidate in self._started if self.best_trial(candidate) is None]
+        return rows + [self._row(candidate, recipe, chosen=False) for candidate in failed]
 
     def ranked(self, candidates: Sequence[StudentCandidate]) -> list[StudentCandidate]:
         """Candidates with a score, the best first; equal scores go to the faster one."""
@@ -131,15 +146,18 @@ class Rungs:
         for outcome in self._workers.outcomes(train, [job for _, job in jobs.values()]):
             candidate, job = jobs[outcome.job.folder]
             metrics: dict[str, float] = {}
-            score = None
+            score, trained = None, epochs
             if outcome.failure is None:
                 result = read_result(job.folder / RESULT_FILE)
                 metrics, score = result["metrics"], result["metrics"][result["main_metric"]]
+                # The deadline may have ended it early.
+                steps = math.ceil(len(self._shared.data.train) / _BATCH) * passes(candidate.method)
+                trained = min(math.ceil(result["steps"] / steps), epochs)
             self._journal.add(
                 Trial(
                     candidate=candidate.name,
                     rung=rung,
-                    epochs=epochs + (self.epochs if rung else 0),
+                    epochs=trained + (self._epochs_before(candidate) if rung else 0),
                     score=score,
                     metrics=metrics,
                     seconds=outcome.seconds,
@@ -149,12 +167,38 @@ class Rungs:
             shown = "failed" if score is None else f"{score:.4f}"
             log_info(f"{candidate.name}, {epochs} epochs: {shown} ({outcome.seconds:.0f} s)")
 
+    def _epochs_before(self, candidate: StudentCandidate) -> int:
+        first = self._journal.finished(candidate.name, 0)
+        return first.epochs if first else 0
+
     def _folder(self, candidate: StudentCandidate, rung: int) -> Path:
         return self._root / candidate.name / f"rung-{rung}"
 
-    def _fits(self, candidate: StudentCandidate, rung: int, left: float, total: float) -> bool:
-        """Whether a first rung ends in its share of the time."""
-        return self._seconds(candidate, rung) <= left - (1 - _FIRST_SHARE) * total
+    def _fits(self, candidate: StudentCandidate, total: float) -> bool:
+        """Whether a first rung ends in the share of the time for first rungs."""
+        return self._seconds(candidate, 0) <= self._seconds_left() - (1 - _FIRST_SHARE) * total
+
+    @property
+    def _started(self) -> list[StudentCandidate]:
+        names = {trial.candidate for trial in self._journal.trials}
+        return [candidate for candidate in self._candidates if candidate.name in names]
+
+    def _row(self, candidate: StudentCandidate, recipe: str, *, chosen: bool) -> dict[str, Any]:
+        trials = [trial for trial in self._journal.trials if trial.candidate == candidate.name]
+        best = self.best_trial(candidate) or trials[0]
+        return {
+            "structure": candidate.structure.name,
+            "kind": candidate.kind,
+            "method": candidate.method,
+            "recipe": recipe,
+            "latency_ms": candidate.cost.latency_ms,
+            "size_mb": candidate.cost.size_mb,
+            "score": best.score,
+            "epochs": best.epochs,
+            "seconds": sum(trial.seconds for trial in trials),
+            "failure": best.failure,
+            "chosen": chosen,
+        }
 
     def _seconds(self, candidate: StudentCandidate, rung: int) -> float:
         """Predicted duration of a trial: that of finished ones, in proportion to the operations of the networks."""
@@ -172,10 +216,3 @@ class Rungs:
         student = encoder_flops(candidate.structure.config(self._teacher), length)
         teacher = 0.0 if candidate.method == "finetune" else encoder_flops(self._teacher, length)
         return passes(candidate.method) * (3 * student + teacher)
-
-    def remove(self, kept: Sequence[StudentCandidate]) -> None:
-        """Removes the weights of all candidates but some."""
-        names = {candidate.name for candidate in kept}
-        for path in self._root.glob("*"):
-            if path.name not in names:
-                shutil.rmtree(path, ignore_errors=True)

@@ -17,7 +17,7 @@ from pocketbert.pruning.weights import prune_weights
 # Shares of the teacher's heads and neurons in each kind of structure.
 _WIDTHS = ((1.0, 1.0), (1.0, 0.5), (0.5, 0.5), (0.5, 0.25))
 # Rank of the factored word embedding, for limits of the size.
-_RANK = 128
+SMALL_RANK = 128
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,8 +69,9 @@ def structures(teacher: EncoderConfig, *, small_embedding: bool) -> Iterator[tup
       Kind and structure; a kind has one structure for each number of layers, with the deepest first.
     """
     heads, neurons = teacher.num_attention_heads, teacher.intermediate_size
-    widths = _WIDTHS if _prunable(teacher) else _WIDTHS[:1]
-    ranks = (None, _RANK) if small_embedding and _prunable(teacher) and teacher.hidden_size > _RANK else (None,)
+    widths = _WIDTHS if can_be_pruned(teacher) else _WIDTHS[:1]
+    factored = small_embedding and can_be_pruned(teacher) and teacher.hidden_size > SMALL_RANK
+    ranks = (None, SMALL_RANK) if factored else (None,)
     for rank in ranks:
         for of_heads, of_neurons in widths:
             kept_heads, kept_neurons = max(int(heads * of_heads), 1), max(int(neurons * of_neurons), 1)
@@ -84,6 +85,18 @@ def structures(teacher: EncoderConfig, *, small_embedding: bool) -> Iterator[tup
                         layers=layers, heads=kept_heads, intermediate_size=kept_neurons, embedding_rank=rank
                     )
                     yield f"{which} layers, {of_heads:g} of heads, {of_neurons:g} of neurons, rank {rank}", structure
+
+
+def can_be_pruned(teacher: EncoderConfig) -> bool:
+    """Whether heads, neurons and the rank of the embedding can be reduced; layers always can."""
+    sizes = PruneConfig(layers=None, heads=None, intermediate_size=None, embedding_rank=None, max_length=3)
+    return not sizes.problems(teacher)
+
+
+def cuts_widths(structure: Structure, teacher: EncoderConfig) -> bool:
+    """Whether a structure has fewer heads or neurons than its teacher."""
+    whole = (teacher.num_attention_heads, teacher.intermediate_size)
+    return (structure.heads, structure.intermediate_size) != whole
 
 
 def write_student(teacher: ModelDirectory, importance: Importance | None, structure: Structure, folder: Path) -> None:
@@ -124,8 +137,3 @@ def _layers(which: str, count: int, total: int) -> tuple[int, ...]:
     if which == "first":
         return tuple(range(1, count + 1))
     return tuple(round((index + 1) * total / count) for index in range(count))
-
-
-def _prunable(teacher: EncoderConfig) -> bool:
-    sizes = PruneConfig(layers=None, heads=None, intermediate_size=None, embedding_rank=None, max_length=3)
-    return not sizes.problems(teacher)

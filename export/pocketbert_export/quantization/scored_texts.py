@@ -33,16 +33,30 @@ class Loss(NamedTuple):
 class ScoredTexts:
     """Scores files against a float file on calibration texts, with or without labels.
 
+    Args:
+      content: content of the float file.
+      task: task of the model; None for a bare encoder.
+      data: the texts.
+      tokenizer: tokenizer of the model.
+      lengths: sequence lengths of the files.
+      metric: name of the metric; None for the task's.
+
     Attributes:
       labelled: whether there is a metric.
       count: number of scored texts or pairs.
     """
 
     def __init__(
-        self, content: bytes, task: TaskConfig | None, data: LabelledData, tokenizer: Tokenizer, lengths: Sequence[int]
+        self,
+        content: bytes,
+        task: TaskConfig | None,
+        data: LabelledData,
+        tokenizer: Tokenizer,
+        lengths: Sequence[int],
+        metric: str | None = None,
     ) -> None:
         self._asked = ValidationSet(None if task is None else get_task(task), data, tokenizer, max(lengths))
-        self._metric = gate_metric(task, None, data)
+        self._metric = gate_metric(task, metric, data)
         self.labelled = self._asked.labelled and self._metric is not None
         self.count = self._asked.count
         self._buckets = bucket_by_length(self._asked.encoded, lengths, tokenizer.pad_token_id)

@@ -1,0 +1,181 @@
+"""The input of a compression, checked before anything is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
+from pocketbert.configs import TaskConfig
+from pocketbert.data.assets import minilm, model_directory
+from pocketbert.data.examples import evenly
+from pocketbert.data.final_split import ThreeSplits, three_splits
+from pocketbert.data.task_data import TaskData
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.label_names import are_placeholders, label_positions
+from pocketbert.notation import argument
+from pocketbert.tasks.registry import supervised_kinds, supervised_task
+from pocketbert.tokenizers.opening import open_tokenizer
+from pocketbert.training.initialization import vocabulary_of
+from pocketbert.training.plan import open_data
+from pocketbert.training.state import digest_directory
+from pocketbert_bench.compression.constraints import Constraints
+from pocketbert_bench.network_latency import Setting
+from pocketbert_export.recipes import get_recipe
+
+_MULTIPLE, _PERCENTILE, _COUNTED = 16, 95, 2000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Checked input.
+
+    Attributes:
+      directory: model directory of the teacher, or of an encoder.
+      described: what it contains.
+      is_teacher: whether it has a head for the task already.
+      splits: the data.
+      final_is_given: whether the final split is a file of its own.
+      constraints: the limits.
+      setting: task of the networks, recipe, and length of a measured text.
+      minutes: time of the run, or None.
+      trials: number of first rungs, or None.
+      seed: random seed.
+    """
+
+    directory: Path
+    described: DirectoryDescription
+    is_teacher: bool
+    splits: ThreeSplits
+    final_is_given: bool
+    constraints: Constraints
+    setting: Setting
+    minutes: float | None
+    trials: int | None
+    seed: int
+
+    @property
+    def length(self) -> int:
+        """Tokens of a measured text, the bundle's longest length."""
+        return self.setting.length
+
+    @property
+    def lengths(self) -> list[int]:
+        """Lengths of the bundle: half of the longest one, too."""
+        return sorted({min(_rounded_up(self.length / 2), self.length), self.length})
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What determines the result, as JSON values."""
+        return {
+            "objective": "compression",
+            "constraints": dataclasses.asdict(self.constraints),
+            "minutes": self.minutes,
+            "trials": self.trials,
+            "recipe": self.setting.recipe,
+            "seed": self.seed,
+            "model_sha256": digest_directory(self.directory),
+            "final_sha256": self.splits.final.dev.identity,
+            **open_data(self.splits.data).recorded(),
+        }
+
+
+def check(
+    model: str | os.PathLike[str] | None,
+    data: TaskData,
+    *,
+    constraints: Constraints,
+    minutes: float | None,
+    trials: int | None,
+    final: TaskData | None,
+    recipe: str,
+    seed: int,
+) -> Inputs:
+    """Checks the arguments of `compress`.
+
+    Raises:
+      UserError: lists all problems.
+    """
+    problems = []
+    if (minutes is None) == (trials is None):
+        problems.append(f"pass either {argument('minutes')} or {argument('trials')}; received both or neither")
+    for name, value in (("minutes", minutes), ("trials", trials)):
+        if value is not None and not value > 0:
+            problems.append(f"{argument(name)} must be positive; received {value}")
+    if data.task.kind not in supervised_kinds():
+        problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
+    if get_recipe(recipe).calibration == "required":
+        problems.append(
+            "networks are measured before they are trained, so the recipe must need no calibration; received "
+            f"{recipe}; use dynamic_wi8, and export the model with your recipe afterwards"
+        )
+    raise_if_any(problems, "compress")
+    directory = minilm() if model is None else model_directory(model)
+    described = describe_directory(directory)
+    is_teacher = _is_teacher(described, data.task)
+    length = constraints.length or _usual_length(directory, described, data)
+    most = described.config.max_position_embeddings
+    if length > most:
+        problems.append(f"length must be at most the model's {most} positions; received {length}")
+    if described.config.feedforward is not None:
+        problems.append(
+            "networks can be cut out of BERT, RoBERTa, XLM-R, DistilBERT and MobileBERT; received an EfficientBERT; "
+            "use pocketbert search for it"
+        )
+    raise_if_any(problems, "compress")
+    return Inputs(
+        directory=directory,
+        described=described,
+        is_teacher=is_teacher,
+        splits=three_splits(data, final=final, seed=seed),
+        final_is_given=final is not None,
+        constraints=constraints,
+        setting=Setting(task=described.tasks[0] if is_teacher else _new_head(data.task), recipe=recipe, length=length),
+        minutes=minutes,
+        trials=trials,
+        seed=seed,
+    )
+
+
+def _is_teacher(described: DirectoryDescription, task: TaskConfig) -> bool:
+    """Whether a model has one head, for the kind and the labels of the data.
+
+    Raises:
+      UserError: it has these labels in another order, or labels without names.
+    """
+    if len(described.tasks) != 1 or described.tasks[0].kind != task.kind:
+        return False
+    labels = described.tasks[0].labels
+    if labels == task.labels:
+        return True
+    if len(labels) == len(task.labels) and (are_placeholders(labels) or label_positions(task.labels, labels)):
+        raise UserError(
+            f"compress: the model has the labels {', '.join(labels)}, and the data have {', '.join(task.labels)}; "
+            f"fine-tune the model on these data first, or pass {argument('labels')} in the order of the model"
+        )
+    return False
+
+
+def _new_head(task: TaskConfig) -> TaskConfig:
+    """A new head may read the mean of all tokens, which takes longer than the first one."""
+    return dataclasses.replace(task, pooling="mean") if task.rules.head == "sentence" else task
+
+
+def _usual_length(directory: Path, described: DirectoryDescription, data: TaskData) -> int:
+    """The 95th percentile of the token counts, rounded up to a multiple of 16, within the model's positions."""
+    vocabulary = vocabulary_of(directory)
+    if vocabulary is None:
+        raise UserError(f"compress: the model must have a tokenizer; {directory} has none; put its files there")
+    most = described.config.max_position_embeddings
+    rows = data.train.select(evenly(len(data.train), _COUNTED))
+    offsets = supervised_task(data.task).encode(rows, open_tokenizer(vocabulary), most).offsets
+    return min(_rounded_up(float(np.percentile(np.diff(offsets), _PERCENTILE))), most)
+
+
+def _rounded_up(count: float) -> int:
+    """The next multiple of 16."""
+    return max(int(np.ceil(count / _MULTIPLE)), 1) * _MULTIPLE
