@@ -71,7 +71,7 @@ CARD = CardOptions(
 )
 
 
-def quickstart(output: Path, *, full: bool = False, seed: int = 0, overwrite: bool = False) -> str:
+def quickstart(output: Path, *, full: bool = False, seed: int = 0) -> str:
     """Turns a pretrained network into a distilled, verified and measured bundle, with a report.
 
     Every step saves its result in `output`; call again to resume after the last complete step.
@@ -80,7 +80,6 @@ def quickstart(output: Path, *, full: bool = False, seed: int = 0, overwrite: bo
       output: folder for all results.
       full: use all data and full measurements; otherwise use a part and short ones, as the page states.
       seed: seed of new weights, shuffling and dropout.
-      overwrite: start again, without the results of an earlier call.
     Returns:
       The table for stdout.
     Raises:
@@ -88,7 +87,7 @@ def quickstart(output: Path, *, full: bool = False, seed: int = 0, overwrite: bo
     """
     with held_directory(output, "quickstart"):
         settings = {"full": full, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)}
-        run = QuickstartRun(output, settings, steps=7, overwrite=overwrite)
+        run = QuickstartRun(output, settings, steps=7)
         return _quickstart(run, full=full, seed=seed)
 
 

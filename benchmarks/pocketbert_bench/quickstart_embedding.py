@@ -43,9 +43,7 @@ SHOWN = 3
 CARD = CardOptions(base_model=ASSETS[NETWORK].origin, base_model_license=ASSETS[NETWORK].license)
 
 
-def quickstart_embedding(
-    output: Path, *, glue: str | None = None, full: bool = False, seed: int = 0, overwrite: bool = False
-) -> str:
+def quickstart_embedding(output: Path, *, glue: str | None = None, full: bool = False, seed: int = 0) -> str:
     """Turns all-MiniLM-L6-v2 and a student with half its layers into verified int8 bundles and MediaPipe files.
 
     It draws a report, too.
@@ -57,7 +55,6 @@ def quickstart_embedding(
       glue: folder with GLUE's STS-B, to score on its dev split; None scores the agreement with the teacher.
       full: use all sentences and full measurements.
       seed: seed of shuffling and dropout.
-      overwrite: start again, without the results of an earlier call.
     Returns:
       The table for stdout.
     Raises:
@@ -65,7 +62,7 @@ def quickstart_embedding(
     """
     with held_directory(output, "quickstart"):
         settings = {"task": "embedding", "glue": bool(glue), "full": full, "seed": seed}
-        run = QuickstartRun(output, settings, steps=5, overwrite=overwrite)
+        run = QuickstartRun(output, settings, steps=5)
         return _quickstart(run, glue, full=full, seed=seed)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pocketbert as pb
-from pocketbert.output_folders import check_no_foreign, remove
 from pocketbert.progress import log_info
 from pocketbert_bench import accuracy, host, report, results
 from pocketbert_bench.claims import claim
@@ -20,8 +19,6 @@ from pocketbert_export.bundles.bundle import read_verification
 TEACHER, STUDENT = "teacher", "student"
 MODEL = "model"
 _SETTINGS = "quickstart.json"
-# The settings go last: a killed removal is repeated.
-_WRITTEN = (TEACHER, STUDENT, "bundles", "logits", "baselines", "results.json", "report", _SETTINGS)
 
 
 class QuickstartRun:
@@ -33,11 +30,7 @@ class QuickstartRun:
       accuracies: scores of models and bundles.
     """
 
-    def __init__(self, output: Path, settings: dict[str, Any], *, steps: int, overwrite: bool) -> None:
-        if overwrite:
-            check_no_foreign(output, _WRITTEN)
-            for name in _WRITTEN:
-                remove(output / name)
+    def __init__(self, output: Path, settings: dict[str, Any], *, steps: int) -> None:
         claim(output / _SETTINGS, settings)
         self.output = output
         self.bundles: dict[tuple[str, str], Path] = {}

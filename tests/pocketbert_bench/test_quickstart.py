@@ -177,22 +177,6 @@ def test_refuses_a_folder_with_other_settings(tiny_path: Path) -> None:
         module.quickstart(tiny_path, full=False)
 
 
-def test_overwrite_starts_again(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with held_directory(tiny_path, "quickstart"):
-        (tiny_path / "bundles").mkdir()
-        (tiny_path / "quickstart.json").write_text('{"full": true, "seed": 3}')
-    # Stops before anything is trained.
-    monkeypatch.setattr(module, "minilm", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(UserError, match="replaces only what it wrote; .*thesis.txt"):
-        (tiny_path / "thesis.txt").write_text("precious")
-        module.quickstart(tiny_path, overwrite=True)
-    (tiny_path / "thesis.txt").unlink()
-    with pytest.raises(KeyboardInterrupt):
-        module.quickstart(tiny_path, overwrite=True)
-    assert json.loads((tiny_path / "quickstart.json").read_text())["seed"] == 0
-    assert not (tiny_path / "bundles").exists()
-
-
 def test_partial_data_is_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
     train, dev = tiny_finetuning.examples(5000, 1), tiny_finetuning.examples(700, 2)
     monkeypatch.setattr(module, "rotten_tomatoes", lambda: (train, dev))

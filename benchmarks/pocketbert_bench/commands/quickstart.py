@@ -4,8 +4,7 @@ The command downloads a pretrained 6-layer BERT (all-MiniLM-L6-v2) and labelled 
 fine-tunes the model on part of the reviews, distils this teacher into a student with 3 layers (TinyBERT), exports
 both as int8 bundles, verifies them, and times them together with the teacher's export by TensorFlow's converter. The
 report is one HTML page with accuracy, size, latency, and the sentences on which teacher and student differ. It takes
-less than five minutes on two cores. Rerun the same command to resume, or pass --overwrite to
-start again.
+less than five minutes on two cores. Rerun the same command to resume.
 
 --task=embedding turns all-MiniLM-L6-v2 into a verified int8 bundle of sentence embeddings, distils a student with
 half its layers, and shows a search among film sentences. --glue scores both on STS-B.
@@ -35,7 +34,6 @@ class QuickstartOptions:
       task: classification of film reviews, or sentence embeddings.
       glue: embedding: folder with GLUE's STS-B, for scores.
       output: output folder.
-      overwrite: start again in an existing --output.
       full: use all data, export float32 too, and measure longer: about ten minutes on two cores.
       seed: seed of new weights, shuffling and dropout.
     """
@@ -45,7 +43,6 @@ class QuickstartOptions:
     task: Literal["classification", "embedding"] = "classification"
     glue: DirectoryPath | None = None
     output: DirectoryPath = "runs/quickstart"
-    overwrite: bool = False
     full: bool = False
     seed: int = 0
 
@@ -65,11 +62,11 @@ def run(options: Options) -> int:
     if chosen.glue and chosen.task != "embedding":
         raise UserError(f"--glue is for --task=embedding; received it with {chosen.task}; leave it out")
     try:
-        output, full, seed, overwrite = Path(chosen.output), chosen.full, chosen.seed, chosen.overwrite
+        output, full, seed = Path(chosen.output), chosen.full, chosen.seed
         if chosen.task == "embedding":
-            print(quickstart_embedding(output, glue=chosen.glue, full=full, seed=seed, overwrite=overwrite))
+            print(quickstart_embedding(output, glue=chosen.glue, full=full, seed=seed))
         else:
-            print(quickstart(output, full=full, seed=seed, overwrite=overwrite))
+            print(quickstart(output, full=full, seed=seed))
     except (GateFailed, TrainingFailed) as error:
         log_info(f"pocketbert quickstart: {error}")
         return 1
