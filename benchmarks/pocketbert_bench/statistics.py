@@ -81,13 +81,13 @@ def bootstrap_median(
 def paired_ratio(
     samples: Sequence[float], baseline: Sequence[float], seed: int = 0
 ) -> tuple[float, tuple[float, float]]:
-    """Median of `ours[i] / baseline[i]`, and its bootstrap interval at `CONFIDENCE`; arguments as in `pair_ratios`."""
+    """Median of the ratios of `pair_ratios`, and its bootstrap interval at `CONFIDENCE`."""
     ratios = pair_ratios(samples, baseline)
     return float(np.median(ratios)), bootstrap_median(ratios, seed=seed)
 
 
 def pair_ratios(samples: Sequence[float], baseline: Sequence[float]) -> np.ndarray:
-    """Computes `ours[i] / baseline[i]` for every pair.
+    """Computes `samples[i] / baseline[i]` for every pair.
 
     The values of a pair are measured in direct succession, so that load slows both.
 

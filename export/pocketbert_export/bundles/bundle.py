@@ -152,8 +152,8 @@ class Bundle:
         """
         rows, columns = inputs["input_word_ids"].shape
         signature = self.signature(columns if length is None else length)
-        arrays = {name: np.ascontiguousarray(inputs[name], np.int32) for name in INPUT_NAMES}
         try:
+            arrays = {name: np.ascontiguousarray(inputs[name], np.int32) for name in INPUT_NAMES}
             runner = self._interpreter.get_signature_runner(signature)
             answers = [
                 real_outputs(runner, runner(**{name: array[row : row + 1] for name, array in arrays.items()}))

@@ -108,7 +108,7 @@ def choose_texts(
 
 
 def drawn_places(data: LabelledData, gate: LabelledData | None, most: int, seed: int = 0) -> list[int]:
-    """Positions of drawn texts."""
+    """Positions of drawn texts; raises a `UserError` as `usable_texts` does."""
     usable = usable_texts(data, gate)
     return [usable[index] for index in np.random.default_rng(seed).permutation(len(usable))[:most]]
 

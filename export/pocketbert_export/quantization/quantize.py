@@ -1,4 +1,7 @@
-"""Quantize a float `.tflite` file with ai-edge-quantizer, each layer in a format of its own."""
+"""Quantize a float `.tflite` file with ai-edge-quantizer, each layer in a format of its own.
+
+All files in this package have the same operators in every signature.
+"""
 
 from __future__ import annotations
 

@@ -29,9 +29,7 @@ from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check, count_check
 # Checks of these records, and those that export cannot have recorded.
 _LATER = ("source", "verification", "card", "outcome", "runs", "mediapipe files", "mediapipe")
 # Checks that other examples do not change.
-_WITHOUT_EXAMPLES = (
-    *("operators", "signatures", "outputs", "shapes", "constants", "vocabulary", "task", "size", "weights", "goldens"),
-)
+_WITHOUT_EXAMPLES = tuple("operators signatures outputs shapes constants vocabulary task size weights goldens".split())
 # Predictions that may change on another processor, where near ties fall otherwise; see `outcomes`.
 _NEAR_TIES = 2
 # The same file on the same processor: only the float model's sums may have another order.

@@ -138,7 +138,7 @@ class Sentence:
 
 
 def augmented_text(sentence: Sentence, probability: float, generator: np.random.Generator) -> str:
-    """Makes one copy of a sentence: lines 3 to 15 of Algorithm 1.
+    """Makes one copy of a sentence: lines 3 to 15 of Algorithm 1. The generator draws two numbers for each slot.
 
     The test is p < p_t, so that 0 replaces nothing; the paper has p ≤ p_t, which differs by 2⁻⁵³.
 

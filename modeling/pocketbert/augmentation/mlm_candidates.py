@@ -94,7 +94,7 @@ class MLMCandidates:
         positions: Sequence[Iterable[int]],
         on_rows: Callable[[int], None] = lambda rows: None,
     ) -> list[dict[int, tuple[str, ...]]]:
-        """Finds the candidates at positions of sentences.
+        """Finds the candidates at positions of sentences, which are ids without special tokens, masked one at a time.
 
         Returns:
           For each sentence: position → candidates, most probable first (ties by id).

@@ -155,7 +155,7 @@ def model_names() -> tuple[str, ...]:
 
 
 def model_directory(directory_or_name: str | os.PathLike[str]) -> Path:
-    """Finds a model directory by path, or fetches it by name.
+    """Finds a model directory by path, also in the folder of a run, or fetches it by name.
 
     Raises:
       UserError: there is no such model or name, or the download failed.

@@ -186,6 +186,8 @@ def encode(
 def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
     """Makes a `tf.data.Dataset` from a plan. Other threads prepare batches ahead of the training step.
 
+    `start` is the first step; skipping the steps before it costs nothing.
+
     Returns:
       (inputs, labels) as in `EncodedExamples.batch`, or only inputs for unlabelled examples. All batches have the same
       signature, so that a `tf.function` is traced once. Widths are multiples of `BUCKET_MULTIPLE`, or `max_length`.

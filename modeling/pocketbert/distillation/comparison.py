@@ -58,7 +58,8 @@ class _BaselinePlan(Plan):
 
     def make_model(self, run: PlannedRun) -> Model:
         """Makes the student with its initial weights."""
-        return self.distillation.with_teacher_layers(super().make_model(run))
+        # Its training never reads the teacher.
+        return self.distillation.with_teacher_layers(super().make_model(run), self.distillation.teacher_directory)
 
     def prepare(self, run: PlannedRun, *, resumes: bool) -> dict[str, Any]:
         """Copies the same weights as the method, so that both students start equal."""

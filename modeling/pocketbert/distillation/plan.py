@@ -102,11 +102,15 @@ class DistillationPlan(Plan):
         """See `Plan`; copies the teacher's layers that the student starts from."""
         return self.with_teacher_layers(super().make_model(run))
 
-    def with_teacher_layers(self, student: Model) -> Model:
-        """Copies the teacher's layers that the student starts from, if any; returns the student."""
+    def with_teacher_layers(self, student: Model, source: Model | Path | None = None) -> Model:
+        """Copies the teacher's layers that the student starts from, if any; returns the student.
+
+        Args:
+          student: the student, changed in place.
+          source: the teacher; None for the one in memory if this run reads it anyway, otherwise its directory.
+        """
         if self.start.layers:
-            # The teacher in memory, if this run reads it anyway.
-            source = self.teacher if self.needs_teacher else self.teacher_directory
+            source = source or (self.teacher if self.needs_teacher else self.teacher_directory)
             assign_weights(student, teacher_arrays(student, source, self.spec.teacher_task, self.start.layers))
         return student
 

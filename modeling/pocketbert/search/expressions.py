@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 def is_valid(tree: Node, size: int, intermediate_size: int, mismatch: WidthMismatch) -> bool:
-    """Whether a tree keeps the rules of the search space, and its widths match."""
+    """Whether a tree keeps the space's rules and its widths match; `intermediate_size` is divided already."""
     # Counting first spares the messages of `violations` for most random trees.
     if _count_linears(tree) != _LINEAR_MAPS or violations(tree):
         return False

@@ -102,7 +102,9 @@ class TasksPlan(SupernetPlan):
 def plan_tasks(
     supernet: str | os.PathLike[str] | EncoderConfig, tasks: Sequence[SupernetTask], *, method: Method, run: RunConfig
 ) -> TasksPlan:
-    """Plans the distillation of several teachers into one supernet; see `plan_distillation`.
+    """Plans the distillation of two or more teachers into one supernet; see `plan_distillation`.
+
+    The stages learn from the teachers only.
 
     Raises:
       UserError: a task alone cannot be distilled, or the tasks do not fit together; lists all problems.

@@ -14,7 +14,7 @@ from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples
 
 
 class NextSentenceHead(tf_keras.layers.Layer):
-    """Logits for "the second text follows the first" (0) and "it does not" (1)."""
+    """Logits for "the second text follows the first" (0) and "it does not" (1); the encoder needs a pooler."""
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__()

@@ -118,7 +118,10 @@ class RunData(abc.ABC):
     def encoded(
         self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]
     ) -> EncodedExamples | None:
-        """Examples of a stage as token ids; None for data in records, which are read batch by batch."""
+        """Examples of a stage as token ids; None for data in records, which are read batch by batch.
+
+        The seed determines how plain text is packed.
+        """
         return None
 
     def evaluated_length(self, stage: Stage) -> int | None:

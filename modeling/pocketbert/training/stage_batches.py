@@ -34,8 +34,8 @@ class StageBatches:
     replicas, the remainder is dropped.
 
     Attributes:
-      count: see above.
-      elements: see above.
+      count: number of examples.
+      elements: makes the elements of some steps; see `Elements`.
       total_steps: number of steps, unless patience ends the stage early.
 
     Raises:

@@ -105,6 +105,8 @@ class Trained(Protocol):
 def training_variables(model: Trained, optimizer: NamedOptimizer) -> dict[str, tf.Variable]:
     """Returns all variables that a step reads: weights, moments and random states of dropout; checkpoints store them.
 
+    The optimizer must be built.
+
     Returns:
       Name → variable. Except for dropout states, names do not depend on the order of construction.
     """

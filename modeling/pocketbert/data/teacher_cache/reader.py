@@ -196,7 +196,7 @@ class TeacherCache:
         return self._shard(int(np.searchsorted(self._firsts, index, side="right")) - 1), int(self._starts[index])
 
     def dataset(self, encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
-        """Makes batches with the teacher's targets.
+        """Makes batches with the teacher's targets, from step `start` on.
 
         Returns:
           `(batch, targets)` in the order of the plan. `batch` has the inputs from `batches.dataset`, and `labels` if

@@ -266,7 +266,8 @@ def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray, candidates: n
 def open_writers(plans: Sequence[TeacherCachePlan], *, overwrite: bool = False) -> Iterator[list[TeacherCacheWriter]]:
     """Opens folders for writing: new ones, or those of the same interrupted or finished caches.
 
-    Complete shards are kept if their SHA-256 matches. Nothing is written unless all caches fit on the disk.
+    Complete shards are kept if their SHA-256 matches. Nothing is written unless all caches fit on the disk. `overwrite`
+    deletes finished caches, and those of another provenance.
 
     Yields:
       The writers, in the same order.

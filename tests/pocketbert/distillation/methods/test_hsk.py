@@ -209,7 +209,7 @@ def test_loss_matches_the_paper(options: dict[str, Any], top: int) -> None:
         mask,
         tokens=tested.amounts.tokens,
         separator=SEPARATOR if tested.tokens.endswith("no-sep") else None,
-        kept=width,
+        width=width,
         static=static,
     )
     # Sums of some thousand float32 numbers of order 1.
