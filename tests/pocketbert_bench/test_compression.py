@@ -148,7 +148,7 @@ def test_excess_is_the_sum_of_shares_beyond_the_limits() -> None:
     limits = Constraints(max_latency_ms=2, max_mb=10)
     assert limits.excess(Cost(latency_ms=2, size_mb=10)) == 0
     assert limits.excess(Cost(latency_ms=3, size_mb=11)) == pytest.approx(0.6)
-    assert limits.excess(Cost(latency_ms=1.95, size_mb=1), margin=0.03) == pytest.approx(1.95 / 1.94 - 1)
+    assert limits.excess(Cost(latency_ms=1.95, size_mb=9.99), latency_margin=0.03) == pytest.approx(1.95 / 1.94 - 1)
     assert Constraints().excess(Cost(latency_ms=1e9, size_mb=1e9)) == 0
 
 

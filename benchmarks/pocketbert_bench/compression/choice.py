@@ -21,6 +21,8 @@ from pocketbert_export.verification.outcomes import ScoringData
 from pocketbert_export.verification.verify import GateFailed
 
 BUNDLE_FOLDER, EXPORTS_FOLDER = "bundle", "exports"
+# Share of the limit by which a busy machine may miss it.
+_NEAR = 0.1
 
 
 class Choice:
@@ -106,6 +108,11 @@ class Choice:
                 log_info(misses[-1])
                 continue
             measured = measure(bundle, self._teacher, self._inputs.length, limits.threads)
+            if 0 < limits.excess(Cost(latency_ms=measured.latency_ms[2], size_mb=0.0)) < _NEAR:
+                log_info(f"{candidate.name}: {measured.latency_ms[2]:.3g} ms is just beyond the limit: measuring again")
+                # Other programs only add time.
+                again = measure(bundle, self._teacher, self._inputs.length, limits.threads)
+                measured = min(measured, again, key=lambda one: one.latency_ms)
             if not limits.excess(Cost(latency_ms=measured.latency_ms[2], size_mb=measured.size_mb)):
                 return candidate, bundle, measured
             misses.append(f"{candidate.name}: {measured.latency_ms[2]:.3g} ms, {measured.size_mb:.3g} MB")

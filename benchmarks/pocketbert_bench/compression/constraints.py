@@ -40,15 +40,15 @@ class Constraints:
         """Whether there is a limit."""
         return self.max_latency_ms is not None or self.max_mb is not None
 
-    def excess(self, cost: Cost, margin: float = 0.0) -> float:
+    def excess(self, cost: Cost, latency_margin: float = 0.0) -> float:
         """How far costs exceed the limits, as a sum of fractions of the limits; 0 within them.
 
         Args:
           cost: latency and size.
-          margin: share of each limit that must stay free.
+          latency_margin: share of the latency's limit that must stay free.
         """
-        limits = ((self.max_latency_ms, cost.latency_ms), (self.max_mb, cost.size_mb))
-        return sum(max(value / (limit * (1 - margin)) - 1, 0.0) for limit, value in limits if limit is not None)
+        costs = ((self.max_latency_ms, cost.latency_ms / (1 - latency_margin)), (self.max_mb, cost.size_mb))
+        return sum(max(value / limit - 1, 0.0) for limit, value in costs if limit is not None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
