@@ -20,7 +20,7 @@ from pocketbert.work_list import WorkList
 from pocketbert_bench.results import Measurement
 
 if TYPE_CHECKING:
-    from pocketbert_bench import configurations
+    from pocketbert_bench import configurations, host
 
 # Processes per network on a phone; the order of the networks differs in each.
 _REPEATS = 3
@@ -79,18 +79,41 @@ class Host:
         from pocketbert_bench import host
 
         del folder
-        networks = []
-        with tempfile.TemporaryDirectory() as temporary:
-            with bar(len(configs), "converting networks", "network") as progress:
-                for number, config in enumerate(configs):
-                    path = Path(temporary) / f"network-{number}.tflite"
-                    write_network(config, setting, path)
-                    networks.append(configuration(path, setting, config.vocab_size, label=f"network {number}"))
-                    progress.update()
-            return _medians(host.measure(networks, host.QUICK))
+        return measure_here(configs, setting, host.QUICK)[0]
 
 
-def write_network(config: EncoderConfig, setting: Setting, path: Path) -> None:
+def measure_here(
+    configs: Sequence[EncoderConfig], setting: Setting, schedule: host.Schedule, *, threads: int = 1
+) -> tuple[np.ndarray, list[int]]:
+    """Converts networks with random weights, and measures them in interleaved rounds on this machine.
+
+    Args:
+      configs: their architectures.
+      setting: how they are exported and called.
+      schedule: duration.
+      threads: threads of a call.
+
+    Returns:
+      Median latencies in microseconds, and sizes of the files in bytes.
+
+    Raises:
+      UserError: a network does not run.
+    """
+    from pocketbert_bench import host
+
+    networks = []
+    with tempfile.TemporaryDirectory() as folder:
+        with bar(len(configs), "converting networks", "network") as progress:
+            for number, config in enumerate(configs):
+                path = Path(folder, f"network-{number}.tflite")
+                _write_network(config, setting, path)
+                networks.append(_configuration(path, setting, config.vocab_size, f"network {number}", threads))
+                progress.update()
+        medians = _medians(host.measure(networks, schedule))
+        return medians, [network.model_path.stat().st_size for network in networks]
+
+
+def _write_network(config: EncoderConfig, setting: Setting, path: Path) -> None:
     """Converts a network with random weights, on which neither latency nor size depends."""
     from pocketbert import from_preset
     from pocketbert_export.conversion.convert import to_tflite
@@ -103,18 +126,10 @@ def write_network(config: EncoderConfig, setting: Setting, path: Path) -> None:
     write_bytes(path, to_tflite(model, (setting.length,), recipe))
 
 
-def configuration(
-    path: Path, setting: Setting, vocabulary: int, *, label: str, threads: int = 1
+def _configuration(
+    path: Path, setting: Setting, vocabulary: int, label: str, threads: int
 ) -> configurations.Configuration:
-    """How to call a file: one text without padding.
-
-    Args:
-      path: the file.
-      setting: how it was exported.
-      vocabulary: number of ids.
-      label: its name in messages.
-      threads: threads of a call.
-    """
+    """How to call a file: one text without padding; `vocabulary` is the number of ids."""
     from pocketbert_bench import configurations
     from pocketbert_export.tflite.signatures import signature_name
 

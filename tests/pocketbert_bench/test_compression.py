@@ -27,6 +27,7 @@ from pocketbert_bench.compression.candidates import StudentCandidate, TrialData,
 from pocketbert_bench.compression.constraints import Constraints, Cost
 from pocketbert_bench.compression.costs import fit, terms
 from pocketbert_bench.compression.journal import Trial, TrialJournal
+from pocketbert_bench.compression.outcome import Measured
 from pocketbert_bench.compression.structures import Structure, structures, write_student
 from pocketbert_bench.network_latency import Setting
 from pocketbert_export.verification.verify import GateFailed
@@ -320,12 +321,31 @@ def test_files_that_fail_the_gate_are_not_chosen(
     assert len(exported) == 2 and not (tmp_path / "out" / "bundle").exists()
 
 
+@pytest.mark.parametrize(("again", "code"), [(4.9, 0), (5.1, 1)])
+def test_near_misses_are_measured_again(
+    again: float, code: int, finished: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    latencies = iter([5.2, again])
+
+    def measure(*_: Any) -> Measured:
+        latency = next(latencies, 99.0)
+        return Measured(latency_ms=(latency - 0.1, latency - 0.2, latency), teacher_ms=6.0, size_mb=0.1)
+
+    monkeypatch.setattr(choice, "measure", measure)
+    assert main([*finished[0][:-1], "--max-latency-ms=5", f"--output={tmp_path / 'out'}"]) == code
+    assert next(latencies, None) is None
+    if code == 0:
+        assert json.loads((tmp_path / "out" / "result.json").read_text())["latency_ms"] == pytest.approx(
+            [4.8, 4.7, 4.9]
+        )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--recipe=static_wi8_ai8"], "the recipe must need no calibration; received static_wi8_ai8"),
         (["--length=30"], "length must be at most the model's 29 positions; received 30"),
-        (["--minutes=5"], "pass one of --minutes and --trials; received both"),
+        (["--minutes=5"], "pass either --minutes or --trials; received both"),
         (["--trials=0"], "--trials must be positive; received 0"),
     ],
 )

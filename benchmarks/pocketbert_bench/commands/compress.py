@@ -28,7 +28,8 @@ from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
 from pocketbert.options import FilePath, ModelPath
-from pocketbert_bench.compression.constraints import Constraints
+from pocketbert_bench.commands.search import ParallelOptions, open_workers, worker_problems
+from pocketbert_bench.compression.constraints import Constraints, budget_problems
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,8 +42,6 @@ class CompressOptions:
       minutes: time from start to the finished bundle, without interruptions.
       trials: number of candidates to train, instead of --minutes.
       recipe: recipe of the bundle: float32, float16 or dynamic_wi8.
-      parallel: number of candidates that train at the same time; they share the cores.
-      ray: address of a Ray cluster, for example auto; its machines must share the storage of all files.
     """
 
     GROUP: ClassVar = "Compression"
@@ -52,8 +51,6 @@ class CompressOptions:
     minutes: float | None = None
     trials: int | None = None
     recipe: str = "dynamic_wi8"
-    parallel: int = 1
-    ray: str | None = None
 
 
 OPTIONS = (
@@ -61,6 +58,7 @@ OPTIONS = (
     TaskOptions,
     TableOptions,
     Constraints,
+    ParallelOptions,
     OptionGroup(RunFolderOptions, without=("seeds",)),
 )
 
@@ -68,13 +66,8 @@ OPTIONS = (
 def check(options: Options) -> None:
     """Raises a `UserError` if the options contradict each other."""
     chosen = options[CompressOptions]
-    problems = task_options.problems(options[TaskOptions])
-    if (chosen.minutes is None) == (chosen.trials is None):
-        received = "both" if chosen.minutes else "neither"
-        problems.append(f"pass one of --minutes and --trials; received {received}")
-    for name in ("minutes", "trials", "parallel"):
-        if (value := getattr(chosen, name)) is not None and not value > 0:
-            problems.append(f"--{name} must be positive; received {value}")
+    problems = task_options.problems(options[TaskOptions]) + budget_problems(chosen.minutes, chosen.trials)
+    problems += worker_problems(options[ParallelOptions])
     if chosen.test_file and not options[TaskOptions].train_file:
         problems.append("--test-file must be used with --train-file; received no table")
     raise_if_any(problems, "compress")
@@ -102,17 +95,9 @@ def run(options: Options) -> int | None:
             trials=chosen.trials,
             final=None if final is None else task_options.with_metrics(final),
             recipe=chosen.recipe,
-            workers=_workers(chosen),
+            workers=open_workers(options[ParallelOptions], chosen.trials or 0),
             overwrite=options[RunFolderOptions].overwrite,
         )
         return dataclasses.asdict(result)
 
     return runs.print_result(options, make)
-
-
-def _workers(options: CompressOptions) -> Any:
-    from pocketbert.training.grids.workers import InTurn, Processes, Ray
-
-    if options.ray:
-        return Ray(options.parallel, options.ray)
-    return InTurn() if options.parallel == 1 else Processes(options.parallel)

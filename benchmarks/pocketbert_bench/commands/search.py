@@ -111,8 +111,8 @@ class ParallelOptions:
     """Workers.
 
     Attributes:
-      parallel: number of candidates that train at the same time; they share the cores. A search with more than 20
-        candidates trains them in another process, which returns its memory after 20.
+      parallel: number of candidates that train at the same time; they share the cores. More than 20 candidates train
+        in another process, which returns its memory after 20.
       ray: address of a Ray cluster, for example auto; its machines must share the storage of all files.
     """
 
@@ -140,8 +140,7 @@ _CANDIDATES_A_PROCESS = 20
 def check(options: Options) -> None:
     """Raises a `UserError` if the options contradict each other."""
     problems = task_options.problems(options[TaskOptions])
-    if options[ParallelOptions].parallel < 1:
-        problems.append(f"--parallel must be positive; received {options[ParallelOptions].parallel}")
+    problems += worker_problems(options[ParallelOptions])
     limits = options[LimitOptions]
     for name in ("min_parameters", "max_parameters", "max_flops", "max_latency_ms", "length"):
         if (value := getattr(limits, name)) is not None and not value > 0:
@@ -161,7 +160,7 @@ def run(options: Options) -> int | None:
         from pocketbert_bench.latency_model import check_recipe
 
         check_recipe(limits.recipe)
-    workers = _workers(options[ParallelOptions], sum(options[SearchConfig].resolved().candidates))
+    workers = open_workers(options[ParallelOptions], sum(options[SearchConfig].resolved().candidates))
     examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
     runs.check_output(options, single=False)
 
@@ -250,7 +249,13 @@ def _constraints(options: Options, task: Any) -> list[Any]:
     return constraints
 
 
-def _workers(options: ParallelOptions, candidates: int) -> Any:
+def worker_problems(options: ParallelOptions) -> list[str]:
+    """Problems of the number of workers."""
+    return [] if options.parallel > 0 else [f"--parallel must be positive; received {options.parallel}"]
+
+
+def open_workers(options: ParallelOptions, candidates: int) -> Any:
+    """Workers for at most so many candidates; see `Workers`."""
     from pocketbert.training.grids.workers import InTurn, Processes, Ray
 
     if options.ray:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, get_args
 
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.methods.tinybert import TinyBERT
@@ -19,15 +19,11 @@ from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.pace import Deadline
 from pocketbert_bench.compression.structures import Structure
 
-Method = Literal["finetune", "predictions", "tinybert"]
 # How a candidate trains: on the labels; on the teacher's predictions; on its layers, then on its predictions.
-METHODS: Mapping[Method, str] = {
-    "finetune": "fine-tuning",
-    "predictions": "the teacher's predictions",
-    "tinybert": "TinyBERT",
-}
+Method = Literal["finetune", "predictions", "tinybert"]
+METHODS: tuple[Method, ...] = get_args(Method)
 _KINDS_WITHOUT_TEACHER = ("multi_label", "embedding")
-# Peak learning rates of students that start from their teacher's weights, by docs/results/small-data.md.
+# The default of fine-tuning for narrow networks; no study has compared others.
 _PREDICTION_RATE = 1e-4
 _OPTION = "candidate"
 
@@ -39,7 +35,7 @@ class StudentCandidate:
     Attributes:
       kind: kind of the structure; see `structures`.
       structure: the structure.
-      method: a key of `METHODS`.
+      method: how it trains; see `METHODS`.
       all_heads: whether the structure has as many heads as the teacher.
       cost: predicted latency and size.
     """
@@ -82,7 +78,7 @@ class TrialData:
 
 def methods_for(data: TaskData) -> tuple[Method, ...]:
     """Methods that can train a student on a kind of task, the simplest first."""
-    return ("finetune",) if data.task.kind in _KINDS_WITHOUT_TEACHER else tuple(METHODS)
+    return ("finetune",) if data.task.kind in _KINDS_WITHOUT_TEACHER else METHODS
 
 
 def trial_point(candidate: StudentCandidate, start: Path, epochs: int) -> Point:
@@ -150,5 +146,4 @@ def by_kind(candidates: Sequence[StudentCandidate]) -> list[StudentCandidate]:
         key = candidate.kind, candidate.method
         if key not in largest or candidate.cost.latency_ms > largest[key].cost.latency_ms:
             largest[key] = candidate
-    order: dict[str, Any] = {method: index for index, method in enumerate(METHODS)}
-    return sorted(largest.values(), key=lambda candidate: (order[candidate.method], -candidate.cost.latency_ms))
+    return sorted(largest.values(), key=lambda candidate: (METHODS.index(candidate.method), -candidate.cost.latency_ms))

@@ -6,6 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from pocketbert.errors import raise_if_any
+from pocketbert.notation import argument
 from pocketbert.options import option_problems
 
 
@@ -49,6 +50,18 @@ class Constraints:
         """
         costs = ((self.max_latency_ms, cost.latency_ms / (1 - latency_margin)), (self.max_mb, cost.size_mb))
         return sum(max(value / limit - 1, 0.0) for limit, value in costs if limit is not None)
+
+
+def budget_problems(minutes: float | None, trials: int | None) -> list[str]:
+    """Problems of the time or the number of candidates, of which there must be one."""
+    problems = []
+    if (minutes is None) == (trials is None):
+        received = "neither" if minutes is None else "both"
+        problems.append(f"pass either {argument('minutes')} or {argument('trials')}; received {received}")
+    for name, value in (("minutes", minutes), ("trials", trials)):
+        if value is not None and not value > 0:
+            problems.append(f"{argument(name)} must be positive; received {value}")
+    return problems
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

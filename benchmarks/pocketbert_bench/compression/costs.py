@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from pocketbert.configs import EncoderConfig
-from pocketbert.errors import UserError
 from pocketbert.files import write_json
-from pocketbert.progress import bar
 from pocketbert.tasks.registry import get_task
 from pocketbert.training.run_folder import read_record
 from pocketbert_bench import host
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.structures import SMALL_RANK, Structure, can_be_pruned
-from pocketbert_bench.network_latency import Setting, configuration, write_network
+from pocketbert_bench.network_latency import Setting, measure_here
 
 _SCHEDULE = dataclasses.replace(host.QUICK, rounds=8, runs=64, seconds=1.0)
 
@@ -92,33 +88,6 @@ def fitted_structures(teacher: EncoderConfig, *, small_embedding: bool) -> list[
     ]
 
 
-def measure(configs: Sequence[EncoderConfig], setting: Setting, threads: int = 1) -> list[Cost]:
-    """Converts networks with random weights, and measures them in interleaved rounds on this machine.
-
-    Args:
-      configs: their architectures.
-      setting: task, recipe and length.
-      threads: threads of a call.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        networks = []
-        with bar(len(configs), "converting structures", "network") as progress:
-            for number, config in enumerate(configs):
-                path = Path(folder, f"network-{number}.tflite")
-                write_network(config, setting, path)
-                label = f"structure {number}"
-                networks.append(configuration(path, setting, config.vocab_size, label=label, threads=threads))
-                progress.update()
-        measured = host.measure(networks, _SCHEDULE)
-        if problems := [measurement.error for measurement in measured if measurement.error]:
-            raise UserError(f"networks must run to be measured; received: {problems[0]}")
-        sizes = [network.model_path.stat().st_size / 1e6 for network in networks]
-    return [
-        Cost(latency_ms=statistics.median(measurement.latency_us) / 1e3, size_mb=size)
-        for measurement, size in zip(measured, sizes, strict=True)
-    ]
-
-
 def fit(configs: Sequence[EncoderConfig], costs: Sequence[Cost], setting: Setting) -> CostModel:
     """Fits the model; relative errors count, so that cheap networks fit as well as dear ones.
 
@@ -146,7 +115,11 @@ def fit_to_measurements(teacher: EncoderConfig, setting: Setting, *, small_embed
       UserError: a network cannot be measured.
     """
     configs = [structure.config(teacher) for structure in fitted_structures(teacher, small_embedding=small_embedding)]
-    return fit(configs, measure(configs, setting, threads), setting)
+    microseconds, sizes = measure_here(configs, setting, _SCHEDULE, threads=threads)
+    costs = [
+        Cost(latency_ms=latency / 1e3, size_mb=size / 1e6) for latency, size in zip(microseconds, sizes, strict=True)
+    ]
+    return fit(configs, costs, setting)
 
 
 def write_costs(model: CostModel, path: Path) -> None:
@@ -161,5 +134,5 @@ def read_costs(path: Path) -> CostModel:
 
 def _coefficients(rows: Sequence[np.ndarray], values: Sequence[float]) -> list[float]:
     scale = np.array(values)
-    found, *_ = np.linalg.lstsq(np.stack(rows) / scale[:, None], np.ones(len(values)), rcond=None)
-    return [float(coefficient) for coefficient in found]
+    coefficients, *_ = np.linalg.lstsq(np.stack(rows) / scale[:, None], np.ones(len(values)), rcond=None)
+    return [float(coefficient) for coefficient in coefficients]

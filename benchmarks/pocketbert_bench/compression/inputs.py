@@ -17,13 +17,12 @@ from pocketbert.data.final_split import ThreeSplits, three_splits
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.label_names import are_placeholders, label_positions
-from pocketbert.notation import argument
 from pocketbert.tasks.registry import supervised_kinds, supervised_task
 from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.training.initialization import vocabulary_of
 from pocketbert.training.plan import open_data
 from pocketbert.training.state import digest_directory
-from pocketbert_bench.compression.constraints import Constraints
+from pocketbert_bench.compression.constraints import Constraints, budget_problems
 from pocketbert_bench.network_latency import Setting
 from pocketbert_export.recipes import get_recipe
 
@@ -100,12 +99,7 @@ def check(
     Raises:
       UserError: lists all problems.
     """
-    problems = []
-    if (minutes is None) == (trials is None):
-        problems.append(f"pass either {argument('minutes')} or {argument('trials')}; received both or neither")
-    for name, value in (("minutes", minutes), ("trials", trials)):
-        if value is not None and not value > 0:
-            problems.append(f"{argument(name)} must be positive; received {value}")
+    problems = budget_problems(minutes, trials)
     if data.task.kind not in supervised_kinds():
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
     if get_recipe(recipe).calibration == "required":
@@ -155,7 +149,7 @@ def _is_teacher(described: DirectoryDescription, task: TaskConfig) -> bool:
     if len(labels) == len(task.labels) and (are_placeholders(labels) or label_positions(task.labels, labels)):
         raise UserError(
             f"compress: the model has the labels {', '.join(labels)}, and the data have {', '.join(task.labels)}; "
-            f"fine-tune the model on these data first, or pass {argument('labels')} in the order of the model"
+            "fine-tune the model on these data first"
         )
     return False
 

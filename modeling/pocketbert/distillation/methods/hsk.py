@@ -291,7 +291,7 @@ class HSK(Method):
         import tensorflow as tf
 
         from pocketbert.distillation import hidden_selection
-        from pocketbert.distillation.losses import masked_hidden
+        from pocketbert.distillation.losses import tinybert_hidden
 
         if "logits" in student:
             outputs = logits_by_name(student["logits"])
@@ -316,7 +316,7 @@ class HSK(Method):
             if indices is not None:
                 values = hidden_selection.widened(values, indices, width)
             # Eliminated widths are zeros of the stored targets already.
-            losses.append(masked_hidden(values, learned, tf.ones([width]), weights))
+            losses.append(tinybert_hidden(values, learned, weights))
         return {"hidden": sum(losses[1:], losses[0])}
 
 
