@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -21,12 +22,15 @@ _NAMED = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symli
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
-def kill_before(change: int, root: Path) -> None:
-    """Makes this process kill itself before so many changes within `root`, counted from 1."""
-    left = change
+def before_each_change(root: Path, call: Callable[[int], object]) -> None:
+    """Makes this process call a function before each of its changes within `root`, with the number, counted from 1."""
+    change = 0
+    calling = False
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal left
+        nonlocal change, calling
+        if calling:
+            return
         if event == "open":
             if not isinstance(arguments[2], int) or not arguments[2] & _WRITING:
                 return
@@ -39,11 +43,38 @@ def kill_before(change: int, root: Path) -> None:
             return
         if not inside and not os.path.abspath(os.fsdecode(path)).startswith(f"{root}/"):
             return
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        change += 1
+        calling = True
+        try:
+            call(change)
+        finally:
+            calling = False
 
     sys.addaudithook(watch)
+
+
+def kill_before(change: int, root: Path) -> None:
+    """Makes this process kill itself before so many changes within `root`, counted from 1."""
+    before_each_change(root, lambda number: os.kill(os.getpid(), signal.SIGKILL) if number == change else None)
+
+
+def copy_before_changes(root: Path, folder: Path, every: int, first: int) -> None:
+    """Makes this process copy `root` before its changes: what a kill would leave, since buffers are not written then.
+
+    Copies are `FOLDER/killed_NUMBER`. A state that equals the last copy's is not copied again.
+    """
+    last: dict[str, Any] = {}
+
+    def copy(number: int) -> None:
+        nonlocal last
+        if number < first or (number - first) % every:
+            return
+        state = tree(root)
+        if state != last:
+            shutil.copytree(root, folder / f"killed_{number}", symlinks=True)
+        last = state
+
+    before_each_change(root, copy)
 
 
 def kill_at(moment: str, first: Callable[[], object] = lambda: None) -> None:
@@ -151,6 +182,7 @@ def kill_at_each_change(
     *,
     every: int = 1,
     first: int = 1,
+    copied: bool = False,
     compared: Callable[[Path], Any] = tree,
 ) -> int:
     """Kills an action before each change that it makes, and calls it again, which must end as if it had not been.
@@ -162,6 +194,8 @@ def kill_at_each_change(
       folder: for all attempts.
       every: kill at every so many changes.
       first: the first change to kill at, counted from 1.
+      copied: take all states from one call, copied before each change, in place of a kill for each. For actions that
+        record no inode.
       compared: what must be the same as after an undisturbed call.
 
     Returns:
@@ -170,21 +204,29 @@ def kill_at_each_change(
     whole = folder / "whole"
     whole.mkdir()
     prepare(whole)
-    assert attempt(lambda: action(whole)) == 0
+    changes = folder / "changes"
+
+    def watch() -> None:
+        before_each_change(whole, lambda number: changes.write_text(str(number)))
+        if copied:
+            copy_before_changes(whole, folder, every, first)
+
+    assert attempt(partial(action, whole), watch) == 0
     expected = compared(whole)
-    change = first
-    while True:
+    count = int(changes.read_text()) if changes.exists() else 0
+    for change in range(first, count + 1, every):
         root = folder / f"killed_{change}"
-        root.mkdir()
-        prepare(root)
-        code = attempt(partial(action, root), partial(kill_before, change, root))
-        if code != -signal.SIGKILL:
-            assert code == 0
-            return change - 1
+        if not copied:
+            root.mkdir()
+            prepare(root)
+            assert attempt(partial(action, root), partial(kill_before, change, root)) == -signal.SIGKILL
+        elif not root.exists():
+            continue
         before = compared(root)
         code = attempt(partial(action, root))
         after = compared(root)
         complete = code == 2 and all(before.get(name) == content for name, content in expected.items())
         assert code == 0 or complete, f"killed at change {change}, the action then ended with {code}: {sorted(before)}"
         assert after == expected, f"killed at change {change}: {sorted(set(after) ^ set(expected))} differ"
-        change += every
+        shutil.rmtree(root)
+    return count
