@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -79,12 +79,26 @@ class Host:
         from pocketbert_bench import host
 
         del folder
-        return measure_here(configs, setting, host.QUICK)[0]
+        return np.array([network.latency_us for network in measure_here(configs, setting, host.QUICK)])
+
+
+class NetworkCost(NamedTuple):
+    """What a network costs.
+
+    Attributes:
+      latency_us: median latency in microseconds.
+      file_bytes: size of the file.
+      memory_bytes: peak of resident memory of its process; 0 where the system does not tell.
+    """
+
+    latency_us: float
+    file_bytes: int
+    memory_bytes: int
 
 
 def measure_here(
     configs: Sequence[EncoderConfig], setting: Setting, schedule: host.Schedule, *, threads: int = 1
-) -> tuple[np.ndarray, list[int]]:
+) -> list[NetworkCost]:
     """Converts networks with random weights, and measures them in interleaved rounds on this machine.
 
     Args:
@@ -92,9 +106,6 @@ def measure_here(
       setting: how they are exported and called.
       schedule: duration.
       threads: threads of a call.
-
-    Returns:
-      Median latencies in microseconds, and sizes of the files in bytes.
 
     Raises:
       UserError: a network does not run.
@@ -109,8 +120,11 @@ def measure_here(
                 _write_network(config, setting, path)
                 networks.append(_configuration(path, setting, config.vocab_size, f"network {number}", threads))
                 progress.update()
-        medians = _medians(host.measure(networks, schedule))
-        return medians, [network.model_path.stat().st_size for network in networks]
+        measurements = host.measure(networks, schedule)
+        return [
+            NetworkCost(float(median), network.model_path.stat().st_size, measurement.peak_memory_bytes or 0)
+            for median, network, measurement in zip(_medians(measurements), networks, measurements, strict=True)
+        ]
 
 
 def _write_network(config: EncoderConfig, setting: Setting, path: Path) -> None:

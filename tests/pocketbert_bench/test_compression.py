@@ -109,15 +109,15 @@ def test_costs_that_are_linear_in_the_terms_are_predicted() -> None:
     ]
 
     def cost(config: EncoderConfig) -> Cost:
-        return Cost(
-            latency_ms=float(coefficients @ terms(config, share)), size_mb=float(coefficients @ terms(config, 1.0))
-        )
+        whole = float(coefficients @ terms(config, 1.0))
+        return Cost(latency_ms=float(coefficients @ terms(config, share)), size_mb=whole, memory_mb=3 * whole + 1)
 
     task = dataclasses.replace(tiny_finetuning.TASK, pooling=None)
     model = fit(configs, [cost(config) for config in configs], Setting(task=task, recipe="float32", length=64))
     other = base.replace(num_layers=4, num_attention_heads=9, intermediate_size=768)
     assert model.predict(other).latency_ms == pytest.approx(cost(other).latency_ms, rel=1e-6)
     assert model.predict(other).size_mb == pytest.approx(cost(other).size_mb, rel=1e-6)
+    assert model.predict(other).memory_mb == pytest.approx(cost(other).memory_mb, rel=1e-6)
 
 
 def test_final_examples_are_in_no_other_split() -> None:
@@ -146,11 +146,15 @@ def test_texts_of_other_splits_are_left_out_of_given_final_examples() -> None:
 
 
 def test_excess_is_the_sum_of_shares_beyond_the_limits() -> None:
-    limits = Constraints(max_latency_ms=2, max_mb=10)
-    assert limits.excess(Cost(latency_ms=2, size_mb=10)) == 0
-    assert limits.excess(Cost(latency_ms=3, size_mb=11)) == pytest.approx(0.6)
-    assert limits.excess(Cost(latency_ms=1.95, size_mb=9.99), latency_margin=0.03) == pytest.approx(1.95 / 1.94 - 1)
-    assert Constraints().excess(Cost(latency_ms=1e9, size_mb=1e9)) == 0
+    limits = Constraints(max_latency_ms=2, max_mb=10, max_memory_mb=50)
+
+    def excess(latency_ms: float, size_mb: float, memory_mb: float, margin: float = 0.0) -> float:
+        return limits.excess(Cost(latency_ms=latency_ms, size_mb=size_mb, memory_mb=memory_mb), margin)
+
+    assert excess(2, 10, 50) == 0
+    assert excess(3, 11, 60) == pytest.approx(0.8)
+    assert excess(1.95, 9.99, 1, 0.03) == pytest.approx(1.95 / 1.94 - 1)
+    assert Constraints().excess(Cost(latency_ms=1e9, size_mb=1e9, memory_mb=1e9)) == 0
 
 
 @pytest.mark.parametrize("method", ["predictions", "tinybert"])
@@ -158,7 +162,7 @@ def test_each_method_trains_a_pruned_student(method: Any, teacher: Path, tmp_pat
     structure = Structure(layers=(1, 3, 5), heads=HEADS - 2, intermediate_size=9)
     write_student(read_directory(teacher), random_importance(2), structure, tmp_path / "student")
     candidate = StudentCandidate(
-        kind="", structure=structure, method=method, all_heads=False, cost=Cost(latency_ms=1, size_mb=1)
+        kind="", structure=structure, method=method, all_heads=False, cost=Cost(latency_ms=1, size_mb=1, memory_mb=1)
     )
     examples = tiny_finetuning.examples(80, seed=4)
     data = TaskData(task=tiny_finetuning.TASK, train=examples.select(range(60)), dev=examples.select(range(60, 80)))
@@ -329,7 +333,7 @@ def test_near_misses_are_measured_again(
 
     def measure(*_: Any) -> Measured:
         latency = next(latencies, 99.0)
-        return Measured(latency_ms=(latency - 0.1, latency - 0.2, latency), teacher_ms=6.0, size_mb=0.1)
+        return Measured(latency_ms=(latency - 0.1, latency - 0.2, latency), teacher_ms=6.0, size_mb=0.1, memory_mb=9.0)
 
     monkeypatch.setattr(choice, "measure", measure)
     assert main([*finished[0][:-1], "--max-latency-ms=5", f"--output={tmp_path / 'out'}"]) == code

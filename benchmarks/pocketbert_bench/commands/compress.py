@@ -20,6 +20,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any, ClassVar
 
 from pocketbert.commands import runs, task_options
@@ -41,7 +42,9 @@ class CompressOptions:
       test_file: examples for the final score, in the format of --train-file (default: 15 % of --train-file).
       minutes: time from start to the finished bundle, without interruptions.
       trials: number of candidates to train, instead of --minutes.
-      recipe: recipe of the bundle: float32, float16 or dynamic_wi8.
+      recipe: recipe of the bundle: float32, float16, dynamic_wi8 or dynamic_wi4.
+      stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
+      dry_run: list the candidates within the limits with their predicted costs, and train none.
     """
 
     GROUP: ClassVar = "Compression"
@@ -51,6 +54,8 @@ class CompressOptions:
     minutes: float | None = None
     trials: int | None = None
     recipe: str = "dynamic_wi8"
+    stop_below_baseline: bool = False
+    dry_run: bool = False
 
 
 OPTIONS = (
@@ -83,6 +88,18 @@ def run(options: Options) -> int | None:
         final = task_options.read_examples(task, options[TableOptions])
     runs.check_output(options, single=True)
 
+    arguments: dict[str, Any] = {
+        "constraints": options[Constraints],
+        "minutes": chosen.minutes,
+        "trials": chosen.trials,
+        "final": None if final is None else task_options.with_metrics(final),
+        "recipe": chosen.recipe,
+        "stop_below_baseline": chosen.stop_below_baseline,
+    }
+    if chosen.dry_run:
+        _print_candidates(chosen.model, task_options.with_metrics(data), arguments)
+        return None
+
     from pocketbert_bench.compression.run import compress
 
     def make() -> dict[str, Any]:
@@ -90,14 +107,20 @@ def run(options: Options) -> int | None:
             chosen.model,
             task_options.with_metrics(data),
             options[RunFolderOptions].output,
-            constraints=options[Constraints],
-            minutes=chosen.minutes,
-            trials=chosen.trials,
-            final=None if final is None else task_options.with_metrics(final),
-            recipe=chosen.recipe,
+            **arguments,
             workers=open_workers(options[ParallelOptions], chosen.trials or 0),
             overwrite=options[RunFolderOptions].overwrite,
         )
         return dataclasses.asdict(result)
 
     return runs.print_result(options, make)
+
+
+def _print_candidates(model: str | None, data: Any, arguments: dict[str, Any]) -> None:
+    """Prints the candidates that would be trained, in their order, as JSON lines."""
+    from pocketbert_bench.compression.inputs import check as checked
+    from pocketbert_bench.compression.run import candidates_within
+
+    for candidate in candidates_within(checked(model, data, **arguments, seed=0)):
+        cost = {name: round(value, 3) for name, value in dataclasses.asdict(candidate.cost).items()}
+        print(json.dumps({"structure": candidate.structure.name, "method": candidate.method, **cost}))

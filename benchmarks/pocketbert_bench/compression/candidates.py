@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -135,15 +136,24 @@ def trained_model(folder: Path) -> Path:
     return folder / MODEL_FOLDER
 
 
-def by_kind(candidates: Sequence[StudentCandidate]) -> list[StudentCandidate]:
-    """Candidates in the order of trials: the largest of each kind with the first method, then with the other methods.
+def in_order(candidates: Sequence[StudentCandidate], most_ms: Sequence[float]) -> list[StudentCandidate]:
+    """Candidates in the order of trials: the slowest of each kind below each latency, the simplest method first.
 
     Args:
       candidates: candidates within the limits.
+      most_ms: latencies; several of them spread the trials over fast and slow networks.
     """
-    largest: dict[tuple[str, str], StudentCandidate] = {}
-    for candidate in candidates:
-        key = candidate.kind, candidate.method
-        if key not in largest or candidate.cost.latency_ms > largest[key].cost.latency_ms:
-            largest[key] = candidate
-    return sorted(largest.values(), key=lambda candidate: (METHODS.index(candidate.method), -candidate.cost.latency_ms))
+    ordered: dict[str, StudentCandidate] = {}
+    for method in METHODS:
+        slowest: list[list[StudentCandidate]] = []
+        for most in most_ms:
+            of_kind: dict[str, StudentCandidate] = {}
+            for candidate in candidates:
+                best = of_kind.get(candidate.kind)
+                fits = candidate.method == method and candidate.cost.latency_ms <= most
+                if fits and (best is None or candidate.cost.latency_ms > best.cost.latency_ms):
+                    of_kind[candidate.kind] = candidate
+            slowest.append(sorted(of_kind.values(), key=lambda candidate: -candidate.cost.latency_ms))
+        for row in itertools.zip_longest(*slowest):
+            ordered |= {candidate.name: candidate for candidate in row if candidate and candidate.name not in ordered}
+    return list(ordered.values())

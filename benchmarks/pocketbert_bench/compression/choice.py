@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pocketbert.errors import TrainingFailed
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
+from pocketbert.report.outcome import VERDICT_WORDS
+from pocketbert.tasks.scores import Baseline, Scores
+from pocketbert.training.outcome_notes import simple_methods
 from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert_bench.compression.candidates import StudentCandidate
-from pocketbert_bench.compression.costs import Cost, CostModel
 from pocketbert_bench.compression.inputs import Inputs
 from pocketbert_bench.compression.outcome import Measured, measure, paired_loss
 from pocketbert_bench.compression.rungs import Rungs
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.exporter import export
+from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.outcomes import ScoringData
 from pocketbert_export.verification.verify import GateFailed
 
 BUNDLE_FOLDER, EXPORTS_FOLDER = "bundle", "exports"
 # Share of the limit by which a busy machine may miss it.
 _NEAR = 0.1
+# A latency is certain if its interval is at most this share of it; otherwise it is measured again, for a share of the
+# time, or so many times without one.
+_CERTAIN, _MEASURING_SHARE, _MOST_MEASURED = 0.1, 0.1, 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Accepted:
+    """A candidate whose file is within the limits and passed the gate."""
+
+    candidate: StudentCandidate
+    bundle: Bundle
+    measured: Measured
 
 
 class Choice:
@@ -31,96 +49,228 @@ class Choice:
     Args:
       inputs: the input of the compression.
       folder: folder of the compression.
-      costs: the predictions, which the first measured candidate corrects.
     """
 
-    def __init__(self, inputs: Inputs, folder: Path, costs: CostModel) -> None:
-        self._inputs, self._folder, self._costs = inputs, folder, costs
+    def __init__(self, inputs: Inputs, folder: Path) -> None:
+        self._inputs, self._folder = inputs, folder
+        self._misses: list[str] = []
+        # Measured latency over the predicted one, which the first measured candidate corrects.
+        self._ratio = 1.0
 
     def export_teacher(self, model: Path, path: Path) -> None:
-        """Exports the teacher, unless an earlier attempt did.
+        """Exports the teacher, unless an earlier attempt did, and compares it with simple methods.
 
         Raises:
           GateFailed: its file differs from the model.
+          TrainingFailed: a simple method is better, and the compression stops then.
         """
         self._teacher = self._export(model, path)
+        outcome = self.teacher_outcome
+        methods = [Baseline(**method) for method in outcome["baselines"]]
+        if self._inputs.is_teacher:
+            methods += simple_methods(self._inputs.splits.data, outcome["metric"])
+        better = max(methods, key=lambda method: method.score, default=None)
+        if better is None or better.score < outcome["score"]:
+            return
+        sentence = (
+            f"the teacher is below the baseline: {outcome['metric']} {outcome['score']:.4f}, but {better.name} has "
+            f"{better.score:.4f}; {better.remedy}"
+        )
+        if self._inputs.stop_below_baseline:
+            raise TrainingFailed(sentence)
+        log_info(f"warning: {sentence}")
 
-    def result(self, rungs: Rungs, ranked: Sequence[StudentCandidate]) -> dict[str, Any]:
+    @property
+    def teacher_outcome(self) -> dict[str, Any]:
+        """Scores of the teacher's bundle on the dev split."""
+        outcome = self._teacher.outcome
+        assert outcome is not None
+        return outcome
+
+    def result(self, rungs: Rungs, candidates: Sequence[StudentCandidate]) -> dict[str, Any]:
         """Chooses, and returns the fields of `CompressResult` but for paths and seconds.
 
         Args:
           rungs: the trials.
-          ranked: candidates with a score, the best first.
+          candidates: all candidates.
 
         Raises:
           TrainingFailed: no candidate met limits and gate.
         """
-        winner, bundle, measured = self._first_within(rungs, ranked)
-        for name, source in ((BUNDLE_FOLDER, bundle.directory), (MODEL_FOLDER, rungs.model(winner))):
+        winner, note = self._winner(rungs, candidates)
+        measured = winner.measured
+        for name, source in (
+            (BUNDLE_FOLDER, winner.bundle.directory),
+            (MODEL_FOLDER, rungs.model(winner.candidate)),
+        ):
             shutil.rmtree(self._folder / name, ignore_errors=True)
             shutil.copytree(source, self._folder / name)
         bundle = Bundle.open(self._folder / BUNDLE_FOLDER)
-        final = self._inputs.splits.final
+        scores = self._final_scores(bundle)
+        loss = paired_loss(self._teacher, bundle, self._inputs.splits.final, scores.main_metric)
+        notes = [note, self._doubt(measured), *scores.warnings]
+        return {
+            "main_metric": scores.main_metric,
+            "metrics": dict(scores.metrics),
+            "interval": list(scores.interval or (scores.score, scores.score)),
+            "teacher_score": scores.teacher,
+            "teacher_dev_score": self.teacher_outcome["score"],
+            "points_lost": [loss.points, *loss.interval],
+            "latency_ms": list(measured.latency_ms),
+            "teacher_latency_ms": measured.teacher_ms,
+            "size_mb": measured.size_mb,
+            "memory_mb": measured.memory_mb,
+            "length": self._inputs.length,
+            "sentence": self._sentence(measured, scores, loss),
+            "outcome": scores.outcome(),
+            "notes": [note for note in notes if note],
+            "leaderboard": rungs.leaderboard(winner.candidate, self._inputs.setting.recipe),
+        }
+
+    def _final_scores(self, bundle: Bundle) -> Scores:
+        """Scores on the final split, beside simple methods and the teacher's bundle."""
+        final, data = self._inputs.splits.final, self._inputs.splits.data
         examples = ScoringData(
             data=final.dev, metrics=tuple(final.metrics) or None, main_metric=final.main_metric or None
         )
         longest = {"max_length": max(bundle.lengths)}
         scores, _ = examples.score(bundle.predictor(**longest))
         of_teacher, _ = examples.score(self._teacher.predictor(**longest))
-        loss = paired_loss(self._teacher, bundle, final, scores.main_metric)
-        side = "below" if loss.points >= 0 else "above"
-        seen = self._inputs.is_teacher and not self._inputs.final_is_given
+        methods = simple_methods(dataclasses.replace(data, dev=final.dev), scores.main_metric)
+        return dataclasses.replace(scores, teacher=of_teacher.score, baselines=tuple(methods))
+
+    def _sentence(self, measured: Measured, scores: Scores, loss: Loss) -> str:
+        """The answer in one line."""
+        inputs = self._inputs
+        seen = inputs.is_teacher and not inputs.final_is_given
         unread = "new examples, unless your model was trained on them" if seen else "examples that no choice has read"
+        side = "below" if loss.points >= 0 else "above"
+        low, high = scores.interval or (scores.score, scores.score)
         sentence = (
-            f"{measured.latency_ms[0]:.2f} ms at {self._inputs.length} tokens, {measured.size_mb:.1f} MB, "
-            f"{scores.main_metric} {100 * scores.score:.1f} on {scores.examples} {unread}, "
+            f"{measured.latency_ms[0]:.2f} ms at {inputs.length} tokens, {measured.size_mb:.1f} MB, "
+            f"{scores.main_metric} {100 * scores.score:.1f} ± {50 * (high - low):.1f} on {scores.examples} {unread}, "
             f"{abs(loss.points):.1f} points {side} the teacher's bundle, "
             f"{measured.teacher_ms / measured.latency_ms[0]:.1f} times faster"
         )
-        return {
-            "main_metric": scores.main_metric,
-            "metrics": dict(scores.metrics),
-            "interval": list(scores.interval or (scores.score, scores.score)),
-            "teacher_score": of_teacher.score,
-            "points_lost": [loss.points, *loss.interval],
-            "latency_ms": list(measured.latency_ms),
-            "teacher_latency_ms": measured.teacher_ms,
-            "size_mb": measured.size_mb,
-            "length": self._inputs.length,
-            "sentence": sentence,
-            "leaderboard": rungs.leaderboard(winner, self._inputs.setting.recipe),
-        }
+        most = inputs.constraints.max_points_lost
+        if most is not None and loss.interval[1] > most:
+            sentence = f"{scores.examples} examples cannot show that at most {most:g} points are lost: {sentence}"
+        if scores.verdict != "good":
+            best = max(scores.baselines, key=lambda method: method.score, default=None)
+            better = f" ({best.name} has {100 * best.score:.1f})" if best and best.score > scores.score else ""
+            sentence = f"{VERDICT_WORDS[scores.verdict]}{better}: {sentence}"
+        return sentence
 
-    def _first_within(
-        self, rungs: Rungs, ranked: Sequence[StudentCandidate]
-    ) -> tuple[StudentCandidate, Bundle, Measured]:
-        """Exports and measures candidates, the best first, until one passes the gate within the limits."""
-        limits, misses, ratio = self._inputs.constraints, [], 1.0
-        for candidate in ranked:
-            predicted = Cost(latency_ms=ratio * candidate.cost.latency_ms, size_mb=candidate.cost.size_mb)
+    def _winner(self, rungs: Rungs, candidates: Sequence[StudentCandidate]) -> tuple[_Accepted, str]:
+        """The candidate that the limits ask for, and a remark on the choice."""
+        limits, ranked = self._inputs.constraints, rungs.ranked(candidates)
+        if limits.max_points_lost is not None:
+            return self._fastest_within_points(rungs, ranked, limits.max_points_lost), ""
+        if not limits.limits_costs:
+            least = rungs.score(ranked[0]) - rungs.standard_error(ranked[0])
+            ranked = sorted(
+                [candidate for candidate in ranked if rungs.score(candidate) >= least],
+                key=lambda candidate: candidate.cost.latency_ms,
+            )
+        winner = next(self._accepted(rungs, ranked), None)
+        if winner is None:
+            raise self._failed()
+        if not limits.limits_costs:
+            return winner, "the fastest candidate within one standard error of the best dev score"
+        return self._faster_of_equals(rungs, winner, ranked[ranked.index(winner.candidate) + 1 :])
+
+    def _faster_of_equals(
+        self, rungs: Rungs, winner: _Accepted, others: Sequence[StudentCandidate]
+    ) -> tuple[_Accepted, str]:
+        """The runner-up in place of the winner, if it is faster and the dev examples do not tell them apart."""
+        if not others or others[0].cost.latency_ms >= winner.candidate.cost.latency_ms:
+            return winner, ""
+        runner_up = next(self._accepted(rungs, others[:1]), None)
+        if runner_up is None or runner_up.measured.latency_ms[0] >= winner.measured.latency_ms[0]:
+            return winner, ""
+        data = self._inputs.splits.data
+        loss = paired_loss(winner.bundle, runner_up.bundle, data, self.teacher_outcome["metric"])
+        if loss.interval[0] > 0:
+            return winner, ""
+        return runner_up, (
+            f"{len(data.dev)} dev examples do not tell this candidate from {winner.candidate.name}, which is slower: "
+            f"it loses {loss.points:.1f} points, with a 95 % interval of {loss.interval[0]:.1f} to "
+            f"{loss.interval[1]:.1f}; so the faster one is chosen"
+        )
+
+    def _fastest_within_points(self, rungs: Rungs, ranked: Sequence[StudentCandidate], most: float) -> _Accepted:
+        teacher = self.teacher_outcome["score"]
+        near = [candidate for candidate in ranked if 100 * (teacher - rungs.score(candidate)) <= most]
+        for accepted in self._accepted(rungs, sorted(near, key=lambda candidate: candidate.cost.latency_ms)):
+            assert accepted.bundle.outcome is not None
+            lost = 100 * (teacher - accepted.bundle.outcome["score"])
+            if lost <= most:
+                return accepted
+            self._miss(f"{accepted.candidate.name}: its file loses {lost:.1f} points on the dev split")
+        least = 100 * (teacher - rungs.score(ranked[0]))
+        raise self._failed(f"the nearest, {ranked[0].name}, loses {least:.1f} points on the dev split")
+
+    def _failed(self, nearest: str = "") -> TrainingFailed:
+        """The error of a compression without a winner."""
+        reasons = "; ".join([*([nearest] if nearest else []), *self._misses])
+        return TrainingFailed(
+            f"no trained candidate met limits and gate: {reasons}; raise the limit, use a smaller encoder, or give "
+            f"more time ({argument('minutes')})"
+        )
+
+    def _accepted(self, rungs: Rungs, ordered: Sequence[StudentCandidate]) -> Iterator[_Accepted]:
+        """Exports and measures candidates in order; yields those that pass the gate within the limits."""
+        limits = self._inputs.constraints
+        for candidate in ordered:
+            predicted = dataclasses.replace(candidate.cost, latency_ms=self._ratio * candidate.cost.latency_ms)
             if limits.excess(predicted):
-                misses.append(f"{candidate.name}: about {predicted.latency_ms:.3g} ms by measurement of another")
+                self._miss(f"{candidate.name}: about {predicted.latency_ms:.3g} ms by measurement of another")
                 continue
             try:
                 bundle = self._export(rungs.model(candidate), self._folder / EXPORTS_FOLDER / candidate.name)
             except GateFailed as failure:
-                misses.append(f"{candidate.name}: {failure}")
-                log_info(misses[-1])
+                self._miss(f"{candidate.name}: {failure}")
                 continue
-            measured = measure(bundle, self._teacher, self._inputs.length, limits.threads)
-            if 0 < limits.excess(Cost(latency_ms=measured.latency_ms[2], size_mb=0.0)) < _NEAR:
-                log_info(f"{candidate.name}: {measured.latency_ms[2]:.3g} ms is just beyond the limit: measuring again")
-                # Other programs only add time.
-                again = measure(bundle, self._teacher, self._inputs.length, limits.threads)
-                measured = min(measured, again, key=lambda one: one.latency_ms)
-            if not limits.excess(Cost(latency_ms=measured.latency_ms[2], size_mb=measured.size_mb)):
-                return candidate, bundle, measured
-            misses.append(f"{candidate.name}: {measured.latency_ms[2]:.3g} ms, {measured.size_mb:.3g} MB")
-            log_info(f"{misses[-1]}, beyond the limit by measurement")
-            ratio = max(ratio, measured.latency_ms[2] / candidate.cost.latency_ms)
-        raise TrainingFailed(
-            f"no trained candidate met limits and gate: {'; '.join(misses)}; raise the limit, or use a smaller encoder"
-        )
+            measured = self._measured(candidate.name, bundle)
+            if not limits.excess(measured.upper):
+                yield _Accepted(candidate=candidate, bundle=bundle, measured=measured)
+                continue
+            memory = "" if limits.max_memory_mb is None else f", {measured.memory_mb:.3g} MB of memory"
+            self._miss(
+                f"{candidate.name}: {measured.latency_ms[2]:.3g} ms, {measured.size_mb:.3g} MB{memory} by measurement"
+            )
+            self._ratio = max(self._ratio, measured.latency_ms[2] / candidate.cost.latency_ms)
+
+    def _measured(self, name: str, bundle: Bundle) -> Measured:
+        """Measures a bundle, again if other programs disturb; these only add time, so the fastest run counts."""
+        limits, minutes = self._inputs.constraints, self._inputs.minutes
+        length, began = self._inputs.length, time.monotonic()
+        measured = measure(bundle, self._teacher, length, limits.threads)
+        for _ in range(1, _MOST_MEASURED):
+            late = minutes is not None and time.monotonic() - began > 60 * minutes * _MEASURING_SHARE / 2
+            of_latency = dataclasses.replace(measured.upper, size_mb=0.0, memory_mb=0.0)
+            near_miss = 0 < limits.excess(of_latency) < _NEAR
+            if late or not (near_miss or (limits.max_latency_ms is not None and self._doubt(measured))):
+                break
+            log_info(f"{name}: {measured.latency_ms[2]:.3g} ms is not certain: measuring again")
+            measured = min(
+                measured, measure(bundle, self._teacher, length, limits.threads), key=lambda one: one.latency_ms
+            )
+            if near_miss:
+                break
+        return measured
+
+    @staticmethod
+    def _doubt(measured: Measured) -> str:
+        """A remark on a latency whose interval is wide."""
+        median, low, high = measured.latency_ms
+        if high - low <= _CERTAIN * median:
+            return ""
+        return f"the machine is busy: latencies lie between {low:.3g} and {high:.3g} ms, so the limit is not certain"
+
+    def _miss(self, sentence: str) -> None:
+        self._misses.append(sentence)
+        log_info(f"{sentence}; beyond the limits")
 
     def _export(self, model: Path, path: Path) -> Bundle:
         if path.exists():

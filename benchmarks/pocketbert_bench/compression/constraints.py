@@ -20,6 +20,9 @@ class Constraints:
       length: tokens of the text for max_latency_ms; the bundle has this length (default: the 95th percentile of your
         texts, rounded up to a multiple of 16).
       max_mb: maximum size of model.tflite, in MB of 10⁶ bytes.
+      max_memory_mb: maximum peak of resident memory, runtime included, as bench measures it, in MB of 10⁶ bytes.
+      max_points_lost: find the fastest model that loses at most so many points of the main metric against the
+        teacher's bundle. The dev split decides.
       threads: threads of one call.
 
     Raises:
@@ -31,25 +34,42 @@ class Constraints:
     max_latency_ms: float | None = None
     length: int | None = None
     max_mb: float | None = None
+    max_memory_mb: float | None = None
+    max_points_lost: float | None = None
     threads: int = 1
 
     def __post_init__(self) -> None:
         raise_if_any(option_problems(self), "limits")
 
     @property
-    def stated(self) -> bool:
-        """Whether there is a limit."""
-        return self.max_latency_ms is not None or self.max_mb is not None
+    def limits_costs(self) -> bool:
+        """Whether latency, size or memory has a limit."""
+        return any(limit is not None for limit in (self.max_latency_ms, self.max_mb, self.max_memory_mb))
 
     def excess(self, cost: Cost, latency_margin: float = 0.0) -> float:
         """How far costs exceed the limits, as a sum of fractions of the limits; 0 within them.
 
         Args:
-          cost: latency and size.
+          cost: latency, size and memory.
           latency_margin: share of the latency's limit that must stay free.
         """
-        costs = ((self.max_latency_ms, cost.latency_ms / (1 - latency_margin)), (self.max_mb, cost.size_mb))
-        return sum(max(value / limit - 1, 0.0) for limit, value in costs if limit is not None)
+        pairs = (
+            (self.max_latency_ms, cost.latency_ms / (1 - latency_margin)),
+            (self.max_mb, cost.size_mb),
+            (self.max_memory_mb, cost.memory_mb),
+        )
+        return sum(max(value / limit - 1, 0.0) for limit, value in pairs if limit is not None)
+
+    @property
+    def text(self) -> str:
+        """The limits in words."""
+        limits = (
+            (self.max_latency_ms, "at most {:g} ms"),
+            (self.max_mb, "at most {:g} MB"),
+            (self.max_memory_mb, "at most {:g} MB of memory"),
+            (self.max_points_lost, "at most {:g} points lost"),
+        )
+        return ", ".join(words.format(limit) for limit, words in limits if limit is not None) or "none"
 
 
 def budget_problems(minutes: float | None, trials: int | None) -> list[str]:
@@ -71,7 +91,9 @@ class Cost:
     Attributes:
       latency_ms: milliseconds for one text.
       size_mb: size of the file, in MB of 10⁶ bytes.
+      memory_mb: peak of resident memory, in MB of 10⁶ bytes.
     """
 
     latency_ms: float
     size_mb: float
+    memory_mb: float

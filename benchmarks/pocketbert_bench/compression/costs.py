@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from pocketbert.configs import EncoderConfig
+from pocketbert.data.assets import cache_folder
+from pocketbert.errors import UserError
 from pocketbert.files import write_json
+from pocketbert.json_reading import read_members
+from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
 from pocketbert.training.run_folder import read_record
-from pocketbert_bench import host
+from pocketbert_bench import host, machine
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.structures import SMALL_RANK, Structure, can_be_pruned
 from pocketbert_bench.network_latency import Setting, measure_here
@@ -27,17 +34,23 @@ class CostModel:
     Attributes:
       latency: coefficient of each term, in milliseconds.
       size: coefficient of each term, in MB.
+      memory: coefficient of each term, in MB.
       last_layer_share: share of the tokens that the last layer computes.
     """
 
     latency: Sequence[float]
     size: Sequence[float]
+    memory: Sequence[float]
     last_layer_share: float
 
     def predict(self, config: EncoderConfig) -> Cost:
         """The costs of an architecture."""
         of_time, of_size = terms(config, self.last_layer_share), terms(config, 1.0)
-        return Cost(latency_ms=float(np.dot(self.latency, of_time)), size_mb=float(np.dot(self.size, of_size)))
+        return Cost(
+            latency_ms=float(np.dot(self.latency, of_time)),
+            size_mb=float(np.dot(self.size, of_size)),
+            memory_mb=float(np.dot(self.memory, of_size)),
+        )
 
 
 def terms(config: EncoderConfig, last_layer_share: float) -> np.ndarray:
@@ -97,13 +110,19 @@ def fit(configs: Sequence[EncoderConfig], costs: Sequence[Cost], setting: Settin
       setting: their task, recipe and length.
     """
     share = 1 / setting.length if get_task(setting.task).first_token_only else 1.0
-    latency = _coefficients([terms(config, share) for config in configs], [cost.latency_ms for cost in costs])
-    size = _coefficients([terms(config, 1.0) for config in configs], [cost.size_mb for cost in costs])
-    return CostModel(latency=latency, size=size, last_layer_share=share)
+    of_time, of_size = ([terms(config, part) for config in configs] for part in (share, 1.0))
+    return CostModel(
+        latency=_coefficients(of_time, [cost.latency_ms for cost in costs]),
+        size=_coefficients(of_size, [cost.size_mb for cost in costs]),
+        memory=_coefficients(of_size, [cost.memory_mb for cost in costs]),
+        last_layer_share=share,
+    )
 
 
-def fit_to_measurements(teacher: EncoderConfig, setting: Setting, *, small_embedding: bool, threads: int) -> CostModel:
-    """Measures some structures and fits the model.
+def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: bool, threads: int) -> CostModel:
+    """The model of this machine: an earlier one of the same networks, otherwise a new one.
+
+    It is kept in the cache of `pocketbert.data.assets` for each machine, runtime, exporter and teacher.
 
     Args:
       teacher: architecture of the teacher.
@@ -115,11 +134,30 @@ def fit_to_measurements(teacher: EncoderConfig, setting: Setting, *, small_embed
       UserError: a network cannot be measured.
     """
     configs = [structure.config(teacher) for structure in fitted_structures(teacher, small_embedding=small_embedding)]
-    microseconds, sizes = measure_here(configs, setting, _SCHEDULE, threads=threads)
-    costs = [
-        Cost(latency_ms=latency / 1e3, size_mb=size / 1e6) for latency, size in zip(microseconds, sizes, strict=True)
+    path = cache_folder() / "costs" / f"{_identity(configs, setting, threads)}.json"
+    if path.exists():
+        with contextlib.suppress(UserError):
+            model = read_costs(path)
+            log_info("latency, size and memory are predicted from earlier measurements on this machine")
+            return model
+    model = fit(configs, measured_costs(configs, setting, threads), setting)
+    # A cache that cannot be written costs only time.
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_costs(model, path)
+    return model
+
+
+def measured_costs(configs: Sequence[EncoderConfig], setting: Setting, threads: int) -> list[Cost]:
+    """Costs of networks with random weights, measured in the same rounds."""
+    return [
+        Cost(
+            latency_ms=network.latency_us / 1e3,
+            size_mb=network.file_bytes / 1e6,
+            memory_mb=network.memory_bytes / 1e6,
+        )
+        for network in measure_here(configs, setting, _SCHEDULE, threads=threads)
     ]
-    return fit(configs, costs, setting)
 
 
 def write_costs(model: CostModel, path: Path) -> None:
@@ -128,8 +166,22 @@ def write_costs(model: CostModel, path: Path) -> None:
 
 
 def read_costs(path: Path) -> CostModel:
-    """Reads the model of an earlier attempt."""
-    return CostModel(**read_record(path, [field.name for field in dataclasses.fields(CostModel)]))
+    """Reads the model of an earlier attempt.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    kinds = {"latency": list[float], "size": list[float], "memory": list[float], "last_layer_share": float}
+    return CostModel(**read_members(read_record(path, list(kinds)), kinds, str(path)))
+
+
+def _identity(configs: Sequence[EncoderConfig], setting: Setting, threads: int) -> str:
+    """What the measurements depend on, as a file name."""
+    here = machine.machine()
+    networks = [dataclasses.asdict(config) for config in configs]
+    here = dataclasses.replace(machine.machine(), load_average=())
+    content = [networks, dataclasses.asdict(setting), threads, dataclasses.asdict(here), machine.commit()]
+    return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]
 
 
 def _coefficients(rows: Sequence[np.ndarray], values: Sequence[float]) -> list[float]:

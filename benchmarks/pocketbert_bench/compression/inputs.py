@@ -23,6 +23,7 @@ from pocketbert.training.initialization import vocabulary_of
 from pocketbert.training.plan import open_data
 from pocketbert.training.state import digest_directory
 from pocketbert_bench.compression.constraints import Constraints, budget_problems
+from pocketbert_bench.compression.structures import SMALL_RANK
 from pocketbert_bench.network_latency import Setting
 from pocketbert_export.recipes import get_recipe
 
@@ -43,6 +44,7 @@ class Inputs:
       setting: task of the networks, recipe, and length of a measured text.
       minutes: time of the run, or None.
       trials: number of first rungs, or None.
+      stop_below_baseline: whether a teacher that is worse than a simple method ends the run.
       seed: random seed.
     """
 
@@ -55,12 +57,18 @@ class Inputs:
     setting: Setting
     minutes: float | None
     trials: int | None
+    stop_below_baseline: bool
     seed: int
 
     @property
     def length(self) -> int:
         """Tokens of a measured text, the bundle's longest length."""
         return self.setting.length
+
+    @property
+    def small_embedding(self) -> bool:
+        """Whether candidates may have a factored word embedding: if the size has a limit."""
+        return self.constraints.max_mb is not None and self.described.config.hidden_size > SMALL_RANK
 
     @property
     def lengths(self) -> list[int]:
@@ -76,6 +84,7 @@ class Inputs:
             "minutes": self.minutes,
             "trials": self.trials,
             "recipe": self.setting.recipe,
+            "stop_below_baseline": self.stop_below_baseline,
             "seed": self.seed,
             "model_sha256": digest_directory(self.directory),
             "final_sha256": self.splits.final.dev.identity,
@@ -92,6 +101,7 @@ def check(
     trials: int | None,
     final: TaskData | None,
     recipe: str,
+    stop_below_baseline: bool,
     seed: int,
 ) -> Inputs:
     """Checks the arguments of `compress`.
@@ -131,6 +141,7 @@ def check(
         setting=Setting(task=described.tasks[0] if is_teacher else _new_head(data.task), recipe=recipe, length=length),
         minutes=minutes,
         trials=trials,
+        stop_below_baseline=stop_below_baseline,
         seed=seed,
     )
 

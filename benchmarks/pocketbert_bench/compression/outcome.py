@@ -18,6 +18,7 @@ from pocketbert.files import write_json
 from pocketbert.json_reading import read_members
 from pocketbert.training.run_folder import read_record
 from pocketbert_bench import host
+from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.statistics import bootstrap_median
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
 from pocketbert_export.quantization.scored_texts import Loss, ScoredTexts
@@ -38,13 +39,18 @@ class CompressResult:
       metrics: metrics of the bundle on the final split.
       interval: 95 % interval of the main metric.
       teacher_score: main metric of the teacher's bundle on the final split.
+      teacher_dev_score: the same on the dev split, to compare with the leaderboard.
       points_lost: points lost against the teacher's bundle on the final split, with the ends of the paired 95 %
         interval.
       latency_ms: measured median latency, with the ends of its 95 % interval.
       teacher_latency_ms: median latency of the teacher's bundle in the same run.
       size_mb: size of model.tflite, in MB of 10⁶ bytes.
+      memory_mb: peak of resident memory, in MB of 10⁶ bytes.
       length: tokens of the latency.
       sentence: the answer in one sentence.
+      outcome: score on the final split with its interval, baselines and verdict, as
+        `pocketbert.tasks.scores.Scores.outcome` gives it.
+      notes: remarks on the choice, the measurement and the outcome.
       leaderboard: one row for each candidate that was trained, the best first.
       seconds: duration of all attempts.
     """
@@ -56,12 +62,16 @@ class CompressResult:
     metrics: dict[str, float]
     interval: Sequence[float]
     teacher_score: float
+    teacher_dev_score: float
     points_lost: Sequence[float]
     latency_ms: Sequence[float]
     teacher_latency_ms: float
     size_mb: float
+    memory_mb: float
     length: int
     sentence: str
+    outcome: dict[str, Any]
+    notes: Sequence[str]
     leaderboard: list[dict[str, Any]]
     seconds: float
 
@@ -73,11 +83,17 @@ class CompressResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Median latency with its 95 % interval, the teacher's median in the same rounds, and the size."""
+    """Median latency with its 95 % interval, the teacher's median in the same rounds, size and memory."""
 
     latency_ms: tuple[float, float, float]
     teacher_ms: float
     size_mb: float
+    memory_mb: float
+
+    @property
+    def upper(self) -> Cost:
+        """The costs, with the upper end of the latency's interval."""
+        return Cost(latency_ms=self.latency_ms[2], size_mb=self.size_mb, memory_mb=self.memory_mb)
 
 
 def measure(bundle: Bundle, teacher: Bundle, length: int, threads: int) -> Measured:
@@ -88,10 +104,12 @@ def measure(bundle: Bundle, teacher: Bundle, length: int, threads: int) -> Measu
         raise UserError(f"the bundles must run to be measured; received: {problems[0]}")
     samples = {measurement.model: np.array(measurement.latency_us) / 1e3 for measurement in run.measurements}
     low, high = bootstrap_median(samples["candidate"])
+    memory = {measurement.model: measurement.peak_memory_bytes or 0 for measurement in run.measurements}
     return Measured(
         latency_ms=(float(np.median(samples["candidate"])), low, high),
         teacher_ms=float(np.median(samples["teacher"])),
         size_mb=(bundle.directory / MODEL_FILE).stat().st_size / 1e6,
+        memory_mb=memory["candidate"] / 1e6,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pocketbert.report import render
+from pocketbert.report.outcome import points, view
 from pocketbert_bench.compression.constraints import Constraints
 
 # The plot area of `chart` is 292 x 176, with its upper left corner at (56, 16).
@@ -37,9 +38,12 @@ def page(result: Mapping[str, Any], constraints: Constraints, recipe: str) -> st
                 f"{result['length']} tokens, {constraints.threads} thread",
                 f"95 % interval {fastest:.2f} to {slowest:.2f}; your model {result['teacher_latency_ms']:.2f}",
             ),
-            (f"{result['size_mb']:.1f} MB", recipe, "model.tflite, 10⁶ bytes"),
+            (f"{result['size_mb']:.1f} MB", recipe, f"model.tflite; peak memory {result['memory_mb']:.0f} MB"),
         ],
-        limits=_limits(constraints),
+        limits=constraints.text,
+        final=view("The bundle on the final split", result["outcome"]),
+        notes=[note for note in result["notes"] if note not in result["outcome"]["warnings"]],
+        others=_others(result),
         metric=metric,
         plot=_plot([row for row in rows if row["score"] is not None], constraints.max_latency_ms),
         rows=[
@@ -67,13 +71,17 @@ def front(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return best
 
 
-def _limits(constraints: Constraints) -> str:
-    limits = []
-    if constraints.max_latency_ms is not None:
-        limits.append(f"at most {constraints.max_latency_ms:g} ms")
-    if constraints.max_mb is not None:
-        limits.append(f"at most {constraints.max_mb:g} MB")
-    return " and ".join(limits) or "none"
+def _others(result: Mapping[str, Any]) -> list[list[str]]:
+    """What another limit of the latency gives: the front's other candidates and the teacher, against the winner."""
+    rows = [row for row in result["leaderboard"] if row["score"] is not None]
+    (winner,) = [row for row in rows if row["chosen"]]
+    others = [
+        (row["latency_ms"], row["score"], f"{row['structure']}, {row['method']}")
+        for row in front(rows)
+        if row is not winner
+    ]
+    others.append((result["teacher_latency_ms"], result["teacher_dev_score"], "your model itself"))
+    return [[f"{latency:.2f}", points(score - winner["score"]), name] for latency, score, name in others]
 
 
 def _plot(rows: Sequence[Mapping[str, Any]], limit: float | None) -> dict[str, Any]:

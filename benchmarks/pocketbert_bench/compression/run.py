@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import shutil
@@ -21,16 +20,16 @@ from pocketbert.pruning.importance import Importance, measure_importance
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.grids.workers import InTurn, Workers
 from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, begin_run, run_once
-from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, by_kind, methods_for
+from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, in_order, methods_for
 from pocketbert_bench.compression.choice import BUNDLE_FOLDER, EXPORTS_FOLDER, Choice
 from pocketbert_bench.compression.constraints import Constraints
-from pocketbert_bench.compression.costs import CostModel, fit_to_measurements, read_costs, write_costs
+from pocketbert_bench.compression.costs import CostModel, fitted_model, read_costs, write_costs
 from pocketbert_bench.compression.inputs import Inputs, check
 from pocketbert_bench.compression.journal import TrialJournal
 from pocketbert_bench.compression.outcome import BudgetClock, CompressResult
 from pocketbert_bench.compression.report import page
 from pocketbert_bench.compression.rungs import TRIALS_FOLDER, Rungs
-from pocketbert_bench.compression.structures import SMALL_RANK, cuts_widths, structures, write_student
+from pocketbert_bench.compression.structures import cuts_widths, structures, write_student
 from pocketbert_bench.compression.teacher import EPOCHS_FILE, PACE_FOLDER, TEACHER_FOLDER, trained_teacher
 from pocketbert_export.verification.verify import GateFailed
 
@@ -54,8 +53,8 @@ COMPRESSION_FILES = (
 _IMPORTANCE_EXAMPLES, _IMPORTANCE_LENGTH = 1000, 128
 # Predicted latencies must leave this share of the limit: the upper end of the measured interval counts.
 _MARGIN = 0.08
-# Without limits, candidates have at most this share of the teacher's latency.
-_UNLIMITED_SHARE = 0.6
+# Without a limit of the latency, candidates are spread below these shares of the teacher's.
+_SHARES = (0.75, 0.5, 0.35, 0.22, 0.14)
 # Export, gate, measurement and page, in exports of the teacher.
 _ENDING = 2.5
 
@@ -70,6 +69,7 @@ def compress(
     trials: int | None = None,
     final: TaskData | None = None,
     recipe: str = "dynamic_wi8",
+    stop_below_baseline: bool = False,
     seed: int = 0,
     workers: Workers | None = None,
     overwrite: bool = False,
@@ -96,6 +96,7 @@ def compress(
       trials: number of candidates to train instead of a time.
       final: data whose dev split gives the final scores; None draws 15 % of the training examples.
       recipe: recipe of the bundle, without calibration.
+      stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       seed: random seed.
       workers: where candidates train; None for one after another in this process.
       overwrite: discard a finished run in the output folder, or a run with other options.
@@ -115,6 +116,7 @@ def compress(
         trials=trials,
         final=final,
         recipe=recipe,
+        stop_below_baseline=stop_below_baseline,
         seed=seed,
     )
     check_inputs(output, (inputs.directory, data.train.source, data.dev.source))
@@ -131,6 +133,15 @@ def compress(
     )
 
 
+def candidates_within(inputs: Inputs) -> list[StudentCandidate]:
+    """Candidates that `compress` would train, in the order of trials, with predicted costs.
+
+    Raises:
+      UserError: no candidate can meet the limits.
+    """
+    return _candidates(inputs, _costs(inputs))
+
+
 class _Compression:
     """A compression with checked input."""
 
@@ -142,8 +153,8 @@ class _Compression:
         inputs = self._inputs
         with BudgetClock(folder / TIME_FILE) as clock:
             # Before anything is written, and before the teacher trains: limits that nothing can meet.
-            costs = self._costs(folder / COSTS_FILE)
-            candidates = self._candidates(costs)
+            costs = read_costs(folder / COSTS_FILE) if (folder / COSTS_FILE).exists() else _costs(inputs)
+            candidates = _candidates(inputs, costs)
             begin_run(folder, inputs.recorded)
             write_costs(costs, folder / COSTS_FILE)
             clock.start_saving()
@@ -152,7 +163,7 @@ class _Compression:
                 return math.inf if inputs.minutes is None else 60 * inputs.minutes - clock.seconds
 
             teacher = trained_teacher(inputs, folder, seconds_left())
-            choice = Choice(inputs, folder, costs)
+            choice = Choice(inputs, folder)
             with clock.timed("ending", _ENDING):
                 try:
                     choice.export_teacher(teacher, folder / TEACHER_BUNDLE)
@@ -179,52 +190,10 @@ class _Compression:
                 log_info("interrupted: exporting the best candidate so far; interrupt again to end at once")
             finally:
                 self._workers.close()
-            result = choice.result(rungs, rungs.ranked(candidates)) | {"seconds": clock.seconds}
+            result = choice.result(rungs, candidates) | {"seconds": clock.seconds}
             write_json(folder / LEADERBOARD_FILE, result["leaderboard"])
             write_text(folder / REPORT_FILE, page(result, inputs.constraints, inputs.setting.recipe))
             return result
-
-    def _costs(self, path: Path) -> CostModel:
-        inputs = self._inputs
-        if path.exists():
-            return read_costs(path)
-        small = inputs.constraints.max_mb is not None and inputs.described.config.hidden_size > SMALL_RANK
-        return fit_to_measurements(
-            inputs.described.config, inputs.setting, small_embedding=small, threads=inputs.constraints.threads
-        )
-
-    def _candidates(self, costs: CostModel) -> list[StudentCandidate]:
-        """Candidates within the limits, in the order of trials.
-
-        Raises:
-          UserError: none is within the limits; the message names the nearest.
-        """
-        teacher, limits = self._inputs.described.config, self._inputs.constraints
-        everything = [
-            StudentCandidate(
-                kind=kind,
-                structure=structure,
-                method=method,
-                all_heads=structure.heads == teacher.num_attention_heads,
-                cost=costs.predict(structure.config(teacher)),
-            )
-            for kind, structure in structures(teacher, small_embedding=limits.max_mb is not None)
-            for method in methods_for(self._inputs.splits.data)
-        ]
-        if not limits.stated:
-            most = _UNLIMITED_SHARE * costs.predict(teacher).latency_ms
-            limits = dataclasses.replace(limits, max_latency_ms=most)
-        excess = {id(candidate): limits.excess(candidate.cost, _MARGIN) for candidate in everything}
-        within = [candidate for candidate in everything if excess[id(candidate)] == 0]
-        if not within:
-            nearest = min(everything, key=lambda candidate: excess[id(candidate)])
-            raise UserError(
-                f"no network within the limits can be cut out of this teacher; the nearest, {nearest.structure.name}, "
-                f"has about {nearest.cost.latency_ms:.2g} ms and {nearest.cost.size_mb:.3g} MB; raise the limit, or "
-                "use a smaller encoder as the model"
-            )
-        log_info(f"{len(within)} of {len(everything)} candidates are within the limits by their predicted costs")
-        return by_kind(within)
 
     def _student(self, folder: Path, teacher: Path, candidate: StudentCandidate) -> Path:
         """Writes the initial weights of a candidate, once."""
@@ -244,3 +213,43 @@ class _Compression:
         length = min(_IMPORTANCE_LENGTH, model.config.max_position_embeddings)
         encoded = supervised_task(model.task).encode(rows, model.tokenizer, length)
         return measure_importance(model, encoded, folder / IMPORTANCE_FILE, batch_size=32, seed=self._inputs.seed)
+
+
+def _costs(inputs: Inputs) -> CostModel:
+    teacher, limits = inputs.described.config, inputs.constraints
+    return fitted_model(teacher, inputs.setting, small_embedding=inputs.small_embedding, threads=limits.threads)
+
+
+def _candidates(inputs: Inputs, costs: CostModel) -> list[StudentCandidate]:
+    """Candidates within the limits, in the order of trials.
+
+    Raises:
+      UserError: none is within the limits; the message names the nearest.
+    """
+    teacher, limits = inputs.described.config, inputs.constraints
+    everything = [
+        StudentCandidate(
+            kind=kind,
+            structure=structure,
+            method=method,
+            all_heads=structure.heads == teacher.num_attention_heads,
+            cost=costs.predict(structure.config(teacher)),
+        )
+        for kind, structure in structures(teacher, small_embedding=inputs.small_embedding)
+        for method in methods_for(inputs.splits.data)
+    ]
+    excess = {id(candidate): limits.excess(candidate.cost, _MARGIN) for candidate in everything}
+    within = [candidate for candidate in everything if excess[id(candidate)] == 0]
+    if not within:
+        nearest = min(everything, key=lambda candidate: excess[id(candidate)])
+        memory = "" if limits.max_memory_mb is None else f" and {nearest.cost.memory_mb:.3g} MB of memory"
+        raise UserError(
+            f"no network within the limits can be cut out of this teacher; the nearest, {nearest.structure.name}, "
+            f"has about {nearest.cost.latency_ms:.2g} ms and {nearest.cost.size_mb:.3g} MB{memory}; raise the limit, "
+            "or use a smaller encoder as the model"
+        )
+    log_info(f"{len(within)} of {len(everything)} candidates are within the limits by their predicted costs")
+    shares = (math.inf,) if limits.max_latency_ms is not None else _SHARES
+    slowest = costs.predict(teacher).latency_ms
+    # All kinds may be slower than a share of a teacher with one layer.
+    return in_order(within, [share * slowest for share in shares]) or in_order(within, [math.inf])

@@ -118,6 +118,11 @@ class Rungs:
         assert trial is not None and trial.score is not None
         return trial.score
 
+    def standard_error(self, candidate: StudentCandidate) -> float:
+        """Standard error of the best trial's score on the dev split."""
+        low, high = read_result(self.model(candidate).parent / RESULT_FILE)["outcome"]["interval"]
+        return float(high - low) / (2 * statistics.NormalDist().inv_cdf(0.975))
+
     def best_trial(self, candidate: StudentCandidate) -> Trial | None:
         """The trial of a candidate with the best score; the earlier one if they are equal."""
         trials = [
