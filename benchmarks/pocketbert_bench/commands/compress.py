@@ -40,6 +40,7 @@ class CompressOptions:
     Attributes:
       model: fine-tuned model directory (the teacher), or an encoder to fine-tune first (default: all-MiniLM-L6-v2).
       test_file: examples for the final score, in the format of --train-file (default: 15 % of --train-file).
+      kfold: number of folds that give the final score, instead of one final split (default: 5 below 500 examples).
       minutes: time from start to the finished bundle, without interruptions.
       trials: number of candidates to train, instead of --minutes.
       recipe: recipe of the bundle: float32, float16, dynamic_wi8 or dynamic_wi4.
@@ -51,6 +52,7 @@ class CompressOptions:
 
     model: ModelPath | None = None
     test_file: FilePath | None = None
+    kfold: int | None = None
     minutes: float | None = None
     trials: int | None = None
     recipe: str = "dynamic_wi8"
@@ -81,18 +83,14 @@ def check(options: Options) -> None:
 def run(options: Options) -> int | None:
     """Compresses; prints the result as JSON."""
     chosen = options[CompressOptions]
-    data = task_options.read_examples(options[TaskOptions], options[TableOptions])
-    final = None
-    if chosen.test_file:
-        task = dataclasses.replace(options[TaskOptions], dev_file=chosen.test_file)
-        final = task_options.read_examples(task, options[TableOptions])
+    data = _read(options)
     runs.check_output(options, single=True)
 
     arguments: dict[str, Any] = {
         "constraints": options[Constraints],
         "minutes": chosen.minutes,
         "trials": chosen.trials,
-        "final": None if final is None else task_options.with_metrics(final),
+        "kfold": chosen.kfold,
         "recipe": chosen.recipe,
         "stop_below_baseline": chosen.stop_below_baseline,
     }
@@ -114,6 +112,17 @@ def run(options: Options) -> int | None:
         return dataclasses.asdict(result)
 
     return runs.print_result(options, make)
+
+
+def _read(options: Options) -> Any:
+    """The examples, with those of --test-file."""
+    data = task_options.read_examples(options[TaskOptions], options[TableOptions])
+    path = options[CompressOptions].test_file
+    if path is None:
+        return data
+    with_test = dataclasses.replace(options[TaskOptions], dev_file=path)
+    tested = task_options.read_examples(with_test, options[TableOptions])
+    return dataclasses.replace(data, test=tested.dev)
 
 
 def _print_candidates(model: str | None, data: Any, arguments: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.outcome_notes import simple_methods
 from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert_bench.compression.candidates import StudentCandidate
+from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import Inputs
 from pocketbert_bench.compression.outcome import Measured, measure, paired_loss
 from pocketbert_bench.compression.rungs import Rungs
@@ -87,12 +88,15 @@ class Choice:
         assert outcome is not None
         return outcome
 
-    def result(self, rungs: Rungs, candidates: Sequence[StudentCandidate]) -> dict[str, Any]:
+    def result(
+        self, rungs: Rungs, candidates: Sequence[StudentCandidate], folds: Sequence[FoldScores]
+    ) -> dict[str, Any]:
         """Chooses, and returns the fields of `CompressResult` but for paths and seconds.
 
         Args:
           rungs: the trials.
           candidates: all candidates.
+          folds: scores of the folds, which are the final scores; empty for those of the final split.
 
         Raises:
           TrainingFailed: no candidate met limits and gate.
@@ -106,8 +110,7 @@ class Choice:
             shutil.rmtree(self._folder / name, ignore_errors=True)
             shutil.copytree(source, self._folder / name)
         bundle = Bundle.open(self._folder / BUNDLE_FOLDER)
-        scores = self._final_scores(bundle)
-        loss = paired_loss(self._teacher, bundle, self._inputs.splits.final, scores.main_metric)
+        scores, loss = pooled(folds) if folds else self._final_scores(bundle)
         notes = [note, self._doubt(measured), *scores.warnings]
         return {
             "main_metric": scores.main_metric,
@@ -127,23 +130,27 @@ class Choice:
             "leaderboard": rungs.leaderboard(winner.candidate, self._inputs.setting.recipe),
         }
 
-    def _final_scores(self, bundle: Bundle) -> Scores:
-        """Scores on the final split, beside simple methods and the teacher's bundle."""
-        final, data = self._inputs.splits.final, self._inputs.splits.data
+    def _final_scores(self, bundle: Bundle) -> tuple[Scores, Loss]:
+        """Scores on the final split, beside simple methods and the teacher's bundle, and the paired loss."""
+        final = self._inputs.splits.final
+        assert final is not None
         examples = ScoringData(
             data=final.dev, metrics=tuple(final.metrics) or None, main_metric=final.main_metric or None
         )
         longest = {"max_length": max(bundle.lengths)}
         scores, _ = examples.score(bundle.predictor(**longest))
         of_teacher, _ = examples.score(self._teacher.predictor(**longest))
-        methods = simple_methods(dataclasses.replace(data, dev=final.dev), scores.main_metric)
-        return dataclasses.replace(scores, teacher=of_teacher.score, baselines=tuple(methods))
+        methods = simple_methods(final, scores.main_metric)
+        scores = dataclasses.replace(scores, teacher=of_teacher.score, baselines=tuple(methods))
+        return scores, paired_loss(self._teacher, bundle, final, scores.main_metric)
 
     def _sentence(self, measured: Measured, scores: Scores, loss: Loss) -> str:
         """The answer in one line."""
         inputs = self._inputs
         seen = inputs.is_teacher and not inputs.final_is_given
         unread = "new examples, unless your model was trained on them" if seen else "examples that no choice has read"
+        if inputs.folds:
+            unread = f"examples in {len(inputs.folds)} folds" + (" that your model may know" if seen else "")
         side = "below" if loss.points >= 0 else "above"
         low, high = scores.interval or (scores.score, scores.score)
         sentence = (

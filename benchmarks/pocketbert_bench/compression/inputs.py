@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from pocketbert.checkpoints.directory import DirectoryDescription, describe_dire
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm, model_directory
 from pocketbert.data.examples import evenly
-from pocketbert.data.final_split import ThreeSplits, three_splits
+from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, folds_of, three_splits
+from pocketbert.data.label_order import in_label_order
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.label_names import are_placeholders, label_positions
+from pocketbert.notation import argument
+from pocketbert.progress import log_info
 from pocketbert.tasks.registry import supervised_kinds, supervised_task
 from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.training.initialization import vocabulary_of
@@ -39,6 +43,7 @@ class Inputs:
       described: what it contains.
       is_teacher: whether it has a head for the task already.
       splits: the data.
+      folds: the data of each fold, whose final splits give the score of small data; empty for one final split.
       final_is_given: whether the final split is a file of its own.
       constraints: the limits.
       setting: task of the networks, recipe, and length of a measured text.
@@ -52,6 +57,7 @@ class Inputs:
     described: DirectoryDescription
     is_teacher: bool
     splits: ThreeSplits
+    folds: Sequence[ThreeSplits]
     final_is_given: bool
     constraints: Constraints
     setting: Setting
@@ -87,7 +93,7 @@ class Inputs:
             "stop_below_baseline": self.stop_below_baseline,
             "seed": self.seed,
             "model_sha256": digest_directory(self.directory),
-            "final_sha256": self.splits.final.dev.identity,
+            "final_sha256": [split.final.dev.identity for split in self.folds or (self.splits,) if split.final],
             **open_data(self.splits.data).recorded(),
         }
 
@@ -99,7 +105,7 @@ def check(
     constraints: Constraints,
     minutes: float | None,
     trials: int | None,
-    final: TaskData | None,
+    kfold: int | None,
     recipe: str,
     stop_below_baseline: bool,
     seed: int,
@@ -120,7 +126,12 @@ def check(
     raise_if_any(problems, "compress")
     directory = minilm() if model is None else model_directory(model)
     described = describe_directory(directory)
-    is_teacher = _is_teacher(described, data.task)
+    is_teacher = _is_teacher(described, data)
+    if is_teacher and described.tasks[0].labels != data.task.labels:
+        labels = described.tasks[0].labels
+        log_info(f"labels in the model's order: {', '.join(labels)}")
+        data = in_label_order(data, labels)
+        data = dataclasses.replace(data, task=dataclasses.replace(data.task, labels=labels))
     length = constraints.length or _usual_length(directory, described, data)
     most = described.config.max_position_embeddings
     if length > most:
@@ -131,12 +142,16 @@ def check(
             "use pocketbert search for it"
         )
     raise_if_any(problems, "compress")
+    count = fold_count(data, kfold)
+    if count:
+        log_info(f"{len(data.train) + len(data.dev)} examples are few, so {count} folds give the final score")
     return Inputs(
         directory=directory,
         described=described,
         is_teacher=is_teacher,
-        splits=three_splits(data, final=final, seed=seed),
-        final_is_given=final is not None,
+        splits=all_examples(data, seed) if count else three_splits(data, seed=seed),
+        folds=folds_of(data, count, seed) if count else (),
+        final_is_given=data.test is not None,
         constraints=constraints,
         setting=Setting(task=described.tasks[0] if is_teacher else _new_head(data.task), recipe=recipe, length=length),
         minutes=minutes,
@@ -146,23 +161,27 @@ def check(
     )
 
 
-def _is_teacher(described: DirectoryDescription, task: TaskConfig) -> bool:
-    """Whether a model has one head, for the kind and the labels of the data.
+def _is_teacher(described: DirectoryDescription, data: TaskData) -> bool:
+    """Whether a model has one head, for the kind and the labels of the data in any order.
 
     Raises:
-      UserError: it has these labels in another order, or labels without names.
+      UserError: its labels have no names, or another order that the data cannot take.
     """
-    if len(described.tasks) != 1 or described.tasks[0].kind != task.kind:
+    if len(described.tasks) != 1 or described.tasks[0].kind != data.task.kind:
         return False
-    labels = described.tasks[0].labels
-    if labels == task.labels:
-        return True
-    if len(labels) == len(task.labels) and (are_placeholders(labels) or label_positions(task.labels, labels)):
+    labels, of_data = described.tasks[0].labels, data.task.labels
+    same = len(labels) == len(of_data) and label_positions(of_data, labels) is not None
+    if are_placeholders(labels) and len(labels) == len(of_data) and not same:
         raise UserError(
-            f"compress: the model has the labels {', '.join(labels)}, and the data have {', '.join(task.labels)}; "
-            "fine-tune the model on these data first"
+            f"compress: the model must name its labels; received {', '.join(labels)}, and the data have "
+            f"{', '.join(of_data)}; write the names into id2label of its config.json"
         )
-    return False
+    if same and labels != of_data and data.task.kind != "classification":
+        raise UserError(
+            f"compress: the labels must have the model's order; received {', '.join(of_data)}; pass "
+            f"{argument('labels', ','.join(labels))}"
+        )
+    return same
 
 
 def _new_head(task: TaskConfig) -> TaskConfig:

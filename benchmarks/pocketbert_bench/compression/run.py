@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pocketbert.checkpoints.directory import read_directory
 from pocketbert.data.examples import evenly
+from pocketbert.data.final_split import ThreeSplits
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_json, write_text
@@ -24,6 +27,7 @@ from pocketbert_bench.compression.candidates import StudentCandidate, TrialData,
 from pocketbert_bench.compression.choice import BUNDLE_FOLDER, EXPORTS_FOLDER, Choice
 from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.costs import CostModel, fitted_model, read_costs, write_costs
+from pocketbert_bench.compression.folds import FOLD_FILE, FoldScores, read_fold, score_fold
 from pocketbert_bench.compression.inputs import Inputs, check
 from pocketbert_bench.compression.journal import TrialJournal
 from pocketbert_bench.compression.outcome import BudgetClock, CompressResult
@@ -34,11 +38,13 @@ from pocketbert_bench.compression.teacher import EPOCHS_FILE, PACE_FOLDER, TEACH
 from pocketbert_export.verification.verify import GateFailed
 
 TEACHER_BUNDLE, STUDENTS_FOLDER, IMPORTANCE_FILE = "teacher_bundle", "students", "importance.safetensors"
+FOLDS_FOLDER = "folds"
 COSTS_FILE, JOURNAL_FILE, TIME_FILE, LEADERBOARD_FILE = "costs.json", "journal.jsonl", "time.json", "leaderboard.json"
 COMPRESSION_FILES = (
     TEACHER_BUNDLE,
     BUNDLE_FOLDER,
     EXPORTS_FOLDER,
+    FOLDS_FOLDER,
     STUDENTS_FOLDER,
     IMPORTANCE_FILE,
     COSTS_FILE,
@@ -67,7 +73,7 @@ def compress(
     constraints: Constraints = Constraints(),  # noqa: B008
     minutes: float | None = None,
     trials: int | None = None,
-    final: TaskData | None = None,
+    kfold: int | None = None,
     recipe: str = "dynamic_wi8",
     stop_below_baseline: bool = False,
     seed: int = 0,
@@ -78,7 +84,8 @@ def compress(
 
     It fine-tunes a teacher unless `model` is one, cuts smaller networks out of it, trains those whose predicted
     latency and size are within the limits, first shortly and then the best ones longer, and exports the winner. The
-    dev split chooses; the final split gives the scores of the result.
+    dev split chooses; the final split gives the scores of the result. With folds, the choice is repeated on each of
+    them, and the scores are means over their final splits; then a model is chosen from all examples.
 
     Call it again with the same arguments to resume an interrupted run.
 
@@ -94,7 +101,8 @@ def compress(
       constraints: the limits.
       minutes: time from start to the finished bundle, without interruptions; exactly one of `minutes` and `trials`.
       trials: number of candidates to train instead of a time.
-      final: data whose dev split gives the final scores; None draws 15 % of the training examples.
+      kfold: number of folds that give the final score; None for five below 500 examples, otherwise one final split
+        with 15 % of the examples, or the test split of `data`.
       recipe: recipe of the bundle, without calibration.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       seed: random seed.
@@ -114,7 +122,7 @@ def compress(
         constraints=constraints,
         minutes=minutes,
         trials=trials,
-        final=final,
+        kfold=kfold,
         recipe=recipe,
         stop_below_baseline=stop_below_baseline,
         seed=seed,
@@ -162,38 +170,78 @@ class _Compression:
             def seconds_left() -> float:
                 return math.inf if inputs.minutes is None else 60 * inputs.minutes - clock.seconds
 
-            teacher = trained_teacher(inputs, folder, seconds_left())
-            choice = Choice(inputs, folder)
-            with clock.timed("ending", _ENDING):
-                try:
-                    choice.export_teacher(teacher, folder / TEACHER_BUNDLE)
-                except GateFailed as failure:
-                    raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
-            ending = clock.recorded["ending"]
-            journal = TrialJournal(folder / JOURNAL_FILE)
-            rungs = Rungs(
-                folder,
-                journal,
-                TrialData(data=inputs.splits.data, teacher=str(teacher.absolute()), max_length=inputs.length),
-                teacher=inputs.described.config,
-                workers=self._workers,
-                seed=inputs.seed,
-                start=lambda candidate: self._student(folder, teacher, candidate),
-            )
-            total = clock.record("trials", lambda: seconds_left() - ending)
             try:
-                rungs.run(candidates, lambda: seconds_left() - ending, total, inputs.trials)
-            except KeyboardInterrupt as interrupt:
-                # Other signals and a second Ctrl-C end the run.
-                if type(interrupt) is not KeyboardInterrupt or not journal.scored:
-                    raise
-                log_info("interrupted: exporting the best candidate so far; interrupt again to end at once")
+                folds = self._folds(folder, clock, candidates, seconds_left)
+                teacher = trained_teacher(inputs, folder, seconds_left())
+                choice = Choice(inputs, folder)
+                with clock.timed("ending", _ENDING):
+                    try:
+                        choice.export_teacher(teacher, folder / TEACHER_BUNDLE)
+                    except GateFailed as failure:
+                        raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
+                ending = clock.recorded["ending"]
+                rungs = self._rungs(inputs, folder, teacher)
+                total = clock.record("trials", lambda: seconds_left() - ending)
+                try:
+                    rungs.run(candidates, lambda: seconds_left() - ending, total, inputs.trials)
+                except KeyboardInterrupt as interrupt:
+                    # Other signals and a second Ctrl-C end the run.
+                    if type(interrupt) is not KeyboardInterrupt or not rungs.scored:
+                        raise
+                    log_info("interrupted: exporting the best candidate so far; interrupt again to end at once")
             finally:
                 self._workers.close()
-            result = choice.result(rungs, candidates) | {"seconds": clock.seconds}
+            result = choice.result(rungs, candidates, folds) | {"seconds": clock.seconds}
             write_json(folder / LEADERBOARD_FILE, result["leaderboard"])
             write_text(folder / REPORT_FILE, page(result, inputs.constraints, inputs.setting.recipe))
             return result
+
+    def _folds(
+        self,
+        folder: Path,
+        clock: BudgetClock,
+        candidates: Sequence[StudentCandidate],
+        seconds_left: Callable[[], float],
+    ) -> list[FoldScores]:
+        """Trains teacher and candidates on each fold, and scores the best candidate on its final split."""
+        scores = []
+        for number, splits in enumerate(self._inputs.folds):
+            path = folder / FOLDS_FOLDER / f"fold-{number}"
+            if not (path / FOLD_FILE).exists():
+                log_info(f"fold {number + 1} of {len(self._inputs.folds)}")
+                path.mkdir(parents=True, exist_ok=True)
+                # The run on all examples takes as long as two folds, since it also exports and measures.
+                parts = len(self._inputs.folds) - number + 2
+                end = clock.record(f"fold {number}", lambda parts=parts: clock.seconds + seconds_left() / parts)  # type: ignore[misc]
+                self._score_fold(path, splits, candidates, lambda end=end: end - clock.seconds)  # type: ignore[misc]
+                for name in (TEACHER_FOLDER, STUDENTS_FOLDER, TRIALS_FOLDER):
+                    shutil.rmtree(path / name, ignore_errors=True)
+            scores.append(read_fold(path / FOLD_FILE))
+        return scores
+
+    def _score_fold(
+        self,
+        path: Path,
+        splits: ThreeSplits,
+        candidates: Sequence[StudentCandidate],
+        seconds_left: Callable[[], float],
+    ) -> None:
+        inputs = dataclasses.replace(self._inputs, splits=splits)
+        teacher = trained_teacher(inputs, path, seconds_left())
+        rungs = self._rungs(inputs, path, teacher)
+        rungs.run(candidates, seconds_left, seconds_left(), inputs.trials)
+        score_fold(inputs, teacher, rungs.model(rungs.ranked(candidates)[0]), path / FOLD_FILE)
+
+    def _rungs(self, inputs: Inputs, folder: Path, teacher: Path) -> Rungs:
+        return Rungs(
+            folder,
+            TrialJournal(folder / JOURNAL_FILE),
+            TrialData(data=inputs.splits.data, teacher=str(teacher.absolute()), max_length=inputs.length),
+            teacher=inputs.described.config,
+            workers=self._workers,
+            seed=inputs.seed,
+            start=lambda candidate: self._student(folder, teacher, candidate),
+        )
 
     def _student(self, folder: Path, teacher: Path, candidate: StudentCandidate) -> Path:
         """Writes the initial weights of a candidate, once."""

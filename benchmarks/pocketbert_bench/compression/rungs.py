@@ -67,6 +67,11 @@ class Rungs:
         # Name of a candidate → its operations in one epoch.
         self._work: dict[str, float] = {}
 
+    @property
+    def scored(self) -> bool:
+        """Whether a candidate has a score."""
+        return self._journal.scored
+
     def run(
         self,
         candidates: Sequence[StudentCandidate],

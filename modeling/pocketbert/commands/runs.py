@@ -110,7 +110,7 @@ def _print_places(options: Options, result: dict[str, Any]) -> None:
     best = (result.get("best") or {}).get("run")
     model = result.get("model_directory") or result.get("best_model") or (best and str(output / best / MODEL_FOLDER))
     if outcome := result.get("outcome"):
-        log_info(outcome["headline"])
+        log_info(result.get("sentence") or outcome["headline"])
         for warning in outcome["warnings"]:
             log_info(f"warning: {warning}")
     pages = [output / REPORT_FILE, *([Path(model).parent / REPORT_FILE] if model else [])]
@@ -118,6 +118,8 @@ def _print_places(options: Options, result: dict[str, Any]) -> None:
         log_info(f"page: {page}")
     if model:
         log_info(f"model: {model}")
+    if bundle := result.get("bundle_directory"):
+        log_info(f"bundle: {bundle}")
 
 
 def _is_chief(options: Options) -> bool:

@@ -37,6 +37,7 @@ def table(
     label: str | Sequence[str] = "label",
     pair: str | None = None,
     dev: Any = None,
+    test: Any = None,
     augmented: _Path | None = None,
     kind: TaskKind = "classification",
     label_names: Sequence[str] | None = None,
@@ -64,6 +65,7 @@ def table(
       pair: column of the second sentence, or None.
       dev: table with the same columns, to select the best checkpoint. None uses a tenth of the training examples,
         stratified by class; rows with the same text stay together.
+      test: table with the same columns for the final score of `pb.compress`, which no training and no choice reads.
       augmented: output of `pocketbert augment` for the training file, for distillation.
       kind: one class, any number of labels (`multi_label`) or a score (`regression`) per text.
       label_names: labels in the order of the logits. None takes the names in a data set from `datasets`, else the
@@ -105,12 +107,13 @@ def table(
     )
     train, labels = read(source, labels=names)
     task = TaskConfig(kind=kind, labels=labels)
-    train, split_off = _with_dev(train, None if dev is None else read(dev, labels=labels or None)[0])
+    splits = _divided(train, None if dev is None else read(dev, labels=labels or None)[0])
     more = None
     if augmented is not None:
         more, _ = read(augmented, labels=labels or None)
-        more = more if dev is not None else _without_examples(more, split_off, skip_bad_rows=skip_bad_rows)
-    return TaskData(task=task, train=train, dev=split_off, augmented=more)
+        more = more if dev is not None else _without_examples(more, splits["dev"], skip_bad_rows=skip_bad_rows)
+    of_test = None if test is None else read(test, labels=labels or None)[0]
+    return TaskData(task=task, **splits, augmented=more, test=of_test)
 
 
 def from_pairs(
@@ -235,8 +238,7 @@ def questions(
     # BERT's span head has no dropout (run_squad.py).
     task = TaskConfig(kind="span", name="" if folder is None else str(source), dropout=0.0)
     reason = "" if folder is None else f"the dev file in {argument('folder')} has no answers"
-    train, given = _with_dev(train, given, reason)
-    return TaskData(task=task, train=train, dev=given)
+    return TaskData(task=task, **_divided(train, given, reason))
 
 
 def tagged(
@@ -278,8 +280,8 @@ def tagged(
     if not types:
         raise UserError(f"{source}: the training sentences must have spans; received none")
     task = TaskConfig(kind=kind, labels=tags_of_types(types))
-    train, split_off = _with_dev(train, None if dev is None else read_tagged(dev, types=types, **columns))
-    return TaskData(task=task, train=train, dev=split_off)
+    splits = _divided(train, None if dev is None else read_tagged(dev, types=types, **columns))
+    return TaskData(task=task, **splits)
 
 
 def pairs(
@@ -331,9 +333,9 @@ def pairs(
         options: dict[str, Any] = {"separator": separator, "skip_bad_rows": skip_bad_rows}
         return scaled_scores(positive_pairs(read_table(path, kind="regression", **columns, **options)[0]), max_score)
 
-    train, split_off = _with_dev(read(source), None if dev is None else read(dev))
+    splits = _divided(read(source), None if dev is None else read(dev))
     metrics: tuple[str, ...] = () if score else RECALL_METRICS
-    return TaskData(task=task, train=train, dev=split_off, metrics=metrics, main_metric="".join(metrics[:1]))
+    return TaskData(task=task, **splits, metrics=metrics, main_metric="".join(metrics[:1]))
 
 
 def text(path: _Path) -> TextData:
@@ -384,11 +386,12 @@ def _without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: 
     return augmented.select(others)
 
 
-def _with_dev(train: Any, dev: Any, reason: str = "") -> tuple[Any, Any]:
-    """Returns `train` and `dev`; splits `train` if `dev` is None, for a reason that the user may not know."""
+def _divided(train: Any, dev: Any, reason: str = "") -> dict[str, Any]:
+    """The splits as fields of `TaskData`; draws `dev` from `train` if it is None, for a reason that may be unknown."""
     if dev is not None:
-        return train, dev
-    train, dev = train_dev_split(train, stratify=True)
+        return {"train": train, "dev": dev}
+    undivided = train
+    train, dev = train_dev_split(undivided, stratify=True)
     remedy = f"pass {argument('dev')} to choose them"
-    log_info(f"{len(dev)} of {len(dev) + len(train)} examples are the dev split; {reason or remedy}")
-    return train, dev
+    log_info(f"{len(dev)} of {len(undivided)} examples are the dev split; {reason or remedy}")
+    return {"train": train, "dev": dev, "undivided": undivided}

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
+import numpy as np
+
+from pocketbert.data.examples import LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 
+# Share of the dev split and of the final split, if they are drawn, and the fewest examples of each.
 SHARE, LEAST = 0.15, 100
-_FEWEST = 500
+# Below so many examples every one of them is final in one of the folds.
+FOLDED, FOLDS = 500, 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,45 +26,124 @@ class ThreeSplits:
 
     Attributes:
       data: training examples, and the dev split for the choice.
-      final: examples that no training and no choice reads.
+      final: examples that no training and no choice reads; None if folds give the final score.
     """
 
     data: TaskData
-    final: TaskData
+    final: TaskData | None
 
 
-def three_splits(data: TaskData, *, final: TaskData | None = None, seed: int = 0) -> ThreeSplits:
+def fold_count(data: TaskData, folds: int | None) -> int:
+    """Number of folds for the final score; 0 for one final split.
+
+    Args:
+      data: the examples.
+      folds: the number that you choose, or None: five folds below 500 examples without a test split.
+
+    Raises:
+      UserError: there are fewer than 100 examples, folds beside a test split, or a number that is too small or large.
+    """
+    count = len(_drawn_from(data))
+    if count < LEAST:
+        raise UserError(
+            f"a choice among models needs at least {LEAST} examples; received {count} in {data.train.source}; label "
+            "more, or fine-tune and export one model with pocketbert bundle"
+        )
+    if folds is None:
+        return FOLDS if count < FOLDED and data.test is None else 0
+    if data.test is not None:
+        raise UserError(
+            f"{argument('kfold')} scores the training examples; received test examples, too; leave one of them out"
+        )
+    if not 2 <= folds <= count // 10:
+        raise UserError(f"{argument('kfold')} must lie between 2 and a tenth of the {count} examples; received {folds}")
+    return folds
+
+
+def three_splits(data: TaskData, *, seed: int = 0) -> ThreeSplits:
     """Divides labelled data; examples with the same text stay together, and classes keep their shares.
 
     Args:
-      data: the examples; its dev split is not changed. Augmented examples are left out, since they may stem from
-        examples of the final split.
-      final: data of the same task whose dev split is the final one; examples with texts of `data` are left out. None
-        draws 15 % of the training examples, at least 100.
+      data: the examples. A dev split that was passed is not changed; one that was drawn is drawn again, with 15 % of
+        the examples, at least 100. Augmented examples are left out, since they may stem from examples of the final
+        split. The final split is `test` without texts of the others; without it, it is drawn, too.
       seed: random seed.
 
     Raises:
-      UserError: there are fewer than 500 training examples or 100 final ones, or the tasks differ.
+      UserError: `test` has fewer than 100 new examples.
     """
-    count = len(data.train)
-    if count < _FEWEST:
-        raise UserError(
-            f"a choice among models needs at least {_FEWEST} training examples; received {count} in "
-            f"{data.train.source}; label more, or fine-tune and export one model with pocketbert bundle"
-        )
-    data = dataclasses.replace(data, augmented=None)
+    rows = _drawn_from(data)
+    share = max(SHARE, LEAST / len(rows)) if len(rows) >= FOLDED else SHARE
+    final = data.test
     if final is None:
-        train, rows = train_dev_split(data.train, max(SHARE, LEAST / count), seed, stratify=True)
-        return ThreeSplits(data=dataclasses.replace(data, train=train), final=dataclasses.replace(data, dev=rows))
-    if (final.task.kind, final.task.labels) != (data.task.kind, data.task.labels):
+        rows, final = train_dev_split(rows, share, seed, stratify=True)
+        # The same number of examples again.
+        share /= 1 - share
+    else:
+        final = _new_examples(data, final)
+    divided = _with_dev(data, rows, share, seed)
+    return ThreeSplits(data=divided, final=dataclasses.replace(divided, dev=final))
+
+
+def folds_of(data: TaskData, count: int, seed: int = 0) -> list[ThreeSplits]:
+    """Divides labelled data so that every example is in the final split of one fold; otherwise as `three_splits`.
+
+    Raises:
+      UserError: there are fewer different texts than folds.
+    """
+    rows = _drawn_from(data)
+    numbers: dict[str, int] = {}
+    groups = np.array([numbers.setdefault(text, len(numbers)) for text in rows.split_keys])
+    if len(numbers) < count:
         raise UserError(
-            f"the final examples must have the labels {', '.join(data.task.labels) or 'of the training examples'}; "
-            f"received {', '.join(final.task.labels) or final.task.kind}"
+            f"{count} folds need at least {count} different texts; received {len(numbers)} in {data.train.source}; "
+            f"pass {argument('kfold', 2)}, or more texts"
         )
-    known = {hash(text) for part in (data.train, data.dev) for text in part.split_keys}
-    new = [index for index, text in enumerate(final.dev.split_keys) if hash(text) not in known]
-    if len(new) < len(final.dev):
-        log_info(f"{len(final.dev) - len(new)} of {len(final.dev)} final examples have texts of the others: left out")
+    splits = []
+    for train, final in _fold_indices(rows, groups, count, seed):
+        divided = _with_dev(data, rows.select(train), SHARE, seed)
+        splits.append(ThreeSplits(data=divided, final=dataclasses.replace(divided, dev=rows.select(final))))
+    return splits
+
+
+def all_examples(data: TaskData, seed: int = 0) -> ThreeSplits:
+    """All examples for training and choice, where folds give the final score."""
+    return ThreeSplits(data=_with_dev(data, _drawn_from(data), SHARE, seed), final=None)
+
+
+def _drawn_from(data: TaskData) -> LabelledData:
+    """The examples that splits are drawn from."""
+    undivided = data.undivided
+    whole = undivided is not None and len(undivided) == len(data.train) + len(data.dev)
+    return undivided if undivided is not None and whole else data.train
+
+
+def _with_dev(data: TaskData, rows: LabelledData, share: float, seed: int) -> TaskData:
+    """Rows for training, with the dev split of `data`, or one of them if it was drawn."""
+    dev = data.dev
+    if _drawn_from(data) is data.undivided:
+        rows, dev = train_dev_split(rows, share, seed, stratify=True)
+    return dataclasses.replace(data, train=rows, dev=dev, augmented=None, undivided=None, test=None)
+
+
+def _fold_indices(
+    rows: LabelledData, groups: np.ndarray, count: int, seed: int
+) -> Sequence[tuple[np.ndarray, np.ndarray]]:
+    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+
+    if rows.classes is None:
+        return list(GroupKFold(count, shuffle=True, random_state=seed).split(groups, groups=groups))
+    folds = StratifiedGroupKFold(count, shuffle=True, random_state=seed)
+    return list(folds.split(groups, rows.classes, groups))
+
+
+def _new_examples(data: TaskData, final: LabelledData) -> LabelledData:
+    """The final examples whose texts are in no other split."""
+    texts = {text for part in (data.train, data.dev) for text in part.split_keys}
+    new = [index for index, text in enumerate(final.split_keys) if text not in texts]
+    if len(new) < len(final):
+        log_info(f"{len(final) - len(new)} of {len(final)} final examples have texts of the others: left out")
     if len(new) < LEAST:
-        raise UserError(f"final scores need at least {LEAST} new examples; received {len(new)} in {final.dev.source}")
-    return ThreeSplits(data=data, final=dataclasses.replace(data, dev=final.dev.select(new)))
+        raise UserError(f"final scores need at least {LEAST} new examples; received {len(new)} in {final.source}")
+    selected: LabelledData = final.select(new)
+    return selected

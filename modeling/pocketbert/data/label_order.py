@@ -39,7 +39,7 @@ def in_label_order(data: TaskData, labels: Sequence[str] | None) -> TaskData:
     def moved(examples: Examples) -> Examples:
         return examples if examples.labels is None else dataclasses.replace(examples, labels=numbers[examples.labels])
 
-    parts = {name: getattr(data, name) for name in ("train", "dev", "augmented")}
+    parts = {name: getattr(data, name) for name in ("train", "dev", "augmented", "undivided", "test")}
     changed: dict[str, Any] = {name: moved(part) for name, part in parts.items() if isinstance(part, Examples)}
     task = dataclasses.replace(data.task, labels=tuple(own_labels[position] for position in positions))
     return dataclasses.replace(data, task=task, **changed)

@@ -25,6 +25,8 @@ class TaskData:
       metrics: names for `pocketbert.tasks.metrics.compute`, or question scores; empty for the task's defaults.
       main_metric: metric that selects the checkpoint; empty for the task's default.
       augmented: original and augmented training examples together; None for the originals only.
+      undivided: `train` and `dev` together, if the dev split was drawn; None if it was passed.
+      test: labelled examples for the final score of `pb.compress`; nothing else reads them.
     """
 
     task: TaskConfig
@@ -33,6 +35,8 @@ class TaskData:
     metrics: Sequence[str] = ()
     main_metric: str = ""
     augmented: LabelledData | None = None
+    undivided: LabelledData | None = None
+    test: LabelledData | None = None
 
     def __repr__(self) -> str:
         more = "" if self.augmented is None else f", {len(self.augmented)} augmented"

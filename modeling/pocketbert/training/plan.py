@@ -203,6 +203,8 @@ def open_data(data: Data) -> RunData:
       UserError: `data` is none of the three kinds.
     """
     if isinstance(data, TaskData):
+        if data.test is not None:
+            log_info(f"the {len(data.test)} test examples are not read: only pb.compress scores them")
         return TaskRunData(data)
     if isinstance(data, TextData):
         return TextRunData(data)

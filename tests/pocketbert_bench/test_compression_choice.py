@@ -1,0 +1,204 @@
+"""Which candidate `pocketbert compress` chooses, and what it says about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import tiny
+import tiny_finetuning
+
+import pocketbert as pb
+from pocketbert.cli import main
+from pocketbert.tasks.scores import Baseline
+from pocketbert_bench.compression import choice, run
+from pocketbert_bench.compression.costs import CostModel
+from pocketbert_bench.compression.folds import FoldScores, pooled
+from pocketbert_bench.compression.outcome import Measured
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.quantization.scored_texts import Loss
+
+TEACHER = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
+# A layer takes 1 ms, each of its heads 0.1 ms, and each of its neurons 0.01 ms.
+COSTS = CostModel(
+    latency=[0.0, 1.0, 0.1, 0.01, 0.0], size=[1.0] + 4 * [0.0], memory=[9.0] + 4 * [0.0], last_layer_share=1
+)
+
+
+def measurements(interval: float = 0.01) -> Callable[..., Measured]:
+    """Latencies by the structure in the name of a bundle's folder."""
+
+    def measure(bundle: Bundle, *_: Any) -> Measured:
+        parts = dict(part.split("=") for part in bundle.directory.name.split(",")[:3])
+        layers, heads, neurons = len(parts["layers"].split("-")), int(parts["heads"]), int(parts["neurons"])
+        milliseconds = layers * (1 + 0.1 * heads + 0.01 * neurons)
+        half = interval * milliseconds
+        latency = (milliseconds, milliseconds - half, milliseconds + half)
+        return Measured(latency_ms=latency, teacher_ms=4.0, size_mb=1.0, memory_mb=9.0)
+
+    return measure
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("choice")
+    tokenizer = pb.from_pretrained(tiny_finetuning.write_model(folder / "encoder", TEACHER)).tokenizer
+    pb.from_preset(TEACHER, tiny_finetuning.TASK, tokenizer, seed=4).save_pretrained(folder / "teacher")
+    for name, count in (("train", 560), ("few", 150)):
+        tiny_finetuning.write_table(folder / f"{name}.csv", tiny_finetuning.examples(count, seed=1))
+    return folder
+
+
+@pytest.fixture
+def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    monkeypatch.setattr(run, "_costs", lambda _: COSTS)
+    monkeypatch.setattr(choice, "measure", measurements())
+    monkeypatch.setattr(choice, "simple_methods", lambda *_: [])
+
+    def command(*options: str, table: str = "train") -> int:
+        start = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / table}.csv", "--length=16"]
+        return main([*start, *options, f"--output={tmp_path / 'out'}"])
+
+    yield command
+
+
+def result(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "out" / "result.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize(("loss", "chosen"), [(Loss(0.5, (-1.0, 2.0)), "fast"), (Loss(3.0, (1.0, 5.0)), "best")])
+def test_the_faster_of_two_candidates_that_dev_does_not_tell_apart(
+    loss: Loss, chosen: str, compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(choice, "paired_loss", lambda *_: loss)
+    assert compress("--trials=2", "--max-latency-ms=9") == 0
+    rows = result(tmp_path)["leaderboard"]
+    assert len({row["latency_ms"] for row in rows}) == len(rows) == 2
+    expected = min(rows, key=lambda row: row["latency_ms"]) if chosen == "fast" else rows[0]
+    assert [row for row in rows if row["chosen"]] == [expected]
+    notes = [note for note in result(tmp_path)["notes"] if "do not tell" in note]
+    assert len(notes) == (chosen == "fast" and expected is not rows[0])
+
+
+def test_the_fastest_within_the_points(compress: Callable[..., int], tmp_path: Path) -> None:
+    assert compress("--trials=4", "--max-points-lost=100") == 0
+    rows = result(tmp_path)["leaderboard"]
+    (winner,) = [row for row in rows if row["chosen"]]
+    assert winner["latency_ms"] == min(row["latency_ms"] for row in rows) < max(row["latency_ms"] for row in rows)
+
+
+def test_points_that_the_final_split_cannot_show(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(choice, "paired_loss", lambda *_: Loss(2.0, (-7.0, 101.0)))
+    assert compress("--trials=1", "--max-points-lost=100") == 0
+    assert result(tmp_path)["sentence"].startswith("100 examples cannot show that at most 100 points are lost: ")
+
+
+def test_points_that_no_candidate_keeps(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    perfect = property(lambda self: {"metric": "accuracy", "score": 1.0, "baselines": []})
+    monkeypatch.setattr(choice.Choice, "teacher_outcome", perfect)
+    assert compress("--trials=1", "--max-points-lost=0.001") == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "no trained candidate met limits and gate: the nearest, layers=" in message
+    assert "points on the dev split" in message
+
+
+def test_without_a_limit_the_fastest_near_the_best(compress: Callable[..., int], tmp_path: Path) -> None:
+    assert compress("--trials=5") == 0
+    content = result(tmp_path)
+    rows = content["leaderboard"]
+    (winner,) = [row for row in rows if row["chosen"]]
+    # The score is an accuracy on 100 dev examples; its interval is Wilson's, which is no wider than this.
+    error = 1.02 * np.sqrt(0.25 / 100)
+    assert winner["score"] >= rows[0]["score"] - error
+    faster = [row for row in rows if row["latency_ms"] < winner["latency_ms"]]
+    assert all(row["score"] < rows[0]["score"] - 0.5 / np.sqrt(100 + 1.96**2) * 0.9 for row in faster)
+    assert content["notes"][0].startswith("the fastest candidate within one standard error")
+
+
+def test_memory_limits_that_nothing_meets(compress: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert compress("--trials=1", "--max-memory-mb=8") == 2
+    assert "9 MB of memory; raise the limit" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_dry_run_lists_candidates_and_writes_nothing(
+    compress: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert compress("--trials=1", "--max-latency-ms=1.5", "--dry-run") == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["method"] for row in rows} == {"finetune", "predictions", "tinybert"}
+    assert all(row["latency_ms"] <= 1.5 and row["memory_mb"] == 9 for row in rows)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_teacher_below_a_simple_method(
+    compress: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(choice, "simple_methods", lambda *_: [Baseline(name="word counts", score=1.0)])
+    assert compress("--trials=1", "--max-latency-ms=9", "--stop-below-baseline") == 1
+    assert "the teacher is below the baseline: accuracy 0." in capsys.readouterr().err.splitlines()[-1]
+    assert compress("--trials=1", "--max-latency-ms=9", "--overwrite") == 0
+    assert "warning: the teacher is below the baseline" in capsys.readouterr().err
+    assert result(tmp_path)["sentence"].startswith("below the baseline (word counts has 100.0): ")
+
+
+def test_wide_intervals_are_measured_again_and_named(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[Bundle] = []
+    measure = measurements(interval=0.2)
+    monkeypatch.setattr(choice, "measure", lambda bundle, *more: calls.append(bundle) or measure(bundle, *more))
+    assert compress("--trials=1", "--max-latency-ms=9") == 0
+    assert len(calls) == 4
+    assert any(note.startswith("the machine is busy") for note in result(tmp_path)["notes"])
+
+
+def test_few_examples_are_scored_in_folds(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = run.score_fold
+    scored: list[Path] = []
+
+    def score_and_die(inputs: Any, teacher: Path, student: Path, path: Path) -> None:
+        real(inputs, teacher, student, path)
+        scored.append(path)
+        if len(scored) == 2:
+            raise SystemExit(9)
+
+    monkeypatch.setattr(run, "score_fold", score_and_die)
+    with pytest.raises(SystemExit):
+        compress("--trials=1", "--max-latency-ms=9", "--kfold=3", table="few")
+    assert compress("--trials=1", "--max-latency-ms=9", "--kfold=3", table="few") == 0
+    assert [path.parent.name for path in scored] == ["fold-0", "fold-1", "fold-2"]
+    content = result(tmp_path)
+    folds = [json.loads(path.read_text()) for path in scored]
+    assert sum(fold["examples"] for fold in folds) == 150
+    assert content["metrics"] == {"accuracy": pytest.approx(np.mean([fold["student"] for fold in folds]))}
+    assert "150 examples in 3 folds that your model may know" in content["sentence"]
+    assert (tmp_path / "out" / "bundle" / "model.tflite").exists()
+
+
+def test_intervals_over_folds_are_those_of_a_t_test() -> None:
+    students, teachers = [0.71, 0.8, 0.62, 0.77], [0.75, 0.79, 0.7, 0.83]
+    folds = [
+        FoldScores(metric="f1", examples=30 + number, student=student, teacher=teacher, methods={"words": 0.5})
+        for number, (student, teacher) in enumerate(zip(students, teachers, strict=True))
+    ]
+    scores, loss = pooled(folds)
+    expected = scipy.stats.ttest_1samp(students, 0).confidence_interval()
+    assert scores.interval == pytest.approx((expected.low, expected.high)) and scores.examples == 126
+    expected = scipy.stats.ttest_rel(teachers, students).confidence_interval()
+    assert loss.interval == pytest.approx((100 * expected.low, 100 * expected.high))
+    assert loss.points == pytest.approx(100 * (np.mean(teachers) - np.mean(students)))
