@@ -225,10 +225,14 @@ class DistillationPlan(Plan):
         path = run.folder / TEACHER_FILE
         # All processes load the teacher together, so either all measure it or none does.
         if run.distribution.as_chief_says(path.exists()):
-            return read_record(path)
+            record = read_record(path, ("metrics", "notes"))
+            notes += record["notes"]
+            metrics: dict[str, float] = record["metrics"]
+            return metrics
         metrics = self.measure_teacher(self.teacher, notes)
         if run.distribution.is_chief:
-            write_json(path, metrics)
+            # Together, so that no kill leaves one without the other.
+            write_json(path, {"metrics": metrics, "notes": notes})
         return metrics
 
     def measure_teacher(self, teacher: Model, notes: list[str] | None = None) -> dict[str, float]:

@@ -87,9 +87,12 @@ def estimator(form: LinearForm, strength: float) -> Any:
 
 def fit_estimator(form: LinearForm, features: Any, labels: np.ndarray, strength: float, **options: Any) -> Any:
     """Fits `estimator`, or returns None if all rows have one class."""
+    from threadpoolctl import threadpool_limits
+
     if form == "classes" and len(np.unique(labels)) < 2:
         return None
-    with warnings.catch_warnings():
+    # The matrices are small: with several threads, their synchronization takes most of the time.
+    with warnings.catch_warnings(), threadpool_limits(1):
         # A fit that stops early, and labels that are constant in a fold, are good enough here.
         warnings.simplefilter("ignore")
         return estimator(form, strength).fit(features, labels, **options)
