@@ -11,11 +11,13 @@ from typing import Literal, get_args
 
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.run import distill
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.training.config import FinetuneConfig, RunConfig
-from pocketbert.training.finetune import finetune
+from pocketbert.training.finetune import plan_finetuning
 from pocketbert.training.grids.points import Point
+from pocketbert.training.plan import Plan
 from pocketbert.training.run_folder import MODEL_FOLDER
+from pocketbert.training.trainer import run_plan
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.pace import Deadline
 from pocketbert_bench.compression.structures import Structure
@@ -114,7 +116,8 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
     callbacks = [] if shared.deadline is None else [Deadline(shared.deadline)]
     if trial["method"] == "finetune":
         config = FinetuneConfig(epochs=epochs, max_length=shared.max_length, contrastive_steps=0, calibrate=False)
-        finetune(trial["start"], shared.data, folder, config=config, run=run, callbacks=callbacks)
+        plan: Plan = plan_finetuning(trial["start"], shared.data, config, run)
+        run_plan(dataclasses.replace(plan, compares=False), folder, callbacks)
         return
     method = TinyBERT(
         max_length=shared.max_length,
@@ -123,7 +126,8 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
         prediction_epochs=epochs,
         prediction_learning_rate=_PREDICTION_RATE,
     )
-    distill(trial["start"], shared.data, folder, teacher=shared.teacher, method=method, run=run, callbacks=callbacks)
+    plan = plan_distillation(trial["start"], shared.data, teacher=shared.teacher, method=method, run=run)
+    run_plan(dataclasses.replace(plan, compares=False), folder, callbacks)
 
 
 def passes(method: Method) -> int:

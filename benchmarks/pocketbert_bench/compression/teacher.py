@@ -11,8 +11,9 @@ from pathlib import Path
 from pocketbert.files import write_json
 from pocketbert.progress import log_info
 from pocketbert.training.config import FinetuneConfig, RunConfig
-from pocketbert.training.finetune import finetune
+from pocketbert.training.finetune import finetune, plan_finetuning
 from pocketbert.training.run_folder import read_record
+from pocketbert.training.trainer import run_plan
 from pocketbert_bench.compression.inputs import Inputs
 from pocketbert_bench.compression.pace import Deadline, Pace
 
@@ -20,7 +21,7 @@ TEACHER_FOLDER, PACE_FOLDER, EPOCHS_FILE = "teacher", "pace", "epochs.json"
 # Shares of the time: by plan, and at most.
 _SHARE, _MOST_SHARE = 0.35, 0.5
 # Fewer steps are over before their pace is known.
-_LEAST_STEPS = 200
+_LEAST_STEPS = 60
 
 
 def trained_teacher(inputs: Inputs, folder: Path, seconds: float) -> Path:
@@ -61,7 +62,8 @@ def _epochs(inputs: Inputs, config: FinetuneConfig, folder: Path, seconds: float
         # Timed anew after a kill.
         shutil.rmtree(output, ignore_errors=True)
         once = dataclasses.replace(config, epochs=1, head_start="random", contrastive_steps=0)
-        finetune(inputs.directory, few, output, config=once, run=RunConfig(seed=inputs.seed), callbacks=[pace])
+        plan = plan_finetuning(inputs.directory, few, once, RunConfig(seed=inputs.seed))
+        run_plan(dataclasses.replace(plan, compares=False), output, [pace])
         shutil.rmtree(output, ignore_errors=True)
         if pace.seconds_a_step is not None:
             epochs = min(max(int(seconds / (pace.seconds_a_step * steps)), 1), epochs)

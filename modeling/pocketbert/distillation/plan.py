@@ -49,7 +49,6 @@ class DistillationPlan(Plan):
       spec: teacher, student and task.
       teacher_directory: model directory of the teacher, or None.
       teacher_cache: folder of cached targets; None for a live teacher.
-      scores_teacher: whether the run measures a live teacher on the dev split.
     """
 
     ROLE: ClassVar = "student"
@@ -58,7 +57,6 @@ class DistillationPlan(Plan):
     spec: DistillationSpec
     teacher_directory: Path | None = None
     teacher_cache: Path | None = None
-    scores_teacher: bool = True
 
     @property
     def needs_teacher(self) -> bool:
@@ -163,7 +161,7 @@ class DistillationPlan(Plan):
         if resumes:
             return result
         data, methods = self.data.given, []
-        if self._is_scored and data.train.labelled:
+        if self.compares and self._is_scored and data.train.labelled:
             methods = [dataclasses.asdict(method) for method in simple_methods(data, self.data.main_metric)]
         run.start = {"methods": methods, "teacher_notes": notes}
         if run.distribution.is_chief:
@@ -190,7 +188,8 @@ class DistillationPlan(Plan):
         scores = with_notes(
             scores, run.start.get("methods", ()), notes[:1], self.data_notes, self.data.paths(), causes[0]
         )
-        scores.log(f"student, after step {run.state.best_step}")
+        if self.compares:
+            scores.log(f"student, after step {run.state.best_step}")
         if run.distribution.is_chief and isinstance(self.data, TaskRunData):
             train, dev = self.data.given.train, self.data.given.dev
             text = page({"student": scores}, len(dev), dev.source, data=train.source)
@@ -216,7 +215,7 @@ class DistillationPlan(Plan):
 
     def teacher_metrics(self, run: PlannedRun, notes: list[str]) -> dict[str, float] | None:
         """Measures a live teacher once per run, or reads the metrics in the teacher cache; adds warnings to `notes`."""
-        if not self.scores_teacher:
+        if not self.compares:
             return None
         if self.teacher_cache is not None:
             return self.cached_teacher_metrics()

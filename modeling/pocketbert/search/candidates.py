@@ -98,5 +98,5 @@ def _train(
     seed: int,
 ) -> None:
     plan = plan_distillation(student, data, teacher=teacher, method=method, run=RunConfig(seed=seed))
-    # Every candidate has the same teacher.
-    run_plan(dataclasses.replace(plan, scores_teacher=False), folder)
+    # Every candidate has the same teacher and the same baselines.
+    run_plan(dataclasses.replace(plan, compares=False), folder)

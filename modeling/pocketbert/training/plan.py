@@ -79,6 +79,8 @@ class Plan:
       evaluation_batch_size: dev examples per call of the model.
       new_head: do not keep the head of a model directory; None keeps it in a run without this option.
       frozen: weights that no stage trains.
+      compares: whether the run scores simple methods and a live teacher beside the model, and logs the outcome. The
+        record does not have it, since it changes no weight.
     """
 
     # Prefix of the model's values in the record.
@@ -97,6 +99,7 @@ class Plan:
     evaluation_batch_size: int = 32
     new_head: bool | None = None
     frozen: FrozenWeights = FrozenWeights()
+    compares: bool = True
     _encoded: dict[tuple[str, int, int], EncodedExamples | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -131,8 +131,11 @@ class FinetuningPlan(Plan):
         """See `Plan`; scores simple methods on the dev split, and records them with the start of the head."""
         if resumes:
             return {}
-        methods = simple_methods(self.data.given, self.data.main_metric, functools.partial(self._vectors, run.model))
-        if run.start.get("fitted"):
+        methods: list[Baseline] = []
+        if self.compares:
+            vectors = functools.partial(self._vectors, run.model)
+            methods = simple_methods(self.data.given, self.data.main_metric, vectors)
+        if self.compares and run.start.get("fitted"):
             evaluator: Any = run.evaluator(self.stages[-1])
             score = evaluator.metrics("before training")[self.data.main_metric]
             steps = self.objective.contrastive_steps
@@ -153,7 +156,8 @@ class FinetuningPlan(Plan):
         scores: Scores = evaluator.scores(self.data.main_metric, state.best_metrics)
         notes = [*flat_notes(evaluator, self.tasks[0].labels), *falling_notes(run.folder, "")]
         scores = with_notes(scores, run.start.get("methods", ()), notes, self.data_notes, self.data.paths())
-        scores.log(f"best, after step {state.best_step}")
+        if self.compares:
+            scores.log(f"best, after step {state.best_step}")
         if run.distribution.is_chief:
             mistakes = evaluator.mistakes() if self.run.show_texts else None
             train = self.data.given.train.source
