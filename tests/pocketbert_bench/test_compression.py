@@ -137,7 +137,12 @@ def test_each_method_trains_a_pruned_student(method: Any, teacher: Path, tmp_pat
     structure = Structure(layers=(1, 3, 5), heads=HEADS - 2, intermediate_size=9)
     write_student(read_directory(teacher), random_importance(2), structure, tmp_path / "student")
     candidate = StudentCandidate(
-        kind="", structure=structure, method=method, all_heads=False, cost=Cost(latency_ms=1, size_mb=1, memory_mb=1)
+        kind="",
+        structure=structure,
+        method=method,
+        all_heads=False,
+        recipe="dynamic_wi8",
+        cost=Cost(latency_ms=1, size_mb=1, memory_mb=1),
     )
     examples = tiny_finetuning.examples(80, seed=4)
     data = TaskData(task=tiny_finetuning.TASK, train=examples.select(range(60)), dev=examples.select(range(60, 80)))

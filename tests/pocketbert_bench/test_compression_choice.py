@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,7 +57,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
-    monkeypatch.setattr(run, "_costs", lambda _: COSTS)
+    monkeypatch.setattr(run, "_costs", lambda _: {"dynamic_wi8": COSTS})
     monkeypatch.setattr(choice, "measure", measurements())
     monkeypatch.setattr(choice, "simple_methods", lambda *_: [])
 
@@ -127,7 +128,7 @@ def test_without_a_limit_the_fastest_near_the_best(compress: Callable[..., int],
 
 def test_memory_limits_that_nothing_meets(compress: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     assert compress("--trials=1", "--max-memory-mb=8") == 2
-    assert "9 MB of memory; raise the limit" in capsys.readouterr().err.splitlines()[-1]
+    assert "9 MB of memory as dynamic_wi8; raise the limit" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_dry_run_lists_candidates_and_writes_nothing(
@@ -138,6 +139,19 @@ def test_dry_run_lists_candidates_and_writes_nothing(
     assert {row["method"] for row in rows} == {"finetune", "predictions", "tinybert"}
     assert all(row["latency_ms"] <= 1.5 and row["memory_mb"] == 9 for row in rows)
     assert not (tmp_path / "out").exists()
+
+
+def test_small_files_get_four_bits(
+    compress: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    half = dataclasses.replace(COSTS, size=[0.5] + 4 * [0.0])
+    monkeypatch.setattr(run, "_costs", lambda _: {"dynamic_wi8": COSTS, "dynamic_wi4": half})
+    for limit, recipe in (("1.0", "dynamic_wi8"), ("0.9", "dynamic_wi4")):
+        assert compress("--trials=1", f"--max-mb={limit}", "--dry-run") == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert {row["recipe"] for row in rows} == {recipe}
 
 
 def test_a_teacher_below_a_simple_method(

@@ -43,7 +43,8 @@ class CompressOptions:
       kfold: number of folds that give the final score, instead of one final split (default: 5 below 500 examples).
       minutes: time from start to the finished bundle, without interruptions.
       trials: number of candidates to train, instead of --minutes.
-      recipe: recipe of the bundle: float32, float16, dynamic_wi8 or dynamic_wi4.
+      recipe: recipe of the bundle: float32, float16, dynamic_wi8 or dynamic_wi4 (default: dynamic_wi8, or dynamic_wi4
+        if --max-mb asks for it).
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       dry_run: list the candidates within the limits with their predicted costs, and train none.
     """
@@ -55,7 +56,7 @@ class CompressOptions:
     kfold: int | None = None
     minutes: float | None = None
     trials: int | None = None
-    recipe: str = "dynamic_wi8"
+    recipe: str | None = None
     stop_below_baseline: bool = False
     dry_run: bool = False
 
@@ -132,4 +133,5 @@ def _print_candidates(model: str | None, data: Any, arguments: dict[str, Any]) -
 
     for candidate in candidates_within(checked(model, data, **arguments, seed=0)):
         cost = {name: round(value, 3) for name, value in dataclasses.asdict(candidate.cost).items()}
-        print(json.dumps({"structure": candidate.structure.name, "method": candidate.method, **cost}))
+        row = {"structure": candidate.structure.name, "method": candidate.method, "recipe": candidate.recipe, **cost}
+        print(json.dumps(row))

@@ -40,13 +40,15 @@ class StudentCandidate:
       structure: the structure.
       method: how it trains; see `METHODS`.
       all_heads: whether the structure has as many heads as the teacher.
-      cost: predicted latency and size.
+      recipe: recipe of its file; the training does not depend on it.
+      cost: predicted latency, size and memory.
     """
 
     kind: str
     structure: Structure
     method: Method
     all_heads: bool
+    recipe: str
     cost: Cost
 
     @property

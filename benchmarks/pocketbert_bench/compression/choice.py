@@ -65,7 +65,7 @@ class Choice:
           GateFailed: its file differs from the model.
           TrainingFailed: a simple method is better, and the compression stops then.
         """
-        self._teacher = self._export(model, path)
+        self._teacher = self._export(model, path, self._inputs.recipe)
         outcome = self.teacher_outcome
         methods = [Baseline(**method) for method in outcome["baselines"]]
         if self._inputs.is_teacher:
@@ -127,7 +127,7 @@ class Choice:
             "sentence": self._sentence(measured, scores, loss),
             "outcome": scores.outcome(),
             "notes": [note for note in notes if note],
-            "leaderboard": rungs.leaderboard(winner.candidate, self._inputs.setting.recipe),
+            "leaderboard": rungs.leaderboard(winner.candidate),
         }
 
     def _final_scores(self, bundle: Bundle) -> tuple[Scores, Loss]:
@@ -234,7 +234,8 @@ class Choice:
                 self._miss(f"{candidate.name}: about {predicted.latency_ms:.3g} ms by measurement of another")
                 continue
             try:
-                bundle = self._export(rungs.model(candidate), self._folder / EXPORTS_FOLDER / candidate.name)
+                path = self._folder / EXPORTS_FOLDER / candidate.name
+                bundle = self._export(rungs.model(candidate), path, candidate.recipe)
             except GateFailed as failure:
                 self._miss(f"{candidate.name}: {failure}")
                 continue
@@ -279,9 +280,9 @@ class Choice:
         self._misses.append(sentence)
         log_info(f"{sentence}; beyond the limits")
 
-    def _export(self, model: Path, path: Path) -> Bundle:
+    def _export(self, model: Path, path: Path, recipe: str) -> Bundle:
         if path.exists():
             return Bundle.open(path)
         path.parent.mkdir(exist_ok=True)
         data = self._inputs.splits.data
-        return export(model, path, recipe=self._inputs.setting.recipe, lengths=self._inputs.lengths, examples=data)
+        return export(model, path, recipe=recipe, lengths=self._inputs.lengths, examples=data)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +15,9 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.data.assets import cache_folder
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
-from pocketbert.json_reading import read_members
+from pocketbert.json_reading import from_json, read_json
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
-from pocketbert.training.run_folder import read_record
 from pocketbert_bench import host, machine
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.structures import SMALL_RANK, Structure, can_be_pruned
@@ -38,9 +37,9 @@ class CostModel:
       last_layer_share: share of the tokens that the last layer computes.
     """
 
-    latency: Sequence[float]
-    size: Sequence[float]
-    memory: Sequence[float]
+    latency: list[float]
+    size: list[float]
+    memory: list[float]
     last_layer_share: float
 
     def predict(self, config: EncoderConfig) -> Cost:
@@ -136,15 +135,15 @@ def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: b
     configs = [structure.config(teacher) for structure in fitted_structures(teacher, small_embedding=small_embedding)]
     path = cache_folder() / "costs" / f"{_identity(configs, setting, threads)}.json"
     if path.exists():
-        with contextlib.suppress(UserError):
-            model = read_costs(path)
-            log_info("latency, size and memory are predicted from earlier measurements on this machine")
+        with contextlib.suppress(UserError, KeyError):
+            model = read_costs(path)[setting.recipe]
+            log_info(f"{setting.recipe}: costs are predicted from earlier measurements on this machine")
             return model
     model = fit(configs, measured_costs(configs, setting, threads), setting)
     # A cache that cannot be written costs only time.
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_costs(model, path)
+        write_costs({setting.recipe: model}, path)
     return model
 
 
@@ -160,19 +159,18 @@ def measured_costs(configs: Sequence[EncoderConfig], setting: Setting, threads: 
     ]
 
 
-def write_costs(model: CostModel, path: Path) -> None:
-    """Writes the model for later attempts."""
-    write_json(path, dataclasses.asdict(model))
+def write_costs(models: Mapping[str, CostModel], path: Path) -> None:
+    """Writes the model of each recipe for later attempts."""
+    write_json(path, {recipe: dataclasses.asdict(model) for recipe, model in models.items()})
 
 
-def read_costs(path: Path) -> CostModel:
-    """Reads the model of an earlier attempt.
+def read_costs(path: Path) -> dict[str, CostModel]:
+    """Reads the models of an earlier attempt.
 
     Raises:
       UserError: the file is damaged.
     """
-    kinds = {"latency": list[float], "size": list[float], "memory": list[float], "last_layer_share": float}
-    return CostModel(**read_members(read_record(path, list(kinds)), kinds, str(path)))
+    return from_json(dict[str, CostModel], read_json(path), str(path))
 
 
 def _identity(configs: Sequence[EncoderConfig], setting: Setting, threads: int) -> str:

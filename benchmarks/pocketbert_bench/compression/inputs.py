@@ -31,6 +31,8 @@ from pocketbert_bench.compression.structures import SMALL_RANK
 from pocketbert_bench.network_latency import Setting
 from pocketbert_export.recipes import get_recipe
 
+# The second one is for files that are too large with the first.
+DEFAULT_RECIPE, SMALL_RECIPE = "dynamic_wi8", "dynamic_wi4"
 _MULTIPLE, _PERCENTILE, _COUNTED = 16, 95, 2000
 
 
@@ -46,7 +48,7 @@ class Inputs:
       folds: the data of each fold, whose final splits give the score of small data; empty for one final split.
       final_is_given: whether the final split is a file of its own.
       constraints: the limits.
-      setting: task of the networks, recipe, and length of a measured text.
+      settings: task of the networks, recipe, and length of a measured text; one for each recipe, the preferred first.
       minutes: time of the run, or None.
       trials: number of first rungs, or None.
       stop_below_baseline: whether a teacher that is worse than a simple method ends the run.
@@ -60,7 +62,7 @@ class Inputs:
     folds: Sequence[ThreeSplits]
     final_is_given: bool
     constraints: Constraints
-    setting: Setting
+    settings: Sequence[Setting]
     minutes: float | None
     trials: int | None
     stop_below_baseline: bool
@@ -69,7 +71,12 @@ class Inputs:
     @property
     def length(self) -> int:
         """Tokens of a measured text, the bundle's longest length."""
-        return self.setting.length
+        return self.settings[0].length
+
+    @property
+    def recipe(self) -> str:
+        """The preferred recipe, also that of the teacher's bundle."""
+        return self.settings[0].recipe
 
     @property
     def small_embedding(self) -> bool:
@@ -89,7 +96,7 @@ class Inputs:
             "constraints": dataclasses.asdict(self.constraints),
             "minutes": self.minutes,
             "trials": self.trials,
-            "recipe": self.setting.recipe,
+            "recipes": [setting.recipe for setting in self.settings],
             "stop_below_baseline": self.stop_below_baseline,
             "seed": self.seed,
             "model_sha256": digest_directory(self.directory),
@@ -106,7 +113,7 @@ def check(
     minutes: float | None,
     trials: int | None,
     kfold: int | None,
-    recipe: str,
+    recipe: str | None,
     stop_below_baseline: bool,
     seed: int,
 ) -> Inputs:
@@ -118,7 +125,7 @@ def check(
     problems = budget_problems(minutes, trials)
     if data.task.kind not in supervised_kinds():
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
-    if get_recipe(recipe).calibration == "required":
+    if recipe is not None and get_recipe(recipe).calibration == "required":
         problems.append(
             "networks are measured before they are trained, so the recipe must need no calibration; received "
             f"{recipe}; use dynamic_wi8, and export the model with your recipe afterwards"
@@ -142,6 +149,8 @@ def check(
             "use pocketbert search for it"
         )
     raise_if_any(problems, "compress")
+    task = described.tasks[0] if is_teacher else _new_head(data.task)
+    recipes = [recipe] if recipe else [DEFAULT_RECIPE, *([SMALL_RECIPE] if constraints.max_mb is not None else [])]
     count = fold_count(data, kfold)
     if count:
         log_info(f"{len(data.train) + len(data.dev)} examples are few, so {count} folds give the final score")
@@ -153,7 +162,7 @@ def check(
         folds=folds_of(data, count, seed) if count else (),
         final_is_given=data.test is not None,
         constraints=constraints,
-        setting=Setting(task=described.tasks[0] if is_teacher else _new_head(data.task), recipe=recipe, length=length),
+        settings=[Setting(task=task, recipe=name, length=length) for name in recipes],
         minutes=minutes,
         trials=trials,
         stop_below_baseline=stop_below_baseline,

@@ -13,15 +13,15 @@ from pocketbert_bench.compression.constraints import Constraints
 _LEFT, _TOP, _WIDTH, _HEIGHT = 56, 16, 292, 176
 
 
-def page(result: Mapping[str, Any], constraints: Constraints, recipe: str) -> str:
+def page(result: Mapping[str, Any], constraints: Constraints) -> str:
     """Renders a self-contained HTML page.
 
     Args:
       result: fields of `CompressResult`.
       constraints: the limits.
-      recipe: recipe of the bundle.
     """
     rows, metric = result["leaderboard"], result["main_metric"]
+    (winner,) = [row for row in rows if row["chosen"]]
     low, high = result["interval"]
     points, least, most = result["points_lost"]
     milliseconds, fastest, slowest = result["latency_ms"]
@@ -38,7 +38,11 @@ def page(result: Mapping[str, Any], constraints: Constraints, recipe: str) -> st
                 f"{result['length']} tokens, {constraints.threads} thread",
                 f"95 % interval {fastest:.2f} to {slowest:.2f}; your model {result['teacher_latency_ms']:.2f}",
             ),
-            (f"{result['size_mb']:.1f} MB", recipe, f"model.tflite; peak memory {result['memory_mb']:.0f} MB"),
+            (
+                f"{result['size_mb']:.1f} MB",
+                winner["recipe"],
+                f"model.tflite; peak memory {result['memory_mb']:.0f} MB",
+            ),
         ],
         limits=constraints.text,
         final=view("The bundle on the final split", result["outcome"]),
@@ -50,6 +54,7 @@ def page(result: Mapping[str, Any], constraints: Constraints, recipe: str) -> st
             [
                 row["structure"],
                 row["method"],
+                row["recipe"],
                 f"{row['latency_ms']:.2f}",
                 f"{row['size_mb']:.1f}",
                 row["failure"] if row["score"] is None else f"{100 * row['score']:.1f}",

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ def compress(
     minutes: float | None = None,
     trials: int | None = None,
     kfold: int | None = None,
-    recipe: str = "dynamic_wi8",
+    recipe: str | None = None,
     stop_below_baseline: bool = False,
     seed: int = 0,
     workers: Workers | None = None,
@@ -103,7 +103,8 @@ def compress(
       trials: number of candidates to train instead of a time.
       kfold: number of folds that give the final score; None for five below 500 examples, otherwise one final split
         with 15 % of the examples, or the test split of `data`.
-      recipe: recipe of the bundle, without calibration.
+      recipe: recipe of the bundle, without calibration; None for dynamic_wi8, and with a limit of the size also for
+        dynamic_wi4.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       seed: random seed.
       workers: where candidates train; None for one after another in this process.
@@ -193,7 +194,7 @@ class _Compression:
                 self._workers.close()
             result = choice.result(rungs, candidates, folds) | {"seconds": clock.seconds}
             write_json(folder / LEADERBOARD_FILE, result["leaderboard"])
-            write_text(folder / REPORT_FILE, page(result, inputs.constraints, inputs.setting.recipe))
+            write_text(folder / REPORT_FILE, page(result, inputs.constraints))
             return result
 
     def _folds(
@@ -263,41 +264,48 @@ class _Compression:
         return measure_importance(model, encoded, folder / IMPORTANCE_FILE, batch_size=32, seed=self._inputs.seed)
 
 
-def _costs(inputs: Inputs) -> CostModel:
-    teacher, limits = inputs.described.config, inputs.constraints
-    return fitted_model(teacher, inputs.setting, small_embedding=inputs.small_embedding, threads=limits.threads)
+def _costs(inputs: Inputs) -> dict[str, CostModel]:
+    """The model of each recipe."""
+    small, threads = inputs.small_embedding, inputs.constraints.threads
+    return {
+        setting.recipe: fitted_model(inputs.described.config, setting, small_embedding=small, threads=threads)
+        for setting in inputs.settings
+    }
 
 
-def _candidates(inputs: Inputs, costs: CostModel) -> list[StudentCandidate]:
-    """Candidates within the limits, in the order of trials.
+def _candidates(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[StudentCandidate]:
+    """Candidates within the limits, in the order of trials; each with the first recipe that is within them.
 
     Raises:
       UserError: none is within the limits; the message names the nearest.
     """
     teacher, limits = inputs.described.config, inputs.constraints
-    everything = [
-        StudentCandidate(
-            kind=kind,
-            structure=structure,
-            method=method,
-            all_heads=structure.heads == teacher.num_attention_heads,
-            cost=costs.predict(structure.config(teacher)),
-        )
-        for kind, structure in structures(teacher, small_embedding=inputs.small_embedding)
-        for method in methods_for(inputs.splits.data)
-    ]
-    excess = {id(candidate): limits.excess(candidate.cost, _MARGIN) for candidate in everything}
-    within = [candidate for candidate in everything if excess[id(candidate)] == 0]
+    nearest: dict[str, tuple[float, StudentCandidate]] = {}
+    for kind, structure in structures(teacher, small_embedding=inputs.small_embedding):
+        for method in methods_for(inputs.splits.data):
+            for recipe, model in costs.items():
+                candidate = StudentCandidate(
+                    kind=kind,
+                    structure=structure,
+                    method=method,
+                    all_heads=structure.heads == teacher.num_attention_heads,
+                    recipe=recipe,
+                    cost=model.predict(structure.config(teacher)),
+                )
+                excess = limits.excess(candidate.cost, _MARGIN)
+                if candidate.name not in nearest or excess < nearest[candidate.name][0]:
+                    nearest[candidate.name] = excess, candidate
+    within = [candidate for excess, candidate in nearest.values() if excess == 0]
     if not within:
-        nearest = min(everything, key=lambda candidate: excess[id(candidate)])
-        memory = "" if limits.max_memory_mb is None else f" and {nearest.cost.memory_mb:.3g} MB of memory"
+        _, candidate = min(nearest.values(), key=lambda pair: pair[0])
+        memory = "" if limits.max_memory_mb is None else f" and {candidate.cost.memory_mb:.3g} MB of memory"
         raise UserError(
-            f"no network within the limits can be cut out of this teacher; the nearest, {nearest.structure.name}, "
-            f"has about {nearest.cost.latency_ms:.2g} ms and {nearest.cost.size_mb:.3g} MB{memory}; raise the limit, "
-            "or use a smaller encoder as the model"
+            f"no network within the limits can be cut out of this teacher; the nearest, {candidate.structure.name}, "
+            f"has about {candidate.cost.latency_ms:.2g} ms and {candidate.cost.size_mb:.3g} MB{memory} as "
+            f"{candidate.recipe}; raise the limit, or use a smaller encoder as the model"
         )
-    log_info(f"{len(within)} of {len(everything)} candidates are within the limits by their predicted costs")
+    log_info(f"{len(within)} of {len(nearest)} candidates are within the limits by their predicted costs")
     shares = (math.inf,) if limits.max_latency_ms is not None else _SHARES
-    slowest = costs.predict(teacher).latency_ms
+    slowest = costs[inputs.recipe].predict(teacher).latency_ms
     # All kinds may be slower than a share of a teacher with one layer.
     return in_order(within, [share * slowest for share in shares]) or in_order(within, [math.inf])

@@ -103,11 +103,11 @@ class Rungs:
             batch = [promoted.pop(0) for _ in range(min(self._workers.parallel, len(promoted)))]
             self._train([one for one in batch if most is not None or self._seconds(one, 1) <= seconds_left()], 1)
 
-    def leaderboard(self, winner: StudentCandidate, recipe: str) -> list[dict[str, Any]]:
+    def leaderboard(self, winner: StudentCandidate) -> list[dict[str, Any]]:
         """A row for each candidate that was trained, the best first, and those that failed."""
-        rows = [self._row(candidate, recipe, chosen=candidate is winner) for candidate in self.ranked(self._started)]
+        rows = [self._row(candidate, chosen=candidate is winner) for candidate in self.ranked(self._started)]
         failed = [candidate for candidate in self._started if self.best_trial(candidate) is None]
-        return rows + [self._row(candidate, recipe, chosen=False) for candidate in failed]
+        return rows + [self._row(candidate, chosen=False) for candidate in failed]
 
     def ranked(self, candidates: Sequence[StudentCandidate]) -> list[StudentCandidate]:
         """Candidates with a score, the best first; equal scores go to the faster one."""
@@ -193,14 +193,14 @@ class Rungs:
         names = {trial.candidate for trial in self._journal.trials}
         return [candidate for candidate in self._candidates if candidate.name in names]
 
-    def _row(self, candidate: StudentCandidate, recipe: str, *, chosen: bool) -> dict[str, Any]:
+    def _row(self, candidate: StudentCandidate, *, chosen: bool) -> dict[str, Any]:
         trials = [trial for trial in self._journal.trials if trial.candidate == candidate.name]
         best = self.best_trial(candidate) or trials[0]
         return {
             "structure": candidate.structure.name,
             "kind": candidate.kind,
             "method": candidate.method,
-            "recipe": recipe,
+            "recipe": candidate.recipe,
             "latency_ms": candidate.cost.latency_ms,
             "size_mb": candidate.cost.size_mb,
             "score": best.score,
