@@ -16,7 +16,7 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.json_reading import read_members
-from pocketbert.training.run_folder import read_record
+from pocketbert.trials.results import read_record
 from pocketbert_bench import host
 from pocketbert_bench.statistics import bootstrap_median
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle

@@ -19,8 +19,8 @@ from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
 from pocketbert.pruning.importance import Importance, measure_importance
 from pocketbert.tasks.registry import supervised_task
-from pocketbert.training.grids.workers import InTurn, Workers
 from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, begin_run, run_once
+from pocketbert.trials.workers import InTurn, Workers
 from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, by_kind, methods_for
 from pocketbert_bench.compression.choice import BUNDLE_FOLDER, EXPORTS_FOLDER, Choice
 from pocketbert_bench.compression.constraints import Constraints

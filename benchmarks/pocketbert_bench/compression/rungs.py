@@ -15,8 +15,8 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.errors import TrainingFailed
 from pocketbert.presets import encoder_flops
 from pocketbert.progress import log_info
-from pocketbert.training.grids.workers import Job, Workers
-from pocketbert.training.run_folder import RESULT_FILE, read_result
+from pocketbert.trials.results import RESULT_FILE, read_result
+from pocketbert.trials.workers import Job, Workers
 from pocketbert_bench.compression.candidates import (
     StudentCandidate,
     TrialData,

@@ -17,8 +17,9 @@ from pocketbert.training.config import RunConfig
 from pocketbert.training.grids.points import Point
 from pocketbert.training.initialization import make_model, plan_slices
 from pocketbert.training.run_data import TaskRunData
-from pocketbert.training.run_folder import MODEL_FOLDER, RESULT_FILE
+from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert.training.trainer import run_plan
+from pocketbert.trials.results import RESULT_FILE
 
 _OPTION, _SEPARATOR = "expressions", ";"
 

@@ -22,8 +22,8 @@ from pocketbert.search.constraints import Constraint
 from pocketbert.search.folder import CANDIDATES_FOLDER, TIME_FILE
 from pocketbert.search.journal import Candidate, Journal, best
 from pocketbert.search.strategies import Scored, Strategy, StrategyOptions, open_strategy
-from pocketbert.training.grids.workers import Job, Workers
-from pocketbert.training.run_folder import RESULT_FILE, read_record, read_result
+from pocketbert.trials.results import RESULT_FILE, read_record, read_result
+from pocketbert.trials.workers import Job, Workers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,6 @@ from pocketbert.search.strategies import StrategyOptions
 from pocketbert.search.supernet_tasks import SupernetTask, plan_tasks
 from pocketbert.search.supernets import Supernets, check_supernet
 from pocketbert.training.config import RunConfig
-from pocketbert.training.grids.workers import InTurn, Workers
 from pocketbert.training.initialization import plan_model, saved_models
 from pocketbert.training.plan import open_data
 from pocketbert.training.run_folder import (
@@ -53,6 +52,7 @@ from pocketbert.training.run_folder import (
     run_once,
 )
 from pocketbert.training.state import digest_directory
+from pocketbert.trials.workers import InTurn, Workers
 
 # The cost of every search.
 _SIZE = ParameterConstraint(limit=math.inf)

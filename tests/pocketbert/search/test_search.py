@@ -27,8 +27,8 @@ from pocketbert.search.constraints import ParameterConstraint
 from pocketbert.search.run import search
 from pocketbert.search.strategies import StrategyOptions
 from pocketbert.search.supernet_tasks import SupernetTask
-from pocketbert.training.grids.workers import Job
 from pocketbert.training.initialization import make_model, plan_model, plan_slices
+from pocketbert.trials.workers import Job
 
 BASE = tiny.FACTORIZED_WORD.replace(num_layers=2, trigram=True, hidden_size=20, head_size=4, intermediate_size=24)
 CONFIG = SearchConfig(candidates=(9, 5), max_length=tiny_distillation.MAX_LENGTH, seed=3)
@@ -134,7 +134,7 @@ class TwoAtATime:
     def close(self) -> None: ...
 
     def outcomes(self, make_run: Callable[..., None], jobs: list[Job]) -> Any:
-        from pocketbert.training.grids.workers import Outcome
+        from pocketbert.trials.workers import Outcome
 
         for job in reversed(jobs):
             make_run(job.point, job.seed, job.folder)

@@ -14,19 +14,18 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.scores import Scores
 from pocketbert.training.grids.points import STATISTICS, Choose, Grid, Point, point_name
 from pocketbert.training.grids.report import page
-from pocketbert.training.grids.workers import InTurn, Job, MakeRun, Workers
 from pocketbert.training.run_folder import (
     GRID_FOLDER,
     MODEL_FOLDER,
     OPTIONS_FILE,
     REPORT_FILE,
-    RESULT_FILE,
     begin_run,
     clear_run,
     open_run,
-    read_result,
     spread,
 )
+from pocketbert.trials.results import RESULT_FILE, read_result
+from pocketbert.trials.workers import InTurn, Job, MakeRun, Workers
 
 
 def run_grid(

@@ -1,4 +1,4 @@
-"""Workers that execute the runs of a grid: in this process, in several local processes, or on a Ray cluster."""
+"""Workers that execute trials: in this process, in several local processes, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -10,31 +10,33 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.notation import Notation, argument, current_notation, use_notation
 from pocketbert.processes import Parent, begin_worker, stderr_in
 from pocketbert.progress import log_info
-from pocketbert.training.grids.points import Point
+from pocketbert.trials.results import RESULT_FILE
 
-MakeRun = Callable[[Point, int, Path], object]
+# Trains with the options of a point and a seed, in a folder that receives `result.json` with `main_metric` and
+# `metrics`; raises TrainingFailed if the training diverges.
+MakeRun = Callable[[Any, int, Path], object]
 _SPAWN = multiprocessing.get_context("spawn")
 _SECONDS_TO_CONNECT = 10
 
 
 class Job(NamedTuple):
-    """One run of a grid.
+    """A trial.
 
     Attributes:
-      point: values of the options.
+      point: option → value.
       seed: random seed.
       folder: absolute path of the run folder.
     """
 
-    point: Point
+    point: Mapping[str, Any]
     seed: int
     folder: Path
 
@@ -47,6 +49,11 @@ class Job(NamedTuple):
     def log(self) -> Path:
         """Log file of a run in another process."""
         return self.folder.with_suffix(".log")
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has left its result."""
+        return (self.folder / RESULT_FILE).exists()
 
 
 class Outcome(NamedTuple):
@@ -63,14 +70,14 @@ class Outcome(NamedTuple):
     failure: str | None
 
 
-class Workers(Protocol):
+class Workers:
     """Executes jobs.
 
     Attributes:
       parallel: number of simultaneous runs.
     """
 
-    parallel: int
+    parallel = 1
 
     def close(self) -> None:
         """Ends idle processes."""
@@ -87,15 +94,11 @@ class Workers(Protocol):
           UserError: `make_run` rejected its input. The other runs are stopped.
           TrainingFailed: a process died, for example because memory ran out.
         """
+        raise NotImplementedError
 
 
-class InTurn:
+class InTurn(Workers):
     """Executes one run after another in this process."""
-
-    parallel = 1
-
-    def close(self) -> None:
-        """Does nothing; see `Workers`."""
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Executes all jobs; see `Workers`."""
@@ -104,7 +107,7 @@ class InTurn:
             yield _make(make_run, job)
 
 
-class Processes:
+class Processes(Workers):
     """Executes several runs at a time in processes on this machine.
 
     Each process uses an equal share of the CPU cores and writes a log next to its run folder. The processes end with
@@ -172,7 +175,7 @@ class _WorkerProcess:
     def outcome(self, job: Job) -> Outcome:
         """Waits for the outcome of the started job."""
         try:
-            answer = self.connection.recv()
+            return _checked(self.connection.recv())
         except (EOFError, ConnectionResetError):
             self._process.join()
             code = self._process.exitcode
@@ -181,7 +184,6 @@ class _WorkerProcess:
             raise TrainingFailed(
                 f"{job.name}: the process ended with {ended}; see {job.log}; the same command resumes"
             ) from None
-        return _checked(answer)
 
     def end(self) -> None:
         """Lets the idle process end."""
@@ -195,7 +197,7 @@ class _WorkerProcess:
         self.connection.close()
 
 
-class Ray:
+class Ray(Workers):
     """Executes runs on a Ray cluster.
 
     All machines need PocketBERT and the same storage for runs and inputs. Each run gets an equal share of the CPU
@@ -223,9 +225,6 @@ class Ray:
         self._connect()
         ray.shutdown()
 
-    def close(self) -> None:
-        """Does nothing; see `Workers`."""
-
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Executes all jobs; see `Workers`."""
         ray = self._ray
@@ -248,25 +247,20 @@ class Ray:
                 done, _ = ray.wait(list(running), num_returns=1)
                 for reference in done:
                     job = running.pop(reference)
-                    yield _checked(self._answer(reference, job))
+                    yield self._outcome(reference, job)
         finally:
             # This stops unfinished runs.
             ray.shutdown()
 
-    def _answer(self, reference: Any, job: Job) -> Outcome | UserError:
-        """The answer of an ended run.
-
-        Raises:
-          TrainingFailed: Ray lost it: a machine or a process died, for example because memory ran out.
-        """
+    def _outcome(self, reference: Any, job: Job) -> Outcome:
         try:
-            answer: Outcome | UserError = self._ray.get(reference)
+            return _checked(self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
+            # A machine or a process died, for example because memory ran out.
             raise TrainingFailed(
                 f"{job.name}: Ray lost the run ({type(error).__name__}); see {job.log} and ray status; the same "
                 "command resumes"
             ) from None
-        return answer
 
     def _connect(self) -> None:
         try:
