@@ -21,7 +21,7 @@ from pocketbert.progress import bar, log_info
 from pocketbert.search.folder import LATENCY_FILE, LATENCY_FOLDER
 from pocketbert.search.space import SearchSpace
 from pocketbert.tasks.registry import get_task
-from pocketbert.trials.results import read_record
+from pocketbert.training.run_folder import read_record
 from pocketbert_bench.network_latency import Device, Host, Setting
 
 # Copies of an operation in one graph, so that it takes longer than the call itself.

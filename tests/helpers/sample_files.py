@@ -272,7 +272,7 @@ def _position(path: Path) -> object:
 
 
 def _record(path: Path) -> object:
-    from pocketbert.trials.results import read_record
+    from pocketbert.training.run_folder import read_record
 
     return read_record(path)
 

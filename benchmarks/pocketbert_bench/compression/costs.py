@@ -11,7 +11,7 @@ import numpy as np
 from pocketbert.configs import EncoderConfig
 from pocketbert.files import write_json
 from pocketbert.tasks.registry import get_task
-from pocketbert.trials.results import read_record
+from pocketbert.training.run_folder import read_record
 from pocketbert_bench import host
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.structures import SMALL_RANK, Structure, can_be_pruned

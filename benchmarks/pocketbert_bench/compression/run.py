@@ -20,14 +20,17 @@ from pocketbert.progress import log_info
 from pocketbert.pruning.importance import Importance, measure_importance
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, begin_run, run_once
+from pocketbert.trials.clock import RunClock
+from pocketbert.trials.journal import Journal
+from pocketbert.trials.scores import scores
 from pocketbert.trials.workers import InTurn, Workers
 from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, by_kind, methods_for
 from pocketbert_bench.compression.choice import BUNDLE_FOLDER, EXPORTS_FOLDER, Choice
 from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.costs import CostModel, fit_to_measurements, read_costs, write_costs
 from pocketbert_bench.compression.inputs import Inputs, check
-from pocketbert_bench.compression.journal import TrialJournal
-from pocketbert_bench.compression.outcome import BudgetClock, CompressResult
+from pocketbert_bench.compression.journal import Trial
+from pocketbert_bench.compression.outcome import CompressResult
 from pocketbert_bench.compression.report import page
 from pocketbert_bench.compression.rungs import TRIALS_FOLDER, Rungs
 from pocketbert_bench.compression.structures import SMALL_RANK, cuts_widths, structures, write_student
@@ -140,7 +143,7 @@ class _Compression:
     def run(self, folder: Path) -> dict[str, Any]:
         """Runs or resumes; returns the fields of `CompressResult` but for the paths."""
         inputs = self._inputs
-        with BudgetClock(folder / TIME_FILE) as clock:
+        with RunClock(folder / TIME_FILE) as clock:
             # Before anything is written, and before the teacher trains: limits that nothing can meet.
             costs = self._costs(folder / COSTS_FILE)
             candidates = self._candidates(costs)
@@ -159,7 +162,7 @@ class _Compression:
                 except GateFailed as failure:
                     raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
             ending = clock.recorded["ending"]
-            journal = TrialJournal(folder / JOURNAL_FILE)
+            journal = Journal(folder / JOURNAL_FILE, (Trial,))
             rungs = Rungs(
                 folder,
                 journal,
@@ -174,7 +177,7 @@ class _Compression:
                 rungs.run(candidates, lambda: seconds_left() - ending, total, inputs.trials)
             except KeyboardInterrupt as interrupt:
                 # Other signals and a second Ctrl-C end the run.
-                if type(interrupt) is not KeyboardInterrupt or not journal.scored:
+                if type(interrupt) is not KeyboardInterrupt or not scores(journal.records):
                     raise
                 log_info("interrupted: exporting the best candidate so far; interrupt again to end at once")
             finally:

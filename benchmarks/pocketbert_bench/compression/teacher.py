@@ -12,7 +12,7 @@ from pocketbert.files import write_json
 from pocketbert.progress import log_info
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
-from pocketbert.trials.results import read_record
+from pocketbert.training.run_folder import read_record
 from pocketbert_bench.compression.inputs import Inputs
 from pocketbert_bench.compression.pace import Deadline, Pace
 

@@ -12,8 +12,7 @@ from pocketbert.commands.command_line import Options
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_text
 from pocketbert.options import DirectoryPath
-from pocketbert.training.run_folder import COMMAND_FILE, MODEL_FOLDER, OPTIONS_FILE, REPORT_FILE
-from pocketbert.trials.results import read_record
+from pocketbert.training.run_folder import COMMAND_FILE, MODEL_FOLDER, OPTIONS_FILE, REPORT_FILE, read_record
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -36,12 +36,13 @@ from pocketbert.training.run_folder import (
     OPTIONS_FILE,
     REPORT_FILE,
     read_log,
+    read_record,
     run_seeds,
     spread,
 )
 from pocketbert.training.stage import Steps
 from pocketbert.training.trainer import run_plan
-from pocketbert.trials.results import RESULT_FILE, read_record, read_result
+from pocketbert.trials.results import RESULT_FILE, read_result
 
 
 @dataclass(frozen=True, kw_only=True)

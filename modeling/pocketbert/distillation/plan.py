@@ -34,11 +34,10 @@ from pocketbert.training.objective import Adapters
 from pocketbert.training.outcome_notes import falling_notes, flat_notes, simple_methods, teacher_notes, with_notes
 from pocketbert.training.plan import Plan, PlannedRun
 from pocketbert.training.run_data import TaskRunData
-from pocketbert.training.run_folder import ADAPTERS_FILE, REPORT_FILE, START_FILE, TEACHER_FILE
+from pocketbert.training.run_folder import ADAPTERS_FILE, REPORT_FILE, START_FILE, TEACHER_FILE, read_record
 from pocketbert.training.score_report import page
 from pocketbert.training.stage import Stage
 from pocketbert.training.state import digest_directory
-from pocketbert.trials.results import read_record
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ from pocketbert.search.folder import (
     STUDENT_FOLDER,
     SUPERNET_FOLDER,
 )
-from pocketbert.search.journal import Candidate, Journal, best, front
+from pocketbert.search.journal import Candidate, SearchJournal, StageEnd, front
 from pocketbert.search.parts import divide, draw_text, leave_out
 from pocketbert.search.report import page
 from pocketbert.search.rounds import Retrained, Rounds, kendall_tau
@@ -52,6 +52,7 @@ from pocketbert.training.run_folder import (
     run_once,
 )
 from pocketbert.training.state import digest_directory
+from pocketbert.trials.scores import best, scores
 from pocketbert.trials.workers import InTurn, Workers
 
 # The cost of every search.
@@ -257,7 +258,7 @@ class _Search:
             drawn = folder.absolute() / CANDIDATE_TEXT_FILE
             draw_text(Path(self._text), share, self._config.seed, drawn)
             self._candidate_text = str(drawn)
-        journal = Journal(folder / JOURNAL_FILE, [cost.name for cost in self._costs])
+        journal = SearchJournal(folder / JOURNAL_FILE, self._recorded)
         rounds = Rounds(
             folder,
             journal,
@@ -265,7 +266,6 @@ class _Search:
             strategy=self._strategy,
             costs=self._costs,
             workers=self._workers,
-            main_metric=self._main_metric,
         )
         space = self._first_space
         try:
@@ -275,7 +275,7 @@ class _Search:
                     space = self._space(stage, best(earlier).genotype)
                 if stage == 3:
                     if not journal.of_stage(3) and not rounds.has_time(number):
-                        journal.end(3, "minutes")
+                        journal.add(StageEnd(3, "minutes"))
                         continue
                     supernet = supernets.learning(space)
                 training = self._training(supernets, supernet, space, stage)
@@ -313,7 +313,7 @@ class _Search:
         return dataclasses.replace(training, data=data, method=supernets.method(data), trains=True)
 
     def _write_result(
-        self, folder: Path, journal: Journal, retrained: Sequence[Retrained], seconds: float, supernet: Path
+        self, folder: Path, journal: SearchJournal, retrained: Sequence[Retrained], seconds: float, supernet: Path
     ) -> dict[str, Any]:
         cost, winner = self._costs[0].name, best(journal.comparable)
         result = {
@@ -323,9 +323,7 @@ class _Search:
             "front": [_summary(candidate) for candidate in front(journal.comparable, cost)],
             "supernet": str(supernet.relative_to(folder) if supernet.is_relative_to(folder) else supernet),
             "cost": cost,
-            "candidates": [
-                sum(candidate.score is not None for candidate in journal.of_stage(s)) for s in self._config.stages
-            ],
+            "candidates": [len(scores(journal.of_stage(stage))) for stage in self._config.stages],
             "failed": sum(candidate.score is None for candidate in journal.candidates),
             "retrained": [dataclasses.asdict(candidate) for candidate in retrained],
             "kendall_tau": kendall_tau(retrained),

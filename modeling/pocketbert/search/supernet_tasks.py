@@ -29,10 +29,9 @@ from pocketbert.training.initialization import tokenizer_problems
 from pocketbert.training.objective import Adapters
 from pocketbert.training.plan import PlannedRun
 from pocketbert.training.run_data import RunData, StageEvaluator
-from pocketbert.training.run_folder import TEACHER_FILE
+from pocketbert.training.run_folder import TEACHER_FILE, read_record
 from pocketbert.training.stage import Stage
 from pocketbert.training.stage_batches import StageBatches
-from pocketbert.trials.results import read_record
 
 # Mean of the tasks' main metrics, as in GLUE's score.
 MEAN = "mean"

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from pocketbert.json_reading import parse_json, read_bytes, read_members
 from pocketbert.notation import argument
 from pocketbert.output_folders import RUN_KIND, check_no_foreign, held_directory, remove
 from pocketbert.progress import log_info
-from pocketbert.trials.results import RESULT_FILE, read_record, read_result
+from pocketbert.trials.results import RESULT_FILE, read_result
 
 if TYPE_CHECKING:
     from pocketbert.training.distribution import Distribution
@@ -199,6 +199,28 @@ def record_outcome(folder: Path, outcome: Mapping[str, Any]) -> None:
 def clear_run(folder: Path, files: Sequence[str] = ()) -> None:
     """Removes the files of a run but not the folder's marker; `open_run` removes the folder if it stays empty."""
     _remove(folder / name for name in (*RUN_FILES, *files))
+
+
+def read_record(path: Path, names: Collection[str] = ()) -> dict[str, Any]:
+    """Reads a JSON object that a run wrote.
+
+    Args:
+      path: the file.
+      names: names that the object must have, and no others; empty for any.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    try:
+        content = parse_json(read_bytes(path), path)
+    except UserError:
+        content = None
+    if not isinstance(content, dict) or (names and set(content) != set(names)):
+        raise UserError(
+            f"{path} is damaged: it must be unchanged since the run wrote it; pass {argument('overwrite', True)} to "
+            "repeat the run, or choose another output"
+        )
+    return content
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

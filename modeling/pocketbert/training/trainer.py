@@ -22,13 +22,12 @@ from pocketbert.training.objective import Adapters
 from pocketbert.training.plan import Plan
 from pocketbert.training.rounding import round_model
 from pocketbert.training.run_data import StageEvaluator
-from pocketbert.training.run_folder import CHECKPOINT_FILE, STAGES_FOLDER, START_FILE, begin_run, run_once
+from pocketbert.training.run_folder import CHECKPOINT_FILE, STAGES_FOLDER, START_FILE, begin_run, read_record, run_once
 from pocketbert.training.stage import Stage
 from pocketbert.training.stage_batches import StageBatches
 from pocketbert.training.stage_log import Clock, MetricsLog, NoLog, StageLog, as_text
 from pocketbert.training.state import TrainState, read_state, restore_stage, write_checkpoint
 from pocketbert.training.step import TrainingModel
-from pocketbert.trials.results import read_record
 
 # Examples that measure activations: few enough to cost less than a step, in batches that fit wherever training fits.
 _WATCHED_BATCHES, _WATCHED_BATCH_SIZE = 4, 8

@@ -31,11 +31,11 @@ from pocketbert.training.config import DistillResult, FinetuneConfig, RunConfig,
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.finetune import finetune
 from pocketbert.training.grids.published import PUBLISHED_HEAD
+from pocketbert.training.run_folder import read_record
 from pocketbert.training.stage import Epochs, OptimizerConfig, Steps
 from pocketbert.training.stage_batches import encoded_batches
 from pocketbert.training.state import write_checkpoint
 from pocketbert.training.trainer import Trainer
-from pocketbert.trials.results import read_record
 
 RUN = RunConfig(seed=5)
 RATE = 4e-3

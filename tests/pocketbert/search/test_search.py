@@ -28,6 +28,7 @@ from pocketbert.search.run import search
 from pocketbert.search.strategies import StrategyOptions
 from pocketbert.search.supernet_tasks import SupernetTask
 from pocketbert.training.initialization import make_model, plan_model, plan_slices
+from pocketbert.trials import clock, workers
 from pocketbert.trials.workers import Job
 
 BASE = tiny.FACTORIZED_WORD.replace(num_layers=2, trigram=True, hidden_size=20, head_size=4, intermediate_size=24)
@@ -190,13 +191,14 @@ def test_time_left_ends_with_the_minutes(
         now[0] += 60
         trainings(training, *arguments)
 
-    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in (clock, workers):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(rounds, "train_candidate", minute)
     # Stage 1 has 9 of the 14 candidates, so 4.5 of the 7 minutes; without a limit, 8 minutes would be left.
     start(teacher, tmp_path / "out", config=dataclasses.replace(CONFIG, minutes=7))
-    lines = [line for line in capsys.readouterr().err.splitlines() if "left in this stage" in line]
-    assert lines[0].startswith("stage 1: 1 of 9") and lines[0].endswith("at most about 03:30 left in this stage")
-    assert "at most about 00:00 left" in lines[4] and "stage 1: 5 of 9" in lines[4]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "stage-1-0000" in line and " done" in line]
+    assert lines[0].startswith("candidates/stage-1-00000: accuracy ") and "(01:00); 1 of 9 done, best " in lines[0]
+    assert lines[0].endswith("about 03:30 left") and lines[4].endswith("about 00:00 left") and "5 of 9" in lines[4]
 
 
 def test_supernets_do_not_use_the_time(
@@ -207,7 +209,8 @@ def test_supernets_do_not_use_the_time(
     def hour(*_: Any, **__: Any) -> None:
         now[0] += 3600
 
-    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in (clock, workers):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(supernets, "train_supernet", hour)
     config = dataclasses.replace(CONFIG, minutes=10, stages=(1, 3))
     result = start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)

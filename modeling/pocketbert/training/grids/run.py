@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tqdm import tqdm
-
 from pocketbert.errors import TrainingFailed, UserError, raise_if_any
 from pocketbert.files import write_json, write_text
 from pocketbert.progress import log_info
@@ -24,7 +22,8 @@ from pocketbert.training.run_folder import (
     open_run,
     spread,
 )
-from pocketbert.trials.results import RESULT_FILE, read_result
+from pocketbert.trials.missing import Trials
+from pocketbert.trials.results import RESULT_FILE
 from pocketbert.trials.workers import InTurn, Job, MakeRun, Workers
 
 
@@ -75,14 +74,18 @@ def run_grid(
         ]
         new = not (folder / OPTIONS_FILE).exists()
         begin_run(folder, recorded)
+        together = f"; {workers.parallel} at a time" if workers.parallel > 1 else ""
+        log_info(f"{len(jobs)} runs, {sum(job.finished for job in jobs)} finished{together}")
         try:
-            failures = _make_missing(jobs, make_run, workers, work)
+            trials = list(Trials(workers, total=len(jobs), work=work).results(make_run, jobs))
         except UserError:
-            if new and not any(map(_finished, jobs)):
+            if new and not any(job.finished for job in jobs):
                 # Leave no folder behind after bad input.
                 clear_run(folder)
             raise
-        results = {_key(job): _read(job) for job in jobs if _key(job) not in failures}
+        by_run = {(point_name(trial.job.point), trial.job.seed): trial for trial in trials}
+        results = {key: trial.result for key, trial in by_run.items() if not trial.failure}
+        failures = {key: trial.failure for key, trial in by_run.items() if trial.failure}
         summary = summarize(grid, seeds, results, failures, choose)
         write_json(folder / RESULT_FILE, summary)
         write_text(folder / REPORT_FILE, page(summary))
@@ -156,47 +159,6 @@ def summarize(
         "baseline": baseline,
         "warnings": chosen_scores.warnings if baseline else [],
     }
-
-
-def _make_missing(
-    jobs: Sequence[Job], make_run: MakeRun, workers: Workers, work: Callable[[Point], float]
-) -> dict[tuple[str, int], str]:
-    """Runs the unfinished jobs; returns the error messages of failed ones."""
-    waiting = [job for job in jobs if not _finished(job)]
-    done = len(jobs) - len(waiting)
-    log_info(f"{len(jobs)} runs, {done} finished" + (f"; {workers.parallel} at a time" if workers.parallel > 1 else ""))
-    failures: dict[tuple[str, int], str] = {}
-    spent = worked = 0.0
-    left = sum(work(job.point) for job in waiting)
-    for job, seconds, failure in workers.outcomes(make_run, waiting):
-        done += 1
-        left -= work(job.point)
-        if failure is not None:
-            failures[_key(job)] = failure
-            outcome = f"failed: {failure}"
-        else:
-            spent, worked = spent + seconds, worked + work(job.point)
-            result = _read(job)
-            outcome = f"{result['main_metric']} {result['metrics'][result['main_metric']]:.4f}"
-        line = f"{job.name}: {outcome} ({tqdm.format_interval(seconds)}); {done} of {len(jobs)} runs finished"
-        if left and worked:
-            line += f", about {tqdm.format_interval(spent / worked * left / workers.parallel)} left"
-        log_info(line)
-    return failures
-
-
-def _key(job: Job) -> tuple[str, int]:
-    return point_name(job.point), job.seed
-
-
-def _finished(job: Job) -> bool:
-    return (job.folder / RESULT_FILE).exists()
-
-
-def _read(job: Job) -> dict[str, Any]:
-    if not _finished(job):
-        raise UserError(f"the output must be on storage shared by all machines; {job.folder} has no {RESULT_FILE}")
-    return read_result(job.folder / RESULT_FILE)
 
 
 def _check(seeds: Sequence[int], choose: str) -> None:
