@@ -206,7 +206,7 @@ def _make_run(folder: Path) -> Path:
 def _run(path: Path) -> object:
     from types import SimpleNamespace
 
-    from pocketbert.trials.results import read_result
+    from pocketbert.trials.jobs import read_result
     from pocketbert_export.bundles.model_card import CardOptions, card_facts
     from pocketbert_export.commands.stored_columns import stored_columns
     from pocketbert_export.verification.outcomes import recorded

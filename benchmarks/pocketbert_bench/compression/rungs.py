@@ -13,10 +13,11 @@ from typing import Any
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.presets import encoder_flops
+from pocketbert.trials.jobs import Job
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.missing import Trials
 from pocketbert.trials.scores import best, scores
-from pocketbert.trials.workers import Job, Workers
+from pocketbert.trials.workers import Workers
 from pocketbert_bench.compression.candidates import (
     StudentCandidate,
     TrialData,
@@ -146,24 +147,24 @@ class Rungs:
         left = self._seconds_left()
         deadline = None if left == math.inf else time.time() + left
         train = functools.partial(train_trial, dataclasses.replace(self._shared, deadline=deadline))
-        for trial in self._trials.results(train, [job for _, job in jobs.values()]):
-            candidate, _ = jobs[trial.job.folder]
+        for outcome in self._trials.outcomes(train, [job for _, job in jobs.values()]):
+            candidate, _ = jobs[outcome.job.folder]
             trained = epochs
-            if not trial.failure:
+            if not outcome.failure:
                 # The deadline may have ended it early.
                 steps = math.ceil(len(self._shared.data.train) / _BATCH) * passes(candidate.method)
-                trained = min(math.ceil(trial.result["steps"] / steps), epochs)
+                trained = min(math.ceil(outcome.result["steps"] / steps), epochs)
             first = self._finished(candidate, 0)
             self._journal.add(
                 Trial(
                     candidate=candidate.name,
                     rung=rung,
                     epochs=trained + (first.epochs if first else 0),
-                    score=trial.score,
-                    metrics=trial.metrics,
+                    score=outcome.score,
+                    metrics=outcome.result.get("metrics", {}),
                     # Of all attempts, if an earlier one finished it.
-                    seconds=trial.seconds or trial.result.get("seconds", 0.0),
-                    failure=trial.failure,
+                    seconds=outcome.seconds or outcome.result.get("seconds", 0.0),
+                    failure=outcome.failure,
                 )
             )
 

@@ -42,7 +42,7 @@ from pocketbert.training.run_folder import (
 )
 from pocketbert.training.stage import Steps
 from pocketbert.training.trainer import run_plan
-from pocketbert.trials.results import RESULT_FILE, read_result
+from pocketbert.trials.jobs import RESULT_FILE, read_result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from pocketbert.training.initialization import make_model, plan_slices
 from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert.training.trainer import run_plan
-from pocketbert.trials.results import RESULT_FILE
+from pocketbert.trials.jobs import RESULT_FILE
 
 # Option of a job with the genotype.
 EXPRESSIONS = "expressions"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,71 +16,48 @@ from pocketbert.progress import log_info
 from pocketbert.search.candidates import EXPRESSIONS, CandidateTraining, train_candidate
 from pocketbert.search.config import STAGES, SearchConfig
 from pocketbert.search.constraints import Constraint
-from pocketbert.search.folder import CANDIDATES_FOLDER, TIME_FILE
+from pocketbert.search.folder import CANDIDATES_FOLDER
 from pocketbert.search.journal import Candidate, SearchJournal, StageEnd
 from pocketbert.search.strategies import Scored, Strategy, StrategyOptions, open_strategy
 from pocketbert.trials.clock import RunClock
+from pocketbert.trials.jobs import Job
 from pocketbert.trials.missing import Trials
 from pocketbert.trials.scores import scores
-from pocketbert.trials.workers import Job, Workers
+from pocketbert.trials.workers import Workers
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Retrained:
-    """A candidate that was trained again.
-
-    Attributes:
-      stage: number of its stage.
-      index: number within the stage.
-      score: its score in the search.
-      retrained: its score after the second training.
-    """
-
-    stage: int
-    index: int
-    score: float
-    retrained: float
-
-
-def kendall_tau(retrained: Sequence[Retrained]) -> float | None:
-    """Kendall's rank correlation (tau-b) of the two scores, from -1 to 1; None if it is not defined."""
+def kendall_tau(retrained: Sequence[Mapping[str, Any]]) -> float | None:
+    """Kendall's rank correlation (tau-b) of `score` and `retrained`, from -1 to 1; None if it is not defined."""
     from scipy.stats import kendalltau
 
     if len(retrained) < 2:
         return None
-    correlation = kendalltau([item.score for item in retrained], [item.retrained for item in retrained]).statistic
+    scores_and_retrained = zip(*((row["score"], row["retrained"]) for row in retrained), strict=True)
+    correlation = kendalltau(*map(list, scores_and_retrained)).statistic
     return None if math.isnan(correlation) else float(correlation)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounds:
     """Rounds of candidates.
 
-    Args:
+    Attributes:
       folder: folder of the search.
       journal: receives the candidates.
       config: options of the search, resolved.
       strategy: how candidates are chosen.
       costs: costs to record.
       workers: where candidates train.
+      clock: seconds that the candidates took; the supernets' training does not count.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        journal: SearchJournal,
-        *,
-        config: SearchConfig,
-        strategy: StrategyOptions,
-        costs: Sequence[Constraint],
-        workers: Workers,
-    ) -> None:
-        self._folder, self._journal, self._clock = folder, journal, RunClock(folder / TIME_FILE)
-        self._config, self._strategy, self._costs, self._workers = config, strategy, costs, workers
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that the candidates took, over all attempts; the supernets' training does not count."""
-        return self._clock.seconds
+    folder: Path
+    journal: SearchJournal
+    config: SearchConfig
+    strategy: StrategyOptions
+    costs: Sequence[Constraint]
+    workers: Workers
+    clock: RunClock
 
     def run(self, training: CandidateTraining, stage: int, number: int) -> None:
         """Suggests, trains and scores the candidates of one stage.
@@ -89,18 +67,18 @@ class Rounds:
           stage: the stage.
           number: its position among the stages of the search, from 0.
         """
-        journal = self._journal
-        most = self._config.candidates[number]
-        options = self._strategy.resolved(None if self._config.preset == "paper" else most)
-        strategy = open_strategy(training.space, options, self._config.seed)
-        log_info(f"stage {stage} ({STAGES[stage]}): at most {most} candidates, chosen by {self._strategy.strategy}")
+        journal = self.journal
+        most = self.config.candidates[number]
+        options = self.strategy.resolved(None if self.config.preset == "paper" else most)
+        strategy = open_strategy(training.space, options, self.config.seed)
+        log_info(f"stage {stage} ({STAGES[stage]}): at most {most} candidates, chosen by {self.strategy.strategy}")
         trials = Trials(
-            self._workers,
+            self.workers,
             total=most,
             best=max(scores(journal.of_stage(stage)), default=-math.inf),
             seconds_left=lambda: self._seconds_left(number),
         )
-        with self._clock as clock:
+        with self.clock as clock:
             clock.start_saving()
             while stage not in journal.ended:
                 scored = journal.of_stage(stage)
@@ -110,7 +88,7 @@ class Rounds:
                 elif journal.candidates and not self.has_time(number):
                     journal.add(StageEnd(stage, "minutes"))
                 else:
-                    count = min(self._workers.parallel, most - len(scored))
+                    count = min(self.workers.parallel, most - len(scored))
                     round_ = _suggestions(
                         strategy, [Scored(candidate.genotype, candidate.score) for candidate in scored], count
                     )
@@ -125,38 +103,39 @@ class Rounds:
 
     def _seconds_left(self, number: int) -> float:
         """Time until a stage must end; the stages share it in proportion to their candidates."""
-        if self._config.minutes is None:
+        if self.config.minutes is None:
             return math.inf
-        counts = self._config.candidates
-        return 60 * self._config.minutes * sum(counts[: number + 1]) / sum(counts) - self._clock.seconds
+        counts = self.config.candidates
+        return 60 * self.config.minutes * sum(counts[: number + 1]) / sum(counts) - self.clock.seconds
 
     def _train(
         self, training: CandidateTraining, stage: int, genotypes: Sequence[tuple[str, ...]], trials: Trials
     ) -> None:
         """Trains one round of candidates, adds them to the journal, and removes their folders."""
-        journal = self._journal
+        journal = self.journal
         first = len(journal.of_stage(stage))
         jobs = self._jobs([f"stage-{stage}-{first + number:05d}" for number in range(len(genotypes))], genotypes)
         # The winner of a stage begins the next one, and would score the same.
         trained = {candidate.genotype: candidate for candidate in journal.candidates if training.trains}
         waiting = [job for job, genotype in zip(jobs, genotypes, strict=True) if genotype not in trained]
         trials.done = first + len(jobs) - len(waiting)
-        results = {result.job.folder: result for result in trials.results(partial(train_candidate, training), waiting)}
+        train = partial(train_candidate, training)
+        outcomes = {outcome.job.folder: outcome for outcome in trials.outcomes(train, waiting)}
         candidates = []
         for number, genotype in enumerate(genotypes, first):
             if genotype in trained:
                 candidates.append(dataclasses.replace(trained[genotype], stage=stage, index=number))
                 continue
-            result, encoder = results[jobs[number - first].folder], training.space.config(genotype)
+            outcome, encoder = outcomes[jobs[number - first].folder], training.space.config(genotype)
             candidates.append(
                 Candidate(
                     stage=stage,
                     index=number,
                     genotype=genotype,
-                    costs={cost.name: cost.cost(encoder) for cost in self._costs},
-                    score=result.score,
-                    metrics=result.metrics,
-                    failure=result.failure,
+                    costs={cost.name: cost.cost(encoder) for cost in self.costs},
+                    score=outcome.score,
+                    metrics=outcome.result.get("metrics", {}),
+                    failure=outcome.failure,
                 )
             )
         # First, so that no kill loses a finished candidate.
@@ -166,13 +145,16 @@ class Rounds:
                 shutil.rmtree(path, ignore_errors=True)
             job.log.unlink(missing_ok=True)
 
-    def retrain(self, training: CandidateTraining, candidates: Sequence[Candidate], count: int) -> list[Retrained]:
+    def retrain(self, training: CandidateTraining, candidates: Sequence[Candidate], count: int) -> list[dict[str, Any]]:
         """Trains some candidates again; those that diverge are left out.
 
         Args:
           training: how they are trained.
           candidates: candidates of the search; `count` of them are taken, evenly from the best to the worst score.
           count: number of candidates.
+
+        Returns:
+          `stage` and `index` of each, its `score` in the search, and its score after the second training (`retrained`).
         """
         # The winner of a stage is a candidate of the next one, too.
         different = {candidate.genotype: candidate for candidate in candidates if candidate.score is not None}
@@ -182,24 +164,22 @@ class Rounds:
         log_info(f"training {len(chosen)} candidates again, with the duration of the supernet")
         names = [f"again-{candidate.stage}-{candidate.index:05d}" for candidate in chosen]
         jobs = self._jobs(names, [candidate.genotype for candidate in chosen])
-        trials = Trials(self._workers, total=len(jobs)).results(partial(train_candidate, training), jobs)
-        retrained = {result.job.folder: result.score for result in trials if result.score is not None}
+        outcomes = Trials(self.workers, total=len(jobs)).outcomes(partial(train_candidate, training), jobs)
+        retrained = {outcome.job.folder: outcome.score for outcome in outcomes if outcome.score is not None}
         return [
-            Retrained(
-                stage=candidate.stage,
-                index=candidate.index,
-                score=candidate.score or 0.0,
-                retrained=retrained[job.folder],
-            )
+            {
+                **{name: getattr(candidate, name) for name in ("stage", "index", "score")},
+                "retrained": retrained[job.folder],
+            }
             for candidate, job in zip(chosen, jobs, strict=True)
             if job.folder in retrained
         ]
 
     def _jobs(self, names: Sequence[str], genotypes: Sequence[tuple[str, ...]]) -> list[Job]:
-        root = self._folder.absolute() / CANDIDATES_FOLDER
+        root = self.folder.absolute() / CANDIDATES_FOLDER
         root.mkdir(exist_ok=True)
         return [
-            Job({EXPRESSIONS: genotype}, self._config.seed, root / name)
+            Job({EXPRESSIONS: genotype}, self.config.seed, root / name)
             for name, genotype in zip(names, genotypes, strict=True)
         ]
 

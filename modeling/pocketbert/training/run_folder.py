@@ -21,7 +21,7 @@ from pocketbert.json_reading import parse_json, read_bytes, read_members
 from pocketbert.notation import argument
 from pocketbert.output_folders import RUN_KIND, check_no_foreign, held_directory, remove
 from pocketbert.progress import log_info
-from pocketbert.trials.results import RESULT_FILE, read_result
+from pocketbert.trials.jobs import RESULT_FILE, read_result
 
 if TYPE_CHECKING:
     from pocketbert.training.distribution import Distribution

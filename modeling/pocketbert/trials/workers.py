@@ -10,64 +10,17 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.notation import Notation, argument, current_notation, use_notation
 from pocketbert.processes import Parent, begin_worker, stderr_in
 from pocketbert.progress import log_info
-from pocketbert.trials.results import RESULT_FILE
+from pocketbert.trials.jobs import Job, MakeRun, Outcome
 
-# Trains with the options of a point and a seed, in a folder that receives `result.json` with `main_metric` and
-# `metrics`; raises TrainingFailed if the training diverges.
-MakeRun = Callable[[Any, int, Path], object]
 _SPAWN = multiprocessing.get_context("spawn")
 _SECONDS_TO_CONNECT = 10
-
-
-class Job(NamedTuple):
-    """A trial.
-
-    Attributes:
-      point: option → value.
-      seed: random seed.
-      folder: absolute path of the run folder.
-    """
-
-    point: Mapping[str, Any]
-    seed: int
-    folder: Path
-
-    @property
-    def name(self) -> str:
-        """Name for messages."""
-        return f"{self.folder.parent.name}/{self.folder.name}"
-
-    @property
-    def log(self) -> Path:
-        """Log file of a run in another process."""
-        return self.folder.with_suffix(".log")
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has left its result."""
-        return (self.folder / RESULT_FILE).exists()
-
-
-class Outcome(NamedTuple):
-    """The outcome of a job.
-
-    Attributes:
-      job: the job.
-      seconds: duration.
-      failure: error message of a failed training; None after success.
-    """
-
-    job: Job
-    seconds: float
-    failure: str | None
 
 
 class Workers:
@@ -291,7 +244,7 @@ def _check_address(address: str) -> None:
 
 def _make(make_run: MakeRun, job: Job) -> Outcome:
     begun = time.monotonic()
-    failure = None
+    failure = ""
     try:
         make_run(job.point, job.seed, job.folder)
     except TrainingFailed as error:

@@ -14,7 +14,7 @@ from pocketbert.training import kept_weights
 from pocketbert.training import state as checkpointing
 from pocketbert.training.run_folder import OPTIONS_FILE, begin_run, open_run, run_once
 from pocketbert.training.state import TrainState
-from pocketbert.trials.results import RESULT_FILE
+from pocketbert.trials.jobs import RESULT_FILE
 
 OPTIONS = {"epochs": 3}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.trials.jobs import Job, MakeRun, Outcome
 from pocketbert.trials.missing import Trials
-from pocketbert.trials.workers import InTurn, Job, MakeRun, Outcome, Workers
+from pocketbert.trials.workers import InTurn, Workers
 
 
 def train(point: dict[str, Any], seed: int, folder: Path) -> None:
@@ -34,23 +36,23 @@ class Timed(Workers):
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
         for outcome in InTurn().outcomes(make_run, list(reversed(jobs))):
-            yield outcome._replace(seconds=10.0)
+            yield dataclasses.replace(outcome, seconds=10.0)
 
 
 def test_finished_trials_keep_their_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = jobs_of(tmp_path, 0.5, None, 0.75)
     train(jobs[2].point, 1, jobs[2].folder)
-    finished, first, second = Trials(InTurn(), total=3).results(train, jobs)
+    finished, first, second = Trials(InTurn(), total=3).outcomes(train, jobs)
     assert (finished.job, finished.result["seed"], finished.seconds) == (jobs[2], 1, 0.0)
-    assert (first.job, first.score, first.metrics["accuracy"], first.failure) == (jobs[0], 0.5, 0.25, "")
-    assert (second.job, second.score, second.metrics) == (jobs[1], None, {})
+    assert (first.job, first.score, first.result["metrics"]["accuracy"], first.failure) == (jobs[0], 0.5, 0.25, "")
+    assert (second.job, second.score, second.result) == (jobs[1], None, {})
     assert second.failure == "the loss is not finite"
     assert [line for line in capsys.readouterr().err.splitlines() if "starts" not in line] == [
         "runs/0: f1 0.5000 (00:00); 2 of 3 done, best 0.7500, about 00:00 left",
         "runs/1: failed: the loss is not finite (00:00); 3 of 3 done, best 0.7500",
     ]
     # The failed one is tried again, alone.
-    assert [trial.failure for trial in Trials(InTurn(), total=3).results(train, jobs)] == [
+    assert [trial.failure for trial in Trials(InTurn(), total=3).outcomes(train, jobs)] == [
         "",
         "",
         first.failure or second.failure,
@@ -78,7 +80,7 @@ def test_finished_trials_keep_their_results(tmp_path: Path, capsys: pytest.Captu
 def test_lines_tell_the_time_left(
     options: dict[str, Any], ends: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    list(Trials(Timed(), **options).results(train, jobs_of(tmp_path, 0.1, 0.2, 0.3, 0.4)))
+    list(Trials(Timed(), **options).outcomes(train, jobs_of(tmp_path, 0.1, 0.2, 0.3, 0.4)))
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("runs/") and "starts" not in line]
     assert len(lines) == 4 and all(line.endswith(end) for line, end in zip(lines[:2], ends, strict=True))
 
@@ -88,11 +90,11 @@ def test_bad_input_and_unshared_storage_stop_the_run(tmp_path: Path) -> None:
         raise UserError("the input must be good")
 
     with pytest.raises(UserError, match="the input must be good"):
-        list(Trials(InTurn()).results(refuse, jobs_of(tmp_path, 0.5)))
+        list(Trials(InTurn()).outcomes(refuse, jobs_of(tmp_path, 0.5)))
     with pytest.raises(UserError, match=r"storage shared by all machines; .* has no result.json"):
-        list(Trials(InTurn()).results(lambda *_: None, jobs_of(tmp_path, 0.5)))
+        list(Trials(InTurn()).outcomes(lambda *_: None, jobs_of(tmp_path, 0.5)))
     (job,) = jobs_of(tmp_path, math.nan)
     job.folder.mkdir(parents=True)
     (job.folder / "result.json").write_text('{"metrics": []}', encoding="utf-8")
     with pytest.raises(UserError, match=r"result.json is damaged; pass overwrite=True to make it again"):
-        list(Trials(InTurn()).results(train, [job]))
+        list(Trials(InTurn()).outcomes(train, [job]))

@@ -22,9 +22,9 @@ from pocketbert.training.run_folder import (
     open_run,
     spread,
 )
+from pocketbert.trials.jobs import RESULT_FILE, Job, MakeRun
 from pocketbert.trials.missing import Trials
-from pocketbert.trials.results import RESULT_FILE
-from pocketbert.trials.workers import InTurn, Job, MakeRun, Workers
+from pocketbert.trials.workers import InTurn, Workers
 
 
 def run_grid(
@@ -77,15 +77,15 @@ def run_grid(
         together = f"; {workers.parallel} at a time" if workers.parallel > 1 else ""
         log_info(f"{len(jobs)} runs, {sum(job.finished for job in jobs)} finished{together}")
         try:
-            trials = list(Trials(workers, total=len(jobs), work=work).results(make_run, jobs))
+            outcomes = list(Trials(workers, total=len(jobs), work=work).outcomes(make_run, jobs))
         except UserError:
             if new and not any(job.finished for job in jobs):
                 # Leave no folder behind after bad input.
                 clear_run(folder)
             raise
-        by_run = {(point_name(trial.job.point), trial.job.seed): trial for trial in trials}
-        results = {key: trial.result for key, trial in by_run.items() if not trial.failure}
-        failures = {key: trial.failure for key, trial in by_run.items() if trial.failure}
+        by_run = {(point_name(outcome.job.point), outcome.job.seed): outcome for outcome in outcomes}
+        results = {key: outcome.result for key, outcome in by_run.items() if not outcome.failure}
+        failures = {key: outcome.failure for key, outcome in by_run.items() if outcome.failure}
         summary = summarize(grid, seeds, results, failures, choose)
         write_json(folder / RESULT_FILE, summary)
         write_text(folder / REPORT_FILE, page(summary))
