@@ -70,7 +70,12 @@ def read_result(path: Path) -> dict[str, Any]:
     Raises:
       UserError: the file is damaged.
     """
-    where = f"{path} is damaged; pass {argument('overwrite', True)} to make it again"
-    result: dict[str, Any] = parse_json(read_bytes(path), where)
-    read_members(result, {"main_metric": str | None, "metrics": dict[str, Any]}, where)
+    try:
+        result: dict[str, Any] = parse_json(read_bytes(path), path)
+        read_members(result, {"main_metric": str | None, "metrics": dict[str, Any]}, str(path))
+    except UserError:
+        raise UserError(
+            f"{path} is damaged: it must have main_metric and metrics, as the run wrote them; pass "
+            f"{argument('overwrite', True)} to make it again"
+        ) from None
     return result

@@ -96,5 +96,5 @@ def test_bad_input_and_unshared_storage_stop_the_run(tmp_path: Path) -> None:
     (job,) = jobs_of(tmp_path, math.nan)
     job.folder.mkdir(parents=True)
     (job.folder / "result.json").write_text('{"metrics": []}', encoding="utf-8")
-    with pytest.raises(UserError, match=r"result.json is damaged; pass overwrite=True to make it again"):
+    with pytest.raises(UserError, match=r"result.json is damaged: .*; pass overwrite=True to make it again"):
         list(Trials(InTurn()).outcomes(train, [job]))

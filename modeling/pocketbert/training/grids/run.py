@@ -22,7 +22,7 @@ from pocketbert.training.run_folder import (
     open_run,
     spread,
 )
-from pocketbert.trials.jobs import RESULT_FILE, Job, MakeRun
+from pocketbert.trials.jobs import RESULT_FILE, Job, MakeRun, Outcome
 from pocketbert.trials.missing import Trials
 from pocketbert.trials.workers import InTurn, Workers
 
@@ -83,10 +83,7 @@ def run_grid(
                 # Leave no folder behind after bad input.
                 clear_run(folder)
             raise
-        by_run = {(point_name(outcome.job.point), outcome.job.seed): outcome for outcome in outcomes}
-        results = {key: outcome.result for key, outcome in by_run.items() if not outcome.failure}
-        failures = {key: outcome.failure for key, outcome in by_run.items() if outcome.failure}
-        summary = summarize(grid, seeds, results, failures, choose)
+        summary = summarize(grid, seeds, outcomes, choose)
         write_json(folder / RESULT_FILE, summary)
         write_text(folder / REPORT_FILE, page(summary))
         return summary | {"best_model": str(folder / summary["best"]["run"] / MODEL_FOLDER)}
@@ -95,8 +92,7 @@ def run_grid(
 def summarize(
     grid: Grid,
     seeds: Sequence[int],
-    results: Mapping[tuple[str, int], Mapping[str, Any]],
-    failures: Mapping[tuple[str, int], str],
+    outcomes: Sequence[Outcome],
     choose: Choose,
 ) -> dict[str, Any]:
     """Summarizes all runs of a grid and selects the best point.
@@ -104,8 +100,7 @@ def summarize(
     Args:
       grid: the grid.
       seeds: seeds of each point.
-      results: (name of the point, seed) → result of the run.
-      failures: (name of the point, seed) → error message of the training.
+      outcomes: of all runs.
       choose: see `run_grid`.
 
     Returns:
@@ -117,6 +112,9 @@ def summarize(
     Raises:
       TrainingFailed: every point has a failed run.
     """
+    keys = [(point_name(outcome.job.point), outcome.job.seed) for outcome in outcomes]
+    results = {key: outcome.result for key, outcome in zip(keys, outcomes, strict=True) if not outcome.failure}
+    failures = {key: outcome.failure for key, outcome in zip(keys, outcomes, strict=True) if outcome.failure}
     main = next((result["main_metric"] for result in results.values()), "")
     points: list[dict[str, Any]] = []
     for point in grid.points():
