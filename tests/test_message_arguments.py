@@ -42,7 +42,7 @@ OTHER_PROGRAMS = {
         *("disable-pip-version-check", "only-binary", "quiet", "require-hashes"),
     },
     # `ray start --head`.
-    "modeling/pocketbert/training/grids/workers.py": {"head"},
+    "modeling/pocketbert/trials/workers.py": {"head"},
     # git's.
     "benchmarks/pocketbert_bench/machine.py": {"abbrev", "always", "dirty", "exclude"},
     # Android's `am start`.

@@ -31,10 +31,11 @@ class Trainings:
         if self.count == self.stop_at:
             raise KeyboardInterrupt
         self.count += 1
-        if self.fail(point["expressions"]):
+        expressions = ";".join(point["expressions"])
+        if self.fail(expressions):
             raise TrainingFailed("the loss is not finite")
         folder.mkdir(parents=True)
         # Longer training turns the ranking around.
         sign = 1 if training.method.epochs == 1 else -1
-        metrics = {"accuracy": sign * score(point["expressions"])}
+        metrics = {"accuracy": sign * score(expressions)}
         (folder / "result.json").write_text(json.dumps({"main_metric": "accuracy", "metrics": metrics}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import shutil
@@ -159,19 +160,24 @@ def _expression(path: Path) -> object:
 
 
 def _make_journal(folder: Path) -> Path:
-    lines = [CANDIDATE, CANDIDATE | {"index": 1, "score": None, "metrics": {}, "failure": "the loss is not finite"}]
-    lines += [{"stage": 1, "end": "candidates"}, CANDIDATE | {"stage": 2, "costs": {"parameters": 7}}]
+    from pocketbert.json_reading import from_json
+    from pocketbert.search.journal import Candidate, SearchJournal, StageEnd
+
     path = folder / "journal.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    candidate = from_json(Candidate, CANDIDATE, "")
+    failed = dataclasses.replace(candidate, index=1, score=None, metrics={}, failure="the loss is not finite")
+    second = dataclasses.replace(candidate, stage=2, costs={"parameters": 7})
+    SearchJournal(path).add(candidate, failed, StageEnd(1, "candidates"), second)
     return path
 
 
 def _journal(path: Path) -> object:
     from pocketbert.search.config import STAGES
-    from pocketbert.search.journal import Journal, best, front
+    from pocketbert.search.journal import SearchJournal, front
     from pocketbert.search.report import page
+    from pocketbert.trials.scores import best
 
-    journal = Journal(path)
+    journal = SearchJournal(path)
     scored = [candidate for candidate in journal.comparable if candidate.score is not None]
     if not scored:
         return None
@@ -200,7 +206,7 @@ def _make_run(folder: Path) -> Path:
 def _run(path: Path) -> object:
     from types import SimpleNamespace
 
-    from pocketbert.training.run_folder import read_result
+    from pocketbert.trials.jobs import read_result
     from pocketbert_export.bundles.model_card import CardOptions, card_facts
     from pocketbert_export.commands.stored_columns import stored_columns
     from pocketbert_export.verification.outcomes import recorded

@@ -20,13 +20,13 @@ from pocketbert.cli import main
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.final_split import three_splits
 from pocketbert.data.task_data import TaskData
-from pocketbert.errors import UserError
 from pocketbert.pruning.importance import Importance
+from pocketbert.trials.journal import Journal
 from pocketbert_bench.compression import choice
 from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, train_trial, trial_point
 from pocketbert_bench.compression.constraints import Constraints, Cost
 from pocketbert_bench.compression.costs import fit, terms
-from pocketbert_bench.compression.journal import Trial, TrialJournal
+from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.outcome import Measured
 from pocketbert_bench.compression.structures import Structure, structures, write_student
 from pocketbert_bench.network_latency import Setting
@@ -154,37 +154,6 @@ def test_each_method_trains_a_pruned_student(method: Any, teacher: Path, tmp_pat
     assert any(not np.array_equal(start[name], trained[name]) for name in start)
 
 
-def trial(**values: Any) -> Trial:
-    fields = {"candidate": "a", "rung": 0, "epochs": 2, "score": 0.5, "metrics": {"accuracy": 0.5}, "seconds": 3.0}
-    return Trial(**{**fields, **values})
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [('"score": 0.5', '"score": 0.9'), ('"accuracy": 0.5', '"accuracy": 99'), ('"seconds": 3.0', '"seconds": "3"')],
-)
-def test_changed_journals_are_refused(before: str, after: str, tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    journal = TrialJournal(path)
-    journal.add(trial())
-    journal.add(trial(candidate="b", score=None, metrics={}, failure="not finite"))
-    assert TrialJournal(path).trials == journal.trials
-    path.write_text(path.read_text().replace(before, after))
-    with pytest.raises(UserError, match=r"journal\.jsonl is damaged at line 1"):
-        TrialJournal(path)
-
-
-def test_lines_from_another_journal_are_refused(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        journal = TrialJournal(tmp_path / name)
-        journal.add(trial(candidate=name))
-        journal.add(trial(candidate="winner"))
-    (first, _), (_, second) = (path.read_text().splitlines() for path in (tmp_path / "one", tmp_path / "two"))
-    (tmp_path / "mixed").write_text(f"{first}\n{second}\n")
-    with pytest.raises(UserError, match="damaged at line 2"):
-        TrialJournal(tmp_path / "mixed")
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     """The command of a finished compression, and its folder."""
@@ -245,20 +214,20 @@ def test_killed_run_resumes_with_the_same_trials(
     finished: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     command = [*finished[0][:-1], f"--output={tmp_path / 'out'}"]
-    add = TrialJournal.add
+    add = Journal.add
 
-    def add_and_die(self: TrialJournal, one: Trial) -> None:
+    def add_and_die(self: Journal[Trial], one: Trial) -> None:
         add(self, one)
         raise SystemExit(9)
 
     with monkeypatch.context() as patched, pytest.raises(SystemExit):
-        patched.setattr(TrialJournal, "add", add_and_die)
+        patched.setattr(Journal, "add", add_and_die)
         main(command)
     first = (tmp_path / "out" / "journal.jsonl").read_bytes()
     assert main(command) == 0
     assert (tmp_path / "out" / "journal.jsonl").read_bytes().startswith(first)
     expected, received = (
-        [dataclasses.replace(one, seconds=0.0) for one in TrialJournal(folder / "journal.jsonl").trials]
+        [dataclasses.replace(one, seconds=0.0) for one in Journal(folder / "journal.jsonl", (Trial,)).records]
         for folder in (finished[1], tmp_path / "out")
     )
     assert {one.candidate for one in received} == {one.candidate for one in expected}
@@ -269,13 +238,13 @@ def test_killed_run_resumes_with_the_same_trials(
 def test_ctrl_c_exports_the_best_candidate_so_far(
     finished: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    add = TrialJournal.add
+    add = Journal.add
 
-    def add_and_interrupt(self: TrialJournal, one: Trial) -> None:
+    def add_and_interrupt(self: Journal[Trial], one: Trial) -> None:
         add(self, one)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(TrialJournal, "add", add_and_interrupt)
+    monkeypatch.setattr(Journal, "add", add_and_interrupt)
     assert main([*finished[0][:-1], f"--output={tmp_path / 'out'}"]) == 0
     (row,) = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
     assert row["chosen"] and (tmp_path / "out" / "bundle" / "model.tflite").exists()

@@ -256,7 +256,7 @@ def worker_problems(options: ParallelOptions) -> list[str]:
 
 def open_workers(options: ParallelOptions, candidates: int) -> Any:
     """Workers for at most so many candidates; see `Workers`."""
-    from pocketbert.training.grids.workers import InTurn, Processes, Ray
+    from pocketbert.trials.workers import InTurn, Processes, Ray
 
     if options.ray:
         return Ray(options.parallel, options.ray)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +11,11 @@ import numpy as np
 
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
-from pocketbert.files import write_json
-from pocketbert.json_reading import read_members
-from pocketbert.training.run_folder import read_record
 from pocketbert_bench import host
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.statistics import bootstrap_median
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
 from pocketbert_export.quantization.scored_texts import Loss, ScoredTexts
-
-# Seconds between two saves, and more than any run has.
-_SAVED_EVERY, _MOST = 5.0, 1e12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,61 +111,3 @@ def paired_loss(teacher: Bundle, bundle: Bundle, final: TaskData, metric: str) -
     loss = texts.loss(bundle.model_path.read_bytes())
     assert loss is not None
     return loss
-
-
-class BudgetClock:
-    """Seconds of all attempts, in a file that a thread writes every few seconds, so that a kill loses little.
-
-    Args:
-      path: the file, which may be missing.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._began = path, time.monotonic()
-        self.recorded: dict[str, float] = {"seconds": 0.0}
-        if path.exists():
-            content = read_record(path)
-            self.recorded = read_members(content, dict.fromkeys(content, float), str(path))
-        self._before = self.recorded["seconds"]
-        self._lock, self._ended = threading.Lock(), threading.Event()
-        self._saver = threading.Thread(target=self._save_often, daemon=True)
-
-    def __enter__(self) -> BudgetClock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        if self._saver.is_alive():
-            self._saver.join()
-            self._save()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds until now."""
-        return self._before + time.monotonic() - self._began
-
-    def start_saving(self) -> None:
-        """Begins to write the file."""
-        self._saver.start()
-
-    def record(self, name: str, value: Callable[[], float]) -> float:
-        """A number that an earlier attempt recorded, otherwise a new one."""
-        if name not in self.recorded:
-            self.recorded[name] = min(value(), _MOST)
-            self._save()
-        return self.recorded[name]
-
-    @contextlib.contextmanager
-    def timed(self, name: str, factor: float) -> Iterator[None]:
-        """Records the duration of the block, times a factor, unless an earlier attempt did."""
-        began = time.monotonic()
-        yield
-        self.record(name, lambda: factor * (time.monotonic() - began))
-
-    def _save_often(self) -> None:
-        while not self._ended.wait(_SAVED_EVERY):
-            self._save()
-
-    def _save(self) -> None:
-        with self._lock:
-            write_json(self._path, self.recorded | {"seconds": self.seconds})

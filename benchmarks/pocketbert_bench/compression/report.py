@@ -7,10 +7,9 @@ from typing import Any
 
 from pocketbert.report import render
 from pocketbert.report.outcome import points, view
+from pocketbert.report.scatter import Scatter
+from pocketbert.trials.scores import front
 from pocketbert_bench.compression.constraints import Constraints
-
-# The plot area of `chart` is 292 x 176, with its upper left corner at (56, 16).
-_LEFT, _TOP, _WIDTH, _HEIGHT = 56, 16, 292, 176
 
 
 def page(result: Mapping[str, Any], constraints: Constraints) -> str:
@@ -67,23 +66,13 @@ def page(result: Mapping[str, Any], constraints: Constraints) -> str:
     )
 
 
-def front(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows that no other one beats in both score and latency, from fast to slow."""
-    best: list[Mapping[str, Any]] = []
-    for row in sorted(rows, key=lambda row: (row["latency_ms"], -row["score"])):
-        if not best or row["score"] > best[-1]["score"]:
-            best.append(row)
-    return best
-
-
 def _others(result: Mapping[str, Any]) -> list[list[str]]:
     """What another limit of the latency gives: the front's other candidates and the teacher, against the winner."""
     rows = [row for row in result["leaderboard"] if row["score"] is not None]
     (winner,) = [row for row in rows if row["chosen"]]
+    best = front(rows, lambda row: row["latency_ms"], lambda row: row["score"])
     others = [
-        (row["latency_ms"], row["score"], f"{row['structure']}, {row['method']}")
-        for row in front(rows)
-        if row is not winner
+        (row["latency_ms"], row["score"], f"{row['structure']}, {row['method']}") for row in best if row is not winner
     ]
     others.append((result["teacher_latency_ms"], result["teacher_dev_score"], "your model itself"))
     return [[f"{latency:.2f}", points(score - winner["score"]), name] for latency, score, name in others]
@@ -92,36 +81,20 @@ def _others(result: Mapping[str, Any]) -> list[list[str]]:
 def _plot(rows: Sequence[Mapping[str, Any]], limit: float | None) -> dict[str, Any]:
     """Coordinates of a circle for each candidate, of the front as steps, and of the limit."""
     latencies = [row["latency_ms"] for row in rows]
-    scores = [row["score"] for row in rows]
-    right = max([*latencies, *([limit] if limit else [])])
-    bottom, top = min(scores), max(scores)
-
-    def x_of(value: float) -> float:
-        return round(_LEFT + _WIDTH * value / right, 1)
-
-    def y_of(value: float) -> float:
-        return round(_TOP + _HEIGHT * (1 - ((value - bottom) / (top - bottom) if top > bottom else 0.5)), 1)
-
-    best, line = front(rows), ""
-    for row in best:
-        x, y = x_of(row["latency_ms"]), y_of(row["score"])
-        line += f" H{x} V{y}" if line else f"M{x} {y}"
+    plot = Scatter([0.0, *latencies, *([limit] if limit else [])], [row["score"] for row in rows])
+    best = front(rows, lambda row: row["latency_ms"], lambda row: row["score"])
     return {
         "points": [
             {
-                "x": x_of(row["latency_ms"]),
-                "y": y_of(row["score"]),
+                "x": plot.x(row["latency_ms"]),
+                "y": plot.y(row["score"]),
                 "colour": "#b45309" if row["chosen"] else "#0f766e",
                 "radius": 5 if row["chosen"] else 3,
                 "text": f"{row['structure']}, {row['method']}: {100 * row['score']:.1f}, {row['latency_ms']:.2f} ms",
             }
             for row in rows
         ],
-        "line": line + f" H{_LEFT + _WIDTH}",
-        "limit": x_of(limit) if limit else None,
-        "ticks": [{"y": y_of(value), "text": f"{100 * value:.1f}"} for value in sorted({bottom, top})],
-        "places": [
-            {"x": _LEFT, "text": "0 ms", "anchor": "start"},
-            {"x": _LEFT + _WIDTH, "text": f"{right:.2f} ms", "anchor": "end"},
-        ],
+        "line": plot.steps((row["latency_ms"], row["score"]) for row in best),
+        "limit": plot.x(limit) if limit else None,
+        **plot.labels(lambda value: f"{value:.2f} ms" if value else "0 ms", lambda value: f"{100 * value:.1f}"),
     }

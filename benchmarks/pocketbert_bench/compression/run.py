@@ -21,16 +21,18 @@ from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
 from pocketbert.pruning.importance import Importance, measure_importance
 from pocketbert.tasks.registry import supervised_task
-from pocketbert.training.grids.workers import InTurn, Workers
 from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, begin_run, run_once
+from pocketbert.trials.clock import RunClock
+from pocketbert.trials.journal import Journal
+from pocketbert.trials.workers import InTurn, Workers
 from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, in_order, methods_for
 from pocketbert_bench.compression.choice import BUNDLE_FOLDER, EXPORTS_FOLDER, Choice
 from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.costs import CostModel, fitted_model, read_costs, write_costs
 from pocketbert_bench.compression.folds import FOLD_FILE, FoldScores, read_fold, score_fold
 from pocketbert_bench.compression.inputs import Inputs, check
-from pocketbert_bench.compression.journal import TrialJournal
-from pocketbert_bench.compression.outcome import BudgetClock, CompressResult
+from pocketbert_bench.compression.journal import Trial
+from pocketbert_bench.compression.outcome import CompressResult
 from pocketbert_bench.compression.report import page
 from pocketbert_bench.compression.rungs import TRIALS_FOLDER, Rungs
 from pocketbert_bench.compression.structures import cuts_widths, structures, write_student
@@ -160,7 +162,7 @@ class _Compression:
     def run(self, folder: Path) -> dict[str, Any]:
         """Runs or resumes; returns the fields of `CompressResult` but for the paths."""
         inputs = self._inputs
-        with BudgetClock(folder / TIME_FILE) as clock:
+        with RunClock(folder / TIME_FILE) as clock:
             # Before anything is written, and before the teacher trains: limits that nothing can meet.
             costs = read_costs(folder / COSTS_FILE) if (folder / COSTS_FILE).exists() else _costs(inputs)
             candidates = _candidates(inputs, costs)
@@ -200,7 +202,7 @@ class _Compression:
     def _folds(
         self,
         folder: Path,
-        clock: BudgetClock,
+        clock: RunClock,
         candidates: Sequence[StudentCandidate],
         seconds_left: Callable[[], float],
     ) -> list[FoldScores]:
@@ -236,7 +238,7 @@ class _Compression:
     def _rungs(self, inputs: Inputs, folder: Path, teacher: Path) -> Rungs:
         return Rungs(
             folder,
-            TrialJournal(folder / JOURNAL_FILE),
+            Journal(folder / JOURNAL_FILE, (Trial,)),
             TrialData(data=inputs.splits.data, teacher=str(teacher.absolute()), max_length=inputs.length),
             teacher=inputs.described.config,
             workers=self._workers,

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.configs import EncoderConfig
-from pocketbert.errors import TrainingFailed
 from pocketbert.presets import encoder_flops
-from pocketbert.progress import log_info
-from pocketbert.training.grids.workers import Job, Workers
-from pocketbert.training.run_folder import RESULT_FILE, read_result
+from pocketbert.trials.jobs import RESULT_FILE, Job, read_result
+from pocketbert.trials.journal import Journal
+from pocketbert.trials.missing import Trials
+from pocketbert.trials.scores import best, scores
+from pocketbert.trials.workers import Workers
 from pocketbert_bench.compression.candidates import (
     StudentCandidate,
     TrialData,
@@ -25,7 +26,7 @@ from pocketbert_bench.compression.candidates import (
     trained_model,
     trial_point,
 )
-from pocketbert_bench.compression.journal import Trial, TrialJournal
+from pocketbert_bench.compression.journal import Trial
 
 TRIALS_FOLDER = "trials"
 # Steps of a first rung: fewer tell little about a candidate.
@@ -52,7 +53,7 @@ class Rungs:
     def __init__(
         self,
         folder: Path,
-        journal: TrialJournal,
+        journal: Journal[Trial],
         shared: TrialData,
         *,
         teacher: EncoderConfig,
@@ -70,7 +71,7 @@ class Rungs:
     @property
     def scored(self) -> bool:
         """Whether a candidate has a score."""
-        return self._journal.scored
+        return bool(scores(self._journal.records))
 
     def run(
         self,
@@ -88,10 +89,16 @@ class Rungs:
           most: number of first rungs instead of a time, or None.
         """
         self._seconds_left = seconds_left
+        self._trials = Trials(
+            self._workers,
+            done=len(self._journal.records),
+            best=max(scores(self._journal.records), default=-math.inf),
+            seconds_left=seconds_left,
+        )
         self._candidates = candidates
         self._work |= {candidate.name: self._work_of(candidate) for candidate in candidates}
         chosen = list(candidates if most is None else candidates[:most])
-        first = [candidate for candidate in chosen if self._journal.finished(candidate.name, 0)]
+        first = [candidate for candidate in chosen if self._finished(candidate, 0)]
         waiting = [candidate for candidate in chosen if candidate not in first]
         while waiting and (not first or most is not None or self._fits(waiting[0], total)):
             batch = [waiting.pop(0) for _ in range(min(self._workers.parallel, len(waiting)))]
@@ -111,10 +118,9 @@ class Rungs:
 
     def ranked(self, candidates: Sequence[StudentCandidate]) -> list[StudentCandidate]:
         """Candidates with a score, the best first; equal scores go to the faster one."""
+        # Raises TrainingFailed if no trial has a score.
+        best(self._journal.records)
         scored = [candidate for candidate in candidates if self.best_trial(candidate) is not None]
-        if not scored:
-            failures = [trial for trial in self._journal.trials if trial.failure]
-            raise TrainingFailed(f"the training of every candidate failed; the first: {failures[0].failure}")
         return sorted(scored, key=lambda candidate: (-self.score(candidate), candidate.cost.latency_ms))
 
     def score(self, candidate: StudentCandidate) -> float:
@@ -130,10 +136,8 @@ class Rungs:
 
     def best_trial(self, candidate: StudentCandidate) -> Trial | None:
         """The trial of a candidate with the best score; the earlier one if they are equal."""
-        trials = [
-            trial for trial in self._journal.trials if trial.candidate == candidate.name and trial.score is not None
-        ]
-        return max(trials, key=lambda trial: trial.score or 0.0, default=None)
+        trials = [trial for trial in self._journal.records if trial.candidate == candidate.name]
+        return best(trials) if scores(trials) else None
 
     def model(self, candidate: StudentCandidate) -> Path:
         """Model directory of the best trial."""
@@ -142,44 +146,41 @@ class Rungs:
         return trained_model(self._folder(candidate, trial.rung))
 
     def _train(self, candidates: Sequence[StudentCandidate], rung: int) -> None:
-        waiting = [candidate for candidate in candidates if self._journal.finished(candidate.name, rung) is None]
         epochs = self.epochs * (_FACTOR if rung else 1)
         jobs = {}
-        for candidate in waiting:
-            start = trained_model(self._folder(candidate, 0)) if rung else self._start(candidate)
-            folder = self._folder(candidate, rung)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            jobs[folder] = candidate, Job(trial_point(candidate, start, epochs), self._seed, folder)
+        for candidate in candidates:
+            if self._finished(candidate, rung) is None:
+                start = trained_model(self._folder(candidate, 0)) if rung else self._start(candidate)
+                folder = self._folder(candidate, rung)
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                jobs[folder] = candidate, Job(trial_point(candidate, start, epochs), self._seed, folder)
         left = self._seconds_left()
         deadline = None if left == math.inf else time.time() + left
         train = functools.partial(train_trial, dataclasses.replace(self._shared, deadline=deadline))
-        for outcome in self._workers.outcomes(train, [job for _, job in jobs.values()]):
-            candidate, job = jobs[outcome.job.folder]
-            metrics: dict[str, float] = {}
-            score, trained = None, epochs
-            if outcome.failure is None:
-                result = read_result(job.folder / RESULT_FILE)
-                metrics, score = result["metrics"], result["metrics"][result["main_metric"]]
+        for outcome in self._trials.outcomes(train, [job for _, job in jobs.values()]):
+            candidate, _ = jobs[outcome.job.folder]
+            trained = epochs
+            if not outcome.failure:
                 # The deadline may have ended it early.
                 steps = math.ceil(len(self._shared.data.train) / _BATCH) * passes(candidate.method)
-                trained = min(math.ceil(result["steps"] / steps), epochs)
+                trained = min(math.ceil(outcome.result["steps"] / steps), epochs)
+            first = self._finished(candidate, 0)
             self._journal.add(
                 Trial(
                     candidate=candidate.name,
                     rung=rung,
-                    epochs=trained + (self._epochs_before(candidate) if rung else 0),
-                    score=score,
-                    metrics=metrics,
-                    seconds=outcome.seconds,
-                    failure=outcome.failure or "",
+                    epochs=trained + (first.epochs if first else 0),
+                    score=outcome.score,
+                    metrics=outcome.result.get("metrics", {}),
+                    # Of all attempts, if an earlier one finished it.
+                    seconds=outcome.seconds or outcome.result.get("seconds", 0.0),
+                    failure=outcome.failure,
                 )
             )
-            shown = "failed" if score is None else f"{score:.4f}"
-            log_info(f"{candidate.name}, {epochs} epochs: {shown} ({outcome.seconds:.0f} s)")
 
-    def _epochs_before(self, candidate: StudentCandidate) -> int:
-        first = self._journal.finished(candidate.name, 0)
-        return first.epochs if first else 0
+    def _finished(self, candidate: StudentCandidate, rung: int) -> Trial | None:
+        trials = [trial for trial in self._journal.records if (trial.candidate, trial.rung) == (candidate.name, rung)]
+        return trials[0] if trials else None
 
     def _folder(self, candidate: StudentCandidate, rung: int) -> Path:
         return self._root / candidate.name / f"rung-{rung}"
@@ -190,11 +191,11 @@ class Rungs:
 
     @property
     def _started(self) -> list[StudentCandidate]:
-        names = {trial.candidate for trial in self._journal.trials}
+        names = {trial.candidate for trial in self._journal.records}
         return [candidate for candidate in self._candidates if candidate.name in names]
 
     def _row(self, candidate: StudentCandidate, *, chosen: bool) -> dict[str, Any]:
-        trials = [trial for trial in self._journal.trials if trial.candidate == candidate.name]
+        trials = [trial for trial in self._journal.records if trial.candidate == candidate.name]
         best = self.best_trial(candidate) or trials[0]
         return {
             "structure": candidate.structure.name,
@@ -214,7 +215,7 @@ class Rungs:
         """Predicted duration of a trial: that of finished ones, in proportion to the operations of the networks."""
         rates = [
             trial.seconds / (trial.epochs * self._work[trial.candidate])
-            for trial in self._journal.trials
+            for trial in self._journal.records
             if trial.rung == 0 and trial.candidate in self._work
         ]
         epochs = self.epochs * (_FACTOR if rung else 1)

@@ -77,7 +77,7 @@ def search(options: GridOptions, kind: str) -> dict[str, Any]:
     Raises:
       UserError: a paper's grid does not apply to the task, or Ray is not installed.
     """
-    from pocketbert.training.grids.workers import InTurn, Processes, Ray, Workers
+    from pocketbert.trials.workers import InTurn, Processes, Ray, Workers
 
     check_kind(_papers(options), kind)
     workers: Workers = InTurn() if options.parallel == 1 else Processes(options.parallel)

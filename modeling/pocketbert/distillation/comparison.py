@@ -35,15 +35,14 @@ from pocketbert.training.run_folder import (
     FINE_TUNED_FOLDER,
     OPTIONS_FILE,
     REPORT_FILE,
-    RESULT_FILE,
     read_log,
     read_record,
-    read_result,
     run_seeds,
     spread,
 )
 from pocketbert.training.stage import Steps
 from pocketbert.training.trainer import run_plan
+from pocketbert.trials.jobs import RESULT_FILE, read_result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData, TextData
@@ -14,13 +16,14 @@ from pocketbert.files import write_json
 from pocketbert.search.space import SearchSpace
 from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.training.config import RunConfig
-from pocketbert.training.grids.points import Point
 from pocketbert.training.initialization import make_model, plan_slices
 from pocketbert.training.run_data import TaskRunData
-from pocketbert.training.run_folder import MODEL_FOLDER, RESULT_FILE
+from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert.training.trainer import run_plan
+from pocketbert.trials.jobs import RESULT_FILE
 
-_OPTION, _SEPARATOR = "expressions", ";"
+# Option of a job with the genotype.
+EXPRESSIONS = "expressions"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,24 +53,19 @@ class CandidateTraining:
     trains: bool
 
 
-def genotype_point(genotype: tuple[str, ...]) -> Point:
-    """A genotype as the options of a job."""
-    return {_OPTION: _SEPARATOR.join(genotype)}
-
-
-def train_candidate(training: CandidateTraining, point: Point, seed: int, folder: Path) -> None:
+def train_candidate(training: CandidateTraining, point: Mapping[str, Any], seed: int, folder: Path) -> None:
     """Trains and scores a candidate.
 
     Args:
       training: the common part.
-      point: the genotype, as `genotype_point` gives it.
+      point: the genotype as `EXPRESSIONS`.
       seed: seed of the run.
       folder: run folder; its `result.json` has the scores.
 
     Raises:
       TrainingFailed: the loss or the outputs are not finite.
     """
-    encoder = training.space.config(tuple(str(point[_OPTION]).split(_SEPARATOR)))
+    encoder = training.space.config(point[EXPRESSIONS])
     if not training.trains:
         _score(training, encoder, folder)
         return

@@ -7,16 +7,16 @@ from typing import Any
 
 from pocketbert.feedforward import INPUT, Node, parse
 from pocketbert.report import render
+from pocketbert.report.scatter import Scatter
 from pocketbert.search.config import STAGES
-from pocketbert.search.journal import Candidate, Journal, front
+from pocketbert.search.journal import Candidate, SearchJournal, front
+from pocketbert.trials.scores import scores
 
-# The plot area is 292 x 176, with its upper left corner at (56, 16).
-_LEFT, _TOP, _WIDTH, _HEIGHT = 56, 16, 292, 176
 _COLOURS = {1: "#0f766e", 2: "#b45309", 3: "#1d4ed8"}
 _NODE_WIDTH, _ROW = 84, 34
 
 
-def page(journal: Journal, result: Mapping[str, Any], stages: Sequence[int], strategy: str) -> str:
+def page(journal: SearchJournal, result: Mapping[str, Any], stages: Sequence[int], strategy: str) -> str:
     """Renders a self-contained HTML page."""
     metric, cost = result["main_metric"], result["cost"]
     scored = [candidate for candidate in journal.candidates if candidate.score is not None]
@@ -66,9 +66,9 @@ def page(journal: Journal, result: Mapping[str, Any], stages: Sequence[int], str
     )
 
 
-def _best_score(journal: Journal, stage: int) -> str:
-    scores = [candidate.score for candidate in journal.of_stage(stage) if candidate.score is not None]
-    return f"{max(scores):.4f}" if scores else "-"
+def _best_score(journal: SearchJournal, stage: int) -> str:
+    stage_scores = scores(journal.of_stage(stage))
+    return f"{max(stage_scores):.4f}" if stage_scores else "-"
 
 
 def _title(cost: str) -> str:
@@ -81,37 +81,20 @@ def _number(value: float) -> str:
 
 def _scatter(scored: list[Candidate], xs: list[float], best_ones: Sequence[Candidate], cost: str) -> dict[str, Any]:
     """Coordinates of one point per candidate, and of the front as steps."""
-    scores = [candidate.score or 0.0 for candidate in scored]
-    left, right = min(xs), max(xs)
-    bottom, top = min(scores), max(scores)
-
-    def x_of(value: float) -> float:
-        return round(_LEFT + _WIDTH * ((value - left) / (right - left) if right > left else 0.5), 1)
-
-    def y_of(value: float) -> float:
-        return round(_TOP + _HEIGHT * (1 - ((value - bottom) / (top - bottom) if top > bottom else 0.5)), 1)
-
-    line = ""
-    for candidate in best_ones:
-        x, y = x_of(candidate.costs[cost]), y_of(candidate.score or 0.0)
-        line += f" H{x} V{y}" if line else f"M{x} {y}"
+    plot = Scatter(xs, scores(scored))
     return {
         "points": [
             {
-                "x": x_of(x),
-                "y": y_of(candidate.score or 0.0),
+                "x": plot.x(x),
+                "y": plot.y(candidate.score or 0.0),
                 "colour": _COLOURS[candidate.stage],
                 "text": f"stage {candidate.stage}, candidate {candidate.index}: {candidate.score:.4f}, "
                 f"{_title(cost)} {_number(candidate.costs[cost])}: {'; '.join(candidate.genotype)}",
             }
             for candidate, x in zip(scored, xs, strict=True)
         ],
-        "line": line + (f" H{_LEFT + _WIDTH}" if line else ""),
-        "ticks": [{"y": y_of(value), "text": f"{value:.3f}"} for value in sorted({bottom, top})],
-        "places": [
-            {"x": _LEFT, "text": _number(left), "anchor": "start"},
-            {"x": _LEFT + _WIDTH, "text": _number(right), "anchor": "end"},
-        ],
+        "line": plot.steps((candidate.costs[cost], candidate.score or 0.0) for candidate in best_ones),
+        **plot.labels(_number, "{:.3f}".format),
     }
 
 

@@ -33,17 +33,17 @@ from pocketbert.search.folder import (
     SEARCH_FILES,
     STUDENT_FOLDER,
     SUPERNET_FOLDER,
+    TIME_FILE,
 )
-from pocketbert.search.journal import Candidate, Journal, best, front
+from pocketbert.search.journal import Candidate, SearchJournal, StageEnd, front
 from pocketbert.search.parts import divide, draw_text, leave_out
 from pocketbert.search.report import page
-from pocketbert.search.rounds import Retrained, Rounds, kendall_tau
+from pocketbert.search.rounds import Rounds, kendall_tau
 from pocketbert.search.space import SearchSpace
 from pocketbert.search.strategies import StrategyOptions
 from pocketbert.search.supernet_tasks import SupernetTask, plan_tasks
 from pocketbert.search.supernets import Supernets, check_supernet
 from pocketbert.training.config import RunConfig
-from pocketbert.training.grids.workers import InTurn, Workers
 from pocketbert.training.initialization import plan_model, saved_models
 from pocketbert.training.plan import open_data
 from pocketbert.training.run_folder import (
@@ -53,6 +53,9 @@ from pocketbert.training.run_folder import (
     run_once,
 )
 from pocketbert.training.state import digest_directory
+from pocketbert.trials.clock import RunClock
+from pocketbert.trials.scores import best, scores
+from pocketbert.trials.workers import InTurn, Workers
 
 # The cost of every search.
 _SIZE = ParameterConstraint(limit=math.inf)
@@ -108,133 +111,120 @@ def search(
       TrainingFailed: the supernet or all candidates diverged.
     """
     with saved_models(teacher) as (directory,):
-        check_inputs(output, (directory, data.train.source, data.dev.source, text))
+        inputs = [directory, data.train.source, data.dev.source, text, supernet, text_teacher]
         for task in tasks:
-            check_inputs(output, (task.teacher, task.data.train.source, task.data.dev.source))
-        if supernet is not None:
-            check_inputs(output, (supernet,))
-        if text_teacher is not None:
-            check_inputs(output, (text_teacher,))
-            if text is None:
-                raise UserError(
-                    "search: a teacher for plain text needs plain text; received none; give text, or omit it"
-                )
+            inputs += [task.teacher, task.data.train.source, task.data.dev.source]
+        check_inputs(output, inputs)
+        if text_teacher is not None and text is None:
+            raise UserError("search: a teacher for plain text needs plain text; received none; give text, or omit it")
         search = _Search(
-            student,
-            data,
-            output,
-            directory,
-            text,
-            directory if text_teacher is None else text_teacher,
-            config,
-            strategy,
-            constraints,
-            workers or InTurn(),
-            tasks,
-            supernet,
+            student=student,
+            data=data,
+            teacher=directory,
+            text=text,
+            text_teacher=directory if text_teacher is None else text_teacher,
+            config=config.resolved(),
+            strategy=strategy,
+            constraints=tuple(constraints),
+            workers=workers or InTurn(),
+            tasks=tasks,
+            supernet=None if supernet is None else Path(supernet).absolute(),
         )
-        return search.run(overwrite)
+        folder, result = run_once(output, search.recorded, search.run, overwrite=overwrite, files=SEARCH_FILES)
+        return SearchResult(
+            **{**result, "supernet": str(folder / result["supernet"])},
+            student_config=str(folder / STUDENT_FOLDER / "config.json"),
+        )
 
 
+@dataclasses.dataclass(kw_only=True)
 class _Search:
-    """A search with checked input; the arguments are those of `search`."""
+    """A search with checked input; the fields are arguments of `search`."""
 
-    def __init__(
-        self,
-        student: str | os.PathLike[str] | EncoderConfig,
-        data: TaskData,
-        output: str | os.PathLike[str],
-        teacher: Any,
-        text: str | os.PathLike[str] | None,
-        text_teacher: Any,
-        config: SearchConfig,
-        strategy: StrategyOptions,
-        constraints: Sequence[Constraint],
-        workers: Workers,
-        tasks: Sequence[SupernetTask],
-        given_supernet: str | os.PathLike[str] | None,
-    ) -> None:
-        self._config = config = config.resolved()
-        planned = plan_model(student)
+    student: str | os.PathLike[str] | EncoderConfig
+    data: TaskData
+    teacher: Any
+    text: str | os.PathLike[str] | None
+    text_teacher: Any
+    config: SearchConfig
+    strategy: StrategyOptions
+    constraints: tuple[Constraint, ...]
+    workers: Workers
+    tasks: Sequence[SupernetTask]
+    supernet: Path | None
+
+    def __post_init__(self) -> None:
+        config = self.config
+        planned = plan_model(self.student)
         if planned.directory is not None:
             raise UserError(
                 "search: the student must be a preset or a config.json, since it starts from the supernet; received "
                 f"the model directory {planned.directory}"
             )
-        self._base, self._teacher, self._text = planned.config, teacher, text
-        self._text_teacher = text_teacher
+        self._base = planned.config
         size, pads = self._base.block_size, self._base.feedforward and self._base.feedforward.mismatch == "pad"
         if 3 in config.stages and self._base.intermediate_size > size and not pads:
             raise UserError(
                 f"search: stage 3 needs intermediate_size of at most the hidden size, {size}, since its supernet has "
                 f"the full width; received {self._base.intermediate_size}; reduce it, or leave stage 3 out"
             )
-        self._output, self._workers, self._strategy = output, workers, strategy
-        self._constraints = tuple(constraints)
         # The report shows the size of every candidate.
-        sizes = () if any(constraint.name == ParameterConstraint.name for constraint in constraints) else (_SIZE,)
-        self._costs = (*self._constraints, *sizes)
+        has_size = any(constraint.name == ParameterConstraint.name for constraint in self.constraints)
+        self._costs = self.constraints if has_size else (*self.constraints, _SIZE)
         supernet = supernet_config(self._base)
-        self._supernet = None if given_supernet is None else Path(given_supernet).absolute()
-        if self._supernet is not None:
-            check_supernet(self._supernet, supernet)
+        if self.supernet is not None:
+            check_supernet(self.supernet, supernet)
         self._given = self._base.feedforward.expressions if self._base.feedforward else ()
         self._first_space = self._space(config.stages[0], self._given)
-        self._parts = divide(data, config)
+        self._parts = divide(self.data, config)
         # Checks teacher, student and data before anything is written.
-        for part in (TextData(text), self._parts.candidates) if text else (self._parts.candidates,):
+        for part in (TextData(self.text), self._parts.candidates) if self.text else (self._parts.candidates,):
             is_text = isinstance(part, TextData)
             rate = config.text_learning_rate if is_text else config.learning_rate
             method = EfficientBERT(max_length=config.max_length, learning_rate=rate)
-            part_teacher = text_teacher if is_text else teacher
+            part_teacher = self.text_teacher if is_text else self.teacher
             plan_distillation(supernet, part, teacher=part_teacher, method=method, run=RunConfig())
-        if tasks and 3 not in config.stages:
+        if self.tasks and 3 not in config.stages:
             raise UserError(
-                f"search: other tasks train the supernet of stage 3; received {len(tasks)} with stages "
+                f"search: other tasks train the supernet of stage 3; received {len(self.tasks)} with stages "
                 f"{', '.join(map(str, config.stages))}; add stage 3, or leave the tasks out"
             )
         self._tasks = [
-            SupernetTask(data=leave_out(task.data, config), teacher=Path(task.teacher).absolute()) for task in tasks
+            SupernetTask(data=leave_out(task.data, config), teacher=Path(task.teacher).absolute())
+            for task in self.tasks
         ]
-        if tasks:
-            together = [SupernetTask(data=self._parts.supernets, teacher=teacher), *self._tasks]
+        if self.tasks:
+            together = [SupernetTask(data=self._parts.supernets, teacher=self.teacher), *self._tasks]
             method = EfficientBERT(max_length=config.max_length, learning_rate=config.learning_rate, epochs=1)
             plan_tasks(supernet, together, method=method, run=RunConfig())
-        opened = open_data(data)
+        opened = open_data(self.data)
         self._main_metric = opened.main_metric
-        self._recorded: dict[str, Any] = {
+        self.recorded: dict[str, Any] = {
             "objective": "search",
             **dataclasses.asdict(config),
-            **dataclasses.asdict(strategy),
+            **dataclasses.asdict(self.strategy),
             **{f"base_{name}": value for name, value in dataclasses.asdict(self._base).items()},
             **opened.recorded(),
-            "teacher_sha256": digest_directory(teacher),
-            **(open_data(TextData(text)).recorded() if text else {}),
-            **({"text_teacher_sha256": digest_directory(text_teacher)} if text else {}),
-            "constraints": limits_of(self._constraints),
-            "parallel": workers.parallel,
-            **({"supernet_sha256": digest_directory(self._supernet)} if self._supernet else {}),
-            "supernet_tasks": [task.data.task.name for task in tasks],
+            "teacher_sha256": digest_directory(self.teacher),
+            **(open_data(TextData(self.text)).recorded() if self.text else {}),
+            **({"text_teacher_sha256": digest_directory(self.text_teacher)} if self.text else {}),
+            "constraints": limits_of(self.constraints),
+            "parallel": self.workers.parallel,
+            **({"supernet_sha256": digest_directory(self.supernet)} if self.supernet else {}),
+            "supernet_tasks": [task.data.task.name for task in self.tasks],
         }
-        for task in tasks:
+        for task in self.tasks:
             recorded = {**open_data(task.data).recorded(), "teacher_sha256": digest_directory(task.teacher)}
-            self._recorded |= {f"{task.data.task.name}_{field}": value for field, value in recorded.items()}
+            self.recorded |= {f"{task.data.task.name}_{field}": value for field, value in recorded.items()}
 
-    def run(self, overwrite: bool) -> SearchResult:
-        """Runs or resumes the search."""
-        folder, result = run_once(self._output, self._recorded, self._run, overwrite=overwrite, files=SEARCH_FILES)
-        return SearchResult(
-            **{**result, "supernet": str(folder / result["supernet"])},
-            student_config=str(folder / STUDENT_FOLDER / "config.json"),
-        )
-
-    def _run(self, folder: Path) -> dict[str, Any]:
-        begin_run(folder, self._recorded)
+    def run(self, folder: Path) -> dict[str, Any]:
+        """Runs or resumes the search; returns the fields of `SearchResult` but for the paths."""
+        begin_run(folder, self.recorded)
         try:
-            for constraint in self._constraints:
+            for constraint in self.constraints:
                 constraint.prepare(folder, self._first_space)
             # Finds a candidate, or reports that none can meet the constraints.
-            self._first_space.sample(np.random.default_rng(self._config.seed))
+            self._first_space.sample(np.random.default_rng(self.config.seed))
         except UserError:
             # Leave no folder behind after bad input, but keep measurements that the next call completes.
             if not any((folder / name).exists() for name in (SUPERNET_FOLDER, LATENCY_FOLDER)):
@@ -244,53 +234,71 @@ class _Search:
             folder=folder,
             base=self._base,
             data=self._parts.supernets,
-            text=None if self._text is None else str(Path(self._text).absolute()),
-            teacher=str(Path(self._teacher).absolute()),
-            text_teacher=str(Path(self._text_teacher).absolute()),
-            config=self._config,
+            text=None if self.text is None else str(Path(self.text).absolute()),
+            teacher=str(Path(self.teacher).absolute()),
+            text_teacher=str(Path(self.text_teacher).absolute()),
+            config=self.config,
             tasks=self._tasks,
-            supernet=self._supernet,
+            supernet=self.supernet,
         )
         supernet = supernets.frozen()
         self._candidate_text: str | None = None
-        if self._text is not None and (share := self._config.candidate_text_share):
+        if self.text is not None and (share := self.config.candidate_text_share):
             drawn = folder.absolute() / CANDIDATE_TEXT_FILE
-            draw_text(Path(self._text), share, self._config.seed, drawn)
+            draw_text(Path(self.text), share, self.config.seed, drawn)
             self._candidate_text = str(drawn)
-        journal = Journal(folder / JOURNAL_FILE, [cost.name for cost in self._costs])
+        journal = SearchJournal(folder / JOURNAL_FILE, self.recorded)
         rounds = Rounds(
-            folder,
-            journal,
-            config=self._config,
-            strategy=self._strategy,
+            folder=folder,
+            journal=journal,
+            config=self.config,
+            strategy=self.strategy,
             costs=self._costs,
-            workers=self._workers,
-            main_metric=self._main_metric,
+            workers=self.workers,
+            clock=RunClock(folder / TIME_FILE),
         )
         space = self._first_space
         try:
-            for number, stage in enumerate(self._config.stages):
+            for number, stage in enumerate(self.config.stages):
                 if number:
                     earlier = [candidate for candidate in journal.candidates if candidate.stage < stage]
                     space = self._space(stage, best(earlier).genotype)
                 if stage == 3:
                     if not journal.of_stage(3) and not rounds.has_time(number):
-                        journal.end(3, "minutes")
+                        if 3 not in journal.ended:
+                            journal.add(StageEnd(3, "minutes"))
                         continue
                     supernet = supernets.learning(space)
                 training = self._training(supernets, supernet, space, stage)
                 rounds.run(training, stage, number)
-            retrained = []
-            if count := self._config.retrained:
-                retrained = rounds.retrain(self._again(supernets, training), journal.comparable, count)
+            count = self.config.retrained
+            retrained = rounds.retrain(self._again(supernets, training), journal.comparable, count) if count else []
         finally:
-            self._workers.close()
+            self.workers.close()
         shutil.rmtree(folder / CANDIDATES_FOLDER, ignore_errors=True)
-        return self._write_result(folder, journal, retrained, rounds.seconds, supernet)
+        cost, winner = self._costs[0].name, best(journal.comparable)
+        result = {
+            "main_metric": self._main_metric,
+            "metrics": winner.metrics,
+            "best": _summary(winner),
+            "front": [_summary(candidate) for candidate in front(journal.comparable, cost)],
+            "supernet": str(supernet.relative_to(folder) if supernet.is_relative_to(folder) else supernet),
+            "cost": cost,
+            "candidates": [len(scores(journal.of_stage(stage))) for stage in self.config.stages],
+            "failed": sum(candidate.score is None for candidate in journal.candidates),
+            "retrained": retrained,
+            "kendall_tau": kendall_tau(retrained),
+            "seconds": rounds.clock.seconds,
+        }
+        (folder / STUDENT_FOLDER).mkdir(exist_ok=True)
+        encoder = self._first_space.config(winner.genotype)
+        write_json(folder / STUDENT_FOLDER / "config.json", write_config(encoder, ()))
+        write_text(folder / REPORT_FILE, page(journal, result, self.config.stages, self.strategy.strategy))
+        return result
 
     def _space(self, stage: int, winner: tuple[str, ...]) -> SearchSpace:
         return SearchSpace(
-            encoder=self._base, stage=stage, winner=() if stage == 1 else winner, constraints=self._constraints
+            encoder=self._base, stage=stage, winner=() if stage == 1 else winner, constraints=self.constraints
         )
 
     def _training(self, supernets: Supernets, supernet: Path, space: SearchSpace, stage: int) -> CandidateTraining:
@@ -303,7 +311,7 @@ class _Search:
             text_method=supernets.method(TextData(""), epochs=1),
             teacher=supernets.teacher,
             text_teacher=supernets.text_teacher,
-            method=supernets.method(data, epochs=self._config.candidate_epochs),
+            method=supernets.method(data, epochs=self.config.candidate_epochs),
             trains=stage != 3,
         )
 
@@ -311,31 +319,6 @@ class _Search:
         """The second training: on all examples but those for scores, as long as that of a supernet."""
         data = dataclasses.replace(training.data, train=self._parts.supernets.train)
         return dataclasses.replace(training, data=data, method=supernets.method(data), trains=True)
-
-    def _write_result(
-        self, folder: Path, journal: Journal, retrained: Sequence[Retrained], seconds: float, supernet: Path
-    ) -> dict[str, Any]:
-        cost, winner = self._costs[0].name, best(journal.comparable)
-        result = {
-            "main_metric": self._main_metric,
-            "metrics": winner.metrics,
-            "best": _summary(winner),
-            "front": [_summary(candidate) for candidate in front(journal.comparable, cost)],
-            "supernet": str(supernet.relative_to(folder) if supernet.is_relative_to(folder) else supernet),
-            "cost": cost,
-            "candidates": [
-                sum(candidate.score is not None for candidate in journal.of_stage(s)) for s in self._config.stages
-            ],
-            "failed": sum(candidate.score is None for candidate in journal.candidates),
-            "retrained": [dataclasses.asdict(candidate) for candidate in retrained],
-            "kendall_tau": kendall_tau(retrained),
-            "seconds": seconds,
-        }
-        encoder = self._first_space.config(winner.genotype)
-        (folder / STUDENT_FOLDER).mkdir(exist_ok=True)
-        write_json(folder / STUDENT_FOLDER / "config.json", write_config(encoder, ()))
-        write_text(folder / REPORT_FILE, page(journal, result, self._config.stages, self._strategy.strategy))
-        return result
 
 
 def _summary(candidate: Candidate) -> dict[str, Any]:

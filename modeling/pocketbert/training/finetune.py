@@ -27,7 +27,6 @@ from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, Finetune
 from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.grids.points import Choose, Grid, Point, at_point, options_at
 from pocketbert.training.grids.run import run_grid
-from pocketbert.training.grids.workers import Workers
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models, with_own_embedding
 from pocketbert.training.kept_heads import continued_task
 from pocketbert.training.objectives.finetuning import Finetuning, FinetuningPlan, finetuning_stage
@@ -35,6 +34,7 @@ from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.run_folder import REPORT_FILE, run_seeds
 from pocketbert.training.score_report import show_or_hide_texts
 from pocketbert.training.trainer import run_plan
+from pocketbert.trials.workers import Workers
 
 
 def finetune(

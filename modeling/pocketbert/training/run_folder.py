@@ -21,6 +21,7 @@ from pocketbert.json_reading import parse_json, read_bytes, read_members
 from pocketbert.notation import argument
 from pocketbert.output_folders import RUN_KIND, check_no_foreign, held_directory, remove
 from pocketbert.progress import log_info
+from pocketbert.trials.jobs import RESULT_FILE, read_result
 
 if TYPE_CHECKING:
     from pocketbert.training.distribution import Distribution
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 OPTIONS_FILE = "run.json"
 # The command line with all options, for `--config`.
 COMMAND_FILE = "run.toml"
-RESULT_FILE = "result.json"
 CHECKPOINT_FILE = "checkpoint.safetensors"
 LOG_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
@@ -221,22 +221,6 @@ def read_record(path: Path, names: Collection[str] = ()) -> dict[str, Any]:
             "repeat the run, or choose another output"
         )
     return content
-
-
-def read_result(path: Path) -> dict[str, Any]:
-    """Reads the result of a run.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    result = read_record(path)
-    metrics = result.get("metrics")
-    if not isinstance(metrics, dict) or not isinstance(result.get("main_metric"), str | None):
-        raise UserError(
-            f"{path} is damaged: a result has main_metric and metrics; pass {argument('overwrite', True)} to make it "
-            "again"
-        )
-    return result
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

@@ -22,14 +22,7 @@ from pocketbert.training.objective import Adapters
 from pocketbert.training.plan import Plan
 from pocketbert.training.rounding import round_model
 from pocketbert.training.run_data import StageEvaluator
-from pocketbert.training.run_folder import (
-    CHECKPOINT_FILE,
-    STAGES_FOLDER,
-    START_FILE,
-    begin_run,
-    read_record,
-    run_once,
-)
+from pocketbert.training.run_folder import CHECKPOINT_FILE, STAGES_FOLDER, START_FILE, begin_run, read_record, run_once
 from pocketbert.training.stage import Stage
 from pocketbert.training.stage_batches import StageBatches
 from pocketbert.training.stage_log import Clock, MetricsLog, NoLog, StageLog, as_text

@@ -13,7 +13,8 @@ from pocketbert.commands.flag_notation import FlagNotation
 from pocketbert.data.data_warnings import truncation_warning
 from pocketbert.errors import UserError
 from pocketbert.notation import Notation, argument, command, current_notation, use_notation
-from pocketbert.training.grids.workers import Job, Processes
+from pocketbert.trials.jobs import Job
+from pocketbert.trials.workers import Processes
 
 
 @pytest.mark.parametrize(

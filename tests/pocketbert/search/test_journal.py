@@ -10,7 +10,8 @@ import pytest
 from sample_models import EXPRESSION
 
 from pocketbert.errors import TrainingFailed
-from pocketbert.search.journal import Candidate, Journal, best, front
+from pocketbert.search.journal import Candidate, SearchJournal, front
+from pocketbert.trials.scores import best
 
 
 def _candidate(index: int, cost: float, score: float | None, stage: int = 1) -> Candidate:
@@ -49,14 +50,14 @@ def test_front_has_what_no_other_beats(cost: str, shift: float) -> None:
 
 
 def test_stage_3_is_compared_alone(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
+    journal = SearchJournal(tmp_path / "journal.jsonl")
     earlier = [_candidate(0, 3, 0.5), _candidate(1, 2, None), _candidate(0, 1, 0.75, stage=2)]
-    journal.add(earlier)
+    journal.add(*earlier)
     assert list(journal.comparable) == earlier
-    journal.add([_candidate(0, 5, 0.25, stage=3), _candidate(1, 4, 0.125, stage=3)])
+    journal.add(_candidate(0, 5, 0.25, stage=3), _candidate(1, 4, 0.125, stage=3))
     assert [record.stage for record in journal.comparable] == [3, 3]
     assert front(journal.comparable, "parameters") == journal.candidates[4:] + journal.candidates[3:4]
-    assert Journal(tmp_path / "journal.jsonl").candidates == journal.candidates
+    assert SearchJournal(tmp_path / "journal.jsonl").candidates == journal.candidates
 
 
 def test_best_is_the_first_with_the_highest_score() -> None:

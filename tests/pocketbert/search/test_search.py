@@ -27,8 +27,9 @@ from pocketbert.search.constraints import ParameterConstraint
 from pocketbert.search.run import search
 from pocketbert.search.strategies import StrategyOptions
 from pocketbert.search.supernet_tasks import SupernetTask
-from pocketbert.training.grids.workers import Job
 from pocketbert.training.initialization import make_model, plan_model, plan_slices
+from pocketbert.trials import clock, workers
+from pocketbert.trials.jobs import Job, Outcome
 
 BASE = tiny.FACTORIZED_WORD.replace(num_layers=2, trigram=True, hidden_size=20, head_size=4, intermediate_size=24)
 CONFIG = SearchConfig(candidates=(9, 5), max_length=tiny_distillation.MAX_LENGTH, seed=3)
@@ -134,11 +135,9 @@ class TwoAtATime:
     def close(self) -> None: ...
 
     def outcomes(self, make_run: Callable[..., None], jobs: list[Job]) -> Any:
-        from pocketbert.training.grids.workers import Outcome
-
         for job in reversed(jobs):
             make_run(job.point, job.seed, job.folder)
-            yield Outcome(job, 1.0, None)
+            yield Outcome(job, 1.0)
             if self.stop and job.folder.name.endswith("00005"):
                 raise KeyboardInterrupt
 
@@ -175,6 +174,11 @@ def test_time_limit_ends_the_stages(
     # A search without time still scores the base network, and trains no second supernet.
     assert result.candidates == [1, 0] and result.best["stage"] == 1
     assert result.supernet == str(tmp_path / "out" / "supernet" / "model")
+    before = (tmp_path / "out" / "journal.jsonl").read_bytes()
+    # As if killed before.
+    (tmp_path / "out" / "result.json").unlink()
+    start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
+    assert (tmp_path / "out" / "journal.jsonl").read_bytes() == before
 
 
 def test_time_left_ends_with_the_minutes(
@@ -190,13 +194,14 @@ def test_time_left_ends_with_the_minutes(
         now[0] += 60
         trainings(training, *arguments)
 
-    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in (clock, workers):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(rounds, "train_candidate", minute)
     # Stage 1 has 9 of the 14 candidates, so 4.5 of the 7 minutes; without a limit, 8 minutes would be left.
     start(teacher, tmp_path / "out", config=dataclasses.replace(CONFIG, minutes=7))
-    lines = [line for line in capsys.readouterr().err.splitlines() if "left in this stage" in line]
-    assert lines[0].startswith("stage 1: 1 of 9") and lines[0].endswith("at most about 03:30 left in this stage")
-    assert "at most about 00:00 left" in lines[4] and "stage 1: 5 of 9" in lines[4]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "stage-1-0000" in line and " done" in line]
+    assert lines[0].startswith("candidates/stage-1-00000: accuracy ") and "(01:00); 1 of 9 done, best " in lines[0]
+    assert lines[0].endswith("about 03:30 left") and lines[4].endswith("about 00:00 left") and "5 of 9" in lines[4]
 
 
 def test_supernets_do_not_use_the_time(
@@ -207,7 +212,8 @@ def test_supernets_do_not_use_the_time(
     def hour(*_: Any, **__: Any) -> None:
         now[0] += 3600
 
-    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in (clock, workers):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(supernets, "train_supernet", hour)
     config = dataclasses.replace(CONFIG, minutes=10, stages=(1, 3))
     result = start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
@@ -279,9 +285,15 @@ def test_bad_input_leaves_no_folder(
 def test_other_search_is_refused(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
     start(teacher, tmp_path / "out")
     before = (tmp_path / "out" / "journal.jsonl").read_bytes()
+    other = StrategyOptions(strategy="evolution", population=7)
     with pytest.raises(UserError, match="population=4, received 7"):
-        start(teacher, tmp_path / "out", strategy=StrategyOptions(strategy="evolution", population=7))
+        start(teacher, tmp_path / "out", strategy=other)
     assert (tmp_path / "out" / "journal.jsonl").read_bytes() == before
+    start(teacher, tmp_path / "other", strategy=other)
+    (tmp_path / "other" / "journal.jsonl").write_bytes(before)
+    (tmp_path / "other" / "result.json").unlink()
+    with pytest.raises(UserError, match=r"journal.jsonl is damaged at line 1; .*its digest must be"):
+        start(teacher, tmp_path / "other", strategy=other)
 
 
 def test_damaged_files_are_named(teacher: Path, tmp_path: Path, trainings: Trainings) -> None:
@@ -400,25 +412,6 @@ def test_stage_three_has_its_own_scores(
     config = dataclasses.replace(CONFIG, stages=(1, 3), candidates=(2, 2), score_share=0.1, stage3_score_share=0.3)
     start(teacher, tmp_path / "out", BASE.replace(intermediate_size=18), config=config)
     assert scored[True] == pytest.approx(9, abs=1) and scored[False] == pytest.approx(27, abs=1)
-
-
-def test_candidates_read_a_share_of_the_text(
-    teacher: Path, tmp_path: Path, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = tiny_distillation.write_text(tmp_path / "text.txt")
-    configs: set[Any] = set()
-
-    def train(training: Any, *arguments: Any) -> None:
-        configs.add((training.text, training.text_method.epochs, training.text_method.steps))
-        trainings(training, *arguments)
-
-    monkeypatch.setattr(rounds, "train_candidate", train)
-    start(teacher, tmp_path / "out", text=text, config=dataclasses.replace(CONFIG, candidate_text_share=0.1))
-    drawn = tmp_path / "out" / "candidate_text.jsonl"
-    assert configs == {(str(drawn), 1, None)} and drawn.exists()
-    configs.clear()
-    start(teacher, tmp_path / "none", text=text)
-    assert {config[0] for config in configs} == {None}
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_distillation
+from known_scores import Trainings
 from safetensors.numpy import load_file
 
 from pocketbert.checkpoints.supernet import supernet_config
@@ -20,8 +21,8 @@ from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.distillation.planning import plan_distillation
 from pocketbert.distillation.run import distill
 from pocketbert.errors import UserError
-from pocketbert.search import supernet_plan
-from pocketbert.search.candidates import CandidateTraining, genotype_point, train_candidate
+from pocketbert.search import rounds, supernet_plan
+from pocketbert.search.candidates import EXPRESSIONS, CandidateTraining, train_candidate
 from pocketbert.search.config import SearchConfig
 from pocketbert.search.constraints import ParameterConstraint
 from pocketbert.search.run import search
@@ -98,7 +99,7 @@ def test_candidate_learns_text_first_and_keeps_its_projections(
         return run(self)
 
     monkeypatch.setattr(Trainer, "run", noting)
-    train_candidate(training, genotype_point(GENOTYPE), 5, tmp_path / "candidate")
+    train_candidate(training, {EXPRESSIONS: GENOTYPE}, 5, tmp_path / "candidate")
     assert read == ["text", "task"]
     for folder, earlier in (("candidate-text", "supernet"), ("candidate", "candidate-text")):
         adapters = load_file(tmp_path / earlier / "adapters.safetensors")
@@ -165,3 +166,23 @@ def test_teacher_for_text_needs_text(teachers: dict[str, Path], tmp_path: Path) 
     with pytest.raises(UserError, match="a teacher for plain text needs plain text; received none"):
         search(BASE, data, tmp_path / "out", teacher=teachers["task"], text_teacher=teachers["text"])
     assert not (tmp_path / "out").exists()
+
+
+def test_candidates_read_a_share_of_the_text(
+    teachers: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainings, configs = Trainings(monkeypatch), set[Any]()
+
+    def train(training: Any, *arguments: Any) -> None:
+        configs.add((training.text, training.text_method.epochs, training.text_method.steps))
+        trainings(training, *arguments)
+
+    monkeypatch.setattr(rounds, "train_candidate", train)
+    data, text = tiny_distillation.task_data(teachers["task"]), tiny_distillation.write_text(tmp_path / "text.txt")
+    for name, share in (("out", 0.1), ("none", None)):
+        config = SearchConfig(
+            candidates=(3, 2), max_length=tiny_distillation.MAX_LENGTH, seed=3, candidate_text_share=share
+        )
+        search(BASE, data, tmp_path / name, teacher=teachers["task"], text=text, config=config)
+    drawn = tmp_path / "out" / "candidate_text.jsonl"
+    assert configs == {(str(drawn), 1, None), (None, 1, None)} and drawn.exists()

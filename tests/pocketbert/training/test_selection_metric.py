@@ -24,7 +24,7 @@ from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.dev_loss import LossEvaluator
 from pocketbert.training.finetune import finetune
 from pocketbert.training.grids.published import PUBLISHED_HEAD
-from pocketbert.training.run_folder import read_result
+from pocketbert.trials.jobs import read_result
 
 CONFIG = FinetuneConfig(**PUBLISHED_HEAD, learning_rate=1e-2, epochs=1, batch_size=16, max_length=23)
 

@@ -12,8 +12,9 @@ import tensorflow as tf
 from pocketbert.errors import UserError
 from pocketbert.training import kept_weights
 from pocketbert.training import state as checkpointing
-from pocketbert.training.run_folder import OPTIONS_FILE, RESULT_FILE, begin_run, open_run, run_once
+from pocketbert.training.run_folder import OPTIONS_FILE, begin_run, open_run, run_once
 from pocketbert.training.state import TrainState
+from pocketbert.trials.jobs import RESULT_FILE
 
 OPTIONS = {"epochs": 3}
 

@@ -22,7 +22,7 @@ from pocketbert.search import rounds, supernets
 from pocketbert.search.config import SearchConfig, SearchResult
 from pocketbert.search.run import search
 from pocketbert.search.strategies import StrategyOptions
-from pocketbert.training.grids import workers as grid_workers
+from pocketbert.trials import workers as trial_workers
 from pocketbert_bench.commands import search as search_command
 
 
@@ -68,7 +68,7 @@ def test_silent_ray_address_is_refused(
     teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
-    monkeypatch.setattr(grid_workers, "_SECONDS_TO_CONNECT", 0.2)
+    monkeypatch.setattr(trial_workers, "_SECONDS_TO_CONNECT", 0.2)
     tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(29, seed=3))
     arguments = [f"--teacher={teacher}", "--student=efficientbert_tiny", f"--train-file={tmp_path / 'train.csv'}"]
     with socket.socket() as silent, contextlib.ExitStack() as waiting:
@@ -88,7 +88,7 @@ def test_silent_ray_address_is_refused(
 
 @pytest.mark.parametrize(
     ("candidates", "kind"),
-    [((12, 8), grid_workers.InTurn), ((12, 9), grid_workers.Processes), ((), grid_workers.Processes)],
+    [((12, 8), trial_workers.InTurn), ((12, 9), trial_workers.Processes), ((), trial_workers.Processes)],
 )
 def test_many_candidates_leave_the_process(
     candidates: tuple[int, ...], kind: type, teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,12 +8,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import types
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pocketbert.errors import raise_if_any
+from pocketbert.options import OFF, OptionField, describe_options, parse_value
 from pocketbert.training.grids.published import PUBLISHED, Value
 
 Point = Mapping[str, Value]
@@ -92,7 +92,7 @@ def parse_grid(texts: Sequence[str], options: tuple[type, ...], *, fixed: Collec
     Raises:
       UserError: an argument cannot be parsed; lists all problems.
     """
-    kinds = _varied(options, fixed)
+    fields = _varied(options, fixed)
     values: dict[str, tuple[Value, ...]] = {}
     problems: list[str] = []
     varied: set[str] = set()
@@ -103,14 +103,14 @@ def parse_grid(texts: Sequence[str], options: tuple[type, ...], *, fixed: Collec
             values |= {key: published for key, published in PUBLISHED[text].values.items() if key not in varied}
         elif not separator:
             problems.append(f"a grid is option=value,value or one of {', '.join(PUBLISHED)}; received {text!r}")
-        elif option not in kinds:
-            problems += _unknown([option], kinds)
+        elif option not in fields:
+            problems += _unknown([option], fields)
         elif option in varied:
             problems.append(f"{option}= must be given once; received a second; list all its values after the first")
         else:
             varied.add(option)
             try:
-                values[option] = tuple(_value(value.strip(), kinds[option]) for value in listed.split(","))
+                values[option] = tuple(_value(value.strip(), fields[option]) for value in listed.split(","))
             except ValueError as error:
                 problems.append(f"{option} {error}")
     raise_if_any(problems, "grid")
@@ -126,34 +126,17 @@ def _unknown(names: Collection[str], varied: Collection[str]) -> list[str]:
     return [f"a grid may vary {', '.join(varied)}; received {', '.join(received)}"] if received else []
 
 
-def _varied(options: tuple[type, ...], fixed: Collection[str]) -> dict[str, tuple[type, ...]]:
-    """Returns the fields that a grid may vary, with the types of their values."""
-    kinds = {
-        field.name: _kinds(typing.get_type_hints(option)[field.name])
-        for option in options
-        for field in dataclasses.fields(option)
-        if field.name not in fixed
-    }
-    return {name: accepted for name, accepted in kinds.items() if accepted}
+def _varied(options: tuple[type, ...], fixed: Collection[str]) -> dict[str, OptionField]:
+    """Returns the fields that a grid may vary."""
+    fields = itertools.chain.from_iterable(describe_options(option, fixed) for option in options)
+    return {field.name: field for field in fields if field.kind != "bool" and not field.many}
 
 
-def _kinds(hint: typing.Any) -> tuple[type, ...]:
-    """Returns the types of the values of an option; empty if a grid cannot vary it."""
-    parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    kinds = tuple(str if typing.get_origin(part) is typing.Literal else part for part in parts)
-    return kinds if set(kinds) <= {int, float, str, types.NoneType} else ()
-
-
-def _value(text: str, kinds: tuple[type, ...]) -> Value:
-    if text == "none" and types.NoneType in kinds:
-        return None
-    if str in kinds and text:
-        return text
+def _value(text: str, field: OptionField) -> Value:
     try:
-        number = int(text) if int in kinds else float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        expected = "whole numbers" if int in kinds else "words" if str in kinds else "numbers"
-        raise ValueError(f"takes {expected}{' or none' if types.NoneType in kinds else ''}; received {text!r}")
-    return number
+        value: Value = parse_value(field, OFF if text == "none" and field.optional else text)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("must be finite")
+    except ValueError as error:
+        raise ValueError(f"{error}; received {text!r}") from None
+    return value

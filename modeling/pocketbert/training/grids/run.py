@@ -6,27 +6,25 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tqdm import tqdm
-
 from pocketbert.errors import TrainingFailed, UserError, raise_if_any
 from pocketbert.files import write_json, write_text
 from pocketbert.progress import log_info
 from pocketbert.tasks.scores import Scores
 from pocketbert.training.grids.points import STATISTICS, Choose, Grid, Point, point_name
 from pocketbert.training.grids.report import page
-from pocketbert.training.grids.workers import InTurn, Job, MakeRun, Workers
 from pocketbert.training.run_folder import (
     GRID_FOLDER,
     MODEL_FOLDER,
     OPTIONS_FILE,
     REPORT_FILE,
-    RESULT_FILE,
     begin_run,
     clear_run,
     open_run,
-    read_result,
     spread,
 )
+from pocketbert.trials.jobs import RESULT_FILE, Job, MakeRun, Outcome
+from pocketbert.trials.missing import Trials
+from pocketbert.trials.workers import InTurn, Workers
 
 
 def run_grid(
@@ -76,15 +74,16 @@ def run_grid(
         ]
         new = not (folder / OPTIONS_FILE).exists()
         begin_run(folder, recorded)
+        together = f"; {workers.parallel} at a time" if workers.parallel > 1 else ""
+        log_info(f"{len(jobs)} runs, {sum(job.finished for job in jobs)} finished{together}")
         try:
-            failures = _make_missing(jobs, make_run, workers, work)
+            outcomes = list(Trials(workers, total=len(jobs), work=work).outcomes(make_run, jobs))
         except UserError:
-            if new and not any(map(_finished, jobs)):
+            if new and not any(job.finished for job in jobs):
                 # Leave no folder behind after bad input.
                 clear_run(folder)
             raise
-        results = {_key(job): _read(job) for job in jobs if _key(job) not in failures}
-        summary = summarize(grid, seeds, results, failures, choose)
+        summary = summarize(grid, seeds, outcomes, choose)
         write_json(folder / RESULT_FILE, summary)
         write_text(folder / REPORT_FILE, page(summary))
         return summary | {"best_model": str(folder / summary["best"]["run"] / MODEL_FOLDER)}
@@ -93,8 +92,7 @@ def run_grid(
 def summarize(
     grid: Grid,
     seeds: Sequence[int],
-    results: Mapping[tuple[str, int], Mapping[str, Any]],
-    failures: Mapping[tuple[str, int], str],
+    outcomes: Sequence[Outcome],
     choose: Choose,
 ) -> dict[str, Any]:
     """Summarizes all runs of a grid and selects the best point.
@@ -102,8 +100,7 @@ def summarize(
     Args:
       grid: the grid.
       seeds: seeds of each point.
-      results: (name of the point, seed) → result of the run.
-      failures: (name of the point, seed) → error message of the training.
+      outcomes: of all runs.
       choose: see `run_grid`.
 
     Returns:
@@ -115,6 +112,9 @@ def summarize(
     Raises:
       TrainingFailed: every point has a failed run.
     """
+    keys = [(point_name(outcome.job.point), outcome.job.seed) for outcome in outcomes]
+    results = {key: outcome.result for key, outcome in zip(keys, outcomes, strict=True) if not outcome.failure}
+    failures = {key: outcome.failure for key, outcome in zip(keys, outcomes, strict=True) if outcome.failure}
     main = next((result["main_metric"] for result in results.values()), "")
     points: list[dict[str, Any]] = []
     for point in grid.points():
@@ -157,47 +157,6 @@ def summarize(
         "baseline": baseline,
         "warnings": chosen_scores.warnings if baseline else [],
     }
-
-
-def _make_missing(
-    jobs: Sequence[Job], make_run: MakeRun, workers: Workers, work: Callable[[Point], float]
-) -> dict[tuple[str, int], str]:
-    """Runs the unfinished jobs; returns the error messages of failed ones."""
-    waiting = [job for job in jobs if not _finished(job)]
-    done = len(jobs) - len(waiting)
-    log_info(f"{len(jobs)} runs, {done} finished" + (f"; {workers.parallel} at a time" if workers.parallel > 1 else ""))
-    failures: dict[tuple[str, int], str] = {}
-    spent = worked = 0.0
-    left = sum(work(job.point) for job in waiting)
-    for job, seconds, failure in workers.outcomes(make_run, waiting):
-        done += 1
-        left -= work(job.point)
-        if failure is not None:
-            failures[_key(job)] = failure
-            outcome = f"failed: {failure}"
-        else:
-            spent, worked = spent + seconds, worked + work(job.point)
-            result = _read(job)
-            outcome = f"{result['main_metric']} {result['metrics'][result['main_metric']]:.4f}"
-        line = f"{job.name}: {outcome} ({tqdm.format_interval(seconds)}); {done} of {len(jobs)} runs finished"
-        if left and worked:
-            line += f", about {tqdm.format_interval(spent / worked * left / workers.parallel)} left"
-        log_info(line)
-    return failures
-
-
-def _key(job: Job) -> tuple[str, int]:
-    return point_name(job.point), job.seed
-
-
-def _finished(job: Job) -> bool:
-    return (job.folder / RESULT_FILE).exists()
-
-
-def _read(job: Job) -> dict[str, Any]:
-    if not _finished(job):
-        raise UserError(f"the output must be on storage shared by all machines; {job.folder} has no {RESULT_FILE}")
-    return read_result(job.folder / RESULT_FILE)
 
 
 def _check(seeds: Sequence[int], choose: str) -> None:

@@ -37,9 +37,9 @@ def test_every_point_runs_with_every_seed(tmp_path: Path, capsys: pytest.Capture
     stderr = capsys.readouterr().err
     assert "12 runs, 0 finished" in stderr
     assert re.search(
-        r"rate=3,kind=a/seed-7: accuracy 0\.8170 \(00:00\); 1 of 12 runs finished, about 00:0\d left", stderr
+        r"rate=3,kind=a/seed-7: accuracy 0\.8170 \(00:00\); 1 of 12 done, best 0\.8170, about 00:0\d left", stderr
     )
-    assert re.search(r"12 of 12 runs finished$", stderr, flags=re.MULTILINE)
+    assert re.search(r"12 of 12 done, best 0\.8470$", stderr, flags=re.MULTILINE)
 
     best = tmp_path / "grid" / "runs" / "rate=3,kind=long" / "seed-7"
     assert summary["best_model"] == str(best / "model")

@@ -1,4 +1,4 @@
-"""Grid runs in local processes and on Ray."""
+"""Trials in local processes and on Ray, through a grid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from fake_runs import begun, search
 
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.training.grids.points import Grid
-from pocketbert.training.grids.workers import Job, Processes, Ray
+from pocketbert.trials.jobs import Job
+from pocketbert.trials.workers import Processes, Ray
 
 
 def test_processes_share_the_cores(
@@ -92,7 +93,8 @@ from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[:0] = {sys.path!r}
 import fake_runs
-from pocketbert.training.grids.workers import Job, Processes
+from pocketbert.trials.jobs import Job
+from pocketbert.trials.workers import Processes
 if __name__ == "__main__":
     jobs = [Job({{"rate": 1}}, seed, Path({str(tmp_path)!r}) / f"seed-{{seed}}") for seed in (0, 1)]
     list(Processes(2).outcomes(functools.partial(fake_runs.wait, Path({str(tmp_path / "log")!r})), jobs))

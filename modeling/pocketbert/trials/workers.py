@@ -1,4 +1,4 @@
-"""Workers that execute the runs of a grid: in this process, in several local processes, or on a Ray cluster."""
+"""Workers that execute trials: in this process, in several local processes, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -10,67 +10,27 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.notation import Notation, argument, current_notation, use_notation
 from pocketbert.processes import Parent, begin_worker, stderr_in
 from pocketbert.progress import log_info
-from pocketbert.training.grids.points import Point
+from pocketbert.trials.jobs import Job, MakeRun, Outcome
 
-MakeRun = Callable[[Point, int, Path], object]
 _SPAWN = multiprocessing.get_context("spawn")
 _SECONDS_TO_CONNECT = 10
 
 
-class Job(NamedTuple):
-    """One run of a grid.
-
-    Attributes:
-      point: values of the options.
-      seed: random seed.
-      folder: absolute path of the run folder.
-    """
-
-    point: Point
-    seed: int
-    folder: Path
-
-    @property
-    def name(self) -> str:
-        """Name for messages."""
-        return f"{self.folder.parent.name}/{self.folder.name}"
-
-    @property
-    def log(self) -> Path:
-        """Log file of a run in another process."""
-        return self.folder.with_suffix(".log")
-
-
-class Outcome(NamedTuple):
-    """The outcome of a job.
-
-    Attributes:
-      job: the job.
-      seconds: duration.
-      failure: error message of a failed training; None after success.
-    """
-
-    job: Job
-    seconds: float
-    failure: str | None
-
-
-class Workers(Protocol):
+class Workers:
     """Executes jobs.
 
     Attributes:
       parallel: number of simultaneous runs.
     """
 
-    parallel: int
+    parallel = 1
 
     def close(self) -> None:
         """Ends idle processes."""
@@ -87,15 +47,11 @@ class Workers(Protocol):
           UserError: `make_run` rejected its input. The other runs are stopped.
           TrainingFailed: a process died, for example because memory ran out.
         """
+        raise NotImplementedError
 
 
-class InTurn:
+class InTurn(Workers):
     """Executes one run after another in this process."""
-
-    parallel = 1
-
-    def close(self) -> None:
-        """Does nothing; see `Workers`."""
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Executes all jobs; see `Workers`."""
@@ -104,7 +60,7 @@ class InTurn:
             yield _make(make_run, job)
 
 
-class Processes:
+class Processes(Workers):
     """Executes several runs at a time in processes on this machine.
 
     Each process uses an equal share of the CPU cores and writes a log next to its run folder. The processes end with
@@ -172,7 +128,7 @@ class _WorkerProcess:
     def outcome(self, job: Job) -> Outcome:
         """Waits for the outcome of the started job."""
         try:
-            answer = self.connection.recv()
+            return _checked(self.connection.recv())
         except (EOFError, ConnectionResetError):
             self._process.join()
             code = self._process.exitcode
@@ -181,7 +137,6 @@ class _WorkerProcess:
             raise TrainingFailed(
                 f"{job.name}: the process ended with {ended}; see {job.log}; the same command resumes"
             ) from None
-        return _checked(answer)
 
     def end(self) -> None:
         """Lets the idle process end."""
@@ -195,7 +150,7 @@ class _WorkerProcess:
         self.connection.close()
 
 
-class Ray:
+class Ray(Workers):
     """Executes runs on a Ray cluster.
 
     All machines need PocketBERT and the same storage for runs and inputs. Each run gets an equal share of the CPU
@@ -223,9 +178,6 @@ class Ray:
         self._connect()
         ray.shutdown()
 
-    def close(self) -> None:
-        """Does nothing; see `Workers`."""
-
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Executes all jobs; see `Workers`."""
         ray = self._ray
@@ -248,25 +200,20 @@ class Ray:
                 done, _ = ray.wait(list(running), num_returns=1)
                 for reference in done:
                     job = running.pop(reference)
-                    yield _checked(self._answer(reference, job))
+                    yield self._outcome(reference, job)
         finally:
             # This stops unfinished runs.
             ray.shutdown()
 
-    def _answer(self, reference: Any, job: Job) -> Outcome | UserError:
-        """The answer of an ended run.
-
-        Raises:
-          TrainingFailed: Ray lost it: a machine or a process died, for example because memory ran out.
-        """
+    def _outcome(self, reference: Any, job: Job) -> Outcome:
         try:
-            answer: Outcome | UserError = self._ray.get(reference)
+            return _checked(self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
+            # A machine or a process died, for example because memory ran out.
             raise TrainingFailed(
                 f"{job.name}: Ray lost the run ({type(error).__name__}); see {job.log} and ray status; the same "
                 "command resumes"
             ) from None
-        return answer
 
     def _connect(self) -> None:
         try:
@@ -297,7 +244,7 @@ def _check_address(address: str) -> None:
 
 def _make(make_run: MakeRun, job: Job) -> Outcome:
     begun = time.monotonic()
-    failure = None
+    failure = ""
     try:
         make_run(job.point, job.seed, job.folder)
     except TrainingFailed as error:

@@ -1,0 +1,64 @@
+"""The journal of trials: one JSON line for each record, with a digest of all lines until there."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pocketbert.errors import UserError
+from pocketbert.files import write_text
+from pocketbert.json_reading import from_json, parse_json, read_bytes
+from pocketbert.notation import argument
+
+Record = TypeVar("Record")
+
+
+class Journal(Generic[Record]):
+    """Records of a run. If they have no times, the journal of a resumed run equals that of an uninterrupted one.
+
+    Args:
+      path: the file; it may be missing.
+      kinds: dataclasses of the records, with different fields.
+      run: what determines the scores, as JSON values. The digests depend on it, so that a journal of another run is
+        refused.
+
+    Raises:
+      UserError: the file is damaged, belongs to another run, or has no digests, as those of earlier versions.
+    """
+
+    def __init__(self, path: Path, kinds: Sequence[type[Record]], run: Mapping[str, Any] | None = None) -> None:
+        self._path, self._lines = path, list[str]()
+        self._digest = "" if run is None else _digest("", run)
+        self.records: list[Record] = []
+        remedy = f"pass {argument('overwrite', True)} to repeat the run, or choose another output"
+        for number, line in enumerate(read_bytes(path).splitlines() if path.exists() else [], 1):
+            where = f"{path} is damaged at line {number}; {remedy}"
+            content = parse_json(line, where)
+            if number == 1 and isinstance(content, dict) and "digest" not in content:
+                raise UserError(f"each line of a journal must have a digest; {path} is of an earlier version; {remedy}")
+            digest = content.pop("digest", None) if isinstance(content, dict) else None
+            names = set(content) if isinstance(content, dict) else set()
+            kind = next((kind for kind in kinds if names == set(kind.__dataclass_fields__)), kinds[0])  # type: ignore[attr-defined]
+            self._append(from_json(kind, content, where))
+            if self._digest != digest:
+                raise UserError(f"{where}: its digest must be {self._digest}; received {digest}")
+
+    def add(self, *records: Record) -> None:
+        """Appends records; written aside and renamed, so that a kill never leaves half a line."""
+        for record in records:
+            self._append(record)
+        write_text(self._path, "".join(f"{line}\n" for line in self._lines))
+
+    def _append(self, record: Record) -> None:
+        content = dataclasses.asdict(record)  # type: ignore[call-overload]
+        self._digest = _digest(self._digest, content)
+        self.records.append(record)
+        self._lines.append(json.dumps(content | {"digest": self._digest}))
+
+
+def _digest(earlier: str, content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(f"{earlier}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()

@@ -1,0 +1,74 @@
+"""Scores of trials: their checks, the best one, and the front of scores and costs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from pocketbert.errors import TrainingFailed, raise_if_any
+
+Item = TypeVar("Item")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialScore:
+    """The score of a trial, the base of records in a journal.
+
+    Attributes:
+      score: main metric, from -1 to 1; None if the training failed.
+      metrics: all metrics.
+      failure: error message of a failed training, or empty.
+
+    Raises:
+      UserError: a value is outside its range.
+    """
+
+    score: float | None
+    metrics: dict[str, float]
+    failure: str = ""
+
+    def __post_init__(self) -> None:
+        raise_if_any(self.problems(), type(self).__name__.lower())
+
+    def problems(self) -> list[str]:
+        """Problems of the values; subclasses add theirs."""
+        problems = []
+        if self.score is not None and not -1 <= self.score <= 1:
+            problems.append(f"score must lie between -1 and 1; received {self.score}")
+        if self.score is not None and self.score not in self.metrics.values():
+            problems.append(f"score must be one of the metrics, {self.metrics}; received {self.score}")
+        if (self.score is None) is not bool(self.failure):
+            problems.append(f"a trial has either a score or a failure; received {self.score} and {self.failure!r}")
+        return problems
+
+
+Record = TypeVar("Record", bound=TrialScore)
+
+
+def scores(records: Iterable[TrialScore]) -> list[float]:
+    """The scores of all trials that did not fail."""
+    return [record.score for record in records if record.score is not None]
+
+
+def best(records: Sequence[Record]) -> Record:
+    """The first trial with the highest score.
+
+    Raises:
+      TrainingFailed: no trial has a score.
+    """
+    if not scores(records):
+        raise TrainingFailed(f"the training of every candidate failed; the first: {records[0].failure}")
+    return next(record for record in records if record.score == max(scores(records)))
+
+
+def front(items: Iterable[Item], cost: Callable[[Item], float], score: Callable[[Item], float | None]) -> list[Item]:
+    """Items that no other one beats in both score and cost, from cheap to expensive; without those that failed."""
+    members: list[Item] = []
+    highest = float("-inf")
+    scored = [(cost(item), -value, item) for item in items if (value := score(item)) is not None]
+    for _, negative, item in sorted(scored, key=lambda entry: entry[:2]):
+        if -negative > highest:
+            highest = -negative
+            members.append(item)
+    return members
