@@ -267,22 +267,26 @@ class _Compression:
 
 
 def _costs(inputs: Inputs) -> dict[str, CostModel]:
-    """The model of each recipe."""
-    small, threads = inputs.small_embedding, inputs.constraints.threads
-    return {
-        setting.recipe: fitted_model(inputs.described.config, setting, small_embedding=small, threads=threads)
-        for setting in inputs.settings
-    }
+    """The model of each recipe; the second one is not measured if the teacher's file is small enough with the first."""
+    teacher, limits, costs = inputs.described.config, inputs.constraints, dict[str, CostModel]()
+    for setting in inputs.settings:
+        if costs and limits.max_mb is not None and costs[inputs.recipe].predict(teacher).size_mb <= limits.max_mb:
+            break
+        small = inputs.small_embedding
+        costs[setting.recipe] = fitted_model(teacher, setting, small_embedding=small, threads=limits.threads)
+    return costs
 
 
 def _candidates(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[StudentCandidate]:
-    """Candidates within the limits, in the order of trials; each with the first recipe that is within them.
+    """Candidates within the limits, in the order of trials.
+
+    Each has the first embedding and recipe that are within them: a factored embedding loses more than four bits.
 
     Raises:
       UserError: none is within the limits; the message names the nearest.
     """
     teacher, limits = inputs.described.config, inputs.constraints
-    nearest: dict[str, tuple[float, StudentCandidate]] = {}
+    nearest: dict[tuple[object, ...], tuple[float, StudentCandidate]] = {}
     for kind, structure in structures(teacher, small_embedding=inputs.small_embedding):
         for method in methods_for(inputs.splits.data):
             for recipe, model in costs.items():
@@ -295,8 +299,9 @@ def _candidates(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[StudentC
                     cost=model.predict(structure.config(teacher)),
                 )
                 excess = limits.excess(candidate.cost, _MARGIN)
-                if candidate.name not in nearest or excess < nearest[candidate.name][0]:
-                    nearest[candidate.name] = excess, candidate
+                shape = structure.layers, structure.heads, structure.intermediate_size, method
+                if shape not in nearest or excess < nearest[shape][0]:
+                    nearest[shape] = excess, candidate
     within = [candidate for excess, candidate in nearest.values() if excess == 0]
     if not within:
         _, candidate = min(nearest.values(), key=lambda pair: pair[0])

@@ -19,7 +19,7 @@ from pocketbert_bench.compression.pace import Deadline, Pace
 
 TEACHER_FOLDER, PACE_FOLDER, EPOCHS_FILE = "teacher", "pace", "epochs.json"
 # Shares of the time: by plan, and at most.
-_SHARE, _MOST_SHARE = 0.35, 0.5
+_SHARE, _MOST_SHARE = 0.3, 0.4
 # Fewer steps are over before their pace is known.
 _LEAST_STEPS = 60
 
