@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pocketbert.data.final_split import three_splits
 from pocketbert.data.task_data import TaskData
 from pocketbert.pruning.importance import Importance
 from pocketbert.trials.journal import Journal
-from pocketbert_bench.compression import choice
+from pocketbert_bench.compression import choice, costs
 from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, train_trial, trial_point
 from pocketbert_bench.compression.constraints import Constraints, Cost
 from pocketbert_bench.compression.costs import fit, terms
@@ -120,6 +121,29 @@ def test_costs_that_are_linear_in_the_terms_are_predicted() -> None:
     assert model.predict(other).memory_mb == pytest.approx(cost(other).memory_mb, rel=1e-6)
 
 
+def test_costs_are_measured_once_for_each_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path))
+    calls: list[int] = []
+
+    def measured(configs: Any, setting: Setting, threads: int) -> list[Cost]:
+        calls.append(threads)
+        return [Cost(latency_ms=1.0 + number, size_mb=2.0, memory_mb=3.0) for number in range(len(configs))]
+
+    monkeypatch.setattr(costs, "measured_costs", measured)
+    setting = Setting(task=tiny_finetuning.TASK, recipe="float32", length=16)
+
+    def fitted(threads: int) -> costs.CostModel:
+        return costs.fitted_model(TEACHER, setting, small_embedding=False, threads=threads)
+
+    first = fitted(1)
+    assert fitted(1) == first and calls == [1]
+    fitted(2)
+    assert calls == [1, 2]
+    for path in (tmp_path / "costs").iterdir():
+        path.write_text('{"float32": {"latency": "fast"}}')
+    assert fitted(1) == first and calls == [1, 2, 1]
+
+
 def test_excess_is_the_sum_of_shares_beyond_the_limits() -> None:
     limits = Constraints(max_latency_ms=2, max_mb=10, max_memory_mb=50)
 
@@ -152,6 +176,13 @@ def test_each_method_trains_a_pruned_student(method: Any, teacher: Path, tmp_pat
     assert stages == (["prediction"] if method == "predictions" else ["intermediate", "prediction"])
     start, trained = (read_directory(path).tensors for path in (tmp_path / "student", tmp_path / "trial" / "model"))
     assert any(not np.array_equal(start[name], trained[name]) for name in start)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("POCKETBERT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -119,7 +119,7 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
     if trial["method"] == "finetune":
         config = FinetuneConfig(epochs=epochs, max_length=shared.max_length, contrastive_steps=0, calibrate=False)
         plan: Plan = plan_finetuning(trial["start"], shared.data, config, run)
-        # One evaluation after each epoch: of few examples, more would take as long as the steps.
+        # One evaluation after each epoch: the choice needs no finer one.
         stages = tuple(dataclasses.replace(stage, short_epoch_steps=None) for stage in plan.stages)
         run_plan(dataclasses.replace(plan, compares=False, stages=stages), folder, callbacks)
         return

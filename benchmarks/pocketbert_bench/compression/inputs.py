@@ -153,7 +153,8 @@ def check(
     recipes = [recipe] if recipe else [DEFAULT_RECIPE, *([SMALL_RECIPE] if constraints.max_mb is not None else [])]
     count = fold_count(data, kfold)
     if count:
-        log_info(f"{len(data.train) + len(data.dev)} examples are few, so {count} folds give the final score")
+        reason = ", since there are few examples" if kfold is None else ""
+        log_info(f"{count} folds give the final score{reason}")
     return Inputs(
         directory=directory,
         described=described,

@@ -29,4 +29,4 @@ class Trial(TrialScore):
     def problems(self) -> list[str]:
         """Problems of the values."""
         wrong = self.rung < 0 or self.epochs < 1 or not self.seconds >= 0
-        return super().problems() + ["rung, epochs and seconds must not be negative"] * wrong
+        return super().problems() + ["rung and seconds must not be negative, and epochs must be positive"] * wrong

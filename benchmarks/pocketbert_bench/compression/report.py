@@ -22,7 +22,7 @@ def page(result: Mapping[str, Any], constraints: Constraints) -> str:
     rows, metric = result["leaderboard"], result["main_metric"]
     (winner,) = [row for row in rows if row["chosen"]]
     low, high = result["interval"]
-    points, least, most = result["points_lost"]
+    lost, least, most = result["points_lost"]
     milliseconds, fastest, slowest = result["latency_ms"]
     return render(
         "compression.html",
@@ -31,7 +31,7 @@ def page(result: Mapping[str, Any], constraints: Constraints) -> str:
         sentence=result["sentence"],
         tiles=[
             (f"{100 * result['metrics'][metric]:.1f} %", metric, f"95 % interval {100 * low:.1f} to {100 * high:.1f}"),
-            (f"{points:.1f}", "points lost", f"against your model; 95 % interval {least:.1f} to {most:.1f}"),
+            (f"{lost:.1f}", "points lost", f"against your model; 95 % interval {least:.1f} to {most:.1f}"),
             (
                 f"{milliseconds:.2f} ms",
                 f"{result['length']} tokens, {constraints.threads} thread",

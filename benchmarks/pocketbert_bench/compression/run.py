@@ -130,7 +130,8 @@ def compress(
         stop_below_baseline=stop_below_baseline,
         seed=seed,
     )
-    check_inputs(output, (inputs.directory, data.train.source, data.dev.source))
+    sources = [split.source for split in (data.train, data.dev, data.test) if split is not None]
+    check_inputs(output, (inputs.directory, *sources))
     compression = _Compression(inputs, workers or InTurn())
     folder, result = run_once(output, inputs.recorded, compression.run, overwrite=overwrite, files=COMPRESSION_FILES)
     # The result is there: nothing reads these any more.
@@ -243,27 +244,29 @@ class _Compression:
             teacher=inputs.described.config,
             workers=self._workers,
             seed=inputs.seed,
-            start=lambda candidate: self._student(folder, teacher, candidate),
+            start=lambda candidate: _student(inputs, folder, teacher, candidate),
         )
 
-    def _student(self, folder: Path, teacher: Path, candidate: StudentCandidate) -> Path:
-        """Writes the initial weights of a candidate, once."""
-        path = folder / STUDENTS_FOLDER / candidate.structure.name
-        if not path.exists():
-            path.parent.mkdir(exist_ok=True)
-            whole = not cuts_widths(candidate.structure, self._inputs.described.config)
-            importance = None if whole else self._importance(folder, teacher)
-            write_student(read_directory(teacher), importance, candidate.structure, path)
-        return path.absolute()
 
-    def _importance(self, folder: Path, teacher: Path) -> Importance:
-        """Importance of the teacher's heads and neurons on some training examples."""
-        model, train = from_pretrained(teacher), self._inputs.splits.data.train
-        assert model.task is not None
-        rows = train.select(evenly(len(train), _IMPORTANCE_EXAMPLES))
-        length = min(_IMPORTANCE_LENGTH, model.config.max_position_embeddings)
-        encoded = supervised_task(model.task).encode(rows, model.tokenizer, length)
-        return measure_importance(model, encoded, folder / IMPORTANCE_FILE, batch_size=32, seed=self._inputs.seed)
+def _student(inputs: Inputs, folder: Path, teacher: Path, candidate: StudentCandidate) -> Path:
+    """Writes the initial weights of a candidate, once."""
+    path = folder / STUDENTS_FOLDER / candidate.structure.name
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        whole = not cuts_widths(candidate.structure, inputs.described.config)
+        importance = None if whole else _importance(inputs, folder, teacher)
+        write_student(read_directory(teacher), importance, candidate.structure, path)
+    return path.absolute()
+
+
+def _importance(inputs: Inputs, folder: Path, teacher: Path) -> Importance:
+    """Importance of the teacher's heads and neurons on some training examples."""
+    model, train = from_pretrained(teacher), inputs.splits.data.train
+    assert model.task is not None
+    rows = train.select(evenly(len(train), _IMPORTANCE_EXAMPLES))
+    length = min(_IMPORTANCE_LENGTH, model.config.max_position_embeddings)
+    encoded = supervised_task(model.task).encode(rows, model.tokenizer, length)
+    return measure_importance(model, encoded, folder / IMPORTANCE_FILE, batch_size=32, seed=inputs.seed)
 
 
 def _costs(inputs: Inputs) -> dict[str, CostModel]:
@@ -280,7 +283,8 @@ def _costs(inputs: Inputs) -> dict[str, CostModel]:
 def _candidates(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[StudentCandidate]:
     """Candidates within the limits, in the order of trials.
 
-    Each has the first embedding and recipe that are within them: a factored embedding loses more than four bits.
+    Each has the first embedding and recipe that are within them. A factored embedding comes last, since it changes the
+    weights before training.
 
     Raises:
       UserError: none is within the limits; the message names the nearest.

@@ -113,6 +113,10 @@ def _print_places(options: Options, result: dict[str, Any]) -> None:
         log_info(result.get("sentence") or outcome["headline"])
         for warning in outcome["warnings"]:
             log_info(f"warning: {warning}")
+        # Remarks on a choice among models; the outcome's warnings are among them.
+        for note in result.get("notes", ()):
+            if note not in outcome["warnings"]:
+                log_info(note)
     pages = [output / REPORT_FILE, *([Path(model).parent / REPORT_FILE] if model else [])]
     for page in [path for path in pages if path.is_file()][:1]:
         log_info(f"page: {page}")

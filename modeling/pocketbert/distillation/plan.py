@@ -22,7 +22,7 @@ from pocketbert.distillation.teacher_cache_identity import (
     tokenizer_digest,
 )
 from pocketbert.files import sha256, write_json, write_text
-from pocketbert.json_reading import parse_json
+from pocketbert.json_reading import parse_json, read_members
 from pocketbert.label_names import label_positions
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
@@ -224,7 +224,8 @@ class DistillationPlan(Plan):
         path = run.folder / TEACHER_FILE
         # All processes load the teacher together, so either all measure it or none does.
         if run.distribution.as_chief_says(path.exists()):
-            record = read_record(path, ("metrics", "notes"))
+            kinds = {"metrics": dict[str, float], "notes": list[str]}
+            record = read_members(read_record(path, kinds), kinds, str(path))
             notes += record["notes"]
             metrics: dict[str, float] = record["metrics"]
             return metrics
