@@ -30,8 +30,8 @@ from pocketbert_export.verification.verify import GateFailed
 BUNDLE_FOLDER, EXPORTS_FOLDER = "bundle", "exports"
 # Share of the limit by which a busy machine may miss it.
 _NEAR = 0.1
-# A latency is certain if its interval is at most this share of it. Otherwise it is measured again, so many times and for
-# this share of the time at most; winner and runner-up together take a tenth.
+# A latency is certain if its interval is at most this share of it. Otherwise it is measured again, so many times at
+# most, and for this share of the time; winner and runner-up together take a tenth.
 _CERTAIN, _MOST_MEASURED, _MEASURING_SHARE = 0.1, 4, 0.05
 
 
