@@ -151,12 +151,14 @@ class Choice:
         unread = "new examples, unless your model was trained on them" if seen else "examples that no choice has read"
         if inputs.folds:
             unread = f"examples in {len(inputs.folds)} folds" + (" that your model may know" if seen else "")
+        # Folds score float models.
+        teacher = "the teacher" if inputs.folds else "the teacher's bundle"
         side = "below" if loss.points >= 0 else "above"
         low, high = scores.interval or (scores.score, scores.score)
         sentence = (
             f"{measured.latency_ms[0]:.2f} ms at {inputs.length} tokens, {measured.size_mb:.1f} MB, "
             f"{scores.main_metric} {100 * scores.score:.1f} ± {50 * (high - low):.1f} on {scores.examples} {unread}, "
-            f"{abs(loss.points):.1f} points {side} the teacher's bundle, "
+            f"{abs(loss.points):.1f} points {side} {teacher}, "
             f"{measured.teacher_ms / measured.latency_ms[0]:.1f} times faster"
         )
         most = inputs.constraints.max_points_lost
