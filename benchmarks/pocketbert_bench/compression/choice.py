@@ -172,21 +172,15 @@ class Choice:
 
     def _winner(self, rungs: Rungs, candidates: Sequence[StudentCandidate]) -> tuple[_Accepted, str]:
         """The candidate that the limits ask for, and a remark on the choice."""
-        limits, ranked = self._inputs.constraints, rungs.ranked(candidates)
+        limits, preferred = self._inputs.constraints, rungs.preferred(candidates)
         if limits.max_points_lost is not None:
-            return self._fastest_within_points(rungs, ranked, limits.max_points_lost), ""
-        if not limits.limits_costs:
-            least = rungs.score(ranked[0]) - rungs.standard_error(ranked[0])
-            ranked = sorted(
-                [candidate for candidate in ranked if rungs.score(candidate) >= least],
-                key=lambda candidate: candidate.cost.latency_ms,
-            )
-        winner = next(self._accepted(rungs, ranked), None)
+            return self._fastest_within_points(rungs, candidates, limits.max_points_lost), ""
+        winner = next(self._accepted(rungs, preferred), None)
         if winner is None:
             raise self._failed()
         if not limits.limits_costs:
             return winner, "the fastest candidate within one standard error of the best dev score"
-        return self._faster_of_equals(rungs, winner, ranked[ranked.index(winner.candidate) + 1 :])
+        return self._faster_of_equals(rungs, winner, preferred[preferred.index(winner.candidate) + 1 :])
 
     def _faster_of_equals(
         self, rungs: Rungs, winner: _Accepted, others: Sequence[StudentCandidate]
@@ -207,17 +201,17 @@ class Choice:
             f"{loss.interval[1]:.1f}; so the faster one is chosen"
         )
 
-    def _fastest_within_points(self, rungs: Rungs, ranked: Sequence[StudentCandidate], most: float) -> _Accepted:
+    def _fastest_within_points(self, rungs: Rungs, candidates: Sequence[StudentCandidate], most: float) -> _Accepted:
         teacher = self.teacher_outcome["score"]
-        near = [candidate for candidate in ranked if 100 * (teacher - rungs.score(candidate)) <= most]
-        for accepted in self._accepted(rungs, sorted(near, key=lambda candidate: candidate.cost.latency_ms)):
+        for accepted in self._accepted(rungs, rungs.preferred(candidates)):
             assert accepted.bundle.outcome is not None
             lost = 100 * (teacher - accepted.bundle.outcome["score"])
             if lost <= most:
                 return accepted
             self._miss(f"{accepted.candidate.name}: its file loses {lost:.1f} points on the dev split")
-        least = 100 * (teacher - rungs.score(ranked[0]))
-        raise self._failed(f"the nearest, {ranked[0].name}, loses {least:.1f} points on the dev split")
+        best = rungs.ranked(candidates)[0]
+        least = 100 * (teacher - rungs.score(best))
+        raise self._failed(f"the nearest, {best.name}, loses {least:.1f} points on the dev split")
 
     def _failed(self, nearest: str = "") -> TrainingFailed:
         """The error of a compression without a winner."""

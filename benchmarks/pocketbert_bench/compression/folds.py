@@ -60,6 +60,13 @@ def score_fold(inputs: Inputs, teacher: Path, student: Path, path: Path) -> None
     write_json(path, dataclasses.asdict(scores))
 
 
+def dev_score(inputs: Inputs, teacher: Path) -> float:
+    """Main metric of the float teacher on the dev split."""
+    data = inputs.splits.data
+    examples = ScoringData(data=data.dev, metrics=tuple(data.metrics) or None, main_metric=data.main_metric or None)
+    return examples.score(model_predictor(from_pretrained(teacher), max_length=inputs.length))[0].score
+
+
 def read_fold(path: Path) -> FoldScores:
     """Reads the scores of a finished fold.
 

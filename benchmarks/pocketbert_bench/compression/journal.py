@@ -13,9 +13,11 @@ class Trial(TrialScore):
 
     Attributes:
       candidate: name of the candidate.
-      rung: number of the round: 0 for the first short training, 1 for the second, longer one.
+      rung: number of the round: 0 for the first short training, 1 and 2 for longer ones.
       epochs: passes over the training examples in all rungs.
       seconds: duration of this rung.
+      training_seconds: seconds of it in steps and evaluations.
+      complete: whether it trained for all of its epochs.
 
     Raises:
       UserError: a value is outside its range.
@@ -25,8 +27,11 @@ class Trial(TrialScore):
     rung: int
     epochs: int
     seconds: float
+    training_seconds: float
+    complete: bool
 
     def problems(self) -> list[str]:
         """Problems of the values."""
-        wrong = self.rung < 0 or self.epochs < 1 or not self.seconds >= 0
-        return super().problems() + ["rung and seconds must not be negative, and epochs must be positive"] * wrong
+        wrong = self.rung < 0 or self.epochs < 1 or not 0 <= self.training_seconds <= self.seconds
+        rule = "rung must not be negative, epochs must be positive, and training_seconds must be part of seconds"
+        return super().problems() + [rule] * wrong

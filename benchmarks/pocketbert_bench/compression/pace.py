@@ -25,25 +25,36 @@ class Deadline(tf_keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-class Pace(tf_keras.callbacks.Callback):
-    """Times the steps of a short run.
+class Paced(Exception):
+    """Ends a run whose pace is known.
 
     Attributes:
-      seconds_a_step: mean duration after the first steps, which trace the graph and fill caches; None without steps.
+      seconds_a_step: mean duration after the first steps, which trace the graph and fill caches.
+    """
+
+    def __init__(self, seconds_a_step: float) -> None:
+        super().__init__()
+        self.seconds_a_step = seconds_a_step
+
+
+class Pace(tf_keras.callbacks.Callback):
+    """Times the steps of a short run, and ends it.
+
+    Raises:
+      Paced: after some steps.
     """
 
     WARM_UP: ClassVar = 3
-    STEPS: ClassVar = 15
+    STEPS: ClassVar = 13
 
     def __init__(self) -> None:
         super().__init__()
         self._steps, self._began = 0, 0.0
-        self.seconds_a_step: float | None = None
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         """Counts a step."""
         self._steps += 1
         if self._steps == self.WARM_UP:
             self._began = time.monotonic()
-        elif self._steps > self.WARM_UP:
-            self.seconds_a_step = (time.monotonic() - self._began) / (self._steps - self.WARM_UP)
+        elif self._steps == self.STEPS:
+            raise Paced((time.monotonic() - self._began) / (self.STEPS - self.WARM_UP))

@@ -29,14 +29,20 @@ from pocketbert_bench.compression.candidates import StudentCandidate, TrialData,
 from pocketbert_bench.compression.choice import BUNDLE_FOLDER, EXPORTS_FOLDER, Choice
 from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.costs import CostModel, fitted_model, read_costs, write_costs
-from pocketbert_bench.compression.folds import FOLD_FILE, FoldScores, read_fold, score_fold
+from pocketbert_bench.compression.folds import FOLD_FILE, FoldScores, dev_score, read_fold, score_fold
 from pocketbert_bench.compression.inputs import Inputs, check
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.outcome import CompressResult
 from pocketbert_bench.compression.report import page
 from pocketbert_bench.compression.rungs import TRIALS_FOLDER, Rungs
 from pocketbert_bench.compression.structures import cuts_widths, structures, write_student
-from pocketbert_bench.compression.teacher import EPOCHS_FILE, PACE_FOLDER, TEACHER_FOLDER, trained_teacher
+from pocketbert_bench.compression.teacher import (
+    EPOCHS_FILE,
+    PACE_FOLDER,
+    TEACHER_FOLDER,
+    trained_teacher,
+    training_pace,
+)
 from pocketbert_export.verification.verify import GateFailed
 
 TEACHER_BUNDLE, STUDENTS_FOLDER, IMPORTANCE_FILE = "teacher_bundle", "students", "importance.safetensors"
@@ -63,8 +69,8 @@ _IMPORTANCE_EXAMPLES, _IMPORTANCE_LENGTH = 1000, 128
 _MARGIN = 0.08
 # Without a limit of the latency, candidates are spread below these shares of the teacher's.
 _SHARES = (0.75, 0.5, 0.35, 0.22, 0.14)
-# Export, gate, measurement and page, in exports of the teacher.
-_ENDING = 2.5
+# Export, gate, measurement and page, in exports of the teacher, which is slower and comes first.
+_ENDING = 1.3
 
 
 def compress(
@@ -184,7 +190,7 @@ class _Compression:
                     except GateFailed as failure:
                         raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
                 ending = clock.recorded["ending"]
-                rungs = self._rungs(inputs, folder, teacher)
+                rungs = self._rungs(inputs, folder, teacher, choice.teacher_outcome["score"], clock)
                 total = clock.record("trials", lambda: seconds_left() - ending)
                 try:
                     rungs.run(candidates, lambda: seconds_left() - ending, total, inputs.trials)
@@ -217,7 +223,7 @@ class _Compression:
                 # The run on all examples takes as long as two folds, since it also exports and measures.
                 parts = len(self._inputs.folds) - number + 2
                 end = clock.record(f"fold {number}", lambda parts=parts: clock.seconds + seconds_left() / parts)  # type: ignore[misc]
-                self._score_fold(path, splits, candidates, lambda end=end: end - clock.seconds)  # type: ignore[misc]
+                self._score_fold(path, splits, candidates, clock, lambda end=end: end - clock.seconds)  # type: ignore[misc]
                 for name in (TEACHER_FOLDER, STUDENTS_FOLDER, TRIALS_FOLDER):
                     shutil.rmtree(path / name, ignore_errors=True)
             scores.append(read_fold(path / FOLD_FILE))
@@ -228,15 +234,18 @@ class _Compression:
         path: Path,
         splits: ThreeSplits,
         candidates: Sequence[StudentCandidate],
+        clock: RunClock,
         seconds_left: Callable[[], float],
     ) -> None:
         inputs = dataclasses.replace(self._inputs, splits=splits)
         teacher = trained_teacher(inputs, path, seconds_left())
-        rungs = self._rungs(inputs, path, teacher)
+        teacher_score = math.nan if inputs.constraints.max_points_lost is None else dev_score(inputs, teacher)
+        rungs = self._rungs(inputs, path, teacher, teacher_score, clock)
         rungs.run(candidates, seconds_left, seconds_left(), inputs.trials)
-        score_fold(inputs, teacher, rungs.model(rungs.ranked(candidates)[0]), path / FOLD_FILE)
+        chosen = rungs.preferred(candidates) or rungs.ranked(candidates)
+        score_fold(inputs, teacher, rungs.model(chosen[0]), path / FOLD_FILE)
 
-    def _rungs(self, inputs: Inputs, folder: Path, teacher: Path) -> Rungs:
+    def _rungs(self, inputs: Inputs, folder: Path, teacher: Path, teacher_score: float, clock: RunClock) -> Rungs:
         return Rungs(
             folder,
             Journal(folder / JOURNAL_FILE, (Trial,)),
@@ -245,6 +254,10 @@ class _Compression:
             workers=self._workers,
             seed=inputs.seed,
             start=lambda candidate: _student(inputs, folder, teacher, candidate),
+            record=lambda name, value: clock.record(f"{folder.name}: {name}", value),
+            limits=inputs.constraints,
+            teacher_score=teacher_score,
+            teacher_pace=training_pace(teacher),
         )
 
 

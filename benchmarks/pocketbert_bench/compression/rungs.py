@@ -1,4 +1,4 @@
-"""Rungs: many candidates train for a short time, and the best ones train further (successive halving)."""
+"""Rungs: many candidates train for a short time, and the promising ones train further (successive halving)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pocketbert.presets import encoder_flops
 from pocketbert.trials.jobs import RESULT_FILE, Job, read_result
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.missing import Trials
-from pocketbert.trials.scores import best, scores
+from pocketbert.trials.scores import best, front, scores
 from pocketbert.trials.workers import Workers
 from pocketbert_bench.compression.candidates import (
     StudentCandidate,
@@ -26,15 +26,23 @@ from pocketbert_bench.compression.candidates import (
     trained_model,
     trial_point,
 )
+from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.journal import Trial
 
 TRIALS_FOLDER = "trials"
 # Steps of a first rung: fewer tell little about a candidate.
 _STEPS, _MOST_EPOCHS, _BATCH = 120, 8, 32
-# Share of the time for first rungs; the rest trains the best candidates further.
-_FIRST_SHARE = 0.55
-# The best third trains further, for twice the epochs.
-_PROMOTED, _FACTOR = 3, 2
+# Each rung trains so many times the epochs of the first one, from the weights of the rung before.
+_FACTORS = (1, 2, 4)
+_RUNGS = len(_FACTORS)
+# Shares of the time after which first and second rungs end.
+_FIRST_SHARE, _SECOND_SHARE = 0.4, 0.7
+# So many first candidates share the time of first rungs equally if they would take longer.
+_KINDS = 3
+# The best third trains further.
+_PROMOTED = 3
+# Setting up a trial, in seconds, until one has been timed.
+_SETUP = 5.0
 
 
 class Rungs:
@@ -48,6 +56,10 @@ class Rungs:
       workers: where trials run.
       seed: random seed.
       start: writes the weights from which a candidate starts, and returns their model directory.
+      record: returns the number with a name from an earlier attempt, or records a new one.
+      limits: the limits.
+      teacher_score: score of the teacher on the dev split.
+      teacher_pace: seconds and steps of the teacher's training, with the batch size of trials; None if it is unknown.
     """
 
     def __init__(
@@ -60,11 +72,17 @@ class Rungs:
         workers: Workers,
         seed: int,
         start: Callable[[StudentCandidate], Path],
+        record: Callable[[str, Callable[[], float]], float],
+        limits: Constraints,
+        teacher_score: float,
+        teacher_pace: tuple[float, int] | None,
     ) -> None:
         self._root, self._journal, self._shared = folder.absolute() / TRIALS_FOLDER, journal, shared
         self._teacher, self._workers, self._seed, self._start = teacher, workers, seed, start
-        steps = math.ceil(len(shared.data.train) / _BATCH)
-        self.epochs = min(max(math.ceil(_STEPS / steps), 1), _MOST_EPOCHS)
+        self._record, self._limits, self._teacher_pace = record, limits, teacher_pace
+        lost = limits.max_points_lost
+        self._least_score = None if lost is None else teacher_score - lost / 100
+        self._steps = math.ceil(len(shared.data.train) / _BATCH)
         # Name of a candidate → its operations in one epoch.
         self._work: dict[str, float] = {}
 
@@ -80,7 +98,7 @@ class Rungs:
         total: float,
         most: int | None,
     ) -> None:
-        """Trains first rungs while there is time, then promotes the best third.
+        """Trains first rungs, then the best third for longer, and the best one for the rest of the time.
 
         Args:
           candidates: candidates in order.
@@ -88,7 +106,7 @@ class Rungs:
           total: time of all trials.
           most: number of first rungs instead of a time, or None.
         """
-        self._seconds_left = seconds_left
+        self._seconds_left, self._most = seconds_left, most
         self._trials = Trials(
             self._workers,
             done=len(self._journal.records),
@@ -97,18 +115,80 @@ class Rungs:
         )
         self._candidates = candidates
         self._work |= {candidate.name: self._work_of(candidate) for candidate in candidates}
-        chosen = list(candidates if most is None else candidates[:most])
-        first = [candidate for candidate in chosen if self._finished(candidate, 0)]
-        waiting = [candidate for candidate in chosen if candidate not in first]
-        while waiting and (not first or most is not None or self._fits(waiting[0], total)):
-            batch = [waiting.pop(0) for _ in range(min(self._workers.parallel, len(waiting)))]
-            self._train(batch, 0)
-            first += batch
-        ranked = self.ranked(first)
-        promoted = ranked[: math.ceil(len(ranked) / _PROMOTED)]
-        while promoted:
-            batch = [promoted.pop(0) for _ in range(min(self._workers.parallel, len(promoted)))]
-            self._train([one for one in batch if most is not None or self._seconds(one, 1) <= seconds_left()], 1)
+        self._epochs = round(self._record("epochs", lambda: self._first_epochs(candidates[:_KINDS], total)))
+        first = self._first_rungs(candidates, total)
+        promoted = self._promising(first, 1)[: math.ceil(len(first) / _PROMOTED)]
+        # A single one goes on in the last rung.
+        end = (1 - _SECOND_SHARE) * total
+        for batch in self._batches(promoted if len(promoted) > 1 else []):
+            planned = self._epochs * _FACTORS[1]
+            fits = [one for one in batch if most or self._seconds(one, planned) <= seconds_left() - end]
+            self._train(dict.fromkeys(fits, planned), 1, end)
+        for batch in self._batches(self._promising(first, 2)[: 1 if most else None]):
+            epochs = {candidate: self._last_epochs(candidate) for candidate in batch}
+            self._train({candidate: count for candidate, count in epochs.items() if count}, 2, 0.0)
+
+    def _first_rungs(self, candidates: Sequence[StudentCandidate], total: float) -> list[StudentCandidate]:
+        """Trains first rungs; returns all candidates that have one."""
+        tried = [candidate for candidate in candidates if self._finished(candidate, 0)]
+        waiting = [candidate for candidate in candidates if candidate not in tried]
+        end, most = (1 - _FIRST_SHARE) * total, self._most or len(candidates)
+        while waiting and len(tried) < most:
+            left = self._seconds_left() - end
+            batch: list[StudentCandidate] = []
+            while waiting and len(batch) < min(self._workers.parallel, most - len(tried)):
+                batch.append(self._next(waiting, [*tried, *batch]))
+                waiting.remove(batch[-1])
+            late = left <= 0 or (len(tried) >= _KINDS and self._seconds(batch[0], self._epochs) > left)
+            if tried and late and not self._most:
+                break
+            # Equal parts for the candidates that must be tried.
+            parts = max(math.ceil((_KINDS - len(tried)) / self._workers.parallel), 1)
+            self._train(dict.fromkeys(batch, self._epochs), 0, self._seconds_left() - max(left, 0) / parts)
+            tried += batch
+        return tried
+
+    def _next(self, waiting: Sequence[StudentCandidate], tried: Sequence[StudentCandidate]) -> StudentCandidate:
+        """The next candidate: after a few, the best structure with another method alternates with a new structure."""
+        structures = [candidate.structure for candidate in self.ranked(tried)] if self.scored else []
+        others = [candidate for candidate in waiting if candidate.structure in structures]
+        if len(tried) < _KINDS or (len(tried) - _KINDS) % 2 or not others:
+            return waiting[0]
+        return min(others, key=lambda candidate: structures.index(candidate.structure))
+
+    def _batches(self, candidates: Sequence[StudentCandidate]) -> Iterator[Sequence[StudentCandidate]]:
+        size = self._workers.parallel
+        return (candidates[start : start + size] for start in range(0, len(candidates), size))
+
+    def _promising(self, candidates: Sequence[StudentCandidate], rungs: int) -> list[StudentCandidate]:
+        """Candidates with a score, in the order in which they deserve more training by their first rungs.
+
+        With a limit of the points lost, those near it; without any limit, those that no faster one beats.
+        """
+        ranked = self.ranked(candidates, rungs)
+        scored = {candidate: self.score(candidate, rungs) for candidate in ranked}
+        if (least := self._least_score) is not None:
+            return sorted(ranked, key=lambda candidate: abs(scored[candidate] - least))
+        if not self._limits.limits_costs:
+            best = front(ranked, lambda candidate: candidate.cost.latency_ms, scored.__getitem__)
+            return [*reversed(best), *(candidate for candidate in ranked if candidate not in best)]
+        return ranked
+
+    def preferred(self, candidates: Sequence[StudentCandidate]) -> list[StudentCandidate]:
+        """Candidates that the limits allow by their dev scores, in the order in which they are chosen.
+
+        The best ones; with a limit of the points lost, the fastest within it; without any limit, the fastest within one
+        standard error of the best.
+        """
+        ranked = self.ranked(candidates)
+        if self._least_score is not None:
+            least = self._least_score
+        elif not self._limits.limits_costs:
+            least = self.score(ranked[0]) - self._standard_error(ranked[0])
+        else:
+            return ranked
+        near = [candidate for candidate in ranked if self.score(candidate) >= least]
+        return sorted(near, key=lambda candidate: candidate.cost.latency_ms)
 
     def leaderboard(self, winner: StudentCandidate) -> list[dict[str, Any]]:
         """A row for each candidate that was trained, the best first, and those that failed."""
@@ -116,27 +196,32 @@ class Rungs:
         failed = [candidate for candidate in self._started if self.best_trial(candidate) is None]
         return rows + [self._row(candidate, chosen=False) for candidate in failed]
 
-    def ranked(self, candidates: Sequence[StudentCandidate]) -> list[StudentCandidate]:
-        """Candidates with a score, the best first; equal scores go to the faster one."""
+    def ranked(self, candidates: Sequence[StudentCandidate], rungs: int = _RUNGS) -> list[StudentCandidate]:
+        """Candidates with a score, the best first; equal scores go to the faster one.
+
+        Args:
+          candidates: the candidates.
+          rungs: number of rungs that count.
+        """
         # Raises TrainingFailed if no trial has a score.
         best(self._journal.records)
-        scored = [candidate for candidate in candidates if self.best_trial(candidate) is not None]
-        return sorted(scored, key=lambda candidate: (-self.score(candidate), candidate.cost.latency_ms))
+        scored = [candidate for candidate in candidates if self.best_trial(candidate, rungs) is not None]
+        return sorted(scored, key=lambda candidate: (-self.score(candidate, rungs), candidate.cost.latency_ms))
 
-    def score(self, candidate: StudentCandidate) -> float:
-        """Best score of a candidate over its rungs."""
-        trial = self.best_trial(candidate)
+    def score(self, candidate: StudentCandidate, rungs: int = _RUNGS) -> float:
+        """Best score of a candidate over its first rungs."""
+        trial = self.best_trial(candidate, rungs)
         assert trial is not None and trial.score is not None
         return trial.score
 
-    def standard_error(self, candidate: StudentCandidate) -> float:
+    def _standard_error(self, candidate: StudentCandidate) -> float:
         """Standard error of the best trial's score on the dev split."""
         low, high = read_result(self.model(candidate).parent / RESULT_FILE)["outcome"]["interval"]
         return float(high - low) / (2 * statistics.NormalDist().inv_cdf(0.975))
 
-    def best_trial(self, candidate: StudentCandidate) -> Trial | None:
-        """The trial of a candidate with the best score; the earlier one if they are equal."""
-        trials = [trial for trial in self._journal.records if trial.candidate == candidate.name]
+    def best_trial(self, candidate: StudentCandidate, rungs: int = _RUNGS) -> Trial | None:
+        """The trial of a candidate with the best score in its first rungs; the earlier one if they are equal."""
+        trials = [trial for trial in self._of(candidate) if trial.rung < rungs]
         return best(trials) if scores(trials) else None
 
     def model(self, candidate: StudentCandidate) -> Path:
@@ -145,49 +230,53 @@ class Rungs:
         assert trial is not None
         return trained_model(self._folder(candidate, trial.rung))
 
-    def _train(self, candidates: Sequence[StudentCandidate], rung: int) -> None:
-        epochs = self.epochs * (_FACTOR if rung else 1)
+    def _train(self, epochs: Mapping[StudentCandidate, int], rung: int, end: float) -> None:
+        """Trains candidates for some epochs in a rung, unless they have finished it.
+
+        Args:
+          epochs: candidates and their epochs.
+          rung: number of the rung.
+          end: time that must be left when training stops.
+        """
         jobs = {}
-        for candidate in candidates:
+        for candidate, count in epochs.items():
             if self._finished(candidate, rung) is None:
-                start = trained_model(self._folder(candidate, 0)) if rung else self._start(candidate)
+                start = self.model(candidate) if rung else self._start(candidate)
                 folder = self._folder(candidate, rung)
                 folder.parent.mkdir(parents=True, exist_ok=True)
-                jobs[folder] = candidate, Job(trial_point(candidate, start, epochs), self._seed, folder)
-        left = self._seconds_left()
+                jobs[folder] = candidate, Job(trial_point(candidate, start, count), self._seed, folder)
+        left = self._seconds_left() - end
         deadline = None if left == math.inf else time.time() + left
         train = functools.partial(train_trial, dataclasses.replace(self._shared, deadline=deadline))
         for outcome in self._trials.outcomes(train, [job for _, job in jobs.values()]):
             candidate, _ = jobs[outcome.job.folder]
-            trained = epochs
-            if not outcome.failure:
-                # The deadline may have ended it early.
-                steps = math.ceil(len(self._shared.data.train) / _BATCH) * passes(candidate.method)
-                trained = min(math.ceil(outcome.result["steps"] / steps), epochs)
-            first = self._finished(candidate, 0)
+            # The deadline may have ended it early.
+            trained = outcome.result.get("steps", 0) / (self._steps * passes(candidate.method))
+            before = max((trial.epochs for trial in self._of(candidate)), default=0)
+            training_seconds = outcome.result.get("seconds", 0.0)
             self._journal.add(
                 Trial(
                     candidate=candidate.name,
                     rung=rung,
-                    epochs=trained + (first.epochs if first else 0),
+                    epochs=before + max(math.ceil(trained), 1),
                     score=outcome.score,
                     metrics=outcome.result.get("metrics", {}),
                     # Of all attempts, if an earlier one finished it.
-                    seconds=outcome.seconds or outcome.result.get("seconds", 0.0),
+                    seconds=max(outcome.seconds, training_seconds),
+                    training_seconds=training_seconds,
+                    complete=trained == epochs[candidate],
                     failure=outcome.failure,
                 )
             )
 
+    def _of(self, candidate: StudentCandidate) -> list[Trial]:
+        return [trial for trial in self._journal.records if trial.candidate == candidate.name]
+
     def _finished(self, candidate: StudentCandidate, rung: int) -> Trial | None:
-        trials = [trial for trial in self._journal.records if (trial.candidate, trial.rung) == (candidate.name, rung)]
-        return trials[0] if trials else None
+        return next((trial for trial in self._of(candidate) if trial.rung == rung), None)
 
     def _folder(self, candidate: StudentCandidate, rung: int) -> Path:
         return self._root / candidate.name / f"rung-{rung}"
-
-    def _fits(self, candidate: StudentCandidate, total: float) -> bool:
-        """Whether a first rung ends in the share of the time for first rungs."""
-        return self._seconds(candidate, 0) <= self._seconds_left() - (1 - _FIRST_SHARE) * total
 
     @property
     def _started(self) -> list[StudentCandidate]:
@@ -195,8 +284,9 @@ class Rungs:
         return [candidate for candidate in self._candidates if candidate.name in names]
 
     def _row(self, candidate: StudentCandidate, *, chosen: bool) -> dict[str, Any]:
-        trials = [trial for trial in self._journal.records if trial.candidate == candidate.name]
-        best = self.best_trial(candidate) or trials[0]
+        trials = self._of(candidate)
+        best, last = self.best_trial(candidate) or trials[0], trials[-1]
+        stopped = "others were more promising" if last.rung < 2 else "it had all of its time"
         return {
             "structure": candidate.structure.name,
             "kind": candidate.kind,
@@ -205,21 +295,52 @@ class Rungs:
             "latency_ms": candidate.cost.latency_ms,
             "size_mb": candidate.cost.size_mb,
             "score": best.score,
-            "epochs": best.epochs,
+            "rungs": last.rung + 1,
+            "epochs": last.epochs,
             "seconds": sum(trial.seconds for trial in trials),
+            "training_seconds": sum(trial.training_seconds for trial in trials),
             "failure": best.failure,
+            "stopped": last.failure or (stopped if last.complete else "its time was over"),
             "chosen": chosen,
         }
 
-    def _seconds(self, candidate: StudentCandidate, rung: int) -> float:
-        """Predicted duration of a trial: that of finished ones, in proportion to the operations of the networks."""
-        rates = [
-            trial.seconds / (trial.epochs * self._work[trial.candidate])
-            for trial in self._journal.records
-            if trial.rung == 0 and trial.candidate in self._work
-        ]
-        epochs = self.epochs * (_FACTOR if rung else 1)
-        return epochs * self._work_of(candidate) * statistics.median(rates) if rates else 0.0
+    def _first_epochs(self, candidates: Sequence[StudentCandidate], total: float) -> int:
+        """Epochs of first rungs: fewer if the first candidates would not fit into the time."""
+        usual = min(max(math.ceil(_STEPS / self._steps), 1), _MOST_EPOCHS)
+        if self._most:
+            return usual
+        for epochs in range(usual, 1, -1):
+            seconds = sum(self._seconds(candidate, epochs) for candidate in candidates) / self._workers.parallel
+            if seconds <= _FIRST_SHARE * total:
+                return epochs
+        return 1
+
+    def _last_epochs(self, candidate: StudentCandidate) -> int:
+        """Epochs of the last rung: those that fit into the time; 0 if none does."""
+        most = self._epochs * _FACTORS[2]
+        if self._most:
+            return most
+
+        def fitting() -> float:
+            one = self._seconds(candidate, 1)
+            epoch = self._seconds(candidate, 2) - one
+            return min(max((self._seconds_left() - one + epoch) // epoch, 0), most)
+
+        return round(self._record(f"epochs of {candidate.name}", fitting))
+
+    def _seconds(self, candidate: StudentCandidate, epochs: int) -> float:
+        """Predicted duration of a trial, by those of first rungs, or else by the teacher's training.
+
+        The time of a step is in proportion to the operations of the networks.
+        """
+        trials = [trial for trial in self._journal.records if trial.rung == 0 and trial.score is not None]
+        paces = [trial.training_seconds / (trial.epochs * self._work[trial.candidate]) for trial in trials]
+        setups = [trial.seconds - trial.training_seconds for trial in trials]
+        if not paces and self._teacher_pace is not None:
+            seconds, steps = self._teacher_pace
+            paces.append(seconds / (steps / self._steps * 3 * encoder_flops(self._teacher, self._shared.max_length)))
+        pace = statistics.median(paces) if paces else 0.0
+        return statistics.median(setups or [_SETUP]) + epochs * self._work_of(candidate) * pace
 
     def _work_of(self, candidate: StudentCandidate) -> float:
         """Operations of one epoch, in those of a forward pass of the student per text; a training step takes three."""

@@ -14,8 +14,9 @@ from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune, plan_finetuning
 from pocketbert.training.run_folder import read_record
 from pocketbert.training.trainer import run_plan
+from pocketbert.trials.jobs import RESULT_FILE, read_result
 from pocketbert_bench.compression.inputs import Inputs
-from pocketbert_bench.compression.pace import Deadline, Pace
+from pocketbert_bench.compression.pace import Deadline, Pace, Paced
 
 TEACHER_FOLDER, PACE_FOLDER, EPOCHS_FILE = "teacher", "pace", "epochs.json"
 # Shares of the time: by plan, and at most.
@@ -58,16 +59,26 @@ def _epochs(inputs: Inputs, config: FinetuneConfig, folder: Path, seconds: float
     if epochs * steps >= _LEAST_STEPS:
         rows = range(Pace.STEPS * config.batch_size)
         few = dataclasses.replace(data, train=data.train.select(rows), dev=data.dev.select(rows[: len(data.dev)]))
-        pace, output = Pace(), folder / PACE_FOLDER
+        output = folder / PACE_FOLDER
         # Timed anew after a kill.
         shutil.rmtree(output, ignore_errors=True)
         once = dataclasses.replace(config, epochs=1, head_start="random", contrastive_steps=0)
         plan = plan_finetuning(inputs.directory, few, once, RunConfig(seed=inputs.seed))
-        run_plan(dataclasses.replace(plan, compares=False), output, [pace])
-        shutil.rmtree(output, ignore_errors=True)
-        if pace.seconds_a_step is not None:
+        try:
+            run_plan(dataclasses.replace(plan, compares=False), output, [Pace()])
+        except Paced as pace:
             epochs = min(max(int(seconds / (pace.seconds_a_step * steps)), 1), epochs)
+        shutil.rmtree(output, ignore_errors=True)
     write_json(path, {"epochs": epochs})
     if epochs < config.epochs:
         log_info(f"the teacher trains for {epochs} of {config.epochs} epochs, since the time is short")
     return epochs
+
+
+def training_pace(teacher: Path) -> tuple[float, int] | None:
+    """Seconds and steps of a fine-tuning that wrote `teacher`; None for another model."""
+    path = teacher.parent / RESULT_FILE
+    if teacher.parent.name != TEACHER_FOLDER or not path.exists():
+        return None
+    result = read_result(path)
+    return float(result["seconds"]), int(result["steps"])
