@@ -55,21 +55,12 @@ def _free(
     point: tuple[float, float], size: tuple[float, float], away: float, taken: Sequence[Box], within: Box | None
 ) -> Iterator[tuple[tuple[float, float], Box]]:
     """Offsets and boxes of the free places, the nearest first."""
-    for offset in _offsets(*size, away, _MOST_STEPS if within else None):
-        box = _box(point[0] + offset[0], point[1] + offset[1], *size)
-        if (not within or _contains(within, box)) and not any(overlap(box, other) for other in taken):
-            yield offset, box
-
-
-def _contains(outer: Box, inner: Box) -> bool:
-    return outer[0] <= inner[0] and outer[1] <= inner[1] and inner[2] <= outer[2] and inner[3] <= outer[3]
-
-
-def _offsets(width: float, height: float, away: float, most_steps: int | None) -> Iterator[tuple[float, float]]:
-    for step in itertools.count() if most_steps is None else range(most_steps):
+    width, height = size
+    for step in range(_MOST_STEPS) if within else itertools.count():
         for right, up in _DIRECTIONS:
-            yield right * (width / 2 + away + step * width / 2), up * (height / 2 + away + step * height / 2)
-
-
-def _box(x: float, y: float, width: float, height: float) -> Box:
-    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+            x, y = right * (width / 2 + away + step * width / 2), up * (height / 2 + away + step * height / 2)
+            left, bottom = point[0] + x - width / 2, point[1] + y - height / 2
+            box = left, bottom, point[0] + x + width / 2, point[1] + y + height / 2
+            is_outside = within and (left < within[0] or bottom < within[1] or box[2] > within[2] or box[3] > within[3])
+            if not is_outside and not any(overlap(box, other) for other in taken):
+                yield (x, y), box

@@ -180,11 +180,14 @@ def summarize(
         return None
     medians = statistics.round_medians(latency_us, round_sizes)
     calibration = float(np.median([value for turn in turns for value in turn.calibration_us]))
+    waited = [turn.waiting_seconds for turn in turns if turn.waiting_seconds is not None]
+    busy = sum(waited) + sum(turn.process_seconds for turn in turns)
+    is_known = len(waited) == len(turns) and busy > 0
     return Load(
         others_cpu_percent=_percent_of_processors(turns, lambda turn, passed: passed.busy - passed.own
                                                   - turn.process_seconds),
         steal_percent=_percent_of_processors(turns, lambda _, passed: passed.steal),
-        waiting_percent=_waiting_percent(turns),
+        waiting_percent=round(100 * sum(waited) / busy, 1) if is_known else None,
         calibration_ratio=round(calibration / fastest_calibration_us, 3),
         round_spread_percent=round(100 * float((medians.max() - medians.min()) / np.median(medians)), 1),
     )  # fmt: skip
@@ -220,12 +223,6 @@ def _percent_of_processors(turns: Sequence[Turn], part: Any) -> float | None:
     share = sum(part(turn, processors) for turn, processors in passed) / total
     # Ticks and clocks round differently.
     return round(100 * min(max(share, 0.0), 1.0), 1)
-
-
-def _waiting_percent(turns: Sequence[Turn]) -> float | None:
-    waited = [turn.waiting_seconds for turn in turns if turn.waiting_seconds is not None]
-    busy = sum(waited) + sum(turn.process_seconds for turn in turns)
-    return round(100 * sum(waited) / busy, 1) if len(waited) == len(turns) and busy > 0 else None
 
 
 # Larger than a first-level cache, so that neighbours on other cores show too.

@@ -58,8 +58,10 @@ def machine() -> Machine:
     """Describes this machine now."""
     import psutil
 
+    cpuinfo = (_read(Path("/proc/cpuinfo")) or "").splitlines()
+    names = (line.split(":", 1)[1].strip() for line in cpuinfo if line.startswith("model name"))
     return Machine(
-        cpu=_cpu_name(),
+        cpu=next(names, platform.processor() or platform.machine()),
         architecture=platform.machine(),
         instruction_sets=_instruction_sets(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
@@ -112,13 +114,6 @@ def cpu_features() -> list[str]:
     pairs = [[part.strip() for part in line.split(":", 1)] for line in first if ":" in line]
     names = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU implementer", "CPU part")
     return [f"{name}: {value}" for name, value in pairs if name in names]
-
-
-def _cpu_name() -> str:
-    for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def _instruction_sets() -> tuple[str, ...]:

@@ -240,6 +240,7 @@ class Kept:
         if len(alike) > 1:
             return _failed(configuration, "its repeats ran on different runtimes or delegates")
         latency_us = tuple(value for repeat in repeats for value in repeat.latency_us)
+        warm = [repeat.warmed_up for repeat in repeats]
         return dataclasses.replace(
             repeats[0],
             label=configuration.label,
@@ -253,7 +254,7 @@ class Kept:
             init_us=_median([repeat.init_us for repeat in repeats]),
             first_inference_us=_median([repeat.first_inference_us for repeat in repeats]),
             warm_up_runs=min(repeat.warm_up_runs for repeat in repeats),
-            warmed_up=_all_of([repeat.warmed_up for repeat in repeats]),
+            warmed_up=False if False in warm else None if None in warm else True,
             latency_us=latency_us,
             round_sizes=tuple(size for repeat in repeats for size in repeat.round_sizes),
             peak_memory_bytes=_worst(max, [repeat.peak_memory_bytes for repeat in repeats]),
@@ -321,11 +322,6 @@ def _slowest(repeats: Sequence[Mapping[str, int] | None]) -> dict[str, int] | No
     speeds = [repeat for repeat in repeats if repeat is not None]
     names = dict.fromkeys(name for speed in speeds for name in speed)
     return {name: min(speed[name] for speed in speeds if name in speed) for name in names} if speeds else None
-
-
-def _all_of(values: Sequence[bool | None]) -> bool | None:
-    """False if any is False; otherwise None if any is unknown."""
-    return False if False in values else None if None in values else True
 
 
 def _worst(choose: Callable[[list[Any]], Any], values: Sequence[Any]) -> Any:

@@ -33,7 +33,10 @@ def main() -> None:
         importlib.import_module(module)
         base_memory = _memory("VmRSS")
         make_call, describe = open_model(job)
-        calls = [make_call(entry["signature"], _arrays(entry["inputs"])) for entry in job["calls"]]
+        calls = []
+        for entry in job["calls"]:
+            arrays = {name: np.array(ids, dtype=np.int32).reshape(1, -1) for name, ids in entry["inputs"].items()}
+            calls.append(make_call(entry["signature"], arrays))
         began = time.perf_counter_ns()
         calls[0]()
         first_us = (time.perf_counter_ns() - began) / 1e3
@@ -155,10 +158,6 @@ def _open_onnx_runtime(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
         return lambda: dict(zip(names, session.run(names, inputs), strict=True))
 
     return make_call, lambda: {"version": onnxruntime.__version__, "delegate": None, "init_us": init_us}
-
-
-def _arrays(inputs: dict[str, list[int]]) -> dict[str, np.ndarray]:
-    return {name: np.array(values, dtype=np.int32).reshape(1, -1) for name, values in inputs.items()}
 
 
 def _difference(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> float:

@@ -9,7 +9,16 @@ from collections.abc import Sequence
 
 def label_problems(labels: tuple[str, ...]) -> list[str]:
     """Problems of labels, which must be distinct lines of a file."""
-    broken = [label for label in labels if not (isinstance(label, str) and _is_one_line(label))]
+    # Line breaks, control characters and lone surrogates.
+    marks = ("Cc", "Cs", "Zl", "Zp")
+    broken = [
+        label
+        for label in labels
+        if not isinstance(label, str)
+        or not label
+        or label != label.strip()
+        or any(unicodedata.category(character) in marks for character in label)
+    ]
     if broken:
         return [f"labels must be one line of text each; received {shown(broken)}"]
     alike: dict[str, list[str]] = {}
@@ -37,12 +46,6 @@ def are_placeholders(labels: Sequence[str]) -> bool:
 def _plain(label: str) -> str:
     """A label without differences in case or white space."""
     return " ".join(label.split()).casefold()
-
-
-def _is_one_line(text: str) -> bool:
-    """Whether a text has no surrounding white space, line break, control character or lone surrogate."""
-    broken = any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text)
-    return bool(text) and text == text.strip() and not broken
 
 
 def shown(values: Sequence[object]) -> str:

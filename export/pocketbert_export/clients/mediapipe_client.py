@@ -90,7 +90,9 @@ def check_files(bundle: Bundle, texts: Sequence[str], folder: Path) -> Check:
     ]
     worst = 0.0
     for length, name in expected.items():
-        inputs = _rows(bundle, texts, length)
+        rows = [bundle.tokenizer(texts, max_length=length, pad_to=length)] if texts else []
+        rows += [golden.inputs for golden in bundle.goldens if golden.length == length]
+        inputs = {name: np.concatenate([np.asarray(row[name], np.int32) for row in rows]) for name in INPUT_NAMES}
         try:
             difference = _difference(bundle, folder / name, inputs, length)
         except RuntimeRefused as refusal:
@@ -110,13 +112,6 @@ def check_files(bundle: Bundle, texts: Sequence[str], folder: Path) -> Check:
 
 def _evenly(texts: Sequence[str]) -> list[str]:
     return [texts[int(index)] for index in np.linspace(0, len(texts) - 1, min(len(texts), MOST_TEXTS))]
-
-
-def _rows(bundle: Bundle, texts: Sequence[str], length: int) -> dict[str, np.ndarray]:
-    """Inputs of texts and of the golden examples of a length."""
-    rows = [bundle.tokenizer(texts, max_length=length, pad_to=length)] if texts else []
-    rows += [golden.inputs for golden in bundle.goldens if golden.length == length]
-    return {name: np.concatenate([np.asarray(row[name], np.int32) for row in rows]) for name in INPUT_NAMES}
 
 
 def _difference(bundle: Bundle, path: Path, inputs: Mapping[str, np.ndarray], length: int) -> float:

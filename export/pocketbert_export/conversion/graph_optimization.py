@@ -38,7 +38,10 @@ GRAPH_OPTIMIZATIONS: tuple[str, ...] = tuple(field.name for field in dataclasses
 
 def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, str]:
     """Decides on each optimization: applied (`is_applied`), `OFF`, or the reason why it does not suit the model."""
-    first_token = _why_not_first_token(model)
+    others = [task.kind for task in model.tasks if not get_task(task).first_token_only]
+    first_token = f"does not suit {', '.join(others)}: other tokens than the first are read" if others else ""
+    if not model.tasks:
+        first_token = "does not suit a bare encoder: every token's output is read"
     fuses = graph_optimizations.fuse_projections or model.config.bottleneck is not None
     attends = graph_optimizations.first_token_only and not first_token
     unsuited = {
@@ -171,13 +174,6 @@ def _why_not_fold_beta(config: EncoderConfig) -> str:
     return ""
 
 
-def _why_not_first_token(model: Model) -> str:
-    if not model.tasks:
-        return "does not suit a bare encoder: every token's output is read"
-    others = [task.kind for task in model.tasks if not get_task(task).first_token_only]
-    return f"does not suit {', '.join(others)}: other tokens than the first are read" if others else ""
-
-
 def _why_not_fold(model: Model) -> str:
     config = model.config
     if config.norm != "no_norm":
@@ -253,15 +249,12 @@ def _stream(gammas: Sequence[np.ndarray], *, is_free: bool) -> _Stream:
         else:
             restarts.append(number)
             parts.append([np.ones_like(gammas[number])])
-    centred = [_centred(part) if is_free or number else part for number, part in enumerate(parts)]
-    scales = [scale for part in reversed(centred) for scale in part]
+    scales: list[np.ndarray] = []
+    for number, part in reversed([*enumerate(parts)]):
+        # The scales of a part are divided by the middle of the range of each feature.
+        middle = np.sqrt(np.abs(part).min(axis=0) * np.abs(part).max(axis=0))
+        scales += [scale / middle for scale in part] if is_free or number else part
     return _Stream(scales, {number: scales[number + 1] * gammas[number] / scales[number] for number in restarts})
-
-
-def _centred(scales: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Divides scales by the middle of the range of each feature."""
-    middle = np.sqrt(np.abs(scales).min(axis=0) * np.abs(scales).max(axis=0))
-    return [scale / middle for scale in scales]
 
 
 def _fold_block(

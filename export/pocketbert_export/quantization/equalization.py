@@ -77,9 +77,11 @@ def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
     model = read_model(content)
     editor = GraphEditor(model)
     names = [operator_name(model, operator) for operator in model.subgraphs[0].operators]
-    factors = {
-        position: _factors(sizes, 1.0 if names[position] == _DENSE else 0.5) for position, sizes in largest.items()
-    }
+    factors: dict[int, np.ndarray] = {}
+    for position, sizes in largest.items():
+        # A power of two per channel, at most 1: the share of the largest channel, to the exponent, rounded up.
+        share, exponent = np.where(sizes > 0, sizes / sizes.max(), 1.0), 1.0 if names[position] == _DENSE else 0.5
+        factors[position] = np.exp2(np.ceil(exponent * np.log2(share))).astype(np.float32)
     for graph in model.subgraphs:
         operators: list[Any] = []
         # Activation → its equalized form, and the factors that the readers' weights absorb.
@@ -108,9 +110,3 @@ def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
         graph.operators = operators
     drop_unused(model)
     return write_model(model)
-
-
-def _factors(sizes: np.ndarray, exponent: float) -> np.ndarray:
-    """Power of two per channel, at most 1: the share of the largest channel, to the power of `exponent`, rounded up."""
-    share = np.where(sizes > 0, sizes / sizes.max(), 1.0)
-    return np.exp2(np.ceil(exponent * np.log2(share))).astype(np.float32)

@@ -42,7 +42,11 @@ def per_channel_to_per_tensor(content: bytes) -> bytes:
     editor = GraphEditor(model)
     for graph in model.subgraphs:
         # Several operators may share a weight: read its scales before changing any of them.
-        scales = {index: tensor.quantization.scale for index, tensor in enumerate(graph.tensors) if _is_split(tensor)}
+        scales = {}
+        for index, tensor in enumerate(graph.tensors):
+            scale = None if tensor.quantization is None else tensor.quantization.scale
+            if tensor.type == schema.TensorType.INT8 and scale is not None and len(scale) > 1:
+                scales[index] = scale
         operators = []
         for operator in graph.operators:
             operators.append(operator)
@@ -72,11 +76,6 @@ def multiply_output(editor: GraphEditor, graph: Any, operator: Any, factors: np.
     name = bytes(graph.tensors[operator.inputs[1]].name) + b"/scales"
     (output,), operator.outputs = operator.outputs, [layer]
     return editor.multiply(graph, layer, name, factors, output)
-
-
-def _is_split(tensor: Any) -> bool:
-    scales = None if tensor.quantization is None else tensor.quantization.scale
-    return tensor.type == schema.TensorType.INT8 and scales is not None and len(scales) > 1
 
 
 def _move_scales(editor: GraphEditor, graph: Any, operator: Any, scales: np.ndarray) -> Any:

@@ -52,7 +52,10 @@ def smooth(content: bytes, floats: bytes, sizes: Mapping[int, np.ndarray]) -> by
                 groups.setdefault(int(graph.operators[position].inputs[0]), []).append(number)
         for tensor, numbers in groups.items():
             heaviest = np.max([np.abs(weights[number]).max(axis=0) for number in numbers], axis=0)
-            scale = _scale(inputs[numbers[0]], heaviest)
+            # SmoothQuant's scale; 1 for channels without values.
+            used = (inputs[numbers[0]] > 0) & (heaviest > 0)
+            largest = np.where(used, inputs[numbers[0]], 1.0)
+            scale = np.where(used, np.sqrt(largest / np.where(used, heaviest, 1.0)), 1.0)
             smoothed, product = editor.scaled(graph, tensor, (1 / scale).astype(np.float32))
             before[dense[numbers[0]]] = [product]
             for number in numbers:
@@ -109,12 +112,6 @@ def _layers(model: Any, graph: Any, name: str) -> list[int]:
 
 def _is_int8(graph: Any, tensor: int) -> bool:
     return graph.tensors[tensor].type == schema.TensorType.INT8
-
-
-def _scale(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """SmoothQuant's scale; 1 for channels without values."""
-    used = (activations > 0) & (weights > 0)
-    return np.where(used, np.sqrt(np.where(used, activations, 1.0) / np.where(used, weights, 1.0)), 1.0)
 
 
 def _requantize(model: Any, graph: Any, tensor: int, values: np.ndarray, *, per_row: bool = True) -> None:

@@ -53,8 +53,13 @@ class GateFailed(Exception):
 
     def __init__(self, verification: Verification) -> None:
         self.verification = verification
-        reasons = "; ".join(_describe(check) for check in verification.failures)
-        super().__init__(f"the bundle does not pass its gate: {reasons}{_remedy(verification)}")
+        reasons = []
+        for check in verification.failures:
+            reason, where = check.reason, f" on {check.runtime}" if check.runtime else ""
+            if check.measured is not None and check.bound is not None:
+                reason = f"{check.measured:.4g} against a bound of {check.bound:.4g} ({reason})"
+            reasons.append(f"{check.name}{where}: {reason}")
+        super().__init__(f"the bundle does not pass its gate: {'; '.join(reasons)}{_remedy(verification)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,10 +349,3 @@ def _remedy(verification: Verification) -> str:
         return ""
     alone = f" (with {argument('output_type', 'float32', of='export')})" if verification.output_type == "int8" else ""
     return f"; {argument('recipe', wider, of='export')}{alone} rounds less"
-
-
-def _describe(check: Check) -> str:
-    where = f" on {check.runtime}" if check.runtime else ""
-    if check.measured is None or check.bound is None:
-        return f"{check.name}{where}: {check.reason}"
-    return f"{check.name}{where}: {check.measured:.4g} against a bound of {check.bound:.4g} ({check.reason})"

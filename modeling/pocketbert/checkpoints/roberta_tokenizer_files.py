@@ -105,20 +105,18 @@ def _byte_bpe(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJson:
     else:
         problems += post_processor_problems(post, _TEMPLATES, "RobertaProcessing")
     tokens = ordered_tokens(model.get("vocab"), problems)
-    merges = [_merge(merge) for merge in model["merges"]] if isinstance(model.get("merges"), list) else [None]
-    if None in merges:
+    merges = model["merges"] if isinstance(model.get("merges"), list) else [None]
+    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
+    pairs = [
+        (merge[0], merge[1])
+        for merge in merges
+        if isinstance(merge, list) and len(merge) == 2 and all(isinstance(token, str) and token for token in merge)
+    ]
+    if len(pairs) < len(merges):
         problems.append("model.merges must be a list of pairs of tokens; received others")
-    pairs = [pair for pair in merges if pair is not None]
     if tokens and not problems:
         problems += byte_bpe_problems(tokens, pairs)
     return TokenizerJson(tokens, merges=pairs, add_prefix_space=has_prefix)
-
-
-def _merge(value: Any) -> tuple[str, str] | None:
-    parts = value.split(" ") if isinstance(value, str) else value
-    if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
-        return None
-    return parts[0], parts[1]
 
 
 def _unigram(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJson:
@@ -137,7 +135,14 @@ def _unigram(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJson:
     if keeps_space and not any(_matches(part, _SPACES[0]) for part in normalizers):
         log_info("tokenizer.json makes white space at the end of a text a token; here it is dropped")
     entries = model.get("vocab")
-    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, list)
+        and len(entry) == 2
+        and isinstance(entry[0], str)
+        and type(entry[1]) in (int, float)
+        and abs(entry[1]) < 3e38
+        for entry in entries
+    ):
         problems.append("model.vocab must be a list of subwords with their scores; received others")
         return TokenizerJson([])
     tokens = [text for text, _ in entries]
@@ -198,11 +203,6 @@ def unigram_tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
             "byte_fallback": False,
         },
     }
-
-
-def _is_entry(value: Any) -> bool:
-    is_pair = isinstance(value, list) and len(value) == 2
-    return is_pair and isinstance(value[0], str) and type(value[1]) in (int, float) and abs(value[1]) < 3e38
 
 
 def _charsmap(normalizer: Any, problems: list[str]) -> bytes:

@@ -120,7 +120,10 @@ def _vocabulary(options: ConvertOptions, vocabulary: Vocabulary | None) -> Vocab
 def _tokenizer(lowercase: bool | None, stored: TokenizerConfig | None, vocab_path: Path) -> TokenizerConfig | None:
     """Chooses lower-casing from the flag, else the input, else the vocabulary."""
     if lowercase is None and stored is None and vocab_path.exists():
-        lowercase = _has_no_capitals(vocab_path)
+        from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens
+
+        words = [piece for piece in read_tokens(vocab_path) if not re.fullmatch(r"\[.*\]", piece)]
+        lowercase = not any(re.search("[A-Z]", word) for word in words)
     if lowercase is None:
         return stored
     if stored is None:
@@ -150,12 +153,6 @@ def _summary(options: ConvertOptions, model: Any, vocabulary: Vocabulary | None)
         "parameters": sum(tensor.size for tensor in model.tensors.values()),
         "lowercase": vocabulary.config.lowercase if vocabulary and vocabulary.config else None,
     }
-
-
-def _has_no_capitals(vocab_path: Path) -> bool:
-    from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens
-
-    return not any(re.search("[A-Z]", piece) for piece in read_tokens(vocab_path) if not re.fullmatch(r"\[.*\]", piece))
 
 
 def _local_folder(name: str) -> Path:

@@ -87,19 +87,15 @@ def print_result(options: Options, make: Callable[[], dict[str, Any]]) -> int | 
         log_info(f"pocketbert {options.command}: {error}")
         return 1
     if _is_chief(options):
-        _resolve_rate(options)
-        write_text(Path(options[RunFolderOptions].output) / COMMAND_FILE, options.to_toml())
+        output, seeds = Path(options[RunFolderOptions].output), options[RunFolderOptions].seeds
+        record = (output if len(seeds) == 1 else output / f"seed-{seeds[0]}") / OPTIONS_FILE
+        # A rate that depends on the network stands in the record.
+        if options.command == "finetune" and options.values["learning_rate"] is None and record.exists():
+            options.resolve(learning_rate=read_record(record).get("learning_rate"))
+        write_text(output / COMMAND_FILE, options.to_toml())
     print(json.dumps(result, indent=2, ensure_ascii=False), flush=True)
     _print_places(options, result)
     return None
-
-
-def _resolve_rate(options: Options) -> None:
-    """Takes a rate that depends on the network from the record of a run, for the options that repeat it."""
-    output, seeds = Path(options[RunFolderOptions].output), options[RunFolderOptions].seeds
-    record = (output if len(seeds) == 1 else output / f"seed-{seeds[0]}") / OPTIONS_FILE
-    if options.command == "finetune" and options.values["learning_rate"] is None and record.exists():
-        options.resolve(learning_rate=read_record(record).get("learning_rate"))
 
 
 def _print_places(options: Options, result: dict[str, Any]) -> None:

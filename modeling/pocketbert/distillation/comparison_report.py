@@ -107,17 +107,12 @@ def _charts(comparison: Comparison, logs: Sequence[Logs]) -> Iterator[dict[str, 
     for metric in _metrics(comparison):
         lines = [(name, _curve(log, "dev", metric)) for seed in logs for name, log in seed.items()]
         yield _chart(f"dev {metric}", lines, teacher[metric]["mean"] if metric in teacher else None)
+    others = {*LINE_NAMES, "loss", "learning_rate"}
     for name in logs[0]:
-        for stage, term in _terms(logs[0][name]):
+        steps = [line for line in logs[0][name] if line["split"] == "train"]
+        for stage, term in dict.fromkeys((line["stage"], key) for line in steps for key in line if key not in others):
             lines = [(name, _curve(seed[name], "train", term, stage)) for seed in logs]
             yield _chart(f"{stage}: {term}", lines)
-
-
-def _terms(log: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Returns pairs of stage and loss term in the order of the log."""
-    others = {*LINE_NAMES, "loss", "learning_rate"}
-    lines = [line for line in log if line["split"] == "train"]
-    return list(dict.fromkeys((line["stage"], name) for line in lines for name in line if name not in others))
 
 
 def _curve(log: Sequence[Mapping[str, Any]], split: str, name: str, stage: str | None = None) -> _Line:

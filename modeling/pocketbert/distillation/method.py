@@ -7,7 +7,7 @@ method. ADR 6 compares the interface with five papers.
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -257,8 +257,11 @@ def _layer_problems(side: str, config: EncoderConfig, requests: Sequence[Feature
     for name, absent in outside.items():
         if absent:
             available = _layers(name, config)
+            first, last = min(absent), max(absent)
+            is_range = len(absent) > 2 and last - first + 1 == len(absent)
+            requested = f"{first} to {last}" if is_range else ", ".join(map(str, sorted(absent)))
             problems.append(
-                f"the {side} has {name} for layers {available[0]} to {available[-1]}; stages request {_numbers(absent)}"
+                f"the {side} has {name} for layers {available[0]} to {available[-1]}; stages request {requested}"
             )
     return problems
 
@@ -266,14 +269,6 @@ def _layer_problems(side: str, config: EncoderConfig, requests: Sequence[Feature
 def _layers(name: str, config: EncoderConfig) -> range:
     """Returns the layers with a feature; layer 0 is the embedding."""
     return range(0 if name == "hidden_states" else 1, config.num_layers + 1)
-
-
-def _numbers(numbers: Collection[int]) -> str:
-    """Formats numbers: 2, 5; or 4 to 24 for consecutive ones."""
-    first, last = min(numbers), max(numbers)
-    if len(numbers) > 2 and last - first + 1 == len(numbers):
-        return f"{first} to {last}"
-    return ", ".join(map(str, sorted(numbers)))
 
 
 def _head_problems(stage: Stage, spec: DistillationSpec) -> list[str]:

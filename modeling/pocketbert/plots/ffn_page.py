@@ -47,12 +47,18 @@ def page(
     models = []
     for name, config in configs.items():
         finite = surfaces[name][np.isfinite(surfaces[name])]
+        networks = []
+        for layer in range(config.num_layers):
+            stacks, inner = config.feedforward_networks(layer)
+            network = f"linear({config.activation}(linear(x))), inner width {inner}"
+            network += f", {stacks} times" if stacks > 1 else ""
+            networks.append([layer + 1, str(config.feedforward.expression(layer)) if config.feedforward else network])
         models.append(
             {
                 "name": name,
                 "range": f"{finite.min():.4g} to {finite.max():.4g}" if finite.size else "–",
                 "overflowed": surfaces[name].size - finite.size,
-                "layers": [[layer + 1, _network(config, layer)] for layer in range(config.num_layers)],
+                "layers": networks,
             }
         )
     return render(
@@ -63,13 +69,6 @@ def page(
         image=base64.b64encode(image).decode("ascii"),
         models=models,
     )
-
-
-def _network(config: EncoderConfig, layer: int) -> str:
-    if config.feedforward is not None:
-        return str(config.feedforward.expression(layer))
-    stacks, inner = config.feedforward_networks(layer)
-    return f"linear({config.activation}(linear(x))), inner width {inner}" + (f", {stacks} times" if stacks > 1 else "")
 
 
 def _draw(figure: Figure, surfaces: Mapping[str, np.ndarray], axis: np.ndarray) -> None:

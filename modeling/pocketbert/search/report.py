@@ -21,6 +21,11 @@ def page(journal: SearchJournal, result: Mapping[str, Any], stages: Sequence[int
     metric, cost = result["main_metric"], result["cost"]
     scored = [candidate for candidate in journal.candidates if candidate.score is not None]
     best = result["best"]
+    rows = []
+    for stage in stages:
+        stage_scores = scores(journal.of_stage(stage))
+        best_score = f"{max(stage_scores):.4f}" if stage_scores else "-"
+        rows.append([stage, STAGES[stage], len(journal.of_stage(stage)), best_score, journal.ended.get(stage)])
     return render(
         "search.html",
         title="Search",
@@ -32,10 +37,7 @@ def page(journal: SearchJournal, result: Mapping[str, Any], stages: Sequence[int
         best_score=f"{best['score']:.4f}",
         best_cost=_number(best["costs"][cost]),
         best_place=f"candidate {best['index']} of stage {best['stage']}",
-        stages=[
-            [stage, STAGES[stage], len(journal.of_stage(stage)), _best_score(journal, stage), journal.ended.get(stage)]
-            for stage in stages
-        ],
+        stages=rows,
         names=[(f"stage {stage}", _COLOURS[stage]) for stage in stages],
         costs=[
             {
@@ -64,11 +66,6 @@ def page(journal: SearchJournal, result: Mapping[str, Any], stages: Sequence[int
         ],
         tau=None if result["kendall_tau"] is None else f"{result['kendall_tau']:.2f}",
     )
-
-
-def _best_score(journal: SearchJournal, stage: int) -> str:
-    stage_scores = scores(journal.of_stage(stage))
-    return f"{max(stage_scores):.4f}" if stage_scores else "-"
 
 
 def _title(cost: str) -> str:

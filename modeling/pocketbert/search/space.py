@@ -143,8 +143,12 @@ class SearchSpace:
         genotype, nearest = self._base, (np.inf, self._base)
         for _ in range(_STARTS):
             for draw in range(_DRAWS):
-                drawn = self.stage == 2 or draw % _SHAPES_PER_DRAW == 0
-                genotype = self._draw(random) if drawn else self._reshape(genotype, random)
+                if self.stage != 2 and draw % _SHAPES_PER_DRAW:
+                    genotype = self._reshape(genotype, random)
+                elif self.stage == 3:
+                    genotype = self._reshape(self.winner, random)
+                else:
+                    genotype = tuple(self._change_operations(pick(random, starts), random) for starts in self._pool)
                 distance = self._violation(genotype)
                 if not distance:
                     return genotype
@@ -238,11 +242,6 @@ class SearchSpace:
             pool.append(tuple(_text(tree, expression.stacks, expression.divisor) for tree in starts))
         return tuple(pool)
 
-    def _draw(self, random: np.random.Generator) -> Genotype:
-        if self.stage == 3:
-            return self._reshape(self.winner, random)
-        return tuple(self._change_operations(pick(random, starts), random) for starts in self._pool)
-
     def _change_operations(self, text: str, random: np.random.Generator) -> str:
         expression = parse(text)
         rule, tries = self._rule(expression.divisor), _MUTATION_TRIES[self.stage]
@@ -282,18 +281,16 @@ class SearchSpace:
 
     def _neighbours(self, genotype: Genotype, random: np.random.Generator) -> Iterator[Genotype]:
         """Genotypes with another shape or a start's operations in one layer, in random order."""
-        changes = [
-            (layer, changed)
-            for layer, (text, starts) in enumerate(zip(genotype, self._pool, strict=True))
-            for changed in self._other_layers(parse(text).tree, starts)
-        ]
+        changes: list[tuple[int, str]] = []
+        for layer, (text, starts) in enumerate(zip(genotype, self._pool, strict=True)):
+            tree = parse(text).tree
+            if self.stage != 2:
+                changes += [(layer, _text(tree, *shape)) for shape in self._shapes(tree)]
+            # In stages 1 and 2 also the starts, which may cost less.
+            if self.stage != 3:
+                changes += [(layer, start) for start in starts]
         for number in random.permutation(len(changes)):
             yield _put(genotype, *changes[number])
-
-    def _other_layers(self, tree: Node, starts: Sequence[str]) -> list[str]:
-        """The operations of a layer with every shape; in stages 1 and 2 also the starts, which may cost less."""
-        reshaped = [] if self.stage == 2 else [_text(tree, *shape) for shape in self._shapes(tree)]
-        return reshaped if self.stage == 3 else [*reshaped, *starts]
 
     def _shapes(self, tree: Node) -> tuple[Shape, ...]:
         return _fitting_shapes(tree, self.encoder.block_size, self.encoder.intermediate_size, self._mismatch)

@@ -217,18 +217,15 @@ class LaNAS(RandomSearch):
         # Parallel candidates may still run, so there can be fewer scores than initial samples.
         later = max(len(scored) - initial, 0) % self._options.refit_every
         split = len(scored) - later
-        path = self._tree(scored[:split]).path(self._encode(scored[split:]), self._options.exploration)
+        if self._fitted is None or self._fitted[0] != scored[:split]:
+            scores = np.array([_score(candidate) for candidate in scored[:split]])
+            self._fitted = scored[:split], _fit_region(self._encode(scored[:split]), scores, _depth(split))
+        path = self._fitted[1].path(self._encode(scored[split:]), self._options.exploration)
         for _ in range(_REGION_TRIES):
             genotype = self._space.sample(random)
             features = np.array([self._space.features(genotype)])
             if all(region.is_good(features)[0] == good for region, good in path):
                 yield genotype
-
-    def _tree(self, scored: list[Scored]) -> _Region:
-        if self._fitted is None or self._fitted[0] != scored:
-            scores = np.array([_score(candidate) for candidate in scored])
-            self._fitted = scored, _fit_region(self._encode(scored), scores, _depth(len(scored)))
-        return self._fitted[1]
 
     def _encode(self, scored: list[Scored]) -> np.ndarray:
         return np.array([self._space.features(candidate.genotype) for candidate in scored])

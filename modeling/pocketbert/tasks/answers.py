@@ -199,15 +199,12 @@ def best_null_threshold(
     best = possible[np.argmax(totals[possible])]
     below = ordered[best - 1] if best else -np.inf
     above = ordered[best] if best < len(ordered) else np.inf
-    return _between(below, above), float(totals[best] / len(ordered))
-
-
-def _between(below: float, above: float) -> float:
-    """A threshold between two differences, one of which may be infinite."""
     if below == -np.inf:
-        return float(above - _MOST_MARGIN)
-    # Adjacent floats have no midpoint.
-    return float(min(below + min((above - below) / 2, _MOST_MARGIN), np.nextafter(above, -np.inf)))
+        threshold = above - _MOST_MARGIN
+    else:
+        # Adjacent floats have no midpoint.
+        threshold = min(below + min((above - below) / 2, _MOST_MARGIN), np.nextafter(above, -np.inf))
+    return float(threshold), float(totals[best] / len(ordered))
 
 
 def _parts(bounds: np.ndarray, most_tokens: int) -> Iterator[np.ndarray]:

@@ -93,12 +93,7 @@ def register(task: type[Task], rules: TaskRules = TaskRules()) -> type[Task]:  #
     return task
 
 
-def _built_in(kind: str) -> type[Task]:
-    """The class for a kind in the file `pocketbert/tasks/KIND.py`."""
-    members = vars(importlib.import_module(f"pocketbert.tasks.{kind}")).values()
-    tasks = [member for member in members if isinstance(member, type) and issubclass(member, Task)]
-    return next(task for task in tasks if getattr(task, "kind", None) == kind)
-
-
 for _kind, _rules in list(TASK_RULES.items()):
-    register(_built_in(_kind), _rules)
+    _members = vars(importlib.import_module(f"pocketbert.tasks.{_kind}")).values()
+    _tasks = [member for member in _members if isinstance(member, type) and issubclass(member, Task)]
+    register(next(task for task in _tasks if getattr(task, "kind", None) == _kind), _rules)

@@ -73,7 +73,11 @@ def pair_methods(form: LinearForm, train: Examples, dev: Examples, metric: Metri
         np.concatenate([cosine, overlaps(data)], axis=1) for cosine, data in zip(cosines, (train, dev), strict=True)
     ]
     methods = _scored(form, simple[0], train.labels, simple[1], metric, name, _WORD_STRENGTH, remedy)
-    joined = [_joined_vectors(*sides[first : first + 2]) for first in (0, 2)]
+    # Lengths near 10, as the strength of the penalty expects.
+    joined = [
+        10 * np.concatenate([first, second, np.abs(first - second), np.sqrt(first.shape[1]) * first * second], axis=1)
+        for first, second in (sides[:2], sides[2:])
+    ]
     name = "regression on separate vectors"
     methods += _scored(form, joined[0], train.labels, joined[1], metric, name, _VECTOR_STRENGTH, remedy)
     if form == "scores":
@@ -141,11 +145,4 @@ def _joined(data: Examples) -> list[str]:
         data.texts
         if data.pairs is None
         else [f"{one} {other}" for one, other in zip(data.texts, data.pairs, strict=True)]
-    )
-
-
-def _joined_vectors(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    # Lengths near 10, as the strength of the penalty expects.
-    return 10 * np.concatenate(
-        [first, second, np.abs(first - second), np.sqrt(first.shape[1]) * first * second], axis=1
     )

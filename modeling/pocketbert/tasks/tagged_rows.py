@@ -135,18 +135,16 @@ class TaggedRows:
         for text, words, places, tags in zip(
             self.data.texts, self.data.words, self._places, self.tags(outputs), strict=True
         ):
-            spans.append(
-                [
-                    {
-                        "text": text[words[first, 0] : words[last, 1]],
-                        "label": label,
-                        "start": int(words[first, 0]),
-                        "end": int(words[last, 1]),
-                        "probability": round(float(probability[_given(places[first : last + 1])].mean()), 6),
-                    }
-                    for first, last, label in spans_of(tags)
-                ]
-            )
+            of_text = []
+            for first, last, label in spans_of(tags):
+                # Words beyond the length have no token.
+                tokens = places[first : last + 1]
+                start, end = words[first, 0], words[last, 1]
+                mean = round(float(probability[tokens[tokens >= 0]].mean()), 6)
+                of_text.append(
+                    {"text": text[start:end], "label": label, "start": int(start), "end": int(end), "probability": mean}
+                )
+            spans.append(of_text)
         return spans
 
     def mistakes(self, outputs: Outputs) -> list[Mistake]:
@@ -220,10 +218,6 @@ def _counts(metric: str, gold: list[str], predicted: list[str]) -> tuple[int, in
 def span_set(tags: Sequence[str]) -> set[WordSpan]:
     """The spans of a text's tags."""
     return {*spans_of(tags)}
-
-
-def _given(places: np.ndarray) -> np.ndarray:
-    return places[places >= 0]
 
 
 def _tokenized(data: TaggedTexts, tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -30,7 +30,12 @@ def dense_and_clipped(gradients: Sequence[Gradient], clip_norm: float | None) ->
         squares = [tf.nn.l2_loss(getattr(gradient, "values", gradient)) for gradient in gradients]
         norm = tf.sqrt(2.0 * tf.add_n(squares))
         scale = clip_norm / tf.maximum(norm, clip_norm)
-        gradients = [_scaled(gradient, scale) for gradient in gradients]
+        gradients = [
+            tf.IndexedSlices(gradient.values * scale, gradient.indices, gradient.dense_shape)
+            if isinstance(gradient, tf.IndexedSlices)
+            else gradient * scale
+            for gradient in gradients
+        ]
     return [dense(gradient) for gradient in gradients]
 
 
@@ -40,12 +45,6 @@ def _sum_duplicate_rows(gradient: Gradient) -> Gradient:
     rows, position = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, position, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
-
-
-def _scaled(gradient: Gradient, scale: tf.Tensor) -> Gradient:
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * scale, gradient.indices, gradient.dense_shape)
-    return gradient * scale
 
 
 def dense(gradient: Gradient) -> tf.Tensor:

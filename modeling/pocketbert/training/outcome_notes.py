@@ -45,20 +45,17 @@ def with_notes(
       sources: files of the data, which a result does not name: it is the same if they move.
       cause: see `Scores`.
     """
+    texts = [str(note) for note in data]
+    for source in sources:
+        texts = [text.removeprefix(f"{source}: ") for text in texts]
     return dataclasses.replace(
         scores,
         baselines=tuple(Baseline(**method) for method in methods),
         notes=tuple(notes),
         cause=cause,
-        data_notes=tuple(_without_source(note, sources) for note in data),
+        data_notes=tuple(texts),
         foreign=any(isinstance(note, DataWarning) and note.kind in FOREIGN_WORDS for note in data),
     )
-
-
-def _without_source(note: str, sources: Sequence[object]) -> str:
-    for source in sources:
-        note = note.removeprefix(f"{source}: ")
-    return str(note)
 
 
 def flat_notes(evaluator: Any, classes: Sequence[str], whose: str = "the") -> list[str]:

@@ -62,7 +62,13 @@ def page(
         rows=_rows(models, scores),
         changes=several,
         classes=_by_class(by_label, models),
-        matrix=_matrix(list(by_label), counts) if len(counts) <= _MOST_COLUMNS else [],
+        # Label → count and strength of the colour, 0 to 0.4, of each prediction.
+        matrix=[
+            (label, [(count, 0.4 * count / max(1, sum(row))) for count in row])
+            for label, row in zip(by_label, counts, strict=bool(counts))
+        ]
+        if len(counts) <= _MOST_COLUMNS
+        else [],
         confusions=_confusions(list(by_label), counts) if len(counts) > _MOST_COLUMNS else [],
         mistakes=mistakes,
         hidden=_hidden(),
@@ -120,14 +126,6 @@ def _by_class(by_label: Mapping[str, Any], models: Mapping[str, Scores]) -> list
             row.append(points(values["f1"] - before["f1"]))
         rows.append([*row, str(values["support"])])
     return rows
-
-
-def _matrix(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> list[tuple[str, list[tuple[int, float]]]]:
-    """Label → count and strength of the colour, 0 to 0.4, of each prediction."""
-    return [
-        (label, [(count, 0.4 * count / max(1, sum(row))) for count in row])
-        for label, row in zip(labels, counts, strict=bool(counts))
-    ]
 
 
 def _confusions(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> list[list[str]]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.data.manifests import StoredFile
 from pocketbert.data.packing import GrowingArray, sentence_batches
 from pocketbert.data.pretraining.manifest import (
     DEV_FOLDER,
@@ -128,14 +127,12 @@ def is_finished(job: ShardJob, shard: int) -> bool:
         return False
     entries = {"": finished.train} | ({DEV_FOLDER: finished.dev} if finished.dev is not None else {})
     return all(
-        _is_whole(job.shard_file(shard, folder).with_name(file.name), file)
+        (path := job.shard_file(shard, folder).with_name(file.name)).is_file()
+        and path.stat().st_size == file.size_bytes
+        and sha256(path) == file.sha256
         for folder, entry in entries.items()
         for file in (entry.records, entry.sizes)
     )
-
-
-def _is_whole(path: Path, file: StoredFile) -> bool:
-    return path.is_file() and path.stat().st_size == file.size_bytes and sha256(path) == file.sha256
 
 
 def divide(files: list[Path], shards: int) -> tuple[tuple[TextPart, ...], ...]:

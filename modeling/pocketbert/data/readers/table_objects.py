@@ -64,7 +64,12 @@ def object_rows(source: object, text: str, pair: str | None, labels: Sequence[st
         return _rows_of_columns(source, columns, required)
     label = labels[0] if len(labels) == 1 else None
     if hasattr(source, "as_numpy_iterator"):
-        return _rows_of_elements(_unbatched(source), text, pair, label)
+        dataset: Any = source
+        spec = dataset.element_spec
+        while isinstance(spec, Mapping | tuple):
+            spec = next(iter(spec.values() if isinstance(spec, Mapping) else spec))
+        examples = (dataset.unbatch() if spec.shape.rank else dataset).as_numpy_iterator()
+        return _rows_of_elements(examples, text, pair, label)
     if isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping):
         return _rows_of_elements(source, text, pair, label)
     raise UserError(f"a table in memory must be {_ACCEPTED}; received {shown(source)}; convert it to one of them")
@@ -126,14 +131,6 @@ def _named(element: Any, text: str, pair: str | None, label: str | None) -> Mapp
             return {text: texts, label: value}
     form = "((text, second text), label)" if pair else "(text, label)"
     raise ValueError(f"the row must be a dict of columns or {form}; received {shown(element)}")
-
-
-def _unbatched(dataset: Any) -> Iterable[Any]:
-    """Returns the examples of a `tf.data.Dataset`, one at a time."""
-    spec = dataset.element_spec
-    while isinstance(spec, Mapping | tuple):
-        spec = next(iter(spec.values() if isinstance(spec, Mapping) else spec))
-    return (dataset.unbatch() if spec.shape.rank else dataset).as_numpy_iterator()
 
 
 def _row(number: int, cells: Mapping[str, Any]) -> Row:

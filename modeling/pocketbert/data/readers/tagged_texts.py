@@ -338,7 +338,12 @@ def _read_jsonl(
             problems.add(number, str(error))
             continue
         of_text = split_words(text)
-        aligned = [_words_of(span, of_text) for span in spans]
+        begins, ends = of_text[:, 0], of_text[:, 1]
+        # The words that each span touches.
+        aligned = [
+            WordSpan(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")) - 1, label)
+            for start, end, label in spans
+        ]
         count += len(spans)
         cut += sum(
             (of_text[first, 0], of_text[last, 1]) != (start, end)
@@ -383,11 +388,3 @@ def _spans(stored: Any, text: str, known_types: set[str] | None) -> list[tuple[i
         if one[1] > other[0]:
             raise ValueError(f"spans must not overlap; received {shown([*one])} and {shown([*other])}")
     return spans
-
-
-def _words_of(span: tuple[int, int, str], words: np.ndarray) -> WordSpan:
-    """The words that a span touches."""
-    start, end, label = span
-    return WordSpan(
-        int(np.searchsorted(words[:, 1], start, "right")), int(np.searchsorted(words[:, 0], end, "left")) - 1, label
-    )

@@ -81,7 +81,12 @@ class TeacherCachePlan:
     def small_files(self) -> dict[str, bytes]:
         """Returns the content of the other files, besides manifest and shards, by name."""
         arrays = {LENGTHS_NAME: self.lengths, CANDIDATES_NAME: self.candidates}
-        small = {name: _npy(array) for name, array in arrays.items() if array is not None}
+        small: dict[str, bytes] = {}
+        for name, array in arrays.items():
+            if array is not None:
+                stream = io.BytesIO()
+                np.save(stream, np.asarray(array).astype("<i4"), allow_pickle=False)
+                small[name] = stream.getvalue()
         return {**small, **self.vocabulary.contents()}
 
     def manifest(self) -> TeacherCacheManifest:
@@ -304,12 +309,6 @@ def write_aside(path: Path, content: memoryview) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(aside, path)
-
-
-def _npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, np.asarray(array).astype("<i4"), allow_pickle=False)
-    return stream.getvalue()
 
 
 def _resumed(plan: TeacherCachePlan, overwrite: bool) -> TeacherCacheManifest:

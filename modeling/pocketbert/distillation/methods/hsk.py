@@ -124,9 +124,12 @@ class HSK(Method):
         task = None if spec.task is None else spec.task.name
         span = spec.task is not None and spec.task.kind == "span"
         first, last = _TOP_LAYER
+        separator_id, vocabulary = None, spec.teacher_vocabulary or spec.student_vocabulary
+        if self.excludes_separators and vocabulary is not None:
+            separator_id = list(vocabulary.tokens()).index("[SEP]" if vocabulary.kind == "wordpiece" else "</s>")
         values: dict[str, Any] = {
             "top_layer": max(1, round(spec.teacher.num_layers * first / last)),
-            "separator_id": _separator_id(spec) if self.excludes_separators else None,
+            "separator_id": separator_id,
             "max_length": _SPAN_LENGTH if span else _of_task(_LENGTHS, task),
             "hidden_epochs": self.epochs or (_of_task(_EPOCHS, task) if task is not None else 3),
             "prediction_epochs": self.epochs or 5,
@@ -326,13 +329,6 @@ _ATTENTION = ("attention_probs", "attention_logits")
 
 def _of_task(table: tuple[Mapping[str, Any], Any], task: str | None) -> Any:
     return table[0].get(task or "", table[1])
-
-
-def _separator_id(spec: DistillationSpec) -> int | None:
-    vocabulary = spec.teacher_vocabulary or spec.student_vocabulary
-    if vocabulary is None:
-        return None
-    return list(vocabulary.tokens()).index("[SEP]" if vocabulary.kind == "wordpiece" else "</s>")
 
 
 def _features(spec: DistillationSpec, method: HSK) -> dict[str, Any]:
