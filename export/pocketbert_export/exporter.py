@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,6 +83,7 @@ def export(
     card: CardOptions = CardOptions(),  # noqa: B008
     columns: Mapping[str, Any] = {},
     group: outputs.Together | None = None,
+    write_more: Callable[[Model], None] | None = None,
 ) -> Bundle:
     """Converts a model, verifies the file against it, and writes a bundle, completely or not at all.
 
@@ -118,6 +119,7 @@ def export(
         `predict` and `verify` use them as defaults.
       group: further outputs, see `pocketbert.output_folders.new_directory`; the bundle has its hidden name until all
         have theirs.
+      write_more: writes further outputs of the group from the model, after the bundle.
     Returns:
       The opened bundle.
     Raises:
@@ -209,6 +211,8 @@ def export(
         description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
         write_card(folder, Path(output).resolve().name)
+    if write_more is not None:
+        write_more(model)
     opened = Bundle.open(folder if group else output)
     opened.scored = scores
     return opened

@@ -40,6 +40,7 @@ from pocketbert_export.quantization.calibration_options import CalibrationOption
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import LabelledData
+    from pocketbert.model import Model
     from pocketbert_export.bundles.bundle import Bundle
 
 
@@ -148,7 +149,6 @@ def run(options: Options) -> int:
     stored_columns.check(options, task, file, labelled=None)
     stored_columns.check(options, task, options[CalibrationFile].calibration_file, labelled=scores)
 
-    from pocketbert.model import from_pretrained
     from pocketbert.progress import log_info
     from pocketbert.report.outcome import no_outcome
     from pocketbert_export.clients.mediapipe_files import check_files, write_task_files
@@ -170,6 +170,15 @@ def run(options: Options) -> int:
             check_files(task, description.vocabulary, lengths, has_pairs=examples is not None and examples.has_pairs)
         except UserError as error:
             skipped = error
+
+    def write_saved(model: Model) -> None:
+        assert chosen.saved_model is not None
+        optimized = optimize_graph(model, graph_optimizations)
+        if chosen.saved_model_inputs == "text":
+            write_serving_model(optimized, chosen.saved_model, max(lengths), overwrite=chosen.overwrite, group=group)
+        else:
+            write_saved_model(optimized, chosen.saved_model, lengths, overwrite=chosen.overwrite, group=group)
+
     try:
         with together() as group:
             bundle = export(
@@ -189,14 +198,8 @@ def run(options: Options) -> int:
                 card=options[CardOptions],
                 columns=stored_columns.stored_columns(chosen.model),
                 group=group,
+                write_more=write_saved if chosen.saved_model else None,
             )
-            if chosen.saved_model:
-                optimized = optimize_graph(from_pretrained(chosen.model), graph_optimizations)
-                if chosen.saved_model_inputs == "text":
-                    longest = max(lengths)
-                    write_serving_model(optimized, chosen.saved_model, longest, overwrite=chosen.overwrite, group=group)
-                else:
-                    write_saved_model(optimized, chosen.saved_model, lengths, overwrite=chosen.overwrite, group=group)
             summary = _summary(bundle, chosen.output)
             if chosen.mediapipe and not skipped:
                 gate_examples = examples or default_examples(task)

@@ -94,10 +94,12 @@ def describe_directory(path: str | os.PathLike[str], *, headless: bool = False) 
 
 
 def read_described(description: DirectoryDescription) -> ModelDirectory:
-    """Reads the tensors of a described directory; see `read_directory`.
+    """Reads the tensors of a described directory, unless it has them already; see `read_directory`.
 
     Heads whose tied tensors differ are left out, as `read_with_heads` does.
     """
+    if isinstance(description, ModelDirectory) and description.tensors:
+        return description
     assert description.path is not None
     if description.headless:
         return _read(description.path, True, description.values)

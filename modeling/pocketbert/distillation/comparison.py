@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pocketbert.checkpoints.directory import read_described
 from pocketbert.distillation import comparison_report
 from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.distillation.planning import plan_distillation, warn_of_few_examples
-from pocketbert.distillation.run import check_outputs, distill_planned
+from pocketbert.distillation.run import check_outputs, with_data_notes
 from pocketbert.errors import raise_if_any
 from pocketbert.files import write_json, write_text
-from pocketbert.model import Model, from_pretrained
+from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.training.config import DistillResult, RunConfig, TrainResult
@@ -57,15 +58,12 @@ class _BaselinePlan(Plan):
 
     def make_model(self, run: PlannedRun) -> Model:
         """Makes the student with its initial weights."""
-        # Its training never reads the teacher.
-        return self.distillation.with_teacher_layers(super().make_model(run), self.distillation.teacher_directory)
+        return self.distillation.with_teacher_layers(super().make_model(run))
 
     def prepare(self, run: PlannedRun, *, resumes: bool) -> dict[str, Any]:
         """Copies the same weights as the method, so that both students start equal."""
-        distillation = self.distillation
-        if not resumes and distillation.start.directory is None:
-            directory = None if distillation.teacher_cache else distillation.teacher_directory
-            distillation.objective.initialize(None if directory is None else from_pretrained(directory), run.model)
+        if not resumes and self.start.directory is None:
+            self.distillation.initialize(run.model)
         return {}
 
 
@@ -262,8 +260,13 @@ class _Pair:
 
 def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None) -> _Pair:
     _check(plan)
+    if plan.start.description is not None:
+        # Both students start from one reading.
+        start = dataclasses.replace(plan.start, description=read_described(plan.start.description))
+        plan = dataclasses.replace(plan, start=start)
+    plan = with_data_notes(plan)
     data = plan.data.given
-    distilled = distill_planned(plan, folder)
+    distilled = DistillResult.of(*run_plan(plan, folder))
     distilled_log = read_log(folder)
     of_task = {stage.name for stage in plan.stages if stage.data != "text"}
     head = plan.stages[-1]

@@ -100,15 +100,10 @@ class DistillationPlan(Plan):
         """See `Plan`; copies the teacher's layers that the student starts from."""
         return self.with_teacher_layers(super().make_model(run))
 
-    def with_teacher_layers(self, student: Model, source: Model | Path | None = None) -> Model:
-        """Copies the teacher's layers that the student starts from, if any; returns the student.
-
-        Args:
-          student: the student, changed in place.
-          source: the teacher; None for the one in memory if this run reads it anyway, otherwise its directory.
-        """
+    def with_teacher_layers(self, student: Model) -> Model:
+        """Copies the teacher's layers that the student starts from, if any, in place; returns the student."""
         if self.start.layers:
-            source = source or (self.teacher if self.needs_teacher else self.teacher_directory)
+            source = self.teacher if self.needs_teacher else self.teacher_directory
             assign_weights(student, teacher_arrays(student, source, self.spec.teacher_task, self.start.layers))
         return student
 
@@ -167,8 +162,12 @@ class DistillationPlan(Plan):
         if run.distribution.is_chief:
             write_json(run.folder / START_FILE, run.start)
         if self.start.directory is None:
-            self.objective.initialize(self.teacher if self.needs_teacher else None, run.model)
+            self.initialize(run.model)
         return result
+
+    def initialize(self, student: Model) -> None:
+        """Copies the weights that the method copies from the teacher before training, if any."""
+        self.objective.initialize(self.teacher if self.needs_teacher else None, student)
 
     def scores(self, run: PlannedRun) -> dict[str, Any]:
         """See `Plan`; adds the outcome beside the teacher and simple methods, and writes `report.html`."""

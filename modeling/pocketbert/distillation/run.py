@@ -89,13 +89,18 @@ def distill_planned(
       UserError: examples or caches do not fit, or `output` contains a run with other options.
       TrainingFailed: the loss or the outputs are not finite.
     """
+    return DistillResult.of(*run_plan(with_data_notes(plan), output, callbacks))
+
+
+def with_data_notes(plan: DistillationPlan) -> DistillationPlan:
+    """The plan with warnings about its data, which are logged."""
     data = plan.data.given
     if isinstance(data, TaskData):
         warnings = training_warnings(data, plan.vocabulary, min(stage.max_length for stage in plan.stages))
         for warning in warnings:
             log_info(f"warning: {warning}")
         plan = dataclasses.replace(plan, data_notes=tuple(warnings))
-    return DistillResult.of(*run_plan(plan, output, callbacks))
+    return plan
 
 
 def distill_seeds(

@@ -20,6 +20,7 @@ from pocketbert.checkpoints import stored_tensors
 from pocketbert.checkpoints.directory import describe_directory, has_new_biases, read_described, read_directory
 from pocketbert.checkpoints.stored_tensors import StoredTensor
 from pocketbert.data.task_data import TaskData
+from pocketbert.distillation.comparison import distill_and_compare
 from pocketbert.errors import UserError
 from pocketbert.pruning.config import PruneConfig
 from pocketbert.pruning.run import prune
@@ -94,6 +95,16 @@ def distil_layers(inputs: Path, data: TaskData, output: Path) -> None:
     pb.distill(student, data, output, teacher=inputs / "teacher", method=method, run=RunConfig(seed=4))
 
 
+def compare(inputs: Path, data: TaskData, output: Path) -> None:
+    teacher, method = inputs / "teacher", toy_method.toy()
+    distill_and_compare([4], inputs / "student", data, output, teacher=teacher, method=method)
+
+
+def compare_layers(inputs: Path, data: TaskData, output: Path) -> None:
+    teacher, method = inputs / "teacher", toy_method.toy()
+    distill_and_compare([4], pb.TeacherLayers((1,)), data, output, teacher=teacher, method=method)
+
+
 def cut(inputs: Path, data: TaskData, output: Path) -> None:
     prune(
         inputs / "teacher",
@@ -109,11 +120,18 @@ def export(inputs: Path, data: TaskData, output: Path) -> None:
     assert cli.main([*command, f"--file={inputs / 'dev.csv'}"]) == 0
 
 
+def export_saved_model(inputs: Path, data: TaskData, output: Path) -> None:
+    command = ["export", f"--model={inputs / 'teacher'}", "--lengths=16", "--recipe=float32", f"--output={output}"]
+    assert cli.main([*command, f"--saved-model={output.with_name('saved')}"]) == 0
+
+
 def evaluate(inputs: Path, data: TaskData, output: Path) -> None:
     assert cli.main(["evaluate", f"--model={inputs / 'teacher'}", f"--file={inputs / 'dev.csv'}"]) == 0
 
 
-@pytest.mark.parametrize("action", [fine_tune, distil, distil_layers, cut, export, evaluate])
+@pytest.mark.parametrize(
+    "action", [fine_tune, distil, distil_layers, compare, compare_layers, cut, export, export_saved_model, evaluate]
+)
 def test_each_tensor_is_read_once(
     action: Callable[[Path, TaskData, Path], None], inputs: Path, data: TaskData, tmp_path: Path, reads: Reads
 ) -> None:

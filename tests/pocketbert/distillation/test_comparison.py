@@ -267,12 +267,10 @@ def test_several_seeds_give_mean_and_spread(
         ]
         (output / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         result = result_of(seed, accuracies[seed, alone], output, None)
-        if not alone:
-            return result
-        fields = {field.name for field in dataclasses.fields(TrainResult)} - {"model_directory"}
+        fields = {field.name for field in dataclasses.fields(TrainResult if alone else DistillResult)}
+        fields -= {"model_directory"}
         return output, {name: value for name, value in vars(result).items() if name in fields}
 
-    monkeypatch.setattr(comparison, "distill_planned", pretended)
     monkeypatch.setattr(comparison, "run_plan", pretended)
     run = dataclasses.replace(RUN, evaluation_steps=3, patience=2, overwrite=True)
     # What a kill left of the summary of an attempt before.
