@@ -249,12 +249,7 @@ def _measure_parts(folder: Path, encoder: EncoderConfig, recipe: str, length: in
 
 
 class _Parts:
-    """A graph per part: copies of an operation between look-ups of ids and one number as output.
-
-    Args:
-      size: width of input and output of a network.
-      inner_sizes: inner widths.
-    """
+    """A graph per part: copies of an operation between look-ups of ids and one number as output."""
 
     def __init__(self, size: int, inner_sizes: Sequence[int]) -> None:
         from pocketbert.layers.core import Dense, LayerNorm, feedforward_operations

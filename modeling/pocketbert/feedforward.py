@@ -62,11 +62,7 @@ class Node:
         return 1 + max(argument.height for argument in self.arguments) if self.arguments else 0
 
     def text(self, linear: str = LINEAR) -> str:
-        """The canonical text.
-
-        Args:
-          linear: name of the linear maps.
-        """
+        """The canonical text."""
         if not self.arguments:
             return self.operation
         name = linear if self.operation == LINEAR else self.operation
@@ -207,14 +203,7 @@ def violations(tree: Node) -> list[Violation]:
 
 
 def width_problems(tree: Node, size: int, intermediate_size: int, mismatch: WidthMismatch) -> list[Violation]:
-    """Problems of an expression's widths.
-
-    Args:
-      tree: an expression without violations.
-      size: width of input and output.
-      intermediate_size: inner width.
-      mismatch: see `aggregate`.
-    """
+    """Problems of an expression's widths."""
     problems = []
     shapes = [(size, intermediate_size), (intermediate_size, size)]
 

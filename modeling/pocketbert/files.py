@@ -113,11 +113,6 @@ def made_parents(path: Path) -> Iterator[None]:
 def lock(descriptor: int, path: Path, output: str | os.PathLike[str]) -> bool:
     """Locks an open file or folder for this process.
 
-    Args:
-      descriptor: descriptor of the file or folder opened as `path`.
-      path: its path.
-      output: name of the output for the message.
-
     Returns:
       False if `path` is no longer this file or folder; open it again.
 

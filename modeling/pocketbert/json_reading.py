@@ -154,9 +154,6 @@ def read_bytes(path: str | os.PathLike[str], *, where: str | None = None, most_b
 def read_toml(path: str | os.PathLike[str], *, where: str | None = None) -> dict[str, Any]:
     """Reads a TOML file.
 
-    Args:
-      path: the file.
-      where: start of error messages, if not the path.
     Raises:
       UserError: the file cannot be read, or is not TOML; the message is one line.
     """
@@ -172,13 +169,7 @@ def read_toml(path: str | os.PathLike[str], *, where: str | None = None) -> dict
 
 
 def read_json_object(path: Path, problems: list[str], *, required: bool) -> dict[str, Any] | None:
-    """Reads a JSON object of a folder; None with the reason in `problems`.
-
-    Args:
-      path: the file.
-      problems: list that receives problems.
-      required: whether a missing file is a problem.
-    """
+    """Reads a JSON object of a folder; None with the reason in `problems`."""
     if not path.exists():
         if required:
             problems.append(f"the folder must hold {path.name}; received a folder without it")

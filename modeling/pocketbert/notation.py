@@ -59,10 +59,6 @@ def argument(name: str, value: Any = _NO_VALUE, *, of: str = "", python: str = "
 def command(name: str, *, python: str, **arguments: Any) -> str:
     """Names a command with options in a message.
 
-    Args:
-      name: the command.
-      python: what Python code calls instead.
-      **arguments: option → value.
     Returns:
       For example `pb.export('model')` or `pocketbert export --model=model`.
     """

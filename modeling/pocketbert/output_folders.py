@@ -108,12 +108,7 @@ def _check_directory(path: Path, kind: str, *, overwrite: bool, main: str | os.P
 
 
 def check_together(kinds: Mapping[str, str], *, overwrite: bool) -> None:
-    """Raises `UserError` if the outputs of one command, made `together`, would be refused.
-
-    Args:
-      kinds: folder → its kind; the main output first.
-      overwrite: replace folders of these kinds.
-    """
+    """Raises `UserError` if the outputs of one command, made `together`, would be refused."""
     main, *others = kinds
     # Finishes the work of a killed process, before one of them is refused.
     for path in others:
@@ -268,14 +263,6 @@ def _place(
     stack: contextlib.ExitStack, source: Path, target: Path, kind: str, *, overwrite: bool, main: Path | None
 ) -> tuple[Callable[[], object], Path | None]:
     """Renames a complete folder.
-
-    Args:
-      stack: gets the lock of the folder that it replaces.
-      source: the folder.
-      target: the new name.
-      kind: kind of the folder.
-      overwrite: replace a folder of this kind.
-      main: see `check_directory`.
 
     Returns:
       What undoes it, and the folder to remove, which was replaced.

@@ -48,10 +48,6 @@ def begin_worker(parent: Parent, threads: int | None = None) -> None:
     """Prepares a worker process: it ends with its parent, and its temporary files go with the parent's.
 
     Its messages name arguments as its parent's do. Call it before the worker imports TensorFlow, which takes seconds.
-
-    Args:
-      parent: the parent.
-      threads: number of TensorFlow's threads; None for its default.
     """
     end_with_parent()
     if parent.in_main_thread and sys.platform == "linux":
@@ -87,11 +83,7 @@ def end_with_parent() -> None:
 
 @functools.cache
 def end_with(pid: int) -> None:
-    """Ends this process as soon as another one on this machine has ended; it need not be the parent.
-
-    Args:
-      pid: number of the other process.
-    """
+    """Ends this process as soon as another one on this machine has ended; it need not be the parent."""
 
     def follow() -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -14,10 +14,6 @@ Item = TypeVar("Item")
 class WorkList(Generic[Item]):
     """Items of work, as they were when the list was made.
 
-    Args:
-      items: all items, in order.
-      is_finished: whether the file of an item is there, complete.
-
     Attributes:
       pending: items to work on.
       finished: the others.

@@ -134,13 +134,7 @@ def _component(
 
 
 def token_pair_problems(part: Mapping[str, Any], tokens: Mapping[str, str], family: str) -> list[str]:
-    """Problems of a post-processor's tokens.
-
-    Args:
-      part: the component.
-      tokens: key → token; the value must be a list of the token and its id.
-      family: name of the family, for messages.
-    """
+    """Problems of a post-processor's tokens."""
     received = {key: part.get(key) for key in tokens}
     return [
         f"post_processor.{key} must be {family}'s; received {value!r:.60}"

@@ -65,10 +65,6 @@ class DataWarning(str):
 def label_warnings(train: LabelledData, dev: LabelledData, labels: Sequence[str] = ()) -> list[DataWarning]:
     """Counts equal texts with different labels, texts in both splits, and classes with few examples.
 
-    Args:
-      train: training examples.
-      dev: dev split.
-      labels: labels of the classes; empty for scores and questions.
     Returns:
       A warning for each count above 0.
     """
@@ -125,14 +121,7 @@ def _rare(train: LabelledData, labels: Sequence[str]) -> DataWarning | None:
 
 
 def count_truncated(texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: Any, max_length: int) -> int:
-    """Number of texts, or pairs, that need more than `max_length` tokens with special tokens.
-
-    Args:
-      texts: sentences, or the first sentences of pairs.
-      pairs: second sentences, or None.
-      tokenizer: tokenizer of the network.
-      max_length: maximum sequence length.
-    """
+    """Number of texts, or pairs, that need more than `max_length` tokens with special tokens."""
     # A token has at least one byte of the (compatibly decomposed) text, so short texts need no tokenizer.
     room = max_length - tokenizer.frame.num_special_tokens(pairs=pairs is not None)
     long = [index for index, text in enumerate(texts) if _most_tokens(text, pairs, index) > room]

@@ -22,13 +22,6 @@ class Distiller(TrainingModel):
     """Trains a student in one stage of a method; see `TrainingModel` for the datasets that `fit` takes.
 
     The teacher is not part of this model: it runs without dropout, gets no gradients and is not saved.
-
-    Args:
-      student: the trained model.
-      method: computes targets and losses.
-      stage: a stage of the method.
-      teacher: computes targets; None if targets are cached or the stage reads no teacher.
-      adapters: the method's adapters; they are trained too.
     """
 
     def __init__(

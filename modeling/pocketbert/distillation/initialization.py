@@ -178,10 +178,6 @@ def inherit_adapters(adapters: Adapters, path: Path) -> None:
 
     A narrower student takes the first rows of a kernel, as it does of a supernet's weights. Adapters for a teacher of
     another width stay as they are.
-
-    Args:
-      adapters: name → layer, changed in place.
-      path: the file of the earlier run.
     """
     arrays = load_file(path)
     for name, variable in adapter_variables(adapters).items():

@@ -100,11 +100,7 @@ def cached_manifests(cache: Path, names: Collection[str] | None = None) -> dict[
 
 
 def one_origin_problems(manifests: Mapping[str, TeacherCacheManifest]) -> list[str]:
-    """Returns a problem if the caches of a run come from different teachers or tokenizers.
-
-    Args:
-      manifests: name of the stage → manifest.
-    """
+    """Returns a problem if the caches of a run come from different teachers or tokenizers."""
     problems = []
     for what in ("teacher", "tokenizer"):
         digests = {name: str(getattr(manifest.identity, what)) for name, manifest in manifests.items()}

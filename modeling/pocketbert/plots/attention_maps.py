@@ -128,11 +128,6 @@ def paired_layers(
 def checked_tokenizer(model: Model, tokens: int, name: str) -> Tokenizer:
     """The model's tokenizer.
 
-    Args:
-      model: the model.
-      tokens: number of tokens that it will read.
-      name: name of the number, for the message.
-
     Raises:
       UserError: the model has no tokenizer, or too few positions.
     """

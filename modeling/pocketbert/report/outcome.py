@@ -41,12 +41,7 @@ def no_outcome(quote: str = "") -> str:
 
 
 def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Values of the macro `outcome` in `parts.html`.
-
-    Args:
-      name: name of the model or bundle.
-      outcome: `Scores.outcome`; None for a bundle exported without labelled examples.
-    """
+    """Values of the macro `outcome` in `parts.html`."""
     if outcome is None:
         return {"name": name, "hint": no_outcome()}
     score = outcome["score"]

@@ -61,12 +61,7 @@ def is_valid(tree: Node, size: int, intermediate_size: int, mismatch: WidthMisma
 
 
 def random_subtree(random: np.random.Generator, height: int) -> Node:
-    """A random tree with every `x` at the same depth (DEAP's genFull). It may break rules.
-
-    Args:
-      random: source of all choices.
-      height: operations on every way from `x` to the root; 0 gives `x`.
-    """
+    """A random tree with every `x` at the same depth (DEAP's genFull). It may break rules."""
     if height == 0:
         return _X
     operation = pick(random, _OPERATIONS)
@@ -144,12 +139,6 @@ def value_key(expression: FeedForwardExpression, size: int, intermediate_size: i
     Different networks get equal keys if they differ only where no input shows it, or by less than the rounding.
     Widths are small substitutes for `size` and `intermediate_size` in the same order, so models of all sizes agree.
     (The authors' code rounds the sum of a whole model's outputs to 2 digits after the point.)
-
-    Args:
-      expression: the network; stacks and divisor do not change its key.
-      size: width of input and output.
-      intermediate_size: inner width, already divided.
-      mismatch: see `pocketbert.feedforward.aggregate`.
     """
     order = (intermediate_size > size) - (intermediate_size < size)
     x, weights = _fixed_values(_INNER_SIZES[order])

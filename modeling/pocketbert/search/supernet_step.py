@@ -67,11 +67,6 @@ def draw_shapes(supernet: EncoderConfig, seed: int, step: int) -> tuple[Shape, .
     """The candidate of a step, uniformly from all.
 
     The draw depends on seed and step only, so resumed runs and all replicas draw the same candidates.
-
-    Args:
-      supernet: architecture of the supernet.
-      seed: seed of the run.
-      step: number of the step, from 0.
     """
     random = np.random.default_rng((seed, step))
     return tuple(shapes[random.integers(len(shapes))] for shapes in possible_shapes(supernet))

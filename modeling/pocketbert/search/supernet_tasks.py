@@ -172,11 +172,7 @@ class TasksData(RunData):
         return _TasksEvaluator(dict(zip(head_names(self.tasks), scored, strict=True)), self.mean)
 
     def mean(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """All metrics as `TASK/METRIC`, and the mean of the main metrics.
-
-        Args:
-          metrics: name of a head → metrics.
-        """
+        """All metrics as `TASK/METRIC`, and the mean of the main metrics."""
         main = [values[part.main_metric] for values, part in zip(metrics.values(), self.parts, strict=True)]
         named = {f"{name}/{metric}": value for name, values in metrics.items() for metric, value in values.items()}
         return {MEAN: math.fsum(main) / len(main), **named}
@@ -226,12 +222,7 @@ def tasks_batches(stage: Stage, parts: Sequence[EncodedExamples], seed: int, rep
 
 
 class _TasksEvaluator:
-    """Scores every head on its task.
-
-    Args:
-      parts: name of a head → its evaluator.
-      mean: see `TasksData.mean`.
-    """
+    """Scores every head on its task."""
 
     def __init__(self, parts: Mapping[str, StageEvaluator], mean: Any) -> None:
         self._parts, self._mean = dict(parts), mean

@@ -26,11 +26,6 @@ class SentenceHead(tf_keras.layers.Layer):
 
     The vector is the encoder's pooled output; without a pooler, a dense layer on the first token (DistilBERT: relu);
     or the mean of the tokens, scaled to length 10 (`TaskConfig.pooling`).
-
-    Args:
-      config: architecture of the encoder.
-      task: source of pooling and dropout rate.
-      outputs: number of logits.
     """
 
     def __init__(self, config: EncoderConfig, task: TaskConfig, outputs: int) -> None:

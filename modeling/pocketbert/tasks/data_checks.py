@@ -32,13 +32,7 @@ def training_warnings(data: TaskData, vocabulary: Vocabulary | None, max_length:
 
 
 def reading_warnings(predictor: Predictor, data: LabelledData, remedy: str) -> list[DataWarning]:
-    """Warnings about lengths and vocabulary, before a network reads data.
-
-    Args:
-      predictor: the network with its tokenizer and maximum sequence length.
-      data: labelled or unlabelled data.
-      remedy: what to do about texts that are cut.
-    """
+    """Warnings about lengths and vocabulary, before a network reads data."""
     task, tokenizer, max_length = predictor.task, predictor.tokenizer, predictor.max_length
     truncated = task.count_truncated(data, tokenizer, max_length)
     count = len(data) * (2 if task.has_vectors and data.has_pairs else 1)

@@ -296,10 +296,6 @@ class SentenceEmbedding(SupervisedTask):
 class EmbeddingRows:
     """Texts as rows of tokens, with the labels of their pairs.
 
-    Args:
-      encoded: the rows.
-      data: their texts.
-
     Attributes:
       encoded: a row for each text.
     """

@@ -28,12 +28,6 @@ _UNLABELLED = -1
 class TaggedRows:
     """Windows of texts as rows; see `Rows`.
 
-    Args:
-      task: the task.
-      data: the texts, labelled or not.
-      tokenizer: tokenizer of the network.
-      options: options of the windows.
-
     Attributes:
       data: the texts.
       encoded: the rows, without labels.

@@ -60,12 +60,7 @@ def ordered_tokens(content: Any, problems: list[str]) -> list[str]:
 
 
 def byte_bpe_problems(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> list[str]:
-    """Problems of a vocabulary and its merges.
-
-    Args:
-      tokens: the tokens in the order of their ids.
-      merges: the pairs in their order.
-    """
+    """Problems of a vocabulary and its merges."""
     token_set = set(tokens)
     problems = []
     if missing := [token for token in ROBERTA_SPECIAL_TOKENS if token not in token_set]:

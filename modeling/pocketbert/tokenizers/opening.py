@@ -11,10 +11,6 @@ from pocketbert.tokenizers.vocabulary import Vocabulary
 def open_tokenizer(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText = "token") -> Tokenizer:
     """Makes the tokenizer of a vocabulary.
 
-    Args:
-      vocabulary: kind, files and options.
-      special_tokens_in_text: see the tokenizer's class.
-
     Raises:
       UserError: a file is invalid.
     """

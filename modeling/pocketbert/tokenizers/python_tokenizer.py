@@ -87,12 +87,6 @@ class PythonTokenizer(PythonCalls, Tokenizer):
 
     A SavedModel cannot contain it. Invalid UTF-8 bytes and lone surrogates become U+FFFD, one each, before the text is
     tokenized.
-
-    Args:
-      name: name of the module.
-      special_tokens_in_text: see the subclasses.
-      ids: ids of the special tokens by name.
-      vocab_size: number of tokens.
     """
 
     def __init__(

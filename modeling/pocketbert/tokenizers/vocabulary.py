@@ -139,11 +139,7 @@ class Vocabulary:
         return self._with_added(f"{files}{options}")
 
     def require_wordpiece(self, subject: str) -> None:
-        """Raises `UserError` for other tokenizers than WordPiece.
-
-        Args:
-          subject: what needs one, for example "TinyBERT's data augmentation".
-        """
+        """Raises `UserError` for other tokenizers than WordPiece."""
         if self.kind != "wordpiece":
             raise UserError(
                 f"{subject} needs a WordPiece tokenizer (vocab.txt); received {self.kind} ({self.path.name}); "
@@ -151,12 +147,7 @@ class Vocabulary:
             )
 
     def require_no_added(self, subject: str, remedy: str) -> None:
-        """Raises `UserError` if there are added tokens.
-
-        Args:
-          subject: what cannot have any, for example "a SavedModel".
-          remedy: what to do instead.
-        """
+        """Raises `UserError` if there are added tokens."""
         if self.added:
             shown = ", ".join(repr(token.content) for token in self.added[:5])
             raise UserError(f"{subject} cannot have added tokens; received {shown}; {remedy}")

@@ -22,11 +22,6 @@ class RunCallbacks:
     Their `model` is the trained model, and logs hold floats. They see a run without its first steps if it resumes, and
     nothing of a finished run. They are not saved, and a run that no callback stops has the same result without them.
 
-    Args:
-      callbacks: the callbacks, the same in every process.
-      model: the trained model.
-      distribution: replicas of the run.
-
     Raises:
       UserError: a callback is of another class.
     """
@@ -52,14 +47,7 @@ class RunCallbacks:
         self._list.on_train_begin({"step": float(step)})
 
     def begin_stage(self, name: str, names: Sequence[str], step: int, earlier: Sequence[StageBatches]) -> None:
-        """Begins a stage.
-
-        Args:
-          name: name of the stage, or empty.
-          names: names of the losses of a step.
-          step: steps taken in the run.
-          earlier: batches of the stages before; epochs are counted over the run.
-        """
+        """Begins a stage."""
         self._names, self._metrics, self._model.stop_training = names, {}, False
         if self._is_used:
             self._first_epoch = sum(batches.epochs() for batches in earlier)

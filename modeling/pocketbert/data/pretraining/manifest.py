@@ -163,9 +163,6 @@ class PretrainingManifest:
     def check_files(self, folder: Path, *, digests: bool) -> None:
         """Compares the files in a folder with the manifest.
 
-        Args:
-          folder: folder with the files.
-          digests: compare SHA-256 in addition to sizes.
         Raises:
           UserError: lists all missing or damaged files.
         """

@@ -71,12 +71,7 @@ def json_object(line: str) -> dict[str, Any]:
 
 
 class RowProblems:
-    """Collects problems with rows, to report them in one error.
-
-    Args:
-      source: path of the file, or name of the object.
-      unit: `line` or `row`, whichever the numbers count.
-    """
+    """Collects problems with rows, to report them in one error."""
 
     def __init__(self, source: str | os.PathLike[str], unit: str = "line") -> None:
         self._source, self._unit = source, unit

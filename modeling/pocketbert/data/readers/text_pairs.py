@@ -15,12 +15,7 @@ RECALL_METRICS = ("recall_at_1", "recall_at_10")
 
 
 def single_texts(data: Examples, prompt: str = "") -> Examples:
-    """The texts of pairs, one by one: first and second text of pair i have the places 2·i and 2·i + 1.
-
-    Args:
-      data: pairs, or single texts.
-      prompt: goes in front of each text.
-    """
+    """The texts of pairs, one by one: first and second text of pair i have the places 2·i and 2·i + 1."""
     texts = (
         data.texts
         if data.pairs is None

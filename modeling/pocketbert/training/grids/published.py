@@ -116,10 +116,6 @@ PUBLISHED_HEAD: Mapping[str, Any] = {"head_pooling": "first", "head_start": "ran
 def check_kind(names: Iterable[str], kind: str) -> None:
     """Checks that published grids fit the kind of task.
 
-    Args:
-      names: keys of `PUBLISHED`.
-      kind: kind of the task.
-
     Raises:
       UserError: the paper used the grid for other kinds of tasks; the message lists the grids that fit.
     """
