@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +12,6 @@ import numpy as np
 import pocketbert as pb
 from pocketbert.data.assets import ASSETS, minilm, rotten_tomatoes
 from pocketbert.data.examples import Examples
-from pocketbert.files import write_json
 from pocketbert.notation import argument
 from pocketbert.output_folders import held_directory
 from pocketbert.progress import log_info
@@ -23,7 +21,7 @@ from pocketbert.training.config import DistillResult, FinetuneResult
 from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench import baselines, report
 from pocketbert_bench.benchmark import latencies_of
-from pocketbert_bench.quickstart_run import MODEL, STUDENT, TEACHER, QuickstartRun
+from pocketbert_bench.quickstart_run import STUDENT, TEACHER, QuickstartRun
 from pocketbert_bench.side_by_side import Pair, disagreements
 from pocketbert_export.bundles.model_card import CARD_FILE, CardOptions, write_card
 from pocketbert_export.bundles.predictors import open_predictor
@@ -120,8 +118,8 @@ def _quickstart(run: QuickstartRun, *, full: bool, seed: int) -> str:
             run.export(role, recipe, model, path, lengths=LENGTHS, examples=judged, scored=dev, card=CARD)
 
     run.step("score models and bundles on the dev split")
-    logits = {role: _logits(run, role, model, dev) for role, model in models.items()}
-    _score(run, logits, dev)
+    assert TASK.name is not None
+    run.score(task=TASK.name, split="dev split, a tenth")
     constant = text_task(TASK).baseline(dev.labels, (METRIC,))
     baseline = f"A constant prediction ({constant['answer']}) has {100 * constant['metrics'][METRIC]:.2f} % {METRIC}."
     log_info(f"  {baseline}")
@@ -137,7 +135,8 @@ def _quickstart(run: QuickstartRun, *, full: bool, seed: int) -> str:
         write_card(path, name, latencies_of(path, [measured]))
 
     run.step("draw the report")
-    probabilities = {role: probabilities_of(logits[role][SHIPPED]) for role in models}
+    predictors = {role: open_predictor(run.bundles[role, SHIPPED]) for role in models}
+    probabilities = {role: probabilities_of(predictor.logits(dev.texts)) for role, predictor in predictors.items()}
     differ = disagreements(dev.texts, dev.labels, names=TASK.labels, **probabilities)
     pair = Pair(teacher=TEACHER, student=STUDENT, export=SHIPPED, examples=len(dev), disagreements=differ)
     page = run.report(
@@ -186,31 +185,6 @@ def _judged(recipe: str, dev: Examples, train: Examples) -> Examples:
         ids=[f"{name} {identifier}" for name, part in (("a", dev), ("b", train)) for identifier in part.ids],
         source=f"{dev.source} and {train.source}",
     )
-
-
-def _logits(run: QuickstartRun, role: str, model: Path, dev: Examples) -> dict[str, np.ndarray]:
-    """Logits of a trained model and of its bundles for every sentence, [N, labels]; cached in a file."""
-    path = run.output / "logits" / f"{role}.json"
-    if not path.exists():
-        variants = {MODEL: model} | {recipe: bundle for (of, recipe), bundle in run.bundles.items() if of == role}
-        answers = {label: open_predictor(variant).logits(dev.texts) for label, variant in variants.items()}
-        write_json(path, {label: values.tolist() for label, values in answers.items()})
-    return {label: np.array(values, np.float32) for label, values in json.loads(path.read_text()).items()}
-
-
-def _score(run: QuickstartRun, logits: dict[str, dict[str, np.ndarray]], dev: Examples) -> None:
-    """Scores every model and bundle, and logs each score."""
-    assert dev.labels is not None
-    task = text_task(TASK)
-    for role, variants in logits.items():
-        for label, values in variants.items():
-            scores = task.score(dev.labels, task.decide(values), (METRIC,))
-            value = scores.metrics[METRIC]
-            log_info(f"  {role}, {label}: {100 * value:.1f} % of {len(dev)} correct")
-            for warning in scores.warnings:
-                log_info(f"  warning: {role}, {label}: {warning}")
-            split = "dev split, a tenth"
-            run.score(role, label, METRIC, value, task=TASK.name, split=split, examples=len(dev))
 
 
 def _summary(train: int, dev: int, full: bool) -> str:

@@ -14,10 +14,9 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.readers.glue import read_glue
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
 from pocketbert.output_folders import held_directory
-from pocketbert.progress import log_info
 from pocketbert.tasks.vectors import search
 from pocketbert_bench import report
-from pocketbert_bench.quickstart_run import MODEL, STUDENT, TEACHER, QuickstartRun
+from pocketbert_bench.quickstart_run import STUDENT, TEACHER, QuickstartRun
 from pocketbert_bench.searches import Search
 from pocketbert_export.bundles.model_card import CardOptions
 from pocketbert_export.bundles.predictors import open_predictor
@@ -74,7 +73,13 @@ def _quickstart(run: QuickstartRun, glue: str | None, *, full: bool, seed: int) 
     if not teacher.exists():
         network.save_pretrained(teacher)
     counts = (None, None) if full else (PART_TRAIN_PAIRS, PART_DEV_PAIRS)
-    train, dev = (_pairs(part, most) for part, most in zip(rotten_tomatoes(), counts, strict=True))
+    parts = []
+    for part, most in zip(rotten_tomatoes(), counts, strict=True):
+        # Sentences two by two, without labels; a negative sentence stands before a positive one.
+        count = min(most or len(part), len(part) // 2)
+        texts = part.texts[: 2 * count]
+        parts.append(Examples(texts[0::2], texts[1::2], None, [str(index) for index in range(count)], part.source))
+    train, dev = parts
     assert dev.pairs is not None
     answers = open_predictor(teacher).predict(list(zip(dev.texts, dev.pairs, strict=True)))
     dev = dataclasses.replace(dev, labels=np.array([answer["similarity"] for answer in answers], np.float32))
@@ -102,8 +107,8 @@ def _quickstart(run: QuickstartRun, glue: str | None, *, full: bool, seed: int) 
         files += f"MediaPipe files of the {role}: {folder_beside(path)}\n"
 
     run.step("score and measure the bundles")
-    if not (run.output / "results.json").exists():
-        _score(run, models, scored, stsb=glue is not None)
+    task, split = ("agreement with the teacher", "dev split, film sentences") if glue is None else ("stsb", "dev")
+    run.score(task=task, split=split)
     measured = run.measure("quickstart, sentence embeddings", lengths=LENGTHS, full=full)
 
     run.step("search, and draw the report")
@@ -116,25 +121,6 @@ def _quickstart(run: QuickstartRun, glue: str | None, *, full: bool, seed: int) 
     )
     nearest = "\n".join(f"  {value:.3f}  {text}" for text, value in searches[0].hits)
     return f"{report.table(measured)}\nnearest to {searches[0].query!r}:\n{nearest}\n\n{files}report: {page}"
-
-
-def _pairs(sentences: Examples, most: int | None) -> Examples:
-    """Sentences two by two, without labels; a negative sentence stands before a positive one."""
-    count = len(sentences) // 2 if most is None else min(most, len(sentences) // 2)
-    texts = sentences.texts[: 2 * count]
-    ids = [str(index) for index in range(count)]
-    return Examples(texts[0::2], texts[1::2], None, ids, sentences.source)
-
-
-def _score(run: QuickstartRun, models: dict[str, Path], scored: Examples, *, stsb: bool) -> None:
-    """Scores all models and bundles."""
-    task = "stsb" if stsb else "agreement with the teacher"
-    split = "dev" if stsb else "dev split, film sentences"
-    for role, model in models.items():
-        for label, path in ((MODEL, model), (RECIPE, run.bundles[role, RECIPE])):
-            value = open_predictor(path).evaluator(scored).metrics("at the end")[METRIC]
-            log_info(f"  {role}, {label}: {METRIC} {value:.4f} on {len(scored)} pairs")
-            run.score(role, label, METRIC, value, task=task, split=split, examples=len(scored))
 
 
 def _searches(bundle: Path, sentences: Sequence[str]) -> list[Search]:

@@ -14,7 +14,7 @@ from pocketbert_bench import accuracy, host, report, results
 from pocketbert_bench.claims import claim
 from pocketbert_bench.configurations import Configuration
 from pocketbert_bench.results import Accuracy, ResultFile
-from pocketbert_export.bundles.bundle import read_verification
+from pocketbert_export.bundles.bundle import MODEL_FILE, read_verification
 
 TEACHER, STUDENT = "teacher", "student"
 MODEL = "model"
@@ -56,22 +56,23 @@ class QuickstartRun:
         log_info(f"  {name}: {bundle.model_path.stat().st_size / 1e6:.1f} MB, {len(checks)} checks passed{angle}")
         return bundle
 
-    def score(self, role: str, label: str, metric: str, value: float, *, task: str, split: str, examples: int) -> None:
-        """Records the score of a model, labelled `model`, or of a bundle, labelled with its recipe."""
-        bundle = self.bundles.get((role, label))
-        self.accuracies.append(
-            accuracy.record(
-                label=label,
-                model=role,
-                recipe=label,
-                task=task,
-                split=split,
-                metric=metric,
-                value=value,
-                examples=examples,
-                model_file=bundle and bundle / "model.tflite",
-            )
-        )
+    def score(self, *, task: str, split: str) -> None:
+        """Logs and records the scores of models and bundles, which the exports measured."""
+        for (role, recipe), path in self.bundles.items():
+            outcome = pb.Bundle.open(path).outcome
+            assert outcome is not None
+            metric, examples = outcome["metric"], outcome["examples"]
+            scored: list[tuple[str, float, Path | None]] = [(recipe, outcome["score"], path / MODEL_FILE)]
+            if role not in {record.model for record in self.accuracies}:
+                scored.insert(0, (MODEL, outcome["float_model"], None))
+            for label, value, file in scored:
+                log_info(f"  {role}, {label}: {metric} {value:.4f} on {examples} examples")
+                facts = {"task": task, "split": split, "metric": metric, "examples": examples}
+                self.accuracies.append(
+                    accuracy.record(label=label, model=role, recipe=label, value=value, model_file=file, **facts)
+                )
+            for warning in outcome["warnings"]:
+                log_info(f"  warning: {role}, {recipe}: {warning}")
 
     def measure(
         self, title: str, *, lengths: tuple[int, ...], full: bool, baselines: Callable[[], list[Configuration]] = list

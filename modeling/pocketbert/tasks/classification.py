@@ -105,11 +105,7 @@ class Classification(TextTask):
         return ClassificationHead(encoder, self.config)
 
     def loss(
-        self,
-        outputs: Mapping[str, tf.Tensor],
-        labels: tf.Tensor,
-        mask: tf.Tensor,
-        weights: tf.Tensor | None = None,
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Mean cross-entropy over examples, in nats. Labels are class indices, int32 [B]."""
         logits = tf.cast(outputs["logits"], tf.float32)

@@ -152,11 +152,7 @@ class SentenceEmbedding(SupervisedTask):
         return EmbeddingHead(encoder, self.config)
 
     def loss(
-        self,
-        outputs: Mapping[str, tf.Tensor],
-        labels: tf.Tensor,
-        mask: tf.Tensor,
-        weights: tf.Tensor | None = None,
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Mean over pairs; see `pair_losses`. Labels and weights have an entry for each row, two a pair."""
         labels = tf.convert_to_tensor(labels)

@@ -77,11 +77,7 @@ class MaskedLM(Task):
         return MaskedLMHead(encoder, self.config)
 
     def loss(
-        self,
-        outputs: Mapping[str, tf.Tensor],
-        labels: tf.Tensor,
-        mask: tf.Tensor,
-        weights: tf.Tensor | None = None,
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Mean cross-entropy over masked tokens, in nats. Labels are token ids, int32 [B, P]; negative: no label."""
         logits = outputs["prediction_logits"]

@@ -43,11 +43,7 @@ class MultiLabel(TextTask):
         return MultiLabelHead(encoder, self.config)
 
     def loss(
-        self,
-        outputs: Mapping[str, tf.Tensor],
-        labels: tf.Tensor,
-        mask: tf.Tensor,
-        weights: tf.Tensor | None = None,
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Mean binary cross-entropy over labels and examples, in nats. Labels are 0 or 1, [B, labels]."""
         logits = tf.cast(outputs["logits"], tf.float32)

@@ -46,11 +46,7 @@ class NextSentence(Task):
         return NextSentenceHead(encoder, self.config)
 
     def loss(
-        self,
-        outputs: Mapping[str, tf.Tensor],
-        labels: tf.Tensor,
-        mask: tf.Tensor,
-        weights: tf.Tensor | None = None,
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Mean cross-entropy over examples, in nats. Labels are 0 (follows) or 1 (random text), int32 [B]."""
         logits = tf.cast(outputs["seq_relationship_logits"], tf.float32)

@@ -255,7 +255,7 @@ class QuestionEvaluator:
         tokenizer: Any,
         options: WindowOptions,
         *,
-        choose_threshold: bool,
+        choose_threshold: bool = False,
         scorer: AnswerScorer | None = None,
         max_answer_tokens: int = MAX_ANSWER_TOKENS,
         keep_answers: bool = False,

@@ -59,11 +59,7 @@ class Regression(TextTask):
         return RegressionHead(encoder, self.config)
 
     def loss(
-        self,
-        outputs: Mapping[str, tf.Tensor],
-        labels: tf.Tensor,
-        mask: tf.Tensor,
-        weights: tf.Tensor | None = None,
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Mean squared error over examples, in squared units of the score. Labels are scores, float32 [B]."""
         losses = tf.math.squared_difference(tf.cast(outputs["logits"], tf.float32), tf.cast(labels, tf.float32))

@@ -17,7 +17,6 @@ from pocketbert.data.readers.questions import Question, QuestionFile
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
-from pocketbert.tasks.answer_scores import AnswerScorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answer, Answered
 from pocketbert.tasks.base import Forward, Rows, SupervisedTask
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite_answers, mean_over_examples
@@ -95,11 +94,7 @@ class Span(SupervisedTask):
         return SpanHead(encoder, self.config)
 
     def loss(
-        self,
-        outputs: Mapping[str, tf.Tensor],
-        labels: tf.Tensor,
-        mask: tf.Tensor,
-        weights: tf.Tensor | None = None,
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Mean cross-entropy of the answer's first and last token (Devlin et al. 2019, section 4.2), in nats.
 
@@ -140,27 +135,13 @@ class Span(SupervisedTask):
         max_length: int,
         *,
         metrics: Sequence[str] | None = None,
-        choose_threshold: bool = False,
-        show_progress: bool = False,
-        scorer: AnswerScorer | None = None,
-        max_answer_tokens: int = MAX_ANSWER_TOKENS,
-        keep_answers: bool = False,
         **options: Any,
     ) -> QuestionEvaluator:
         """See `SupervisedTask.evaluator`; for the other options see `QuestionEvaluator`. `metrics` is ignored."""
         self.check_data(data)
-        return QuestionEvaluator(
-            self.config,
-            forward,
-            data,
-            tokenizer,
-            WindowOptions(max_length=max_length, **options),
-            choose_threshold=choose_threshold,
-            scorer=scorer,
-            max_answer_tokens=max_answer_tokens,
-            keep_answers=keep_answers,
-            show_progress=show_progress,
-        )
+        windows = {name: options.pop(name) for name in set(self.window_options) & options.keys()}
+        options_of_windows = WindowOptions(max_length=max_length, **windows)
+        return QuestionEvaluator(self.config, forward, data, tokenizer, options_of_windows, **options)
 
     def with_baseline(
         self,

@@ -95,11 +95,7 @@ class TokenClassification(SupervisedTask):
         return TokenClassificationHead(encoder, self.config)
 
     def loss(
-        self,
-        outputs: Mapping[str, tf.Tensor],
-        labels: tf.Tensor,
-        mask: tf.Tensor,
-        weights: tf.Tensor | None = None,
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Mean cross-entropy over words, in nats. Labels are tag indices, int32 [B, at least S]; negative: no label."""
         logits = outputs[TOKEN_LOGITS]
