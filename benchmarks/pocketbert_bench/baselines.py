@@ -19,15 +19,7 @@ TFLITE_CONVERTER = "TFLite converter"
 def all_exports(
     model_directory: Path, output: Path, *, model: str | None, length: int, threads: Sequence[int]
 ) -> list[Configuration]:
-    """Exports with all installed baselines.
-
-    Args:
-      model_directory: the weights.
-      output: folder for the files.
-      model: name of the network in tables; None uses the folder's name.
-      length: sequence length in tokens.
-      threads: numbers of threads.
-    """
+    """Exports with all installed baselines."""
     import importlib.util
 
     name = model or model_directory.resolve().name

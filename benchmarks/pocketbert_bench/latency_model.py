@@ -80,14 +80,7 @@ def parts_us(parts: Mapping[str, float], config: EncoderConfig, last_layer_share
 
 
 def part_names(tree: Node, size: int, inner_size: int, mismatch: WidthMismatch) -> list[str]:
-    """Names of the parts of one feed-forward network.
-
-    Args:
-      tree: the operations.
-      size: width of input and output.
-      inner_size: inner width.
-      mismatch: see `pocketbert.feedforward.aggregate`; either way, an operation computes the common features.
-    """
+    """Names of the parts of one feed-forward network; an operation on two widths computes the common features."""
     names = ["norm", f"linear {size} {inner_size}"]
     widths = iter((inner_size, size))
 

@@ -18,9 +18,6 @@ BYTES_PER_WEIGHT: dict[WeightType, float] = {"float32": 4, "float16": 2, "int8":
 def get_recipe(name: str, runtime: str = LITERT) -> Recipe:
     """Returns the recipe called `name`.
 
-    Args:
-      name: name of the recipe.
-      runtime: oldest runtime that must execute it.
     Raises:
       UserError: there is no such recipe, or the runtime cannot execute it.
     """
@@ -36,12 +33,7 @@ def get_recipe(name: str, runtime: str = LITERT) -> Recipe:
 
 
 def configure(converter: tf.lite.TFLiteConverter, recipe: Recipe) -> None:
-    """Configures the converter.
-
-    Args:
-      converter: changed in place.
-      recipe: number formats.
-    """
+    """Configures a converter in place."""
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     # Others are made of a float32 file.
     if recipe.weights == "int8" and recipe.activations == "dynamic":

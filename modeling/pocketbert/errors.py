@@ -62,13 +62,7 @@ def first_line(error: Exception) -> str:
 
 
 def did_you_mean(received: str, choices: Iterable[str], prefix: str = "") -> str:
-    """Returns ` (did you mean 'x'?)` for an unknown name, or "" if no known name is similar.
-
-    Args:
-      received: the unknown name.
-      choices: all known names.
-      prefix: prefix of the suggested name, for example `--`.
-    """
+    """Returns ` (did you mean 'x'?)` for an unknown name, or "" if no known name is similar."""
     close = difflib.get_close_matches(received, list(choices), n=1)
     return f" (did you mean {prefix + close[0]!r}?)" if close else ""
 

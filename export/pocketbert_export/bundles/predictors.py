@@ -16,10 +16,6 @@ from pocketbert_export.bundles.bundle import BUNDLE_FILE, Bundle
 def open_predictor(path: str | os.PathLike[str], **windows: int | None) -> Predictor:
     """Opens a model directory or a bundle.
 
-    Args:
-      path: the folder.
-      **windows: as for `model_predictor`.
-
     Raises:
       UserError: the folder is neither, is damaged, or has no task that predicts; or the windows do not fit.
     """

@@ -212,13 +212,6 @@ def check_metric(
     Correct predictions count as in accuracy, because one may be worth 0.1 points of F1 or 0.4 points of Matthews
     correlation. If none is lost and F1 drops, predictions have moved between classes; `check_labels` bounds their
     number. A correlation of scores is a mean over the examples: one example's share is worth one prediction.
-
-    Args:
-      name: name of the metric.
-      num_examples: number of scored examples.
-      reference: scores of the float model.
-      answers: scores of the bundle, in the same order.
-      bounds: limits in points and deviations.
     """
     drop = 100 * (reference.metric - answers.metric)
     reason = (

@@ -93,11 +93,6 @@ class ValidationSet:
 def gate_metric(task: TaskConfig | None, metric: str | None, examples: LabelledData | None) -> str | None:
     """Returns the gate's metric: the given one, otherwise the task's; None if the task has none.
 
-    Args:
-      task: task of the model, under the data's name.
-      metric: name of the metric, or None.
-      examples: examples to compute it on.
-
     Raises:
       UserError: the task has no such metric, or the examples have no labels.
     """

@@ -42,9 +42,6 @@ MOST_TEXTS = 200
 def run_client(client: Client, models: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, list[Any]]]:
     """Runs texts through a MediaPipe client.
 
-    Args:
-      client: `TextClassifier` or `TextEmbedder`.
-      models: path of a file → texts.
     Returns:
       MediaPipe's version, and path → for each text label → score, or the embedding without normalization.
     Raises:
@@ -152,10 +149,6 @@ def check_answers(bundle: Bundle, texts: Sequence[str], folder: Path) -> tuple[s
     not the same build. The bound is the recipe's `own_difference`, which is relative to the root mean square of the
     outputs; a change of each logit by d changes a probability by at most d / 2.
 
-    Args:
-      bundle: a bundle with a client.
-      texts: texts; `MOST_TEXTS` evenly spaced ones are run.
-      folder: folder of the files.
     Returns:
       MediaPipe's version, empty if it failed, and the check.
     Raises:

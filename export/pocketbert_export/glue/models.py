@@ -17,10 +17,6 @@ from pocketbert_export.checks.label_order import logit_positions
 class GlueModel:
     """A model directory or bundle for one GLUE task.
 
-    Args:
-      task: a key of `GLUE`.
-      path: the folder.
-
     Raises:
       UserError: the folder is neither, or its labels differ from the task's.
     """

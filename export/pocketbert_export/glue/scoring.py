@@ -17,13 +17,7 @@ from pocketbert.tasks.scores import Scores
 def labelled_evaluator(
     predictor: Predictor, data: LabelledData, config: TaskConfig | None = None, **options: Any
 ) -> Evaluator:
-    """Creates an evaluator of a predictor on labelled data.
-
-    Args:
-      predictor: predictor of a model or bundle.
-      data: labelled data, with labels in the predictor's order.
-      config: the predictor's task with other names; None for that of the predictor.
-      **options: options of the task's `evaluator`.
+    """Creates an evaluator of a predictor on data with labels in its order.
 
     Raises:
       UserError: the data have no labels, or are of another kind than the predictor's task.

@@ -33,14 +33,6 @@ class Loss(NamedTuple):
 class ScoredTexts:
     """Scores files against a float file on calibration texts, with or without labels.
 
-    Args:
-      content: content of the float file.
-      task: task of the model; None for a bare encoder.
-      data: the texts.
-      tokenizer: tokenizer of the model.
-      lengths: sequence lengths of the files.
-      metric: name of the metric; None for the task's.
-
     Attributes:
       labelled: whether there is a metric.
       count: number of scored texts or pairs.

@@ -59,14 +59,7 @@ class StatedTokens:
 
     @classmethod
     def read(cls, path: Path, config: Mapping[str, Any], stored: Any, problems: list[str]) -> StatedTokens:
-        """Reads the files of a model directory.
-
-        Args:
-          path: the folder.
-          config: content of its tokenizer_config.json.
-          stored: `added_tokens` of its tokenizer.json, or None.
-          problems: list that receives problems.
-        """
+        """Reads the files of a model directory."""
         special = read_json_object(path / MAP_NAME, problems, required=False) or {}
         names = names_of_tokens(config) | names_of_tokens(special)
         problems += unknown_keys(special, {*NAMED_TOKENS, *LISTED_TOKENS, *names}, MAP_NAME)

@@ -21,12 +21,6 @@ def prune_weights(
     The first layers stay. In each, the most important heads and neurons stay, in their order, so that a model from
     which nothing is removed has the same bits. Embeddings, norms, pooler and heads of tasks stay.
 
-    Args:
-      tensors: canonical path → weight of the teacher.
-      teacher: architecture of the teacher.
-      pruned: architecture of the pruned model; see `PruneConfig.pruned`.
-      importance: the importance in the teacher.
-
     Returns:
       The weights by path, and the fraction of the word embedding's squared norm in its factors.
     """

@@ -186,10 +186,6 @@ class ModelForward:
 class GatheredOutputs:
     """Collects the outputs of batches in the order of the rows.
 
-    Args:
-      encoded: the rows.
-      task: task of the head; `per_token` gives the shape.
-
     Attributes:
       outputs: collected outputs by name: [N, ...], or [T, ...] per token without padding.
     """
@@ -241,10 +237,6 @@ def check_finite_answers(outputs: Outputs) -> Outputs:
 
 def check_finite(when: str, outputs: Outputs) -> Outputs:
     """Returns the outputs of a model in training if all are finite.
-
-    Args:
-      when: point in training for the message, for example `after step 7`.
-      outputs: outputs of the model.
 
     Raises:
       TrainingFailed: a value is NaN or infinite.

@@ -174,13 +174,6 @@ class LossWatch:
 class StageLog:
     """The log lines of a stage: mean losses, activations, and metrics on the dev split.
 
-    Args:
-      log: log of the run.
-      stage: name of the stage, or empty.
-      names: names of the losses.
-      losses: losses of earlier steps that no log line covers yet, one row per step.
-      step: steps taken in the run.
-
     Attributes:
       names: names of the losses of a step.
       watch: the losses that no log line covers yet.
