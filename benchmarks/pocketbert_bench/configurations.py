@@ -84,15 +84,10 @@ def from_bundles(
     models: Mapping[Path, str] = {},
     labels: Mapping[Path, str] = {},
 ) -> list[Configuration]:
-    """Returns all requested configurations of several bundles.
+    """Returns all requested configurations of several bundles; see `from_bundle`.
 
-    Args:
-      paths: the bundles' folders.
-      lengths: see `from_bundle`.
-      threads: see `from_bundle`.
-      weights: see `from_bundle`.
-      models: bundle → name of the network; see `from_bundle` for the others.
-      labels: bundle → name in tables; see `from_bundle` for the others.
+    `models` and `labels` have names of the network and names in tables of some bundles.
+
     Raises:
       UserError: there is no such folder, or none of the bundles has one of the lengths.
     """

@@ -107,13 +107,8 @@ def read_json(
     most_bytes: int = MOST_BYTES,
     most_depth: int = MOST_DEPTH,
 ) -> Any:
-    """Reads a JSON file; see `parse_json`. Reads at most `most_bytes`.
+    """Reads a JSON file; see `parse_json`. `where` is the start of error messages, if not the path.
 
-    Args:
-      path: the file.
-      where: start of error messages, if not the path.
-      most_bytes: see `parse_json`.
-      most_depth: see `parse_json`.
     Raises:
       UserError: see `parse_json`; or the file cannot be read.
     """

@@ -145,11 +145,9 @@ def run(options: Options) -> int | None:
 
         arguments |= {"learning_rate": chosen.compare_learning_rate, "others": chosen.compare_with}
         return runs.print_result(options, lambda: distill_and_compare(seeds, *positional, **arguments))
-    from pocketbert.distillation.run import distill, distill_seeds
+    from pocketbert.distillation.run import distill
 
-    return runs.answer(
-        options, lambda: distill(*positional, **arguments), lambda: distill_seeds(seeds, *positional, **arguments)
-    )
+    return runs.answer(options, distill, *positional, **arguments)
 
 
 def _teacher(options: Options) -> Any:

@@ -89,7 +89,7 @@ def run(options: Options) -> int | None:
     runs.check_output(options, single=grid is None)
     examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
 
-    from pocketbert.training.finetune import finetune, finetune_grid, finetune_seeds
+    from pocketbert.training.finetune import finetune, finetune_grid
 
     task = task_options.with_metrics(examples)
     positional = (options[StartOptions].model, task, folder_options.output)
@@ -100,9 +100,7 @@ def run(options: Options) -> int | None:
     if grid is not None:
         search = grid_options.search(options[GridOptions], task.task.kind)
         return grid_options.answer(options, lambda: finetune_grid(grid, seeds, *positional, **{**search, **arguments}))
-    return runs.answer(
-        options, lambda: finetune(*positional, **arguments), lambda: finetune_seeds(seeds, *positional, **arguments)
-    )
+    return runs.answer(options, finetune, *positional, **arguments)
 
 
 def training_config(options: Options, task: TaskConfig) -> FinetuneConfig:

@@ -59,7 +59,7 @@ def run(options: Options) -> int | None:
     if len(seeds) > 1 and not model_options.dev_data:
         raise_if_any(["several --seeds need --dev-data to compare the runs; received none"], "pretrain")
     from pocketbert.data.pretraining.reader import PretrainingData
-    from pocketbert.training.pretrain import pretrain, pretrain_seeds
+    from pocketbert.training.pretrain import pretrain
 
     positional = (
         model_options.model,
@@ -70,6 +70,4 @@ def run(options: Options) -> int | None:
         "config": options[PretrainConfig],
         "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=folder_options.overwrite),
     }
-    return runs.answer(
-        options, lambda: pretrain(*positional, **arguments), lambda: pretrain_seeds(seeds, *positional, **arguments)
-    )
+    return runs.answer(options, pretrain, *positional, **arguments)

@@ -51,22 +51,20 @@ def check_output(options: Options, *, single: bool) -> None:
         check_held(output, RUN_KIND)
 
 
-def answer(options: Options, train: Callable[[], Any], train_seeds: Callable[[], dict[str, Any]]) -> int | None:
-    """Trains and prints the result as JSON; for several seeds, also prints a table on stderr.
-
-    Args:
-      options: options of the command.
-      train: makes a run with one seed; its result is a dataclass.
-      train_seeds: makes runs with several seeds.
+def answer(options: Options, train: Callable[..., Any], *positional: Any, **arguments: Any) -> int | None:
+    """Trains once per seed and prints the result as JSON; for several seeds, also prints a table on stderr.
 
     Returns:
       1 if training failed, else None.
     """
 
     def make() -> dict[str, Any]:
-        if len(options[RunFolderOptions].seeds) == 1:
-            return dataclasses.asdict(train())
-        result = train_seeds()
+        seeds = options[RunFolderOptions].seeds
+        if len(seeds) == 1:
+            return dataclasses.asdict(train(*positional, **arguments))
+        from pocketbert.training.trainer import train_seeds
+
+        result = train_seeds(train, seeds, *positional, **arguments)
         _print_table(result)
         return result
 

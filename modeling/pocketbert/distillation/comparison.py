@@ -82,20 +82,13 @@ def distill_and_compare(
 
     Call it again with the same arguments to resume. It reuses a distillation that is finished in `output`.
 
-    Args:
-      seeds: seeds without duplicates.
-      student: as for `distill`.
-      data: as for `distill`.
-      output: folder of the distillation, as for `distill` or, with several seeds, `distill_seeds`. Each run's folder
-        receives `fine_tuned/`; `output` receives `comparison.json` and `report.html`.
-      learning_rate: peak learning rate of the fine-tuning; None for that of the stage that trains the head. Schedule,
-        batch size and sequence length are those of that stage.
-      others: folders of finished runs with the same dev split, to show in the table.
-      run: options of the runs; the seed is replaced.
-      **arguments: `teacher` and `method`, as for `distill`.
+    The arguments are those of `distill`, or of `train_seeds` for several seeds, and `learning_rate`, the peak rate of
+    the fine-tuning (None: that of the stage that trains the head; schedule, batch size and sequence length are always
+    those of that stage), and `others`, folders of finished runs with the same dev split, to show in the table. Each
+    run's folder receives `fine_tuned/`; `output` receives `comparison.json` and `report.html`.
 
     Returns:
-      The result of `distill` or `distill_seeds`, with the result of `compared` as `comparison`.
+      The result of `distill` or `train_seeds`, with the result of `compared` as `comparison`.
 
     Raises:
       UserError: as for `distill`, or the comparison is not possible; nothing was trained.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from pocketbert.configs import EncoderConfig
@@ -22,12 +21,10 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.data_checks import training_warnings
 from pocketbert.training.callbacks import Callback
 from pocketbert.training.config import DistillResult, RunConfig
-from pocketbert.training.distribution import open_distribution
 from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import saved_models
 from pocketbert.training.plan import open_data
 from pocketbert.training.run_data import Data
-from pocketbert.training.run_folder import run_seeds
 from pocketbert.training.trainer import run_plan
 
 
@@ -101,35 +98,6 @@ def with_data_notes(plan: DistillationPlan) -> DistillationPlan:
             log_info(f"warning: {warning}")
         plan = dataclasses.replace(plan, data_notes=tuple(warnings))
     return plan
-
-
-def distill_seeds(
-    seeds: Sequence[int],
-    student: Model | str | os.PathLike[str] | EncoderConfig | TeacherLayers | SupernetSlices,
-    data: Data,
-    output: str | os.PathLike[str],
-    *,
-    run: RunConfig = RunConfig(),  # noqa: B008
-    **arguments: Any,
-) -> dict[str, Any]:
-    """Runs `distill` once per seed, in subfolders `seed-N` of `output`.
-
-    Args:
-      seeds: seeds without duplicates.
-      student: as for `distill`.
-      data: as for `distill`.
-      output: parent folder; receives a `result.json` with the returned values.
-      run: as for `distill`; its seed is replaced.
-      **arguments: `teacher` and `method`, as for `distill`.
-
-    Returns:
-      The result of `pocketbert.training.run_folder.run_seeds`.
-    """
-
-    def run_one(seed: int, folder: Path) -> DistillResult:
-        return distill(student, data, folder, run=dataclasses.replace(run, seed=seed), **arguments)
-
-    return run_seeds(seeds, output, run_one, writes=lambda: open_distribution(run.distribution, run.tpu).is_chief)
 
 
 def check_outputs(output: str | os.PathLike[str], student: Any, teacher: Any, data: Data) -> None:

@@ -271,14 +271,9 @@ class SupervisedTask(Task):
 
     @abc.abstractmethod
     def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> Rows:
-        """Tokenizes data to run and score.
+        """Tokenizes labelled or unlabelled data to run and score; see `encode`.
 
-        Args:
-          data: labelled or unlabelled data.
-          tokenizer: see `encode`.
-          max_length: see `encode`.
-          most: approximate maximum number of rows, taken evenly; None for all.
-          **windows: see `encode`.
+        `most` is the approximate maximum number of rows, taken evenly; None for all.
         """
 
     @abc.abstractmethod

@@ -164,16 +164,7 @@ class Span(SupervisedTask):
         max_answer_tokens: int = MAX_ANSWER_TOKENS,
         **windows: Any,
     ) -> list[dict[str, Any]]:
-        """Answers pairs of question and paragraph.
-
-        Args:
-          inputs: the pairs.
-          forward: see `SupervisedTask.predict`.
-          tokenizer: see `SupervisedTask.predict`.
-          max_length: see `SupervisedTask.predict`.
-          n_best: number of best answers to add as `answers`.
-          max_answer_tokens: maximum length of an answer.
-          **windows: options in `window_options`.
+        """Answers pairs of question and paragraph; adds the `n_best` best answers as `answers`.
 
         Returns:
           `answer` (a part of the paragraph, or "" for none), its offsets `start` and `end`, `score` and `probability`.

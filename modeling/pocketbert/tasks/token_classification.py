@@ -185,14 +185,7 @@ class TokenClassification(SupervisedTask):
     def predict(
         self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **windows: Any
     ) -> list[dict[str, Any]]:
-        """Finds the spans of texts; long texts are read in windows.
-
-        Args:
-          inputs: texts.
-          forward: see `SupervisedTask.predict`.
-          tokenizer: see `SupervisedTask.predict`.
-          max_length: see `SupervisedTask.predict`.
-          **windows: options in `window_options`.
+        """Finds the spans of texts; long texts are read in windows; see `SupervisedTask.predict`.
 
         Returns:
           `spans`: each has `text`, `label`, its offsets `start` and `end` in code points, and `probability`, the mean

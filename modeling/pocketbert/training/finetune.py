@@ -31,7 +31,7 @@ from pocketbert.training.initialization import ModelInit, plan_model, saved_mode
 from pocketbert.training.kept_heads import continued_task
 from pocketbert.training.objectives.finetuning import Finetuning, FinetuningPlan, finetuning_stage
 from pocketbert.training.run_data import TaskRunData
-from pocketbert.training.run_folder import REPORT_FILE, run_seeds
+from pocketbert.training.run_folder import REPORT_FILE
 from pocketbert.training.score_report import show_or_hide_texts
 from pocketbert.training.trainer import run_plan
 from pocketbert.trials.workers import Workers
@@ -102,35 +102,6 @@ def _finetune(
     return FinetuneResult.of(folder, result)
 
 
-def finetune_seeds(
-    seeds: Sequence[int],
-    model: Model | str | os.PathLike[str],
-    data: TaskData,
-    output: str | os.PathLike[str],
-    *,
-    config: FinetuneConfig = FinetuneConfig(),  # noqa: B008
-    run: RunConfig = RunConfig(),  # noqa: B008
-) -> dict[str, Any]:
-    """Runs `finetune` once per seed, in subfolders `seed-N` of `output`.
-
-    Args:
-      seeds: seeds without duplicates.
-      model: as for `finetune`.
-      data: as for `finetune`.
-      output: parent folder; receives a `result.json` with the returned values.
-      config: as for `finetune`.
-      run: as for `finetune`; its seed is replaced.
-
-    Returns:
-      The result of `pocketbert.training.run_folder.run_seeds`.
-    """
-
-    def run_one(seed: int, folder: Path) -> FinetuneResult:
-        return finetune(model, data, folder, config=config, run=dataclasses.replace(run, seed=seed))
-
-    return run_seeds(seeds, output, run_one)
-
-
 def plan_finetuning(
     directory: str | os.PathLike[str],
     data: TaskData,
@@ -195,18 +166,10 @@ def finetune_grid(
     choose: Choose = "median",
     workers: Workers | None = None,
 ) -> dict[str, Any]:
-    """Runs `finetune` once for every point of a grid and every seed.
+    """Runs `finetune` once for every point of a grid and every seed; see also `pocketbert.training.grids.run.run_grid`.
 
-    Args:
-      grid: values for fields of `FinetuneConfig`, or for precision, evaluation_steps and patience of `RunConfig`.
-      seeds: seeds without duplicates.
-      model: as for `finetune`.
-      data: as for `finetune`.
-      output: folder of the search.
-      config: values of the fields that the grid does not vary.
-      run: options of the runs; the seed is replaced.
-      choose: as for `pocketbert.training.grids.run.run_grid`.
-      workers: as for `run_grid`.
+    The grid has values for fields of `FinetuneConfig`, or for precision, evaluation_steps and patience of `RunConfig`;
+    `config` has those of the other fields. The seed of `run` is replaced.
 
     Returns:
       The result of `run_grid`.

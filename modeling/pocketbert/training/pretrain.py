@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.pretraining.reader import PretrainingData
@@ -15,13 +13,11 @@ from pocketbert.model import Model
 from pocketbert.output_folders import check_inputs
 from pocketbert.training.callbacks import Callback
 from pocketbert.training.config import PretrainConfig, RunConfig, TrainResult
-from pocketbert.training.distribution import open_distribution
 from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models
 from pocketbert.training.objectives.pretraining import Pretraining, pretraining_stage
 from pocketbert.training.plan import Plan, unused_options
 from pocketbert.training.pretraining_run_data import PretrainingRunData
-from pocketbert.training.run_folder import run_seeds
 from pocketbert.training.stage import position_problems
 from pocketbert.training.trainer import run_plan
 
@@ -61,23 +57,6 @@ def pretrain(
         check_inputs(output, (None if isinstance(source, EncoderConfig) else source, *plan.data.paths()))
         folder, result = run_plan(plan, output, callbacks)
     return TrainResult.of(folder, result)
-
-
-def pretrain_seeds(
-    seeds: Sequence[int],
-    model: Model | str | os.PathLike[str] | EncoderConfig,
-    data: PretrainingData,
-    output: str | os.PathLike[str],
-    *,
-    config: PretrainConfig = PretrainConfig(),  # noqa: B008
-    run: RunConfig = RunConfig(),  # noqa: B008
-) -> dict[str, Any]:
-    """Runs `pretrain` once per seed; see `finetune_seeds`."""
-
-    def run_one(seed: int, folder: Path) -> TrainResult:
-        return pretrain(model, data, folder, config=config, run=dataclasses.replace(run, seed=seed))
-
-    return run_seeds(seeds, output, run_one, writes=lambda: open_distribution(run.distribution, run.tpu).is_chief)
 
 
 def _plan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +17,22 @@ from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.progress import bar, log_info
 from pocketbert.training.callbacks import Callback, RunCallbacks
+from pocketbert.training.config import RunConfig, TrainResult
 from pocketbert.training.distribution import Distribution, open_distribution, precision_policy
 from pocketbert.training.kept_weights import load_kept, save_kept
 from pocketbert.training.objective import Adapters
 from pocketbert.training.plan import Plan
 from pocketbert.training.rounding import round_model
 from pocketbert.training.run_data import StageEvaluator
-from pocketbert.training.run_folder import CHECKPOINT_FILE, STAGES_FOLDER, START_FILE, begin_run, read_record, run_once
+from pocketbert.training.run_folder import (
+    CHECKPOINT_FILE,
+    STAGES_FOLDER,
+    START_FILE,
+    begin_run,
+    read_record,
+    run_once,
+    run_seeds,
+)
 from pocketbert.training.stage import Stage
 from pocketbert.training.stage_batches import StageBatches
 from pocketbert.training.stage_log import Clock, MetricsLog, NoLog, StageLog, as_text
@@ -318,3 +328,28 @@ def run_plan(
             return trainer.run()
 
     return run_once(output, recorded, train_in, overwrite=run.overwrite, distribution=distribution)
+
+
+def train_seeds(
+    train: Callable[..., TrainResult],
+    seeds: Sequence[int],
+    model: Any,
+    data: Any,
+    output: str | os.PathLike[str],
+    *,
+    run: RunConfig = RunConfig(),  # noqa: B008
+    **arguments: Any,
+) -> dict[str, Any]:
+    """Runs `finetune`, `distill` or `pretrain` once per seed, in subfolders `seed-N` of `output`.
+
+    `output` receives a `result.json` with the returned values, too. The other arguments are those of `train`; the seed
+    of `run` is replaced.
+
+    Returns:
+      The result of `pocketbert.training.run_folder.run_seeds`.
+    """
+
+    def run_one(seed: int, folder: Path) -> TrainResult:
+        return train(model, data, folder, run=dataclasses.replace(run, seed=seed), **arguments)
+
+    return run_seeds(seeds, output, run_one, writes=lambda: open_distribution(run.distribution, run.tpu).is_chief)

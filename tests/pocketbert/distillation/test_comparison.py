@@ -20,7 +20,6 @@ import pocketbert as pb
 from pocketbert.data import batches
 from pocketbert.data.task_data import TextData
 from pocketbert.distillation import comparison, comparison_report
-from pocketbert.distillation import run as distillation
 from pocketbert.distillation.comparison import compared, distill_and_compare
 from pocketbert.distillation.initialization import TeacherLayers
 from pocketbert.distillation.planning import plan_distillation
@@ -31,7 +30,7 @@ from pocketbert.training.config import DistillResult, FinetuneConfig, RunConfig,
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.finetune import finetune
 from pocketbert.training.grids.published import PUBLISHED_HEAD
-from pocketbert.training.run_folder import read_record
+from pocketbert.training.run_folder import read_record, run_seeds
 from pocketbert.training.stage import Epochs, OptimizerConfig, Steps
 from pocketbert.training.stage_batches import encoded_batches
 from pocketbert.training.state import write_checkpoint
@@ -308,7 +307,7 @@ def test_several_seeds_give_mean_and_spread(
     assert html.count("<polyline") == 4 + 4 + 2 + 2 and "One line per seed." in html
     # A seed that is not among them still is in the way.
     with pytest.raises(UserError, match="contain only runs with these seeds; received .* with seed-4; choose another"):
-        distillation.run_seeds((3,), tmp_path, pytest.fail)
+        run_seeds((3,), tmp_path, pytest.fail)
 
 
 def test_one_seed_is_reported() -> None:

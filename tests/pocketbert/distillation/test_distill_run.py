@@ -34,7 +34,7 @@ from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.rounding import round_model
 from pocketbert.training.stage import Epochs, OptimizerConfig
 from pocketbert.training.state import write_checkpoint
-from pocketbert.training.trainer import Trainer
+from pocketbert.training.trainer import Trainer, train_seeds
 
 RUN = RunConfig(seed=5, checkpoint_seconds=0.0)
 METHOD = toy_method.toy()
@@ -305,7 +305,7 @@ def test_only_the_teacher_uses_bfloat16(distill: Any, finished: Path, tmp_path: 
     assert json.loads((finished / "run.json").read_text("utf-8"))["teacher_precision"] is None
 
 
-def test_several_seeds_give_separate_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_seeds_give_separate_runs(tmp_path: Path) -> None:
     received = []
 
     def pretended(student: Any, data: Any, output: Path, **arguments: Any) -> DistillResult:
@@ -317,8 +317,7 @@ def test_several_seeds_give_separate_runs(tmp_path: Path, monkeypatch: pytest.Mo
             steps=2, seconds=3.0, stages=[],
         )  # fmt: skip
 
-    monkeypatch.setattr(distillation, "distill", pretended)
-    summary = distillation.distill_seeds((3, 8), "s", None, tmp_path, run=RUN)
+    summary = train_seeds(pretended, (3, 8), "s", None, tmp_path, run=RUN)
     assert [call["output"] for call in received] == [tmp_path / "seed-3", tmp_path / "seed-8"]
     assert all(call["student"] == "s" for call in received)
     assert summary["best_model"] == "model-8"

@@ -22,11 +22,11 @@ from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.tasks.texts import TextEvaluator
 from pocketbert.training import trainer
 from pocketbert.training.config import FinetuneConfig, RunConfig
-from pocketbert.training.finetune import finetune, finetune_seeds
+from pocketbert.training.finetune import finetune
 from pocketbert.training.run_folder import open_run
 from pocketbert.training.stage_log import LossWatch
 from pocketbert.training.state import TrainState, read_checkpoint, write_checkpoint
-from pocketbert.training.trainer import Trainer
+from pocketbert.training.trainer import Trainer, train_seeds
 
 CONFIG = FinetuneConfig(learning_rate=1e-2, epochs=3, batch_size=16, max_length=23, warmup_ratio=0.2)
 RUN = RunConfig(seed=5, checkpoint_seconds=0.0)
@@ -299,7 +299,8 @@ def test_regression_pairs_bfloat16_and_seeds(model_directory: Path, tmp_path: Pa
         return dataclasses.replace(plain, pairs=plain.texts[::-1], labels=plain.labels.astype(np.float32) * 2.5)
 
     options = dataclasses.replace(CONFIG, epochs=2), dataclasses.replace(RUN, precision="bfloat16")
-    summary = finetune_seeds(
+    summary = train_seeds(
+        finetune,
         (3, 8),
         output=tmp_path / "runs",
         **arguments(
@@ -324,7 +325,7 @@ def test_regression_pairs_bfloat16_and_seeds(model_directory: Path, tmp_path: Pa
     model = pb.from_pretrained(tmp_path / "runs" / "seed-3" / "model")
     assert all(variable.dtype == tf.float32 for variable in model.named_variables().values())
     with pytest.raises(UserError, match="contain only runs with these seeds"):
-        finetune_seeds((9,), output=tmp_path / "runs", **arguments(model_directory))
+        train_seeds(finetune, (9,), output=tmp_path / "runs", **arguments(model_directory))
 
 
 def test_keras_fit_trains_with_our_optimizer(model_directory: Path) -> None:
