@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import os
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -89,10 +89,8 @@ def cache_targets(
     encoded: EncodedExamples,
     output: str | os.PathLike[str],
     *,
-    dtype: str = "float16",
-    masks: str = INDEX_ENCODINGS[0],
     overwrite: bool = False,
-    shard_bytes: int = SHARD_BYTES,
+    **options: Any,
 ) -> Path:
     """Writes `method.targets` of every example; resumes an interrupted cache.
 
@@ -106,10 +104,9 @@ def cache_targets(
       stage: a stage that reads the teacher.
       encoded: examples of the stage, from the teacher's tokenizer.
       output: folder of the teacher cache; the stage gets a subfolder with its name.
-      dtype: type of the stored numbers; with int8, each vector has a float16 scale, and outputs of heads are float16.
-      masks: encoding of the indices of kept activations, one of `INDEX_ENCODINGS`.
       overwrite: discard a cache of the stage that is finished or was made from other data.
-      shard_bytes: approximate size of a file, which is also the most work that an interruption loses.
+      **options: `dtype` and `masks` as for `cache_stages`, and `shard_bytes`, the approximate size of a file, which is
+        also the most work that an interruption loses.
 
     Returns:
       Folder of the stage.
@@ -118,17 +115,7 @@ def cache_targets(
       UserError: the stage does not read the teacher, a target cannot be stored, a value does not fit `dtype`, the disk
         has too little room, or the folder contains other files.
     """
-    plan = plan_teacher_cache(
-        teacher,
-        teacher_directory,
-        method,
-        stage,
-        encoded,
-        output,
-        dtype=dtype,
-        masks=masks,
-        shard_bytes=shard_bytes,
-    )
+    plan = plan_teacher_cache(teacher, teacher_directory, method, stage, encoded, output, **options)
     with open_writers([plan], overwrite=overwrite) as (writer,):
         _write(teacher, method, stage, encoded, writer)
     return plan.path
@@ -142,7 +129,7 @@ def plan_teacher_cache(
     encoded: EncodedExamples,
     output: str | os.PathLike[str],
     *,
-    dtype: str,
+    dtype: str = "float16",
     masks: str = INDEX_ENCODINGS[0],
     shard_bytes: int = SHARD_BYTES,
 ) -> TeacherCachePlan:
