@@ -128,31 +128,18 @@ def _efficientbert(width: int, expressions: tuple[str, ...], intermediate_size: 
     )
 
 
-_MOBILEBERT = EncoderConfig(
+_MOBILEBERT = _bert(512, 24, 4, 512).replace(
     model_type="mobilebert",
-    vocab_size=30522,
-    hidden_size=512,
-    num_layers=24,
-    num_attention_heads=4,
     head_size=32,
-    intermediate_size=512,
     num_feedforward_networks=4,
     activation="relu",
     norm="no_norm",
-    layer_norm_eps=1e-12,
-    embedding_layer_norm_eps=1e-12,
     embedding_size=128,
     embedding_projection="word",
     trigram=True,
-    max_position_embeddings=512,
-    position_offset=0,
-    type_vocab_size=2,
-    pad_token_id=0,
     bottleneck=BottleneckConfig(size=128, query_key="shared"),
     pooler="first_token",
     hidden_dropout=0.0,
-    attention_dropout=0.1,
-    initializer_range=0.02,
 )
 
 

@@ -27,6 +27,7 @@ from pocketbert.errors import UserError, first_line, raise_if_any
 from pocketbert.files import write_text
 from pocketbert.json_reading import has_type, parse_json, read_bytes
 from pocketbert.output_folders import MODEL_GARDEN_KIND, new_directory
+from pocketbert.presets import preset
 
 PARAMS_NAME = "params.yaml"
 CHECKPOINT_NAME = "encoder"
@@ -34,6 +35,22 @@ _OPTIMIZER_SLOT = "/.OPTIMIZER_SLOT/"
 
 # Fixed in all LayerNormalization layers of both encoders.
 _NORM_EPSILON = 1e-12
+# Field of our configuration → parameter of their MobileBERT.
+_MOBILEBERT_NAMES = {
+    "vocab_size": "word_vocab_size",
+    "embedding_size": "word_embed_size",
+    "type_vocab_size": "type_vocab_size",
+    "max_position_embeddings": "max_sequence_length",
+    "num_layers": "num_blocks",
+    "hidden_size": "hidden_size",
+    "num_attention_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "num_feedforward_networks": "num_feedforward_networks",
+    "norm": "normalization_type",
+    "hidden_dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "initializer_range": "initializer_range",
+}
 
 
 def from_model_garden(encoder: tf_keras.layers.Layer) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
@@ -197,24 +214,12 @@ def _official_config(config: EncoderConfig) -> Any:
         assert config.bottleneck is not None
         official.type = "mobilebert"
         official.mobilebert = encoders.MobileBertEncoderConfig(
-            word_vocab_size=config.vocab_size,
-            word_embed_size=config.embedding_size,
-            type_vocab_size=config.type_vocab_size,
-            max_sequence_length=config.max_position_embeddings,
-            num_blocks=config.num_layers,
-            hidden_size=config.hidden_size,
-            num_attention_heads=config.num_attention_heads,
-            intermediate_size=config.intermediate_size,
+            **{official_name: getattr(config, name) for name, official_name in _MOBILEBERT_NAMES.items()},
             # For MobileBERT, "gelu" is Keras' exact form; the tanh form has a registered name.
             hidden_activation="Text>gelu" if config.activation == "gelu_tanh" else config.activation,
-            hidden_dropout_prob=config.hidden_dropout,
-            attention_probs_dropout_prob=config.attention_dropout,
             intra_bottleneck_size=config.bottleneck.size,
-            initializer_range=config.initializer_range,
             use_bottleneck_attention=config.bottleneck.query_key == "bottleneck",
             key_query_shared_bottleneck=config.bottleneck.query_key == "shared",
-            num_feedforward_networks=config.num_feedforward_networks,
-            normalization_type=config.norm,
             classifier_activation=config.pooler == "tanh",
         )
         return official
@@ -262,31 +267,12 @@ def _mobilebert_config(encoder: tf_keras.layers.Layer) -> EncoderConfig:
     source = "shared" if options["key_query_shared_bottleneck"] else "raw"
     if options["use_bottleneck_attention"]:
         source = "bottleneck"
-    return EncoderConfig(
-        model_type="mobilebert",
-        vocab_size=options["word_vocab_size"],
-        hidden_size=options["hidden_size"],
-        num_layers=options["num_blocks"],
-        num_attention_heads=options["num_attention_heads"],
+    return preset("mobilebert").config.replace(
+        **{name: options[official_name] for name, official_name in _MOBILEBERT_NAMES.items()},
         head_size=options["intra_bottleneck_size"] // options["num_attention_heads"],
-        intermediate_size=options["intermediate_size"],
-        num_feedforward_networks=options["num_feedforward_networks"],
-        activation=_activation(encoder.transformer_layers[0].block_layers["ffn"][0][0].activation),  # type: ignore[arg-type]
-        norm=options["normalization_type"],
-        layer_norm_eps=_NORM_EPSILON,
-        embedding_layer_norm_eps=_NORM_EPSILON,
-        embedding_size=options["word_embed_size"],
-        embedding_projection="word",
-        trigram=True,
-        max_position_embeddings=options["max_sequence_length"],
-        position_offset=0,
-        type_vocab_size=options["type_vocab_size"],
-        pad_token_id=0,
+        activation=_activation(encoder.transformer_layers[0].block_layers["ffn"][0][0].activation),
         bottleneck=BottleneckConfig(size=options["intra_bottleneck_size"], query_key=source),  # type: ignore[arg-type]
         pooler="tanh" if options["classifier_activation"] else "first_token",
-        hidden_dropout=options["hidden_dropout_prob"],
-        attention_dropout=options["attention_probs_dropout_prob"],
-        initializer_range=options["initializer_range"],
     )
 
 
@@ -299,28 +285,18 @@ def _bert_config(encoder: tf_keras.layers.Layer) -> EncoderConfig:
     raise_if_any(problems, "this encoder is not supported")
     hidden, width = options["hidden_size"], options["embedding_width"]
     deviation = options["initializer"]["config"].get("stddev") if isinstance(options["initializer"], dict) else None
-    return EncoderConfig(
-        model_type="bert",
+    return preset("bert_base_uncased").config.replace(
         vocab_size=options["vocab_size"],
         hidden_size=hidden,
         num_layers=options["num_layers"],
         num_attention_heads=options["num_attention_heads"],
         head_size=hidden // options["num_attention_heads"],
         intermediate_size=options["inner_dim"],
-        num_feedforward_networks=1,
-        activation=_activation(encoder.transformer_layers[0]._inner_activation),  # type: ignore[arg-type]
-        norm="layer_norm",
-        layer_norm_eps=_NORM_EPSILON,
-        embedding_layer_norm_eps=_NORM_EPSILON,
+        activation=_activation(encoder.transformer_layers[0]._inner_activation),
         embedding_size=width,
         embedding_projection="none" if width == hidden else "output",
-        trigram=False,
         max_position_embeddings=options["max_sequence_length"],
-        position_offset=0,
         type_vocab_size=options["type_vocab_size"],
-        pad_token_id=0,
-        bottleneck=None,
-        pooler="tanh",
         hidden_dropout=options["output_dropout"],
         attention_dropout=options["attention_dropout"],
         initializer_range=deviation or 0.02,
