@@ -145,13 +145,19 @@ def test_memory_limits_that_nothing_meets(compress: Callable[..., int], capsys: 
 
 
 def test_dry_run_lists_candidates_and_writes_nothing(
-    compress: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    compress: Callable[..., int], inputs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert compress("--trials=1", "--max-latency-ms=1.5", "--dry-run") == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {row["method"] for row in rows} == {"finetune", "predictions", "tinybert"}
     assert all(row["latency_ms"] <= 1.5 and row["memory_mb"] == 9 for row in rows)
     assert not (tmp_path / "out").exists()
+    command = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / 'train'}.csv", "--length=16"]
+    command += ["--trials=1", "--max-latency-ms=1.5"]
+    assert main([*command, "--dry-run"]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
+    assert main(command) == 2
+    assert "--output is required; received none" in capsys.readouterr().err
 
 
 def test_small_files_get_four_bits(

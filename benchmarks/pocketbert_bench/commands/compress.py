@@ -46,7 +46,7 @@ class CompressOptions:
       recipe: recipe of the bundle: float32, float16, dynamic_wi8 or dynamic_wi4 (default: dynamic_wi8, or dynamic_wi4
         if --max-mb asks for it).
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
-      dry_run: list the candidates within the limits with their predicted costs, and train none.
+      dry_run: list the candidates within the limits with their predicted costs, and train none; needs no --output.
     """
 
     GROUP: ClassVar = "Compression"
@@ -67,7 +67,7 @@ OPTIONS = (
     TableOptions,
     Constraints,
     ParallelOptions,
-    OptionGroup(RunFolderOptions, without=("seeds",)),
+    OptionGroup(RunFolderOptions, without=("seeds",), may_be_missing=("output",)),
 )
 
 
@@ -76,6 +76,8 @@ def check(options: Options) -> None:
     chosen = options[CompressOptions]
     problems = task_options.problems(options[TaskOptions]) + budget_problems(chosen.minutes, chosen.trials)
     problems += worker_problems(options[ParallelOptions])
+    if not (chosen.dry_run or options[RunFolderOptions].output):
+        problems.append("--output is required; received none")
     if chosen.test_file and not options[TaskOptions].train_file:
         problems.append("--test-file must be used with --train-file; received no table")
     raise_if_any(problems, "compress")
@@ -85,8 +87,6 @@ def run(options: Options) -> int | None:
     """Compresses; prints the result as JSON."""
     chosen = options[CompressOptions]
     data = _read(options)
-    runs.check_output(options, single=True)
-
     arguments: dict[str, Any] = {
         "constraints": options[Constraints],
         "minutes": chosen.minutes,
@@ -98,6 +98,8 @@ def run(options: Options) -> int | None:
     if chosen.dry_run:
         _print_candidates(chosen.model, task_options.with_metrics(data), arguments)
         return None
+
+    runs.check_output(options, single=True)
 
     from pocketbert_bench.compression.run import compress
 

@@ -34,10 +34,12 @@ class OptionGroup:
     Attributes:
       options: the dataclass.
       without: fields without flags, which keep their defaults.
+      may_be_missing: required fields that may be None; the command checks when.
     """
 
     options: type
     without: tuple[str, ...] = ()
+    may_be_missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +173,10 @@ class Command:
     @staticmethod
     def fields_of(part: OptionGroup) -> tuple[OptionField, ...]:
         """The options of a part with flags."""
-        return describe_options(part.options, part.without)
+        return tuple(
+            dataclasses.replace(field, required=False) if field.name in part.may_be_missing else field
+            for field in describe_options(part.options, part.without)
+        )
 
     @property
     def positional(self) -> OptionField | None:

@@ -207,7 +207,12 @@ def xnli(
 
 
 def questions(
-    source: _Path, folder: _Path | None = None, *, dev: _Path | None = None, skip_bad_rows: bool = False
+    source: _Path,
+    folder: _Path | None = None,
+    *,
+    dev: _Path | None = None,
+    test: _Path | None = None,
+    skip_bad_rows: bool = False,
 ) -> TaskData:
     """Reads questions on paragraphs; each answer is a span of the paragraph.
 
@@ -221,6 +226,7 @@ def questions(
       source: a `.json` or `.jsonl` file in SQuAD's format; with `folder`: squad, squad2 or tydiqa.
       folder: folder with the files of data set `source`.
       dev: file of questions to select the best checkpoint; None uses a tenth of the paragraphs.
+      test: file of questions for the final score of `pb.compress`, which no training and no choice reads.
       skip_bad_rows: skip unreadable questions, and log their number.
     Returns:
       The task with training questions and dev split.
@@ -238,13 +244,15 @@ def questions(
     # BERT's span head has no dropout (run_squad.py).
     task = TaskConfig(kind="span", name="" if folder is None else str(source), dropout=0.0)
     reason = "" if folder is None else f"the dev file in {argument('folder')} has no answers"
-    return TaskData(task=task, **_divided(train, given, reason))
+    of_test = None if test is None else QuestionFile(test, skip_bad=skip_bad_rows)
+    return TaskData(task=task, **_divided(train, given, reason), test=of_test)
 
 
 def tagged(
     source: _Path,
     *,
     dev: _Path | None = None,
+    test: _Path | None = None,
     text: str = "text",
     label: str | None = None,
     label_names: Sequence[str] | None = None,
@@ -263,6 +271,7 @@ def tagged(
     Args:
       source: file of training sentences; for its format see `pocketbert.data.readers.tagged_texts`.
       dev: file to select the best checkpoint; None uses a tenth of the sentences.
+      test: file for the final score of `pb.compress`, which no training and no choice reads.
       text: member of the text in a .jsonl file.
       label: member of the spans in a .jsonl file (None: `spans`), or number of the tags' column in a CoNLL file (None:
         the last).
@@ -272,7 +281,7 @@ def tagged(
     Returns:
       The task with training examples and dev split.
     Raises:
-      UserError: a missing file, unreadable sentences, tags that no scheme allows, or a dev file with other types.
+      UserError: a missing file, unreadable sentences, tags that no scheme allows, or other types in another file.
     """
     columns: dict[str, Any] = {"text": text, "label": label, "skip_bad_rows": skip_bad_rows}
     train = read_tagged(source, types=label_names, **columns)
@@ -280,8 +289,8 @@ def tagged(
     if not types:
         raise UserError(f"{source}: the training sentences must have spans; received none")
     task = TaskConfig(kind=kind, labels=tags_of_types(types))
-    splits = _divided(train, None if dev is None else read_tagged(dev, types=types, **columns))
-    return TaskData(task=task, **splits)
+    of_dev, of_test = (None if path is None else read_tagged(path, types=types, **columns) for path in (dev, test))
+    return TaskData(task=task, **_divided(train, of_dev), test=of_test)
 
 
 def pairs(
@@ -292,6 +301,7 @@ def pairs(
     pair: str = "pair",
     score: str | None = None,
     dev: _Path | None = None,
+    test: _Path | None = None,
     max_score: float = 1.0,
     embedding: EmbeddingConfig | None = None,
     separator: str = ",",
@@ -312,6 +322,7 @@ def pairs(
       pair: column of the second text.
       score: column of the score. None makes all pairs positive pairs, which train with in-batch negatives.
       dev: file with the same columns, to select the best checkpoint; None uses a tenth of the pairs.
+      test: file with the same columns for the final score of `pb.compress`, which no training and no choice reads.
       max_score: the score of equal texts; scores are divided by it.
       embedding: pooling and dense layer. None keeps those of an embedding model, and else averages and normalizes.
       separator: column separator of a `.csv` file: one character, or `tab`.
@@ -335,7 +346,8 @@ def pairs(
 
     splits = _divided(read(source), None if dev is None else read(dev))
     metrics: tuple[str, ...] = () if score else RECALL_METRICS
-    return TaskData(task=task, **splits, metrics=metrics, main_metric="".join(metrics[:1]))
+    of_test = None if test is None else read(test)
+    return TaskData(task=task, **splits, metrics=metrics, main_metric="".join(metrics[:1]), test=of_test)
 
 
 def text(path: _Path) -> TextData:

@@ -151,6 +151,31 @@ def test_bad_source_is_refused(source: Any, message: str) -> None:
         pb.data.table(source)
 
 
+@pytest.mark.parametrize("kind", ["questions", "tagged", "pairs"])
+def test_test_examples_are_read_as_dev_examples(kind: str, tmp_path: Path) -> None:
+    def write(name: str, words: list[str]) -> Path:
+        if kind == "questions":
+            rows = [
+                {"id": word, "question": f"which {word}", "answers": {"text": [word], "answer_start": [4]}}
+                for word in words
+            ]
+            path, rows = tmp_path / f"{name}.jsonl", [{**row, "context": f"the {row['id']}"} for row in rows]
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        elif kind == "tagged":
+            path = tmp_path / f"{name}.conll"
+            path.write_text("".join(f"the O\n{word} B-X\n\n" for word in words))
+        else:
+            path = tmp_path / f"{name}.tsv"
+            path.write_text("text\tpair\n" + "".join(f"the {word}\twhich {word}\n" for word in words))
+        return path
+
+    paths = [write("train", ["a", "b", "c"]), write("dev", ["d", "e"]), write("test", ["f", "g", "h", "i"])]
+    data = getattr(pb.data, kind)(paths[0], dev=paths[1], test=paths[2])
+    expected = getattr(pb.data, kind)(paths[0], dev=paths[2]).dev
+    assert data.test is not None and len(data.test) == 4 != len(data.dev)
+    assert data.test.identity == expected.identity != data.dev.identity
+
+
 def test_data_sets_by_name(fixtures: Path, tmp_path: Path) -> None:
     data = pb.data.glue("qqp", fixtures / "glue")
     assert isinstance(data, TaskData)
