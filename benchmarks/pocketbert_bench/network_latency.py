@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import UserError
@@ -34,12 +32,33 @@ class Setting:
     Attributes:
       task: task of the networks.
       recipe: recipe of the exported files.
-      length: tokens per text.
+      lengths: tokens per text, ascending; each is measured.
+      threads: threads of a call.
     """
 
     task: TaskConfig
     recipe: str
-    length: int
+    lengths: tuple[int, ...]
+    threads: int = 1
+
+    @property
+    def length(self) -> int:
+        """The longest length."""
+        return self.lengths[-1]
+
+
+class NetworkCost(NamedTuple):
+    """What a network costs.
+
+    Attributes:
+      latency_us: median latency at each length, in microseconds.
+      file_bytes: size of the file.
+      memory_bytes: peak of resident memory of its processes; 0 where the system does not tell.
+    """
+
+    latency_us: tuple[float, ...]
+    file_bytes: int
+    memory_bytes: int
 
 
 class Device(Protocol):
@@ -56,75 +75,56 @@ class Device(Protocol):
     def check(self) -> None:
         """Raises a `UserError` if the device cannot measure."""
 
-    def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> np.ndarray:
-        """Median latencies with one thread, in microseconds.
+    def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> list[NetworkCost]:
+        """Measures networks with random weights.
 
         Args:
           configs: architectures of the networks.
           setting: how they are exported and called.
-          folder: keeps what an interrupted call has measured.
+          folder: keeps what an interrupted call has measured; not used by this machine.
+
+        Raises:
+          UserError: a network does not run.
         """
 
 
 class Host:
-    """This machine."""
+    """This machine.
+
+    Args:
+      schedule: duration of the measurements at one length; None for a quick one.
+    """
 
     name = ""
+
+    def __init__(self, schedule: host.Schedule | None = None) -> None:
+        self._schedule = schedule
 
     def check(self) -> None:
         """See `Device`."""
 
-    def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> np.ndarray:
+    def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> list[NetworkCost]:
         """See `Device`."""
         from pocketbert_bench import host
 
-        del folder
-        return np.array([network.latency_us for network in measure_here(configs, setting, host.QUICK)])
-
-
-class NetworkCost(NamedTuple):
-    """What a network costs.
-
-    Attributes:
-      latency_us: median latency in microseconds.
-      file_bytes: size of the file.
-      memory_bytes: peak of resident memory of its process; 0 where the system does not tell.
-    """
-
-    latency_us: float
-    file_bytes: int
-    memory_bytes: int
-
-
-def measure_here(
-    configs: Sequence[EncoderConfig], setting: Setting, schedule: host.Schedule, *, threads: int = 1
-) -> list[NetworkCost]:
-    """Converts networks with random weights, and measures them in interleaved rounds on this machine.
-
-    Args:
-      configs: their architectures.
-      setting: how they are exported and called.
-      schedule: duration.
-      threads: threads of a call.
-
-    Raises:
-      UserError: a network does not run.
-    """
-    from pocketbert_bench import host
-
-    networks = []
-    with tempfile.TemporaryDirectory() as folder:
-        with bar(len(configs), "converting networks", "network") as progress:
-            for number, config in enumerate(configs):
-                path = Path(folder, f"network-{number}.tflite")
-                _write_network(config, setting, path)
-                networks.append(_configuration(path, setting, config.vocab_size, f"network {number}", threads))
-                progress.update()
-        measurements = host.measure(networks, schedule)
-        return [
-            NetworkCost(float(median), network.model_path.stat().st_size, measurement.peak_memory_bytes or 0)
-            for median, network, measurement in zip(_medians(measurements), networks, measurements, strict=True)
-        ]
+        with tempfile.TemporaryDirectory() as temporary:
+            paths = [Path(temporary, f"network-{number}.tflite") for number in range(len(configs))]
+            with bar(len(configs), "converting networks", "network") as progress:
+                for path, config in zip(paths, configs, strict=True):
+                    _write_network(config, setting, path)
+                    progress.update()
+            # At one length after another: every configuration has a process.
+            measurements = [
+                host.measure(
+                    [
+                        _configuration(path, setting, length, config)
+                        for path, config in zip(paths, configs, strict=True)
+                    ],
+                    self._schedule or host.QUICK,
+                )
+                for length in setting.lengths
+            ]
+            return _costs(zip(*measurements, strict=True))
 
 
 def _write_network(config: EncoderConfig, setting: Setting, path: Path) -> None:
@@ -137,26 +137,23 @@ def _write_network(config: EncoderConfig, setting: Setting, path: Path) -> None:
 
     recipe = get_recipe(setting.recipe)
     model = optimize_graph(from_preset(config, [setting.task]), GraphOptimizations().for_recipe(recipe))
-    write_bytes(path, to_tflite(model, (setting.length,), recipe))
+    write_bytes(path, to_tflite(model, setting.lengths, recipe))
 
 
-def _configuration(
-    path: Path, setting: Setting, vocabulary: int, label: str, threads: int
-) -> configurations.Configuration:
-    """How to call a file: one text without padding; `vocabulary` is the number of ids."""
+def _configuration(path: Path, setting: Setting, length: int, config: EncoderConfig) -> configurations.Configuration:
+    """How to call a file: one text without padding."""
     from pocketbert_bench import configurations
     from pocketbert_export.tflite.signatures import signature_name
 
-    length = setting.length
-    ids = [1 + number % (vocabulary - 1) for number in range(length)]
+    ids = [1 + number % (config.vocab_size - 1) for number in range(length)]
     inputs = {"input_word_ids": ids, "input_mask": [1] * length, "input_type_ids": [0] * length}
     return configurations.Configuration(
-        label=label,
+        label=path.stem,
         model="network",
         recipe=setting.recipe,
         model_path=path,
         length=length,
-        threads=threads,
+        threads=setting.threads,
         calls=(configurations.Call(signature=signature_name(length), inputs=inputs, expected=None),),
     )
 
@@ -186,7 +183,7 @@ class PhoneDevice:
 
         device.find_phones(adb.find(), [self.serial])
 
-    def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> np.ndarray:
+    def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> list[NetworkCost]:
         """See `Device`.
 
         Raises:
@@ -205,14 +202,17 @@ class PhoneDevice:
             configurations=tuple(
                 configuration
                 for path in bundles
-                for configuration in configurations.from_bundle(path, None, [1], weights="random")
+                for configuration in configurations.from_bundle(
+                    path, setting.lengths, [setting.threads], weights="random"
+                )
             ),
             repeats=_REPEATS,
         )
         (outcome,) = device.bench_phones([self.serial], plan, folder / "measurements", apk=self.apk)
         if outcome.problem or outcome.result is None:
             raise UserError(f"{outcome.name}: {outcome.problem}; run the same command to resume")
-        return _medians(outcome.result.measurements)
+        measured, count = outcome.result.measurements, len(setting.lengths)
+        return _costs(zip(*(measured[number::count] for number in range(count)), strict=True))
 
     def _export(self, path: Path, config: EncoderConfig, setting: Setting) -> None:
         from pocketbert import from_preset
@@ -236,10 +236,19 @@ class PhoneDevice:
         )
         model = from_preset(config, [setting.task], open_tokenizer(vocabulary))
         path.parent.mkdir(parents=True, exist_ok=True)
-        export(model, path, recipe=setting.recipe, lengths=(setting.length,), bounds=bounds)
+        export(model, path, recipe=setting.recipe, lengths=setting.lengths, bounds=bounds)
 
 
-def _medians(measured: Sequence[Measurement]) -> np.ndarray:
-    if problems := [measurement.error for measurement in measured if measurement.error]:
+def _costs(networks: Iterable[tuple[Measurement, ...]]) -> list[NetworkCost]:
+    """The costs of networks, from the measurements of each at all lengths."""
+    measured = list(networks)
+    if problems := [one.error for at_lengths in measured for one in at_lengths if one.error]:
         raise UserError(f"networks must run to be measured; received: {problems[0]}")
-    return np.array([statistics.median(measurement.latency_us) for measurement in measured])
+    return [
+        NetworkCost(
+            latency_us=tuple(statistics.median(one.latency_us) for one in at_lengths),
+            file_bytes=at_lengths[0].size_bytes or 0,
+            memory_bytes=max(one.peak_memory_bytes or 0 for one in at_lengths),
+        )
+        for at_lengths in measured
+    ]

@@ -54,6 +54,7 @@ class OptionField:
       many: whether the value is a tuple.
       optional: whether the value may be None.
       choices: allowed values; empty for any.
+      words: texts that are allowed besides numbers.
       required: whether there is no default.
       default: the default; None if the option is required.
       help: description from the docstring of the dataclass.
@@ -70,6 +71,7 @@ class OptionField:
     many: bool
     optional: bool
     choices: tuple[str, ...]
+    words: tuple[str, ...]
     required: bool
     default: Any
     help: str
@@ -113,7 +115,7 @@ def describe_options(options: type, without: Collection[str] = ()) -> tuple[Opti
 
     Types are `bool`, `int`, `float`, `str`, a path such as `FilePath`, `Literal[...]` with strings,
     `Annotated[str, function]` with a function that returns the values, or `tuple[..., ...]` of these, with or without
-    `| None`.
+    `| None`; or a number or some words, such as `int | Literal["data"]`.
 
     Raises:
       ValueError: a field has another type, or no description in the docstring's `Attributes:` section.
@@ -199,7 +201,7 @@ def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str
         value = getattr(options, name)
         parts = _alternatives(hint)
         choices = _choices(parts[0])
-        if value is None and types.NoneType in parts:
+        if (value is None and types.NoneType in parts) or value in _words(parts):
             continue
         if choices and value not in choices:
             problems.append(f"{name} must be one of {', '.join(choices)}; received {value!r}")
@@ -211,6 +213,8 @@ def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str
 
 
 def _parse_one(field: OptionField, text: str) -> Any:
+    if text in field.words:
+        return text
     if field.choices and text not in field.choices:
         raise ValueError(f"must be one of {', '.join(field.choices)}{did_you_mean(text, field.choices)}")
     if "\0" in text:
@@ -223,14 +227,15 @@ def _parse_one(field: OptionField, text: str) -> Any:
         rule = f"must be {_RULES[field.kind]}"
         if field.many and not field.repeated:
             rule = f"must be a list of {_RULES[field.kind].removeprefix('a ')}s with commas, such as 1,2"
-        raise ValueError(f"{rule}{f' or {OFF}' if field.optional else ''}") from None
+        raise ValueError(" or ".join([rule, *field.words, *([OFF] if field.optional else [])])) from None
 
 
 def _typed(name: str, hint: Any) -> dict[str, Any]:
     """Reads attributes of an `OptionField` from an annotation."""
     alternatives = _alternatives(hint)
-    inner = [alternative for alternative in alternatives if alternative is not types.NoneType]
-    optional, many = len(inner) < len(alternatives), False
+    words = _words(alternatives)
+    inner = [one for one in alternatives if one is not types.NoneType and not (words and _choices(one))]
+    optional, many = types.NoneType in alternatives, False
     if len(inner) == 1 and typing.get_origin(inner[0]) is tuple:
         many, inner = True, [typing.get_args(inner[0])[0]]
     value_name = None
@@ -241,8 +246,9 @@ def _typed(name: str, hint: Any) -> dict[str, Any]:
     kind = "str" if choices else getattr(inner[0], "__name__", "")
     if len(inner) != 1 or kind not in ("bool", "int", "float", "str") or not all(isinstance(c, str) for c in choices):
         raise ValueError(f"{name} must be a bool, int, float, str, Literal of str or a tuple of these; it is {hint}")
-    value_name = value_name or _VALUE_NAMES[kind]
-    return {"kind": kind, "value_name": value_name, "many": many, "optional": optional, "choices": choices}
+    value_name = "|".join([value_name or _VALUE_NAMES[kind], *words])
+    typed = {"kind": kind, "value_name": value_name, "many": many, "optional": optional}
+    return {**typed, "choices": choices, "words": words}
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
@@ -251,6 +257,12 @@ def _choices(hint: Any) -> tuple[Any, ...]:
     if typing.get_origin(hint) is Annotated:
         return tuple(arguments[1]()) if callable(arguments[1]) else ()
     return arguments if typing.get_origin(hint) is Literal else ()
+
+
+def _words(alternatives: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The words that are allowed besides numbers."""
+    numbers = {int, float} & {*alternatives}
+    return tuple(word for alternative in alternatives for word in _choices(alternative)) if numbers else ()
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:

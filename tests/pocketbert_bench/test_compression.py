@@ -30,7 +30,7 @@ from pocketbert_bench.compression.costs import fit, terms
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.outcome import Measured
 from pocketbert_bench.compression.structures import Structure, structures, write_student
-from pocketbert_bench.network_latency import Setting
+from pocketbert_bench.network_latency import Host, NetworkCost, Setting
 from pocketbert_export.verification.verify import GateFailed
 
 TEACHER = tiny.BERT.replace(num_layers=5, initializer_range=0.1)
@@ -101,7 +101,7 @@ def test_each_structure_has_another_name_and_fits_its_teacher() -> None:
 
 
 def test_costs_that_are_linear_in_the_terms_are_predicted() -> None:
-    share, coefficients = 1 / 64, np.array([0.3, 0.05, 0.02, 1e-4, 0.4])
+    coefficients = np.array([0.3, 0.05, 0.02, 1e-4, 0.4])
     base = TEACHER.replace(num_layers=6, num_attention_heads=12, intermediate_size=1536)
     sizes = [(6, 12, 1536), (1, 12, 1536), (6, 6, 1536), (6, 12, 384), (3, 6, 384), (1, 6, 384)]
     configs = [
@@ -109,31 +109,40 @@ def test_costs_that_are_linear_in_the_terms_are_predicted() -> None:
         for layers, heads, neurons in sizes
     ]
 
-    def cost(config: EncoderConfig) -> Cost:
+    def cost(config: EncoderConfig) -> NetworkCost:
         whole = float(coefficients @ terms(config, 1.0))
-        return Cost(latency_ms=float(coefficients @ terms(config, share)), size_mb=whole, memory_mb=3 * whole + 1)
+        # A longer text takes thrice as long, with another share of the last layer.
+        latencies = coefficients @ terms(config, 1 / 64), 3 * coefficients @ terms(config, 1 / 160)
+        return NetworkCost(
+            latency_us=tuple(1e3 * float(latency) for latency in latencies),
+            file_bytes=int(1e12 * whole),
+            memory_bytes=int(3e12 * whole + 1e12),
+        )
 
     task = dataclasses.replace(tiny_finetuning.TASK, pooling=None)
-    model = fit(configs, [cost(config) for config in configs], Setting(task=task, recipe="float32", length=64))
+    model = fit(configs, [*map(cost, configs)], Setting(task=task, recipe="float32", lengths=(64, 160)))
     other = base.replace(num_layers=4, num_attention_heads=9, intermediate_size=768)
-    assert model.predict(other).latency_ms == pytest.approx(cost(other).latency_ms, rel=1e-6)
-    assert model.predict(other).size_mb == pytest.approx(cost(other).size_mb, rel=1e-6)
-    assert model.predict(other).memory_mb == pytest.approx(cost(other).memory_mb, rel=1e-6)
+    for share in (0.0, 0.3, 1.0):
+        predicted, expected = model.predict(other, {64: share, 160: 1 - share}), cost(other)
+        mean = share * expected.latency_us[0] + (1 - share) * expected.latency_us[1]
+        assert predicted.latency_ms == pytest.approx(mean / 1e3, rel=1e-6)
+        assert predicted.size_mb == pytest.approx(expected.file_bytes / 1e6, rel=1e-6)
+        assert predicted.memory_mb == pytest.approx(expected.memory_bytes / 1e6, rel=1e-6)
 
 
 def test_costs_are_measured_once_for_each_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path))
     calls: list[int] = []
 
-    def measured(configs: Any, setting: Setting, threads: int) -> list[Cost]:
-        calls.append(threads)
-        return [Cost(latency_ms=1.0 + number, size_mb=2.0, memory_mb=3.0) for number in range(len(configs))]
+    def measured(self: Host, configs: Any, setting: Setting, folder: Path) -> list[NetworkCost]:
+        calls.append(setting.threads)
+        return [NetworkCost((1.0 + number,), 2, 3) for number in range(len(configs))]
 
-    monkeypatch.setattr(costs, "measured_costs", measured)
-    setting = Setting(task=tiny_finetuning.TASK, recipe="float32", length=16)
+    monkeypatch.setattr(Host, "measure", measured)
 
     def fitted(threads: int) -> costs.CostModel:
-        return costs.fitted_model(TEACHER, setting, small_embedding=False, threads=threads)
+        setting = Setting(task=tiny_finetuning.TASK, recipe="float32", lengths=(16,), threads=threads)
+        return costs.fitted_model(TEACHER, setting, small_embedding=False)
 
     first = fitted(1)
     assert fitted(1) == first and calls == [1]

@@ -19,7 +19,7 @@ import pocketbert as pb
 from pocketbert.cli import main
 from pocketbert.tasks.scores import Baseline
 from pocketbert_bench.compression import choice, run
-from pocketbert_bench.compression.costs import CostModel
+from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.outcome import Measured
 from pocketbert_export.bundles.bundle import Bundle
@@ -28,7 +28,9 @@ from pocketbert_export.quantization.scored_texts import Loss
 TEACHER = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
 # A layer takes 1 ms, each of its heads 0.1 ms, and each of its neurons 0.01 ms.
 COSTS = CostModel(
-    latency=[0.0, 1.0, 0.1, 0.01, 0.0], size=[1.0] + 4 * [0.0], memory=[9.0] + 4 * [0.0], last_layer_share=1
+    latency=[LengthModel(length=16, coefficients=[0.0, 1.0, 0.1, 0.01, 0.0], last_layer_share=1)],
+    size=[1.0] + 4 * [0.0],
+    memory=[9.0] + 4 * [0.0],
 )
 
 

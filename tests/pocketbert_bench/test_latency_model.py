@@ -60,7 +60,7 @@ def test_kept_measurements_are_read(tmp_path: Path, capsys: pytest.CaptureFixtur
         {"norm": 5.0}, base=100.0, factor=2.0, errors=(0.03, 0.01, 0.062, 0.02), last_layer_share=1.0
     )
     (tmp_path / "latency.json").write_text(json.dumps(dataclasses.asdict(latency_model)), encoding="utf-8")
-    setting = Setting(task=TaskConfig(kind="regression", name="stars"), recipe="float32", length=32)
+    setting = Setting(task=TaskConfig(kind="regression", name="stars"), recipe="float32", lengths=(32,))
     constraint = LatencyConstraint(limit=2.0, setting=setting, device=NoDevice())
     constraint.prepare(tmp_path, SearchSpace(encoder=tiny.FACTORIZED_WORD, stage=1))
     assert constraint.model is not None and constraint.model.base == 100 and constraint.model.parts == {"norm": 5.0}
@@ -76,7 +76,7 @@ def test_median_error_is_at_most_five_percent(kind: str, recipe: str, tmp_path: 
         trigram=True, hidden_size=240, head_size=48, intermediate_size=240, max_position_embeddings=64
     )
     task = TaskConfig(kind=kind, labels=("a", "b") if kind == "classification" else ())
-    setting = Setting(task=task, recipe=recipe, length=64)
+    setting = Setting(task=task, recipe=recipe, lengths=(64,))
     model = fit(SearchSpace(encoder=encoder, stage=1), setting, Host(), tmp_path)
     assert model.last_layer_share == (1 / 64 if kind == "classification" else 1)
     assert statistics.median(model.errors) <= 0.05

@@ -20,7 +20,7 @@ CONFIGS = [
     tiny.BERT.replace(num_layers=1, feedforward=FeedForwardConfig(expressions=(f"linear{n}_1(gelu(linear{n}_1(x)))",)))
     for n in (2, 1)
 ]
-SETTING = Setting(task=tiny_finetuning.TASK, recipe="dynamic_wi8", length=13)
+SETTING = Setting(task=tiny_finetuning.TASK, recipe="dynamic_wi8", lengths=(13,))
 
 
 def slower_for_larger_files(phone: FakePhone, extras: dict[str, str]) -> Any:
@@ -52,7 +52,7 @@ def test_interrupted_measurements_resume(connect: Callable[..., Any], tmp_path: 
     good.state = "device"
     latencies = phone.measure(CONFIGS, SETTING, tmp_path / "kept")
     sizes = [(tmp_path / "kept" / "networks" / f"network-{n}" / "model.tflite").stat().st_size for n in (0, 1)]
-    assert latencies.tolist() == sizes and sizes[0] > sizes[1]
+    assert [network.latency_us for network in latencies] == [(size,) for size in sizes] and sizes[0] > sizes[1]
     assert len(starts) == 7 and {start["length"] for start in starts} == {"13"}
 
 

@@ -232,7 +232,7 @@ def _constraints(options: Options, task: Any) -> list[Any]:
         setting = Setting(
             task=task,
             recipe=limits.recipe,
-            length=limits.length or options[SearchConfig].max_length,
+            lengths=(limits.length or options[SearchConfig].max_length,),
         )
         phone = PhoneDevice(
             serial=limits.device,

@@ -123,7 +123,8 @@ class Choice:
             "teacher_latency_ms": measured.teacher_ms,
             "size_mb": measured.size_mb,
             "memory_mb": measured.memory_mb,
-            "length": self._inputs.length,
+            "lengths": list(self._inputs.shares),
+            "shares": list(self._inputs.shares.values()),
             "sentence": self._sentence(measured, scores, loss),
             "outcome": scores.outcome(),
             "notes": [note for note in notes if note],
@@ -156,7 +157,7 @@ class Choice:
         side = "below" if loss.points >= 0 else "above"
         low, high = scores.interval or (scores.score, scores.score)
         sentence = (
-            f"{measured.latency_ms[0]:.2f} ms at {inputs.length} tokens, {measured.size_mb:.1f} MB, "
+            f"{measured.latency_ms[0]:.2f} ms {inputs.where}, {measured.size_mb:.1f} MB, "
             f"{scores.main_metric} {100 * scores.score:.1f} ± {50 * (high - low):.1f} on {scores.examples} {unread}, "
             f"{abs(loss.points):.1f} points {side} {teacher}, "
             f"{measured.teacher_ms / measured.latency_ms[0]:.1f} times faster"
@@ -248,8 +249,8 @@ class Choice:
     def _measured(self, name: str, bundle: Bundle) -> Measured:
         """Measures a bundle, again if other programs disturb; these only add time, so the fastest run counts."""
         limits, minutes = self._inputs.constraints, self._inputs.minutes
-        length, began = self._inputs.length, time.monotonic()
-        measured = measure(bundle, self._teacher, length, limits.threads)
+        shares, began = self._inputs.shares, time.monotonic()
+        measured = measure(bundle, self._teacher, shares, limits.threads)
         for _ in range(1, _MOST_MEASURED):
             late = minutes is not None and time.monotonic() - began > 60 * minutes * _MEASURING_SHARE
             of_latency = dataclasses.replace(measured.upper, size_mb=0.0, memory_mb=0.0)
@@ -258,7 +259,7 @@ class Choice:
                 break
             log_info(f"{name}: {measured.latency_ms[2]:.3g} ms is not certain: measuring again")
             measured = min(
-                measured, measure(bundle, self._teacher, length, limits.threads), key=lambda one: one.latency_ms
+                measured, measure(bundle, self._teacher, shares, limits.threads), key=lambda one: one.latency_ms
             )
             if near_miss:
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pocketbert.errors import raise_if_any
 from pocketbert.notation import argument
@@ -18,7 +18,8 @@ class Constraints:
       max_latency_ms: maximum latency of one text on this machine, in milliseconds; the upper end of the measured
         interval counts.
       length: tokens of the text for max_latency_ms; the bundle has this length (default: the 95th percentile of your
-        texts, rounded up to a multiple of 16).
+        texts, rounded up to a multiple of 16). data limits the mean latency over your texts instead; the bundle then
+        has up to four lengths that make it least.
       max_mb: maximum size of model.tflite, in MB of 10⁶ bytes.
       max_memory_mb: maximum peak of resident memory, runtime included, as bench measures it, in MB of 10⁶ bytes.
       max_points_lost: find the fastest model that loses at most so many points of the main metric against the
@@ -32,7 +33,7 @@ class Constraints:
     GROUP: ClassVar = "Limits"
 
     max_latency_ms: float | None = None
-    length: int | None = None
+    length: int | Literal["data"] | None = None
     max_mb: float | None = None
     max_memory_mb: float | None = None
     max_points_lost: float | None = None
@@ -59,6 +60,10 @@ class Constraints:
             (self.max_memory_mb, cost.memory_mb),
         )
         return sum(max(value / limit - 1, 0.0) for limit, value in pairs if limit is not None)
+
+    def texts_with(self, length: int) -> str:
+        """The texts of the latency in words; `length` is their number of tokens, unless it is a mean over the data."""
+        return "on average over your texts" if self.length == "data" else f"at {length} tokens"
 
     @property
     def text(self) -> str:

@@ -21,9 +21,9 @@ from pocketbert.tasks.registry import get_task
 from pocketbert_bench import host, machine
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.structures import SMALL_RANK, Structure, can_be_pruned
-from pocketbert_bench.network_latency import Setting, measure_here
+from pocketbert_bench.network_latency import Host, NetworkCost, Setting
 
-_SCHEDULE = dataclasses.replace(host.QUICK, rounds=8, runs=64, seconds=1.0)
+SCHEDULE = dataclasses.replace(host.QUICK, rounds=8, runs=64, seconds=1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,25 +31,47 @@ class CostModel:
     """Costs as linear functions of a structure's terms; see `terms`.
 
     Attributes:
-      latency: coefficient of each term, in milliseconds.
+      latency: the latency at each length.
       size: coefficient of each term, in MB.
       memory: coefficient of each term, in MB.
-      last_layer_share: share of the tokens that the last layer computes.
     """
 
-    latency: list[float]
+    latency: list[LengthModel]
     size: list[float]
     memory: list[float]
-    last_layer_share: float
 
-    def predict(self, config: EncoderConfig) -> Cost:
-        """The costs of an architecture."""
-        of_time, of_size = terms(config, self.last_layer_share), terms(config, 1.0)
+    def predict(self, config: EncoderConfig, shares: Mapping[int, float]) -> Cost:
+        """The costs of an architecture.
+
+        Args:
+          config: the architecture.
+          shares: length in tokens → share in the mean latency.
+        """
+        of_size = terms(config, 1.0)
         return Cost(
-            latency_ms=float(np.dot(self.latency, of_time)),
+            latency_ms=sum(shares[of_length.length] * of_length.predict(config) for of_length in self.latency),
             size_mb=float(np.dot(self.size, of_size)),
             memory_mb=float(np.dot(self.memory, of_size)),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class LengthModel:
+    """Latency of a text with a length.
+
+    Attributes:
+      length: number of tokens.
+      coefficients: coefficient of each term, in milliseconds.
+      last_layer_share: share of the tokens that the last layer computes.
+    """
+
+    length: int
+    coefficients: list[float]
+    last_layer_share: float
+
+    def predict(self, config: EncoderConfig) -> float:
+        """Milliseconds."""
+        return float(np.dot(self.coefficients, terms(config, self.last_layer_share)))
 
 
 def terms(config: EncoderConfig, last_layer_share: float) -> np.ndarray:
@@ -100,63 +122,54 @@ def fitted_structures(teacher: EncoderConfig, *, small_embedding: bool) -> list[
     ]
 
 
-def fit(configs: Sequence[EncoderConfig], costs: Sequence[Cost], setting: Setting) -> CostModel:
+def fit(configs: Sequence[EncoderConfig], networks: Sequence[NetworkCost], setting: Setting) -> CostModel:
     """Fits the model; relative errors count, so that cheap networks fit as well as dear ones.
 
     Args:
       configs: architectures of measured networks.
-      costs: their costs.
-      setting: their task, recipe and length.
+      networks: their costs.
+      setting: their task, recipe and lengths.
     """
-    share = 1 / setting.length if get_task(setting.task).first_token_only else 1.0
-    of_time, of_size = ([terms(config, part) for config in configs] for part in (share, 1.0))
+    latency = []
+    for number, length in enumerate(setting.lengths):
+        share = 1 / length if get_task(setting.task).first_token_only else 1.0
+        rows = [terms(config, share) for config in configs]
+        coefficients = _coefficients(rows, [network.latency_us[number] / 1e3 for network in networks])
+        latency.append(LengthModel(length=length, coefficients=coefficients, last_layer_share=share))
+    rows = [terms(config, 1.0) for config in configs]
     return CostModel(
-        latency=_coefficients(of_time, [cost.latency_ms for cost in costs]),
-        size=_coefficients(of_size, [cost.size_mb for cost in costs]),
-        memory=_coefficients(of_size, [cost.memory_mb for cost in costs]),
-        last_layer_share=share,
+        latency=latency,
+        size=_coefficients(rows, [network.file_bytes / 1e6 for network in networks]),
+        memory=_coefficients(rows, [network.memory_bytes / 1e6 for network in networks]),
     )
 
 
-def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: bool, threads: int) -> CostModel:
+def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: bool) -> CostModel:
     """The model of this machine: an earlier one of the same networks, otherwise a new one.
 
     It is kept in the cache of `pocketbert.data.assets` for each machine, runtime, exporter and teacher.
 
     Args:
       teacher: architecture of the teacher.
-      setting: task, recipe and length.
+      setting: task, recipe and lengths.
       small_embedding: also measure a factored word embedding.
-      threads: threads of a call.
 
     Raises:
       UserError: a network cannot be measured.
     """
     configs = [structure.config(teacher) for structure in fitted_structures(teacher, small_embedding=small_embedding)]
-    path = cache_folder() / "costs" / f"{_identity(configs, setting, threads)}.json"
+    path = cache_folder() / "costs" / f"{_identity(configs, setting)}.json"
     if path.exists():
         with contextlib.suppress(UserError, KeyError):
             model = read_costs(path)[setting.recipe]
             log_info(f"{setting.recipe}: costs are predicted from earlier measurements on this machine")
             return model
-    model = fit(configs, measured_costs(configs, setting, threads), setting)
+    model = fit(configs, Host(SCHEDULE).measure(configs, setting, path.parent), setting)
     # A cache that cannot be written costs only time.
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_costs({setting.recipe: model}, path)
     return model
-
-
-def measured_costs(configs: Sequence[EncoderConfig], setting: Setting, threads: int) -> list[Cost]:
-    """Costs of networks with random weights, measured in the same rounds."""
-    return [
-        Cost(
-            latency_ms=network.latency_us / 1e3,
-            size_mb=network.file_bytes / 1e6,
-            memory_mb=network.memory_bytes / 1e6,
-        )
-        for network in measure_here(configs, setting, _SCHEDULE, threads=threads)
-    ]
 
 
 def write_costs(models: Mapping[str, CostModel], path: Path) -> None:
@@ -173,12 +186,11 @@ def read_costs(path: Path) -> dict[str, CostModel]:
     return from_json(dict[str, CostModel], read_json(path), str(path))
 
 
-def _identity(configs: Sequence[EncoderConfig], setting: Setting, threads: int) -> str:
+def _identity(configs: Sequence[EncoderConfig], setting: Setting) -> str:
     """What the measurements depend on, as a file name."""
-    here = machine.machine()
     networks = [dataclasses.asdict(config) for config in configs]
     here = dataclasses.replace(machine.machine(), load_average=())
-    content = [networks, dataclasses.asdict(setting), threads, dataclasses.asdict(here), machine.commit()]
+    content = [networks, dataclasses.asdict(setting), dataclasses.asdict(here), machine.commit()]
     return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]
 
 

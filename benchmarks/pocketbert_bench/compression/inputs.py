@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm, model_directory
-from pocketbert.data.examples import evenly
 from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, folds_of, three_splits
 from pocketbert.data.label_order import in_label_order
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
+from pocketbert.presets import encoder_flops
 from pocketbert.progress import log_info
-from pocketbert.tasks.registry import supervised_kinds, supervised_task
-from pocketbert.tokenizers.opening import open_tokenizer
-from pocketbert.training.initialization import vocabulary_of
+from pocketbert.tasks.registry import supervised_kinds
 from pocketbert.training.plan import open_data
 from pocketbert.training.state import digest_directory
 from pocketbert_bench.compression.constraints import Constraints, budget_problems
+from pocketbert_bench.compression.lengths import lengths_of, rounded_up, token_counts, usual_length
 from pocketbert_bench.compression.structures import SMALL_RANK
 from pocketbert_bench.network_latency import Setting
 from pocketbert_export.recipes import get_recipe
 
 # The second one is for files that are too large with the first.
 DEFAULT_RECIPE, SMALL_RECIPE = "dynamic_wi8", "dynamic_wi4"
-_MULTIPLE, _PERCENTILE, _COUNTED = 16, 95, 2000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +44,8 @@ class Inputs:
       folds: the data of each fold, whose final splits give the score of small data; empty for one final split.
       final_is_given: whether the final split is a file of its own.
       constraints: the limits.
-      settings: task of the networks, recipe, and length of a measured text; one for each recipe, the preferred first.
+      shares: length of a measured text in tokens → share in the mean latency; ascending.
+      settings: task of the networks, recipe, and lengths of measured texts; one for each recipe, the preferred first.
       minutes: time of the run, or None.
       trials: number of first rungs, or None.
       stop_below_baseline: whether a teacher that is worse than a simple method ends the run.
@@ -62,6 +59,7 @@ class Inputs:
     folds: Sequence[ThreeSplits]
     final_is_given: bool
     constraints: Constraints
+    shares: Mapping[int, float]
     settings: Sequence[Setting]
     minutes: float | None
     trials: int | None
@@ -70,8 +68,13 @@ class Inputs:
 
     @property
     def length(self) -> int:
-        """Tokens of a measured text, the bundle's longest length."""
-        return self.settings[0].length
+        """The bundle's longest length, in tokens."""
+        return max(self.shares)
+
+    @property
+    def where(self) -> str:
+        """What the latency is measured on, in words."""
+        return self.constraints.texts_with(self.length)
 
     @property
     def recipe(self) -> str:
@@ -85,8 +88,10 @@ class Inputs:
 
     @property
     def lengths(self) -> list[int]:
-        """Lengths of the bundle: half of the longest one, too."""
-        return sorted({min(_rounded_up(self.length / 2), self.length), self.length})
+        """Lengths of the bundle; half of a single one, too."""
+        if self.constraints.length == "data":
+            return list(self.shares)
+        return sorted({min(rounded_up(self.length / 2), self.length), self.length})
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -139,10 +144,10 @@ def check(
         log_info(f"labels in the model's order: {', '.join(labels)}")
         data = in_label_order(data, labels)
         data = dataclasses.replace(data, task=dataclasses.replace(data.task, labels=labels))
-    length = constraints.length or _usual_length(directory, described, data)
-    most = described.config.max_position_embeddings
-    if length > most:
-        problems.append(f"length must be at most the model's {most} positions; received {length}")
+    shares = _shares(constraints, directory, described, data)
+    positions = described.config.max_position_embeddings
+    if max(shares) > positions:
+        problems.append(f"length must be at most the model's {positions} positions; received {max(shares)}")
     if described.config.feedforward is not None:
         problems.append(
             "networks can be cut out of BERT, RoBERTa, XLM-R, DistilBERT and MobileBERT; received an EfficientBERT; "
@@ -163,7 +168,10 @@ def check(
         folds=folds_of(data, count, seed) if count else (),
         final_is_given=data.test is not None,
         constraints=constraints,
-        settings=[Setting(task=task, recipe=name, length=length) for name in recipes],
+        shares=shares,
+        settings=[
+            Setting(task=task, recipe=name, lengths=tuple(shares), threads=constraints.threads) for name in recipes
+        ],
         minutes=minutes,
         trials=trials,
         stop_below_baseline=stop_below_baseline,
@@ -199,17 +207,18 @@ def _new_head(task: TaskConfig) -> TaskConfig:
     return dataclasses.replace(task, pooling="mean") if task.rules.head == "sentence" else task
 
 
-def _usual_length(directory: Path, described: DirectoryDescription, data: TaskData) -> int:
-    """The 95th percentile of the token counts, rounded up to a multiple of 16, within the model's positions."""
-    vocabulary = vocabulary_of(directory)
-    if vocabulary is None:
-        raise UserError(f"compress: the model must have a tokenizer; {directory} has none; put its files there")
-    most = described.config.max_position_embeddings
-    rows = data.train.select(evenly(len(data.train), _COUNTED))
-    offsets = supervised_task(data.task).encode(rows, open_tokenizer(vocabulary), most).offsets
-    return min(_rounded_up(float(np.percentile(np.diff(offsets), _PERCENTILE))), most)
-
-
-def _rounded_up(count: float) -> int:
-    """The next multiple of 16."""
-    return max(int(np.ceil(count / _MULTIPLE)), 1) * _MULTIPLE
+def _shares(
+    constraints: Constraints, directory: Path, described: DirectoryDescription, data: TaskData
+) -> dict[int, float]:
+    """Length of a measured text → share in the mean latency."""
+    if isinstance(constraints.length, int):
+        return {constraints.length: 1.0}
+    counts, positions = token_counts(directory, described, data), described.config.max_position_embeddings
+    if constraints.length is None:
+        return {usual_length(counts, positions): 1.0}
+    shares = lengths_of(counts, positions, lambda length: encoder_flops(described.config, length))
+    log_info(
+        "lengths of the bundle: "
+        + ", ".join(f"{length} tokens for {100 * share:.3g} % of the texts" for length, share in shares.items())
+    )
+    return shares

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ class CompressResult:
       teacher_latency_ms: median latency of the teacher's bundle in the same run.
       size_mb: size of model.tflite, in MB of 10⁶ bytes.
       memory_mb: peak of resident memory, in MB of 10⁶ bytes.
-      length: tokens of the latency.
+      lengths: tokens of the measured texts.
+      shares: share of each length in the latency, which is a mean over the texts.
       sentence: the answer in one sentence.
       outcome: score on the final split with its interval, baselines and verdict, as
         `pocketbert.tasks.scores.Scores.outcome` gives it.
@@ -59,7 +60,8 @@ class CompressResult:
     teacher_latency_ms: float
     size_mb: float
     memory_mb: float
-    length: int
+    lengths: Sequence[int]
+    shares: Sequence[float]
     sentence: str
     outcome: dict[str, Any]
     notes: Sequence[str]
@@ -87,20 +89,35 @@ class Measured:
         return Cost(latency_ms=self.latency_ms[2], size_mb=self.size_mb, memory_mb=self.memory_mb)
 
 
-def measure(bundle: Bundle, teacher: Bundle, length: int, threads: int) -> Measured:
-    """Measures a bundle and the teacher's in interleaved rounds."""
+def measure(bundle: Bundle, teacher: Bundle, shares: Mapping[int, float], threads: int) -> Measured:
+    """Measures a bundle and the teacher's in interleaved rounds.
+
+    Args:
+      bundle: the bundle.
+      teacher: the teacher's bundle.
+      shares: length in tokens → share in the mean latency. The ends of its interval are means of the ends of each
+        length, so the interval is rather too wide.
+      threads: threads of a call.
+    """
     paths = {bundle.directory: "candidate", teacher.directory: "teacher"}
-    run = host.bench_bundles(list(paths), lengths=[length], threads=[threads], weights="trained", names=paths)
+    run = host.bench_bundles(list(paths), lengths=list(shares), threads=[threads], weights="trained", names=paths)
     if problems := [measurement.error for measurement in run.measurements if measurement.error]:
         raise UserError(f"the bundles must run to be measured; received: {problems[0]}")
-    samples = {measurement.model: np.array(measurement.latency_us) / 1e3 for measurement in run.measurements}
-    low, high = bootstrap_median(samples["candidate"])
-    memory = {measurement.model: measurement.peak_memory_bytes or 0 for measurement in run.measurements}
+    medians, memory = {"candidate": np.zeros(3), "teacher": np.zeros(3)}, 0
+    for measurement in run.measurements:
+        assert measurement.length is not None
+        samples = np.array(measurement.latency_us) / 1e3
+        medians[measurement.model] += shares[measurement.length] * np.array(
+            [np.median(samples), *bootstrap_median(samples)]
+        )
+        if measurement.model == "candidate":
+            memory = max(memory, measurement.peak_memory_bytes or 0)
+    median, low, high = map(float, medians["candidate"])
     return Measured(
-        latency_ms=(float(np.median(samples["candidate"])), low, high),
-        teacher_ms=float(np.median(samples["teacher"])),
+        latency_ms=(median, low, high),
+        teacher_ms=float(medians["teacher"][0]),
         size_mb=(bundle.directory / MODEL_FILE).stat().st_size / 1e6,
-        memory_mb=memory["candidate"] / 1e6,
+        memory_mb=memory / 1e6,
     )
 
 

@@ -34,7 +34,7 @@ def page(result: Mapping[str, Any], constraints: Constraints) -> str:
             (f"{lost:.1f}", "points lost", f"against your model; 95 % interval {least:.1f} to {most:.1f}"),
             (
                 f"{milliseconds:.2f} ms",
-                f"{result['length']} tokens, {constraints.threads} thread",
+                f"{constraints.texts_with(result['lengths'][-1])}, {constraints.threads} thread",
                 f"95 % interval {fastest:.2f} to {slowest:.2f}; your model {result['teacher_latency_ms']:.2f}",
             ),
             (

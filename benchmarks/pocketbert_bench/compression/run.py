@@ -286,10 +286,13 @@ def _costs(inputs: Inputs) -> dict[str, CostModel]:
     """The model of each recipe; the second one is not measured if the teacher's file is small enough with the first."""
     teacher, limits, costs = inputs.described.config, inputs.constraints, dict[str, CostModel]()
     for setting in inputs.settings:
-        if costs and limits.max_mb is not None and costs[inputs.recipe].predict(teacher).size_mb <= limits.max_mb:
+        if (
+            costs
+            and limits.max_mb is not None
+            and costs[inputs.recipe].predict(teacher, inputs.shares).size_mb <= limits.max_mb
+        ):
             break
-        small = inputs.small_embedding
-        costs[setting.recipe] = fitted_model(teacher, setting, small_embedding=small, threads=limits.threads)
+        costs[setting.recipe] = fitted_model(teacher, setting, small_embedding=inputs.small_embedding)
     return costs
 
 
@@ -313,7 +316,7 @@ def _candidates(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[StudentC
                     method=method,
                     all_heads=structure.heads == teacher.num_attention_heads,
                     recipe=recipe,
-                    cost=model.predict(structure.config(teacher)),
+                    cost=model.predict(structure.config(teacher), inputs.shares),
                 )
                 excess = limits.excess(candidate.cost, _MARGIN)
                 shape = structure.layers, structure.heads, structure.intermediate_size, method
@@ -325,11 +328,11 @@ def _candidates(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[StudentC
         memory = "" if limits.max_memory_mb is None else f" and {candidate.cost.memory_mb:.3g} MB of memory"
         raise UserError(
             f"no network within the limits can be cut out of this teacher; the nearest, {candidate.structure.name}, "
-            f"has about {candidate.cost.latency_ms:.2g} ms and {candidate.cost.size_mb:.3g} MB{memory} as "
+            f"has about {candidate.cost.latency_ms:.2g} ms {inputs.where}, {candidate.cost.size_mb:.3g} MB{memory} as "
             f"{candidate.recipe}; raise the limit, or use a smaller encoder as the model"
         )
     log_info(f"{len(within)} of {len(nearest)} candidates are within the limits by their predicted costs")
     shares = (math.inf,) if limits.max_latency_ms is not None else _SHARES
-    slowest = costs[inputs.recipe].predict(teacher).latency_ms
+    slowest = costs[inputs.recipe].predict(teacher, inputs.shares).latency_ms
     # All kinds may be slower than a share of a teacher with one layer.
     return in_order(within, [share * slowest for share in shares]) or in_order(within, [math.inf])

@@ -1,0 +1,79 @@
+"""Lengths of a bundle, chosen from the token counts of its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pocketbert.checkpoints.directory import DirectoryDescription
+from pocketbert.data.examples import evenly
+from pocketbert.data.task_data import TaskData
+from pocketbert.errors import UserError
+from pocketbert.tasks.registry import supervised_task
+from pocketbert.tokenizers.opening import open_tokenizer
+from pocketbert.training.initialization import vocabulary_of
+
+# More lengths make the file larger, and save little.
+MOST_LENGTHS = 4
+_MULTIPLE, _PERCENTILE, _COUNTED = 16, 95, 2000
+
+
+def token_counts(directory: Path, described: DirectoryDescription, data: TaskData) -> np.ndarray:
+    """Token counts of up to 2,000 training texts, within the model's positions.
+
+    Raises:
+      UserError: the model has no tokenizer.
+    """
+    vocabulary = vocabulary_of(directory)
+    if vocabulary is None:
+        raise UserError(f"compress: the model must have a tokenizer; {directory} has none; put its files there")
+    rows = data.train.select(evenly(len(data.train), _COUNTED))
+    longest = described.config.max_position_embeddings
+    return np.diff(supervised_task(data.task).encode(rows, open_tokenizer(vocabulary), longest).offsets)
+
+
+def usual_length(counts: np.ndarray, positions: int) -> int:
+    """The 95th percentile of token counts, rounded up to a multiple of 16, within the model's positions."""
+    return min(rounded_up(float(np.percentile(counts, _PERCENTILE))), positions)
+
+
+def lengths_of(counts: Sequence[int] | np.ndarray, positions: int, cost: Callable[[int], float]) -> dict[int, float]:
+    """Chooses at most four lengths for texts, so that their mean cost is least if each is padded to the next length.
+
+    The lengths are multiples of 16 within the model's positions.
+
+    Args:
+      counts: token counts of the texts, at most `positions`.
+      positions: the model's positions.
+      cost: cost of a text with a length.
+
+    Returns:
+      Length → share of the texts that are padded to it; ascending, and the last one holds all texts.
+    """
+    lengths, numbers = np.unique([min(rounded_up(count), positions) for count in counts], return_counts=True)
+    costs = [cost(int(length)) for length in lengths]
+    texts = np.concatenate([[0], np.cumsum(numbers)])
+    # Number of the shortest lengths whose texts are padded → least cost of these, and the lengths that they have.
+    least: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    for _ in range(MOST_LENGTHS):
+        least = {0: least[0]} | {
+            end: min(
+                (least[start][0] + (texts[end] - texts[start]) * costs[end - 1], (*least[start][1], end))
+                for start in least
+                if start < end
+            )
+            for end in range(1, len(lengths) + 1)
+        }
+    _, ends = least[len(lengths)]
+    starts = (0, *ends[:-1])
+    return {
+        int(lengths[end - 1]): float((texts[end] - texts[start]) / texts[-1])
+        for start, end in zip(starts, ends, strict=True)
+    }
+
+
+def rounded_up(count: float) -> int:
+    """The next multiple of 16."""
+    return max(int(np.ceil(count / _MULTIPLE)), 1) * _MULTIPLE

@@ -1,0 +1,124 @@
+"""Lengths of a bundle of `pocketbert compress`: chosen from the data, with the mean latency as the limit."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import tiny_finetuning
+
+import pocketbert as pb
+from pocketbert.cli import main
+from pocketbert.data.examples import Examples
+from pocketbert_bench.compression import outcome
+from pocketbert_bench.compression.lengths import lengths_of, usual_length
+from pocketbert_bench.network_latency import Host, NetworkCost, Setting
+from pocketbert_bench.results import Measurement
+
+TEACHER = tiny.BERT.replace(num_layers=2, max_position_embeddings=50)
+
+
+def quadratic(length: int) -> float:
+    return 7 * length + 0.05 * length**2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_mean_cost_is_the_least_of_all_choices(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    counts = np.minimum(random.gamma(1.5, 30, size=83).astype(int) + 1, 183)
+    possible = sorted({min(-(-count // 16) * 16, 183) for count in counts.tolist()})
+
+    def mean(lengths: Any) -> float:
+        return float(np.mean([quadratic(min(length for length in lengths if length >= count)) for count in counts]))
+
+    shares = lengths_of(counts, 183, quadratic)
+    choices = [
+        (*shorter, possible[-1]) for number in range(4) for shorter in itertools.combinations(possible[:-1], number)
+    ]
+    assert len(possible) > 4 and len(shares) <= 4
+    assert mean(shares) == pytest.approx(min(map(mean, choices)))
+    assert sum(share * quadratic(length) for length, share in shares.items()) == pytest.approx(mean(shares))
+    assert [*shares] == sorted(shares)
+
+
+def test_few_different_counts_have_a_length_each() -> None:
+    assert lengths_of([3, 3, 16, 17, 40], 40, quadratic) == {16: 0.6, 32: 0.2, 40: 0.2}
+    assert lengths_of([5], 512, quadratic) == {16: 1.0}
+
+
+def test_usual_length_is_the_95th_percentile() -> None:
+    counts = np.arange(1, 101)
+    assert usual_length(counts, 512) == 96 and usual_length(counts, 90) == 90
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lengths")
+    tokenizer = pb.from_pretrained(tiny_finetuning.write_model(folder / "encoder", TEACHER)).tokenizer
+    pb.from_preset(TEACHER, tiny_finetuning.TASK, tokenizer, seed=4).save_pretrained(folder / "teacher")
+    short = tiny_finetuning.examples(560, seed=1)
+    # Every fourth text has three sentences.
+    texts = [" ".join([text] * (3 if number % 4 == 0 else 1)) for number, text in enumerate(short.texts)]
+    tiny_finetuning.write_table(folder / "train.csv", Examples(texts=texts, labels=short.labels, source="train"))
+    return folder
+
+
+def test_the_mean_over_the_texts_is_limited(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def measure(self: Host, configs: Any, setting: Setting, folder: Path) -> list[NetworkCost]:
+        """A token and a layer take a microsecond."""
+        return [
+            NetworkCost(tuple(float(length * config.num_layers) for length in setting.lengths), 100, 100)
+            for config in configs
+        ]
+
+    monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(Host, "measure", measure)
+    real = outcome.host.bench_bundles
+    measured: list[Measurement] = []
+
+    def bench(*arguments: Any, **options: Any) -> Any:
+        run = real(*arguments, **options, quick=True)
+        measured.extend(run.measurements)
+        return run
+
+    monkeypatch.setattr(outcome.host, "bench_bundles", bench)
+    command = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / 'train.csv'}", "--length=data"]
+    command += ["--trials=1", "--max-latency-ms=1000"]
+    assert main([*command, "--dry-run"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert main([*command, f"--output={tmp_path / 'out'}"]) == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    bundle = pb.Bundle.open(tmp_path / "out" / "bundle")
+    shares = dict(zip(result["lengths"], result["shares"], strict=True))
+    assert [*shares] == list(bundle.lengths) and len(shares) > 1 and sum(shares.values()) == pytest.approx(1)
+    counts = [
+        len(bundle.tokenizer([text])["input_word_ids"][0]) for text in pb.data.table(inputs / "train.csv").train.texts
+    ]
+    mean = np.mean([min(length for length in shares if length >= count) for count in counts])
+    deepest = next(row for row in rows if row["structure"].startswith("layers=1-2,"))
+    assert deepest["latency_ms"] == pytest.approx(2 * mean / 1e3, abs=1e-3)
+    (row,) = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    assert row["latency_ms"] == pytest.approx(2 * mean / 1e3)
+    expected = sum(
+        shares[one.length or 0] * float(np.median(one.latency_us)) / 1e3 for one in measured if one.model == "candidate"
+    )
+    assert result["latency_ms"][0] == pytest.approx(expected)
+    assert f"{expected:.2f} ms on average over your texts" in result["sentence"]
+    page = html.unescape((tmp_path / "out" / "report.html").read_text())
+    assert "on average over your texts, 1 thread" in page
+    assert main([*command, "--max-latency-ms=0.00001", f"--output={tmp_path / 'other'}"]) == 2
+    assert "ms on average over your texts" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_other_words_are_refused(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compress", f"--train-file={inputs / 'train.csv'}", "--dry-run", "--trials=1"]
+    assert main([*command, "--length=mean"]) == 2
+    assert "must be a whole number or data or off" in capsys.readouterr().err
