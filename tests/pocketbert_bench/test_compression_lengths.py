@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import itertools
 import json
@@ -15,7 +16,6 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert.cli import main
-from pocketbert.data.examples import Examples
 from pocketbert_bench.compression import outcome
 from pocketbert_bench.compression.lengths import lengths_of, usual_length
 from pocketbert_bench.network_latency import Host, NetworkCost, Setting
@@ -65,7 +65,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     short = tiny_finetuning.examples(560, seed=1)
     # Every fourth text has three sentences.
     texts = [" ".join([text] * (3 if number % 4 == 0 else 1)) for number, text in enumerate(short.texts)]
-    tiny_finetuning.write_table(folder / "train.csv", Examples(texts=texts, labels=short.labels, source="train"))
+    tiny_finetuning.write_table(folder / "train.csv", dataclasses.replace(short, texts=texts))
     return folder
 
 
@@ -100,7 +100,8 @@ def test_the_mean_over_the_texts_is_limited(
     shares = dict(zip(result["lengths"], result["shares"], strict=True))
     assert [*shares] == list(bundle.lengths) and len(shares) > 1 and sum(shares.values()) == pytest.approx(1)
     counts = [
-        len(bundle.tokenizer([text])["input_word_ids"][0]) for text in pb.data.table(inputs / "train.csv").train.texts
+        len(bundle.tokenizer([text], max_length=50)["input_word_ids"][0])
+        for text in pb.data.table(inputs / "train.csv").train.texts
     ]
     mean = np.mean([min(length for length in shares if length >= count) for count in counts])
     deepest = next(row for row in rows if row["structure"].startswith("layers=1-2,"))
