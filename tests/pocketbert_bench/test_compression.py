@@ -267,7 +267,10 @@ def test_killed_run_resumes_with_the_same_trials(
     assert main(command) == 0
     assert (tmp_path / "out" / "journal.jsonl").read_bytes().startswith(first)
     expected, received = (
-        [dataclasses.replace(one, seconds=0.0, training_seconds=0.0) for one in Journal(folder / "journal.jsonl", (Trial,)).records]
+        [
+            dataclasses.replace(one, seconds=0.0, training_seconds=0.0)
+            for one in Journal(folder / "journal.jsonl", (Trial,)).records
+        ]
         for folder in (finished[1], tmp_path / "out")
     )
     assert {one.candidate for one in received} == {one.candidate for one in expected}

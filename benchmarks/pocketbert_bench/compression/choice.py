@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,11 @@ class Choice:
         return outcome
 
     def result(
-        self, rungs: Rungs, candidates: Sequence[StudentCandidate], folds: Sequence[FoldScores]
+        self,
+        rungs: Rungs,
+        candidates: Sequence[StudentCandidate],
+        folds: Sequence[FoldScores],
+        seconds_left: Callable[[], float],
     ) -> dict[str, Any]:
         """Chooses, and returns the fields of `CompressResult` but for paths and seconds.
 
@@ -97,11 +101,12 @@ class Choice:
           rungs: the trials.
           candidates: all candidates.
           folds: scores of the folds, which are the final scores; empty for those of the final split.
+          seconds_left: time left; without time, the runner-up is not exported.
 
         Raises:
           TrainingFailed: no candidate met limits and gate.
         """
-        winner, note = self._winner(rungs, candidates)
+        winner, note = self._winner(rungs, candidates, seconds_left)
         measured = winner.measured
         for name, source in (
             (BUNDLE_FOLDER, winner.bundle.directory),
@@ -171,17 +176,24 @@ class Choice:
             sentence = f"{VERDICT_WORDS[scores.verdict]}{better}: {sentence}"
         return sentence
 
-    def _winner(self, rungs: Rungs, candidates: Sequence[StudentCandidate]) -> tuple[_Accepted, str]:
+    def _winner(
+        self, rungs: Rungs, candidates: Sequence[StudentCandidate], seconds_left: Callable[[], float]
+    ) -> tuple[_Accepted, str]:
         """The candidate that the limits ask for, and a remark on the choice."""
         limits, preferred = self._inputs.constraints, rungs.preferred(candidates)
         if limits.max_points_lost is not None:
             return self._fastest_within_points(rungs, candidates, limits.max_points_lost), ""
+        before = seconds_left()
         winner = next(self._accepted(rungs, preferred), None)
         if winner is None:
             raise self._failed()
         if not limits.limits_costs:
             return winner, "the fastest candidate within one standard error of the best dev score"
-        return self._faster_of_equals(rungs, winner, preferred[preferred.index(winner.candidate) + 1 :])
+        others = preferred[preferred.index(winner.candidate) + 1 :]
+        late = bool(others) and seconds_left() < before - seconds_left()
+        if late:
+            return winner, f"the time was over before the runner-up, {others[0].name}, was measured"
+        return self._faster_of_equals(rungs, winner, others)
 
     def _faster_of_equals(
         self, rungs: Rungs, winner: _Accepted, others: Sequence[StudentCandidate]

@@ -65,6 +65,8 @@ COMPRESSION_FILES = (
     TEACHER_FOLDER,
 )
 _IMPORTANCE_EXAMPLES, _IMPORTANCE_LENGTH = 1000, 128
+# In a short time, so many for each minute.
+_IMPORTANCE_A_MINUTE = 75
 # Predicted latencies must leave this share of the limit: the upper end of the measured interval counts.
 _MARGIN = 0.08
 # Without a limit of the latency, candidates are spread below these shares of the teacher's.
@@ -201,7 +203,7 @@ class _Compression:
                     log_info("interrupted: exporting the best candidate so far; interrupt again to end at once")
             finally:
                 self._workers.close()
-            result = choice.result(rungs, candidates, folds) | {"seconds": clock.seconds}
+            result = choice.result(rungs, candidates, folds, seconds_left) | {"seconds": clock.seconds}
             write_json(folder / LEADERBOARD_FILE, result["leaderboard"])
             write_text(folder / REPORT_FILE, page(result, inputs.constraints))
             return result
@@ -276,7 +278,10 @@ def _importance(inputs: Inputs, folder: Path, teacher: Path) -> Importance:
     """Importance of the teacher's heads and neurons on some training examples."""
     model, train = from_pretrained(teacher), inputs.splits.data.train
     assert model.task is not None
-    rows = train.select(evenly(len(train), _IMPORTANCE_EXAMPLES))
+    count = min(_IMPORTANCE_EXAMPLES, len(train))
+    if inputs.minutes is not None:
+        count = min(count, math.ceil(_IMPORTANCE_A_MINUTE * inputs.minutes))
+    rows = train.select(evenly(len(train), count))
     length = min(_IMPORTANCE_LENGTH, model.config.max_position_embeddings)
     encoded = supervised_task(model.task).encode(rows, model.tokenizer, length)
     return measure_importance(model, encoded, folder / IMPORTANCE_FILE, batch_size=32, seed=inputs.seed)

@@ -36,7 +36,7 @@ _STEPS, _MOST_EPOCHS, _BATCH = 120, 8, 32
 _FACTORS = (1, 2, 4)
 _RUNGS = len(_FACTORS)
 # Shares of the time after which first and second rungs end.
-_FIRST_SHARE, _SECOND_SHARE = 0.4, 0.7
+_FIRST_SHARE, _SECOND_SHARE = 0.5, 0.75
 # So many first candidates share the time of first rungs equally if they would take longer.
 _KINDS = 3
 # The best third trains further.
@@ -118,7 +118,7 @@ class Rungs:
         self._epochs = round(self._record("epochs", lambda: self._first_epochs(candidates[:_KINDS], total)))
         first = self._first_rungs(candidates, total)
         promoted = self._promising(first, 1)[: math.ceil(len(first) / _PROMOTED)]
-        # A single one goes on in the last rung.
+        # A single one continues in the last rung.
         end = (1 - _SECOND_SHARE) * total
         for batch in self._batches(promoted if len(promoted) > 1 else []):
             planned = self._epochs * _FACTORS[1]

@@ -1,0 +1,214 @@
+"""Rungs of `pocketbert compress`: which candidates train, for how long, and what a killed run repeats."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import tiny_finetuning
+
+from pocketbert.data.task_data import TaskData
+from pocketbert.trials.jobs import Job, Outcome
+from pocketbert.trials.journal import Journal
+from pocketbert.trials.workers import Workers
+from pocketbert_bench.compression.candidates import METHODS, StudentCandidate, TrialData
+from pocketbert_bench.compression.constraints import Constraints, Cost
+from pocketbert_bench.compression.journal import Trial
+from pocketbert_bench.compression.rungs import Rungs
+from pocketbert_bench.compression.structures import Structure
+
+TEACHER = tiny.BERT.replace(num_layers=6)
+HEADS, NEURONS = TEACHER.num_attention_heads, TEACHER.intermediate_size
+# 70 steps of 32 in an epoch.
+COUNT = 70 * 32 - 5
+CANDIDATES = [
+    StudentCandidate(
+        kind=f"{depth} layers",
+        structure=Structure(layers=tuple(range(1, depth + 1)), heads=HEADS, intermediate_size=NEURONS),
+        method=method,
+        all_heads=True,
+        recipe="dynamic_wi8",
+        cost=Cost(latency_ms=float(depth), size_mb=1.0, memory_mb=1.0),
+    )
+    for method in METHODS
+    for depth in (6, 5, 4, 3, 2, 1)
+]
+
+
+class Stopwatch(Workers):
+    """Trains nothing: a layer takes a second in each epoch, and the score grows with the epochs.
+
+    Attributes:
+      seconds: the time that has passed.
+      jobs: name, rung and seconds of each trial.
+    """
+
+    def __init__(self, scores: Mapping[int, float], parallel: int = 1, die_after: int | None = None) -> None:
+        self.seconds, self.jobs, self.parallel = 0.0, list[tuple[str, int, float]](), parallel
+        self._scores, self._die_after = scores, die_after
+
+    def outcomes(self, make_run: Any, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Ends each job after its time, or at its deadline."""
+        began, ended = self.seconds, [0.0]
+        deadline = make_run.args[0].deadline
+        for job in jobs:
+            if self._die_after is not None and len(self.jobs) == self._die_after:
+                raise SystemExit(9)
+            options = json.loads(str(job.point["candidate"]))
+            name, rung = job.folder.parent.name, int(job.folder.name[-1])
+            layers = name.count("-") + 1
+            # A step on the teacher's layers has two parts.
+            passes = 2 if options["method"] == "tinybert" else 1
+            left = float("inf") if deadline is None else max(deadline - time.time(), 0.0)
+            seconds = min(passes * layers * options["epochs"], left)
+            steps = max(int(70 * seconds / layers), 1)
+            score = self._scores[layers] + 0.01 * rung + 0.005 * (options["method"] == "predictions")
+            job.folder.mkdir()
+            result = {"main_metric": "accuracy", "metrics": {"accuracy": score}, "steps": steps, "seconds": seconds}
+            (job.folder / "result.json").write_text(json.dumps(result))
+            self.jobs.append((name, rung, seconds))
+            ended.append(seconds + 1)
+            self.seconds = began + max(ended)
+            yield Outcome(job, seconds + 1)
+
+
+def run(
+    folder: Path,
+    workers: Stopwatch,
+    *,
+    total: float = float("inf"),
+    trials: int | None = None,
+    limits: Constraints = Constraints(max_latency_ms=9),  # noqa: B008
+    teacher_pace: tuple[float, int] | None = None,
+) -> Rungs:
+    folder.mkdir(exist_ok=True)
+    recorded: dict[str, float] = {}
+    path = folder / "recorded.json"
+    if path.exists():
+        recorded.update(json.loads(path.read_text()))
+
+    def record(name: str, value: Any) -> float:
+        if name not in recorded:
+            recorded[name] = value()
+            path.write_text(json.dumps(recorded))
+        return recorded[name]
+
+    examples = tiny_finetuning.examples(COUNT, seed=1)
+    data = TaskData(task=tiny_finetuning.TASK, train=examples, dev=examples.select(range(40)))
+    rungs = Rungs(
+        folder,
+        Journal(folder / "journal.jsonl", (Trial,)),
+        TrialData(data=data, teacher="teacher", max_length=16),
+        teacher=TEACHER,
+        workers=workers,
+        seed=0,
+        start=lambda candidate: folder / candidate.name,
+        record=record,
+        limits=limits,
+        teacher_score=0.8,
+        teacher_pace=teacher_pace,
+    )
+    rungs.run(CANDIDATES, lambda: total - workers.seconds, total, trials)
+    return rungs
+
+
+SCORES = {6: 0.70, 5: 0.74, 4: 0.72, 3: 0.60, 2: 0.65, 1: 0.5}
+
+
+def layers(name: str) -> int:
+    return name.count("-") + 1
+
+
+@pytest.mark.parametrize("total", [9.0, 20.0, 60.0])
+def test_three_kinds_are_tried_in_a_short_time(total: float, tmp_path: Path) -> None:
+    workers = Stopwatch(SCORES)
+    run(tmp_path / "run", workers, total=total)
+    first = [(layers(name), seconds) for name, rung, seconds in workers.jobs if rung == 0]
+    assert [number for number, _ in first[:3]] == [6, 5, 4]
+    # First rungs have half of the time, in equal parts.
+    assert first[0][1] <= 0.5 * total / 3 + 0.1
+    assert workers.seconds <= total + 3
+
+
+def test_epochs_of_first_rungs_follow_the_pace_of_the_teacher(tmp_path: Path) -> None:
+    # The teacher has taken 6 seconds for an epoch of 70 steps.
+    run(tmp_path / "slow", slow := Stopwatch(SCORES), total=90.0, teacher_pace=(6.0, 70))
+    run(tmp_path / "fast", fast := Stopwatch(SCORES), total=900.0, teacher_pace=(6.0, 70))
+    assert slow.jobs[0][2] == 6.0 and fast.jobs[0][2] == 12.0
+
+
+def test_the_best_structure_tries_other_methods(tmp_path: Path) -> None:
+    workers = Stopwatch(SCORES)
+    run(tmp_path / "run", workers, trials=7)
+    first = [(layers(name), name.rpartition(",")[2]) for name, rung, _ in workers.jobs if rung == 0]
+    assert first == [
+        (6, "finetune"),
+        (5, "finetune"),
+        (4, "finetune"),
+        (5, "predictions"),
+        (3, "finetune"),
+        (5, "tinybert"),
+        (2, "finetune"),
+    ]
+
+
+def test_the_most_promising_ones_train_further(tmp_path: Path) -> None:
+    workers = Stopwatch(SCORES)
+    rungs = run(tmp_path / "run", workers, trials=6)
+    later = [(layers(name), name.rpartition(",")[2], rung) for name, rung, _ in workers.jobs if rung]
+    assert later == [(5, "predictions", 1), (5, "finetune", 1), (5, "predictions", 2)]
+    assert rungs.preferred(CANDIDATES)[0].name == workers.jobs[-1][0]
+    row = rungs.leaderboard(rungs.preferred(CANDIDATES)[0])[0]
+    assert row["epochs"] == 2 * (1 + 2 + 4) and row["rungs"] == 3 and row["stopped"] == "it had all of its time"
+
+
+def test_the_best_candidates_use_the_whole_time(tmp_path: Path) -> None:
+    workers = Stopwatch(SCORES)
+    run(tmp_path / "run", workers, total=300.0)
+    assert 290 <= workers.seconds <= 300
+    assert layers(next(name for name, rung, _ in workers.jobs if rung == 2)) == 5
+
+
+def test_limit_of_points_promotes_candidates_near_it(tmp_path: Path) -> None:
+    # The teacher has 0.8, so 0.66 is needed.
+    workers = Stopwatch(SCORES)
+    limits = Constraints(max_points_lost=14)
+    rungs = run(tmp_path / "run", workers, trials=9, limits=limits)
+    promoted = [layers(name) for name, rung, _ in workers.jobs if rung]
+    assert promoted[0] == 2
+    fastest = rungs.preferred(CANDIDATES)[0]
+    assert len(fastest.structure.layers) == 2 and rungs.score(fastest) >= 0.66
+
+
+def test_workers_train_several_at_a_time(tmp_path: Path) -> None:
+    one, two = Stopwatch(SCORES), Stopwatch(SCORES, parallel=2)
+    run(tmp_path / "one", one, total=200.0)
+    run(tmp_path / "two", two, total=200.0)
+    assert len(two.jobs) > 1.5 * len(one.jobs) and two.seconds <= 203
+
+
+@pytest.mark.parametrize("budget", [{"trials": 6}, {"total": 150.0}])
+def test_killed_run_repeats_the_same_trials(budget: dict[str, Any], tmp_path: Path) -> None:
+    whole = Stopwatch(SCORES)
+    run(tmp_path / "whole", whole, **budget)
+    for count in range(1, len(whole.jobs)):
+        folder = tmp_path / f"killed-{count}"
+        killed = Stopwatch(SCORES, die_after=count)
+        with pytest.raises(SystemExit):
+            run(folder, killed, **budget)
+        resumed = Stopwatch(SCORES)
+        resumed.seconds = killed.seconds
+        run(folder, resumed, **budget)
+        names = [(name, rung) for name, rung, _ in [*killed.jobs, *resumed.jobs]]
+        assert names == [(name, rung) for name, rung, _ in whole.jobs]
+    records = Journal(tmp_path / "killed-2" / "journal.jsonl", (Trial,)).records
+    expected = Journal(tmp_path / "whole" / "journal.jsonl", (Trial,)).records
+    assert [dataclasses.replace(one, seconds=99.0) for one in records if budget.get("trials")] == [
+        dataclasses.replace(one, seconds=99.0) for one in expected if budget.get("trials")
+    ]
