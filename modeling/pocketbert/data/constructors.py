@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.configs import TASK_RULES, TaskConfig, TaskKind
+from pocketbert.data.augmented import read_augmented, without_examples
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers import table_objects
 from pocketbert.data.readers.glue import glue_task, read_glue
@@ -111,7 +112,7 @@ def table(
     more = None
     if augmented is not None:
         more, _ = read(augmented, labels=labels or None)
-        more = more if dev is not None else _without_examples(more, splits["dev"], skip_bad_rows=skip_bad_rows)
+        more = more if dev is not None else without_examples(more, splits["dev"], skip_bad_rows=skip_bad_rows)
     of_test = None if test is None else read(test, labels=labels or None)[0]
     return TaskData(task=task, **splits, augmented=more, test=of_test)
 
@@ -177,7 +178,7 @@ def glue(name: str, folder: _Path, *, augmented: _Path | None = None) -> TaskDat
     """
     task = glue_task(name)
     train, dev = (read_glue(name, folder, split) for split in ("train", "dev"))
-    more = _augmented(augmented, task.task, train)
+    more = read_augmented(augmented, task.task, train)
     return TaskData(
         task=task.task, train=train, dev=dev, metrics=task.metrics, main_metric=task.main_metric, augmented=more
     )
@@ -203,7 +204,7 @@ def xnli(
       UserError: a missing file or language, or unreadable rows.
     """
     given_train, dev = read_xnli_training(folder, train), read_xnli(folder, "dev", languages)
-    return TaskData(task=XNLI, train=given_train, dev=dev, augmented=_augmented(augmented, XNLI, given_train))
+    return TaskData(task=XNLI, train=given_train, dev=dev, augmented=read_augmented(augmented, XNLI, given_train))
 
 
 def questions(
@@ -362,40 +363,6 @@ def text(path: _Path) -> TextData:
     """
     text_files(Path(path))
     return TextData(path)
-
-
-def _augmented(path: _Path | None, task: TaskConfig, train: Examples) -> Examples | None:
-    """Reads the output of `pocketbert augment` for a data set: columns text, pair and label."""
-    if path is None:
-        return None
-    kind: Any = task.kind
-    pair = None if train.pairs is None else "pair"
-    labels = task.labels or None
-    return read_table(path, text_column="text", pair_column=pair, label_column="label", labels=labels, kind=kind)[0]
-
-
-def _without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: bool) -> Examples:
-    """Removes rows of an augmented file whose originals are in `dropped`.
-
-    Raises:
-      UserError: the file does not record the originals.
-    """
-    path = augmented.source
-    try:
-        of_rows, _ = read_table(path, text_column="example", skip_bad_rows=skip_bad_rows)
-    except UserError as error:
-        raise UserError(
-            f"{path}: without {argument('dev')}, each row must have its original in the column 'example', as written "
-            f"by pocketbert augment; received rows without; pass {argument('dev')}"
-        ) from error
-    # Compare texts too: the numbers may belong to another file.
-    texts = set(dropped.texts)
-    name_of = dict(zip(of_rows.ids, of_rows.texts, strict=True))
-    origins = [name_of.get(row) for row in augmented.ids]
-    named = {None, *dropped.ids, *(name for name, text in zip(origins, augmented.texts, strict=True) if text in texts)}
-    others = [index for index, name in enumerate(origins) if name not in named]
-    log_info(f"{path}: skipped {len(augmented) - len(others)} rows augmented from examples in the dev split")
-    return augmented.select(others)
 
 
 def _divided(train: Any, dev: Any, reason: str = "") -> dict[str, Any]:
