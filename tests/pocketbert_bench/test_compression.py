@@ -215,6 +215,7 @@ def test_page_and_files_say_the_same(finished: tuple[list[str], Path]) -> None:
     assert board == result["leaderboard"] and len(board) == 2
     (winner,) = [row for row in board if row["chosen"]]
     assert winner["score"] == max(row["score"] for row in board)
+    assert all(f">{row['stopped']}</td>" in page for row in board if not row["chosen"])
     size = (folder / "bundle" / "model.tflite").stat().st_size / 1e6
     assert result["size_mb"] == size <= 0.2
 

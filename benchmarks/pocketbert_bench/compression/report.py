@@ -59,7 +59,7 @@ def page(result: Mapping[str, Any], constraints: Constraints) -> str:
                 row["failure"] if row["score"] is None else f"{100 * row['score']:.1f}",
                 row["epochs"],
                 f"{row['seconds']:.0f}",
-                "winner" if row["chosen"] else "",
+                "winner" if row["chosen"] else row["stopped"],
             ]
             for row in rows
         ],
