@@ -179,9 +179,13 @@ def test_each_method_trains_a_pruned_student(method: Any, teacher: Path, tmp_pat
     )
     examples = tiny_finetuning.examples(80, seed=4)
     data = TaskData(task=tiny_finetuning.TASK, train=examples.select(range(60)), dev=examples.select(range(60, 80)))
-    shared = TrialData(data=data, teacher=str(teacher), max_length=19)
-    train_trial(shared, trial_point(candidate, tmp_path / "student", 1), 0, tmp_path / "trial")
-    stages = [stage["name"] for stage in json.loads((tmp_path / "trial" / "result.json").read_text())["stages"]]
+    # The time is over, but a trial makes a few steps.
+    shared = TrialData(data=data, teacher=str(teacher), max_length=19, deadline=0.0)
+    train_trial(shared, trial_point(candidate, tmp_path / "student", 8), 0, tmp_path / "trial")
+    result = json.loads((tmp_path / "trial" / "result.json").read_text())
+    # Two steps an epoch.
+    assert result["steps"] == (10 if method == "predictions" else 11)
+    stages = [stage["name"] for stage in result["stages"]]
     assert stages == (["prediction"] if method == "predictions" else ["intermediate", "prediction"])
     start, trained = (read_directory(path).tensors for path in (tmp_path / "student", tmp_path / "trial" / "model"))
     assert any(not np.array_equal(start[name], trained[name]) for name in start)

@@ -29,6 +29,8 @@ _KINDS_WITHOUT_TEACHER = ("multi_label", "embedding")
 # The default of fine-tuning for narrow networks; no study has compared others.
 _PREDICTION_RATE = 1e-4
 _OPTION = "candidate"
+# The first trial also traces graphs in its time; after fewer steps, scores compare nothing.
+_LEAST_STEPS = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +117,7 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
     """
     trial = json.loads(str(point[_OPTION]))
     run, epochs = RunConfig(seed=seed), trial["epochs"]
-    callbacks = [] if shared.deadline is None else [Deadline(shared.deadline)]
+    callbacks = [] if shared.deadline is None else [Deadline(shared.deadline, _LEAST_STEPS)]
     if trial["method"] == "finetune":
         config = FinetuneConfig(epochs=epochs, max_length=shared.max_length, contrastive_steps=0, calibrate=False)
         plan: Plan = plan_finetuning(trial["start"], shared.data, config, run)

@@ -13,15 +13,17 @@ class Deadline(tf_keras.callbacks.Callback):
 
     Args:
       seconds: seconds since the epoch, as `time.time` gives them.
+      least_steps: steps that are made in any case.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, least_steps: int = 1) -> None:
         super().__init__()
-        self._seconds = seconds
+        self._seconds, self._least_steps, self._steps = seconds, least_steps, 0
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         """Stops after this step if the time is over."""
-        if time.time() > self._seconds:
+        self._steps += 1
+        if self._steps >= self._least_steps and time.time() > self._seconds:
             self.model.stop_training = True
 
 
