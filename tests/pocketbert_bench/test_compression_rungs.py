@@ -193,7 +193,9 @@ def test_workers_train_several_at_a_time(tmp_path: Path) -> None:
     assert len(two.jobs) > 1.5 * len(one.jobs) and two.seconds <= 203
 
 
-@pytest.mark.parametrize("budget", [{"trials": 6}, {"total": 150.0}])
+@pytest.mark.parametrize(
+    "budget", [{"trials": 6}, {"total": 150.0}, {"trials": 12, "limits": Constraints(max_points_lost=14.5)}]
+)
 def test_killed_run_repeats_the_same_trials(budget: dict[str, Any], tmp_path: Path) -> None:
     whole = Stopwatch(SCORES)
     run(tmp_path / "whole", whole, **budget)
