@@ -193,7 +193,7 @@ def test_config_file_repeats_a_command_line(line: tuple[str, ...], tmp_path: Pat
     command = Command(line[0], line[1:])
     arguments = [*required(command), *line[1:]]
     for field in command.fields:
-        if field.positional or field.name in ("config", "overwrite", "method"):
+        if field.positional or field.name in ("config", "overwrite", "method", "device"):
             continue
         text = other_value(field)[0] if field.repeated else format_value(field, other_value(field))  # type: ignore[index]
         if _parsed(line[0], [*arguments, f"--{field.flag}={text}"]) is not None:
@@ -203,6 +203,13 @@ def test_config_file_repeats_a_command_line(line: tuple[str, ...], tmp_path: Pat
     positional = [argument for argument in arguments if not argument.startswith("-")]
     again = parse(line[0], [*positional, f"--config={tmp_path / 'run.toml'}"])
     assert {**again.values, "config": None} == options.values
+
+
+def test_run_file_has_no_serial_number() -> None:
+    arguments = ["--teacher=t", "--student=s", "--output=o", "--max-latency-ms=3"]
+    assert 'device = "host"' in parse("search", arguments).to_toml()
+    content = parse("search", [*arguments, "--device=PIXEL1"]).to_toml()
+    assert "PIXEL1" not in content and "\n# Pass --device again: no file has a serial number.\n" in content
 
 
 @pytest.mark.parametrize("line", variants(), ids=" ".join)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -15,13 +15,13 @@ from pocketbert.errors import UserError
 from pocketbert.files import write_bytes
 from pocketbert.progress import bar
 from pocketbert.work_list import WorkList
-from pocketbert_bench.results import Measurement
+from pocketbert_bench.results import Measurement, Weights
 
 if TYPE_CHECKING:
     from pocketbert_bench import configurations, host
 
-# Processes per network on a phone; the order of the networks differs in each.
-_REPEATS = 3
+# Processes per network and per trained bundle on a phone; the order differs in each.
+_REPEATS, _REPEATS_OF_BUNDLES = 3, 5
 _MOST = 1e9
 
 
@@ -87,6 +87,21 @@ class Device(Protocol):
           UserError: a network does not run.
         """
 
+    def bench(
+        self, bundles: Mapping[Path, str], lengths: Sequence[int], threads: int, folder: Path
+    ) -> Sequence[Measurement]:
+        """Measures bundles with trained weights in the same rounds.
+
+        Args:
+          bundles: folder → name in the measurements.
+          lengths: tokens per text.
+          threads: threads of a call.
+          folder: see `measure`.
+
+        Raises:
+          UserError: the device does not finish; the same call resumes.
+        """
+
 
 class Host:
     """This machine.
@@ -125,6 +140,16 @@ class Host:
                 for length in setting.lengths
             ]
             return _costs(zip(*measurements, strict=True))
+
+    def bench(
+        self, bundles: Mapping[Path, str], lengths: Sequence[int], threads: int, folder: Path
+    ) -> Sequence[Measurement]:
+        """See `Device`."""
+        from pocketbert_bench import host
+
+        return host.bench_bundles(
+            list(bundles), lengths=lengths, threads=[threads], weights="trained", names=bundles
+        ).measurements
 
 
 def _write_network(config: EncoderConfig, setting: Setting, path: Path) -> None:
@@ -189,30 +214,51 @@ class PhoneDevice:
         Raises:
           UserError: the phone does not finish; the same call resumes.
         """
-        from pocketbert_bench import configurations, device
-        from pocketbert_bench.phone_plan import PhonePlan
-
         bundles = [folder / "networks" / f"network-{number}" for number in range(len(configs))]
         work = WorkList(zip(bundles, configs, strict=True), lambda network: network[0].exists())
         with bar(len(configs), "exporting networks", "network", initial=len(work.finished)) as progress:
             for path, config in work.pending:
                 self._export(path, config, setting)
                 progress.update()
+        measured = self._bench(
+            {path: path.name for path in bundles},
+            setting.lengths,
+            setting.threads,
+            folder / "measurements",
+            "random",
+            _REPEATS,
+        )
+        count = len(setting.lengths)
+        return _costs(zip(*(measured[number::count] for number in range(count)), strict=True))
+
+    def bench(
+        self, bundles: Mapping[Path, str], lengths: Sequence[int], threads: int, folder: Path
+    ) -> Sequence[Measurement]:
+        """See `Device`."""
+        return self._bench(bundles, lengths, threads, folder, "trained", _REPEATS_OF_BUNDLES)
+
+    def _bench(
+        self,
+        bundles: Mapping[Path, str],
+        lengths: Sequence[int],
+        threads: int,
+        folder: Path,
+        weights: Weights,
+        repeats: int,
+    ) -> Sequence[Measurement]:
+        from pocketbert_bench import configurations, device
+        from pocketbert_bench.phone_plan import PhonePlan
+
         plan = PhonePlan(
             configurations=tuple(
-                configuration
-                for path in bundles
-                for configuration in configurations.from_bundle(
-                    path, setting.lengths, [setting.threads], weights="random"
-                )
+                configurations.from_bundles(list(bundles), lengths, [threads], weights=weights, models=bundles)
             ),
-            repeats=_REPEATS,
+            repeats=repeats,
         )
-        (outcome,) = device.bench_phones([self.serial], plan, folder / "measurements", apk=self.apk)
+        (outcome,) = device.bench_phones([self.serial], plan, folder, apk=self.apk)
         if outcome.problem or outcome.result is None:
             raise UserError(f"{outcome.name}: {outcome.problem}; run the same command to resume")
-        measured, count = outcome.result.measurements, len(setting.lengths)
-        return _costs(zip(*(measured[number::count] for number in range(count)), strict=True))
+        return outcome.result.measurements
 
     def _export(self, path: Path, config: EncoderConfig, setting: Setting) -> None:
         from pocketbert import from_preset

@@ -37,6 +37,14 @@ def result(phone: FakePhone, extras: dict[str, str], **changes: Any) -> Changes:
 good = ending(result)
 
 
+def slower_for_larger_files(phone: FakePhone, extras: dict[str, str]) -> Any:
+    """The app's result; the latency is the size of the file."""
+    content = result(phone, extras)
+    (measured,) = content["measurements"]
+    measured["latency_us"] = [float(measured["size_bytes"])] * len(measured["latency_us"])
+    return content
+
+
 def joined(folder: Path) -> dict[int, results.Measurement]:
     """Length → measurement, of the one phone's joined file."""
     (path,) = [path for path in (folder / "out").glob("*.json") if path.name != "plan.json"]

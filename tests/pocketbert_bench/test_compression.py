@@ -142,7 +142,7 @@ def test_costs_are_measured_once_for_each_setting(monkeypatch: pytest.MonkeyPatc
 
     def fitted(threads: int) -> costs.CostModel:
         setting = Setting(task=tiny_finetuning.TASK, recipe="float32", lengths=(16,), threads=threads)
-        return costs.fitted_model(TEACHER, setting, small_embedding=False)
+        return costs.fitted_model(TEACHER, setting, small_embedding=False, device=Host())
 
     first = fitted(1)
     assert fitted(1) == first and calls == [1]
@@ -329,7 +329,7 @@ def test_near_misses_are_measured_again(
 ) -> None:
     latencies = iter([5.2, again])
 
-    def measure(*_: Any) -> Measured:
+    def measure(*_: Any, **__: Any) -> Measured:
         latency = next(latencies, 99.0)
         return Measured(latency_ms=(latency - 0.1, latency - 0.2, latency), teacher_ms=6.0, size_mb=0.1, memory_mb=9.0)
 

@@ -37,7 +37,7 @@ COSTS = CostModel(
 def measurements(interval: float = 0.01) -> Callable[..., Measured]:
     """Latencies by the structure in the name of a bundle's folder."""
 
-    def measure(bundle: Bundle, *_: Any) -> Measured:
+    def measure(bundle: Bundle, *_: Any, **__: Any) -> Measured:
         parts = dict(part.split("=") for part in bundle.directory.name.split(",")[:3])
         layers, heads, neurons = len(parts["layers"].split("-")), int(parts["heads"]), int(parts["neurons"])
         milliseconds = layers * (1 + 0.1 * heads + 0.01 * neurons)
@@ -194,7 +194,7 @@ def test_wide_intervals_are_measured_again_and_named(
 ) -> None:
     calls: list[Bundle] = []
     measure = measurements(interval=0.2)
-    monkeypatch.setattr(choice, "measure", lambda bundle, *more: calls.append(bundle) or measure(bundle, *more))
+    monkeypatch.setattr(choice, "measure", lambda bundle, *_, **__: calls.append(bundle) or measure(bundle))
     assert compress("--trials=1", "--max-latency-ms=9") == 0
     assert len(calls) == 4
     assert any(note.startswith("the machine is busy") for note in result(tmp_path)["notes"])

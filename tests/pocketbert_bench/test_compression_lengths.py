@@ -16,7 +16,7 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert.cli import main
-from pocketbert_bench.compression import outcome
+from pocketbert_bench import host
 from pocketbert_bench.compression.lengths import lengths_of, usual_length
 from pocketbert_bench.network_latency import Host, NetworkCost, Setting
 from pocketbert_bench.results import Measurement
@@ -81,15 +81,14 @@ def test_the_mean_over_the_texts_is_limited(
 
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(Host, "measure", measure)
-    real = outcome.host.bench_bundles
     measured: list[Measurement] = []
 
-    def bench(*arguments: Any, **options: Any) -> Any:
-        run = real(*arguments, **options, quick=True)
+    def bench(self: Host, bundles: Any, lengths: Any, threads: int, folder: Path) -> list[Measurement]:
+        run = host.bench_bundles([*bundles], lengths=lengths, threads=[threads], names=bundles, quick=True)
         measured.extend(run.measurements)
-        return run
+        return measured
 
-    monkeypatch.setattr(outcome.host, "bench_bundles", bench)
+    monkeypatch.setattr(Host, "bench", bench)
     command = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / 'train.csv'}", "--length=data"]
     command += ["--trials=1", "--max-latency-ms=1000"]
     assert main([*command, "--dry-run"]) == 0

@@ -23,17 +23,9 @@ CONFIGS = [
 SETTING = Setting(task=tiny_finetuning.TASK, recipe="dynamic_wi8", lengths=(13,))
 
 
-def slower_for_larger_files(phone: FakePhone, extras: dict[str, str]) -> Any:
-    """The app's result; the latency is the size of the file."""
-    content = phone_runs.result(phone, extras)
-    (measured,) = content["measurements"]
-    measured["latency_us"] = [float(measured["size_bytes"])] * len(measured["latency_us"])
-    return content
-
-
 def test_interrupted_measurements_resume(connect: Callable[..., Any], tmp_path: Path) -> None:
     vocabulary = tiny_finetuning.write_model(tmp_path / "teacher")
-    good = FakePhone(phone_runs.SERIAL, ending(slower_for_larger_files))
+    good = FakePhone(phone_runs.SERIAL, ending(phone_runs.slower_for_larger_files))
     phone = PhoneDevice(serial=phone_runs.SERIAL, vocabulary=vocabulary)
     connect(good)
     # The phone leaves before the last of two networks in three repeats.

@@ -35,9 +35,7 @@ from pocketbert.errors import raise_if_any
 from pocketbert.options import AnyPath, FilePath, ModelPath, PresetOrPath
 from pocketbert.search.config import SearchConfig
 from pocketbert.search.strategies import StrategyOptions
-
-# Value of --device for this machine.
-HOST = "host"
+from pocketbert_bench.compression.constraints import HOST
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

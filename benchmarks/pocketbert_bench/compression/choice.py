@@ -27,7 +27,7 @@ from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.outcomes import ScoringData
 from pocketbert_export.verification.verify import GateFailed
 
-BUNDLE_FOLDER, EXPORTS_FOLDER = "bundle", "exports"
+BUNDLE_FOLDER, EXPORTS_FOLDER, MEASUREMENTS_FOLDER = "bundle", "exports", "measurements"
 # Share of the limit by which a busy machine may miss it.
 _NEAR = 0.1
 # A latency is certain if its interval is at most this share of it. Otherwise it is measured again, so many times at
@@ -261,21 +261,29 @@ class Choice:
     def _measured(self, name: str, bundle: Bundle) -> Measured:
         """Measures a bundle, again if other programs disturb; these only add time, so the fastest run counts."""
         limits, minutes = self._inputs.constraints, self._inputs.minutes
-        shares, began = self._inputs.shares, time.monotonic()
-        measured = measure(bundle, self._teacher, shares, limits.threads)
-        for _ in range(1, _MOST_MEASURED):
+        began = time.monotonic()
+        measured = self._measure(name, bundle, 0)
+        for number in range(1, _MOST_MEASURED):
             late = minutes is not None and time.monotonic() - began > 60 * minutes * _MEASURING_SHARE
             of_latency = dataclasses.replace(measured.upper, size_mb=0.0, memory_mb=0.0)
             near_miss = 0 < limits.excess(of_latency) < _NEAR
             if late or not (near_miss or (limits.max_latency_ms is not None and self._doubt(measured))):
                 break
             log_info(f"{name}: {measured.latency_ms[2]:.3g} ms is not certain: measuring again")
-            measured = min(
-                measured, measure(bundle, self._teacher, shares, limits.threads), key=lambda one: one.latency_ms
-            )
+            measured = min(measured, self._measure(name, bundle, number), key=lambda one: one.latency_ms)
             if near_miss:
                 break
         return measured
+
+    def _measure(self, name: str, bundle: Bundle, number: int) -> Measured:
+        return measure(
+            bundle,
+            self._teacher,
+            self._inputs.shares,
+            device=self._inputs.device,
+            threads=self._inputs.constraints.threads,
+            folder=self._folder / MEASUREMENTS_FOLDER / f"{name}-{number}",
+        )
 
     @staticmethod
     def _doubt(measured: Measured) -> str:

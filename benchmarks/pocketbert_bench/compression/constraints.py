@@ -7,7 +7,10 @@ from typing import ClassVar, Literal
 
 from pocketbert.errors import raise_if_any
 from pocketbert.notation import argument
-from pocketbert.options import option_problems
+from pocketbert.options import FilePath, option_problems
+
+# Value of `device` for this machine.
+HOST = "host"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,19 +18,22 @@ class Constraints:
     """Limits that the finished bundle must meet. Without any, the page shows every trade-off between speed and score.
 
     Attributes:
-      max_latency_ms: maximum latency of one text on this machine, in milliseconds; the upper end of the measured
-        interval counts.
+      max_latency_ms: maximum latency of one text on device, in milliseconds; the upper end of the measured interval
+        counts.
       length: tokens of the text for max_latency_ms; the bundle has this length (default: the 95th percentile of your
         texts, rounded up to a multiple of 16). data limits the mean latency over your texts instead; the bundle then
         has up to four lengths that make it least.
       max_mb: maximum size of model.tflite, in MB of 10⁶ bytes.
-      max_memory_mb: maximum peak of resident memory, runtime included, as bench measures it, in MB of 10⁶ bytes.
+      max_memory_mb: maximum peak of resident memory on device, runtime included, as bench measures it, in MB of 10⁶
+        bytes.
       max_points_lost: find the fastest model that loses at most so many points of the main metric against the
         teacher's bundle. The dev split decides.
+      device: where to measure: host, or a phone's serial number as listed by adb devices.
+      apk: benchmark app, for a phone without it; built by make android.
       threads: threads of one call.
 
     Raises:
-      UserError: a limit is not positive.
+      UserError: a limit is not positive, or apk comes without a phone.
     """
 
     GROUP: ClassVar = "Limits"
@@ -37,10 +43,15 @@ class Constraints:
     max_mb: float | None = None
     max_memory_mb: float | None = None
     max_points_lost: float | None = None
+    device: str = HOST
+    apk: FilePath | None = None
     threads: int = 1
 
     def __post_init__(self) -> None:
-        raise_if_any(option_problems(self), "limits")
+        problems = option_problems(self)
+        if self.apk is not None and self.device == HOST:
+            problems.append(f"{argument('apk')} is for phones; received it without {argument('device')}; leave it out")
+        raise_if_any(problems, "limits")
 
     @property
     def limits_costs(self) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from pocketbert.tasks.registry import get_task
 from pocketbert_bench import host, machine
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.structures import SMALL_RANK, Structure, can_be_pruned
-from pocketbert_bench.network_latency import Host, NetworkCost, Setting
+from pocketbert_bench.network_latency import Device, NetworkCost, Setting
 
 SCHEDULE = dataclasses.replace(host.QUICK, rounds=8, runs=64, seconds=1.0)
 
@@ -144,27 +145,32 @@ def fit(configs: Sequence[EncoderConfig], networks: Sequence[NetworkCost], setti
     )
 
 
-def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: bool) -> CostModel:
-    """The model of this machine: an earlier one of the same networks, otherwise a new one.
+def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: bool, device: Device) -> CostModel:
+    """The model of a device: an earlier one of the same networks, otherwise a new one.
 
-    It is kept in the cache of `pocketbert.data.assets` for each machine, runtime, exporter and teacher.
+    It is kept in the cache of `pocketbert.data.assets` for each device, runtime, exporter and teacher.
 
     Args:
       teacher: architecture of the teacher.
       setting: task, recipe and lengths.
       small_embedding: also measure a factored word embedding.
+      device: where they run.
 
     Raises:
       UserError: a network cannot be measured.
     """
     configs = [structure.config(teacher) for structure in fitted_structures(teacher, small_embedding=small_embedding)]
-    path = cache_folder() / "costs" / f"{_identity(configs, setting)}.json"
+    path = cache_folder() / "costs" / f"{_identity(configs, setting, device)}.json"
     if path.exists():
         with contextlib.suppress(UserError, KeyError):
             model = read_costs(path)[setting.recipe]
-            log_info(f"{setting.recipe}: costs are predicted from earlier measurements on this machine")
+            log_info(
+                f"{setting.recipe}: costs are predicted from earlier measurements on {device.name or 'this machine'}"
+            )
             return model
-    model = fit(configs, Host(SCHEDULE).measure(configs, setting, path.parent), setting)
+    folder = path.with_suffix("")
+    model = fit(configs, device.measure(configs, setting, folder), setting)
+    shutil.rmtree(folder, ignore_errors=True)
     # A cache that cannot be written costs only time.
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,15 +192,18 @@ def read_costs(path: Path) -> dict[str, CostModel]:
     return from_json(dict[str, CostModel], read_json(path), str(path))
 
 
-def _identity(configs: Sequence[EncoderConfig], setting: Setting) -> str:
+def _identity(configs: Sequence[EncoderConfig], setting: Setting, device: Device) -> str:
     """What the measurements depend on, as a file name."""
     networks = [dataclasses.asdict(config) for config in configs]
     here = dataclasses.replace(machine.machine(), load_average=())
-    content = [networks, dataclasses.asdict(setting), dataclasses.asdict(here), machine.commit()]
+    content = [networks, dataclasses.asdict(setting), device.name, dataclasses.asdict(here), machine.commit()]
     return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]
 
 
 def _coefficients(rows: Sequence[np.ndarray], values: Sequence[float]) -> list[float]:
+    if not all(values):
+        # Not reported.
+        return [0.0] * len(rows[0])
     scale = np.array(values)
     coefficients, *_ = np.linalg.lstsq(np.stack(rows) / scale[:, None], np.ones(len(values)), rcond=None)
     return [float(coefficient) for coefficient in coefficients]

@@ -22,10 +22,11 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.registry import supervised_kinds
 from pocketbert.training.plan import open_data
 from pocketbert.training.state import digest_directory
-from pocketbert_bench.compression.constraints import Constraints, budget_problems
+from pocketbert_bench.compression.constraints import HOST, Constraints, budget_problems
+from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import lengths_of, rounded_up, token_counts, usual_length
 from pocketbert_bench.compression.structures import SMALL_RANK
-from pocketbert_bench.network_latency import Setting
+from pocketbert_bench.network_latency import Device, Host, PhoneDevice, Setting
 from pocketbert_export.recipes import get_recipe
 
 # The second one is for files that are too large with the first.
@@ -44,6 +45,7 @@ class Inputs:
       folds: the data of each fold, whose final splits give the score of small data; empty for one final split.
       final_is_given: whether the final split is a file of its own.
       constraints: the limits.
+      device: where latency and memory are measured.
       shares: length of a measured text in tokens → share in the mean latency; ascending.
       settings: task of the networks, recipe, and lengths of measured texts; one for each recipe, the preferred first.
       minutes: time of the run, or None.
@@ -59,6 +61,7 @@ class Inputs:
     folds: Sequence[ThreeSplits]
     final_is_given: bool
     constraints: Constraints
+    device: Device
     shares: Mapping[int, float]
     settings: Sequence[Setting]
     minutes: float | None
@@ -74,7 +77,8 @@ class Inputs:
     @property
     def where(self) -> str:
         """What the latency is measured on, in words."""
-        return self.constraints.texts_with(self.length)
+        on = f" on {self.device.name}" if self.device.name else ""
+        return self.constraints.texts_with(self.length) + on
 
     @property
     def recipe(self) -> str:
@@ -98,7 +102,8 @@ class Inputs:
         """What determines the result, as JSON values."""
         return {
             "objective": "compression",
-            "constraints": dataclasses.asdict(self.constraints),
+            # No file has a serial number.
+            "constraints": {**dataclasses.asdict(self.constraints), "device": self.device.name, "apk": None},
             "minutes": self.minutes,
             "trials": self.trials,
             "recipes": [setting.recipe for setting in self.settings],
@@ -154,6 +159,8 @@ def check(
             "use pocketbert search for it"
         )
     raise_if_any(problems, "compress")
+    device = _device(constraints, directory)
+    device.check()
     task = described.tasks[0] if is_teacher else _new_head(data.task)
     recipes = [recipe] if recipe else [DEFAULT_RECIPE, *([SMALL_RECIPE] if constraints.max_mb is not None else [])]
     count = fold_count(data, kfold)
@@ -168,6 +175,7 @@ def check(
         folds=folds_of(data, count, seed) if count else (),
         final_is_given=data.test is not None,
         constraints=constraints,
+        device=device,
         shares=shares,
         settings=[
             Setting(task=task, recipe=name, lengths=tuple(shares), threads=constraints.threads) for name in recipes
@@ -205,6 +213,14 @@ def _is_teacher(described: DirectoryDescription, data: TaskData) -> bool:
 def _new_head(task: TaskConfig) -> TaskConfig:
     """A new head may read the mean of all tokens, which takes longer than the first one."""
     return dataclasses.replace(task, pooling="mean") if task.rules.head == "sentence" else task
+
+
+def _device(constraints: Constraints, directory: Path) -> Device:
+    """Where latency and memory are measured."""
+    if constraints.device == HOST:
+        return Host(SCHEDULE)
+    apk = Path(constraints.apk) if constraints.apk else None
+    return PhoneDevice(serial=constraints.device, vocabulary=directory, apk=apk)
 
 
 def _shares(

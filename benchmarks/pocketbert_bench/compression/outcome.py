@@ -11,8 +11,8 @@ import numpy as np
 
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
-from pocketbert_bench import host
 from pocketbert_bench.compression.constraints import Cost
+from pocketbert_bench.network_latency import Device
 from pocketbert_bench.statistics import bootstrap_median
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
 from pocketbert_export.quantization.scored_texts import Loss, ScoredTexts
@@ -36,7 +36,7 @@ class CompressResult:
       latency_ms: measured median latency, with the ends of its 95 % interval.
       teacher_latency_ms: median latency of the teacher's bundle in the same run.
       size_mb: size of model.tflite, in MB of 10⁶ bytes.
-      memory_mb: peak of resident memory, in MB of 10⁶ bytes.
+      memory_mb: peak of resident memory, in MB of 10⁶ bytes; 0 if the device does not report it.
       lengths: tokens of the measured texts.
       shares: share of each length in the latency, which is a mean over the texts.
       sentence: the answer in one sentence.
@@ -89,7 +89,9 @@ class Measured:
         return Cost(latency_ms=self.latency_ms[2], size_mb=self.size_mb, memory_mb=self.memory_mb)
 
 
-def measure(bundle: Bundle, teacher: Bundle, shares: Mapping[int, float], threads: int) -> Measured:
+def measure(
+    bundle: Bundle, teacher: Bundle, shares: Mapping[int, float], *, device: Device, threads: int, folder: Path
+) -> Measured:
     """Measures a bundle and the teacher's in interleaved rounds.
 
     Args:
@@ -97,14 +99,19 @@ def measure(bundle: Bundle, teacher: Bundle, shares: Mapping[int, float], thread
       teacher: the teacher's bundle.
       shares: length in tokens → share in the mean latency. The ends of its interval are means of the ends of each
         length, so the interval is rather too wide.
+      device: where they run.
       threads: threads of a call.
+      folder: keeps what an interrupted call has measured on a phone.
+
+    Raises:
+      UserError: a bundle does not run.
     """
     paths = {bundle.directory: "candidate", teacher.directory: "teacher"}
-    run = host.bench_bundles(list(paths), lengths=list(shares), threads=[threads], weights="trained", names=paths)
-    if problems := [measurement.error for measurement in run.measurements if measurement.error]:
+    measurements = device.bench(paths, list(shares), threads, folder)
+    if problems := [measurement.error for measurement in measurements if measurement.error]:
         raise UserError(f"the bundles must run to be measured; received: {problems[0]}")
     medians, memory = {"candidate": np.zeros(3), "teacher": np.zeros(3)}, 0
-    for measurement in run.measurements:
+    for measurement in measurements:
         assert measurement.length is not None
         samples = np.array(measurement.latency_us) / 1e3
         medians[measurement.model] += shares[measurement.length] * np.array(

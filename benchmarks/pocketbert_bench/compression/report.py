@@ -12,12 +12,13 @@ from pocketbert.trials.scores import front
 from pocketbert_bench.compression.constraints import Constraints
 
 
-def page(result: Mapping[str, Any], constraints: Constraints) -> str:
+def page(result: Mapping[str, Any], constraints: Constraints, where: str) -> str:
     """Renders a self-contained HTML page.
 
     Args:
       result: fields of `CompressResult`.
       constraints: the limits.
+      where: what the latency is measured on, in words.
     """
     rows, metric = result["leaderboard"], result["main_metric"]
     (winner,) = [row for row in rows if row["chosen"]]
@@ -34,13 +35,13 @@ def page(result: Mapping[str, Any], constraints: Constraints) -> str:
             (f"{lost:.1f}", "points lost", f"against your model; 95 % interval {least:.1f} to {most:.1f}"),
             (
                 f"{milliseconds:.2f} ms",
-                f"{constraints.texts_with(result['lengths'][-1])}, {constraints.threads} thread",
+                f"{where}, {constraints.threads} thread",
                 f"95 % interval {fastest:.2f} to {slowest:.2f}; your model {result['teacher_latency_ms']:.2f}",
             ),
             (
                 f"{result['size_mb']:.1f} MB",
                 winner["recipe"],
-                f"model.tflite; peak memory {result['memory_mb']:.0f} MB",
+                f"model.tflite; peak memory {result['memory_mb']:.0f} MB" if result["memory_mb"] else "model.tflite",
             ),
         ],
         limits=constraints.text,

@@ -17,6 +17,7 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_json, write_text
 from pocketbert.model import from_pretrained
+from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
 from pocketbert.pruning.importance import Importance, measure_importance
@@ -26,7 +27,7 @@ from pocketbert.trials.clock import RunClock
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.workers import InTurn, Workers
 from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, in_order, methods_for
-from pocketbert_bench.compression.choice import BUNDLE_FOLDER, EXPORTS_FOLDER, Choice
+from pocketbert_bench.compression.choice import BUNDLE_FOLDER, EXPORTS_FOLDER, MEASUREMENTS_FOLDER, Choice
 from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.costs import CostModel, fitted_model, read_costs, write_costs
 from pocketbert_bench.compression.folds import FOLD_FILE, FoldScores, dev_score, read_fold, score_fold
@@ -52,6 +53,7 @@ COMPRESSION_FILES = (
     TEACHER_BUNDLE,
     BUNDLE_FOLDER,
     EXPORTS_FOLDER,
+    MEASUREMENTS_FOLDER,
     FOLDS_FOLDER,
     STUDENTS_FOLDER,
     IMPORTANCE_FILE,
@@ -143,7 +145,7 @@ def compress(
     compression = _Compression(inputs, workers or InTurn())
     folder, result = run_once(output, inputs.recorded, compression.run, overwrite=overwrite, files=COMPRESSION_FILES)
     # The result is there: nothing reads these any more.
-    for name in (STUDENTS_FOLDER, EXPORTS_FOLDER, TRIALS_FOLDER):
+    for name in (STUDENTS_FOLDER, EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
     return CompressResult(
         bundle_directory=str(folder / BUNDLE_FOLDER),
@@ -205,7 +207,7 @@ class _Compression:
                 self._workers.close()
             result = choice.result(rungs, candidates, folds, seconds_left) | {"seconds": clock.seconds}
             write_json(folder / LEADERBOARD_FILE, result["leaderboard"])
-            write_text(folder / REPORT_FILE, page(result, inputs.constraints))
+            write_text(folder / REPORT_FILE, page(result, inputs.constraints, inputs.where))
             return result
 
     def _folds(
@@ -297,7 +299,14 @@ def _costs(inputs: Inputs) -> dict[str, CostModel]:
             and costs[inputs.recipe].predict(teacher, inputs.shares).size_mb <= limits.max_mb
         ):
             break
-        costs[setting.recipe] = fitted_model(teacher, setting, small_embedding=inputs.small_embedding)
+        costs[setting.recipe] = fitted_model(
+            teacher, setting, small_embedding=inputs.small_embedding, device=inputs.device
+        )
+        if limits.max_memory_mb is not None and not any(costs[setting.recipe].memory):
+            raise UserError(
+                f"{argument('max_memory_mb')} needs a device that reports the memory of its processes; "
+                f"{inputs.device.name or 'this machine'} does not; leave the limit out"
+            )
     return costs
 
 

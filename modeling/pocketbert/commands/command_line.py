@@ -21,8 +21,8 @@ from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.json_reading import read_toml
 from pocketbert.options import FilePath, OptionField, describe_options, format_value, parse_value
 
-# Options that run.toml does not repeat.
-_NOT_REPEATED = ("config", "overwrite")
+# Options that run.toml does not repeat, and those that no file may have: a phone's serial number.
+_NOT_REPEATED, _PRIVATE = ("config", "overwrite"), ("device",)
 
 T = TypeVar("T")
 
@@ -143,6 +143,9 @@ class Options:
             if field.group != group:
                 group = field.group
                 lines += ["", f"# {group}"]
+            if field.name in _PRIVATE and value != field.default:
+                lines.append(f"# Pass --{field.flag} again: no file has a serial number.")
+                continue
             lines.append(f"{field.flag} = {_toml(format_value(field, value) if value is None else value)}")
         return "\n".join(lines) + "\n"
 
