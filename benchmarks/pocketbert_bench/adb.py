@@ -20,6 +20,8 @@ from pocketbert import files
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 
+# Value of an option for a device that means this machine.
+HOST = "host"
 SHELL_SECONDS = 60.0
 TRANSFER_SECONDS = 900.0
 # Number of attempts if a command fails while the phone stays connected.

@@ -15,6 +15,7 @@ from pocketbert.errors import UserError
 from pocketbert.files import write_bytes
 from pocketbert.progress import bar
 from pocketbert.work_list import WorkList
+from pocketbert_bench.adb import HOST
 from pocketbert_bench.results import Measurement, Weights
 
 if TYPE_CHECKING:
@@ -283,6 +284,20 @@ class PhoneDevice:
         model = from_preset(config, [setting.task], open_tokenizer(vocabulary))
         path.parent.mkdir(parents=True, exist_ok=True)
         export(model, path, recipe=setting.recipe, lengths=setting.lengths, bounds=bounds)
+
+
+def open_device(name: str, apk: str | None, vocabulary: Path, schedule: host.Schedule | None = None) -> Device:
+    """This machine, or a phone.
+
+    Args:
+      name: `adb.HOST`, or the serial number of a phone.
+      apk: see `PhoneDevice`.
+      vocabulary: see `PhoneDevice`.
+      schedule: see `Host`.
+    """
+    if name == HOST:
+        return Host(schedule)
+    return PhoneDevice(serial=name, vocabulary=vocabulary, apk=Path(apk) if apk else None)
 
 
 def _costs(networks: Iterable[tuple[Measurement, ...]]) -> list[NetworkCost]:

@@ -165,6 +165,15 @@ def test_excess_is_the_sum_of_shares_beyond_the_limits() -> None:
     assert Constraints().excess(Cost(latency_ms=1e9, size_mb=1e9, memory_mb=1e9)) == 0
 
 
+@pytest.mark.parametrize("count", [7, 300, 913])
+def test_loss_of_exactly_the_limit_is_allowed(count: int) -> None:
+    for lost in range(1, 6):
+        limits = Constraints(max_points_lost=100 * lost / count)
+        for right in range(lost, count + 1):
+            least = limits.least_score(right / count)
+            assert (right - lost) / count >= least > (right - lost - 1) / count
+
+
 @pytest.mark.parametrize("method", ["predictions", "tinybert"])
 def test_each_method_trains_a_pruned_student(method: Any, teacher: Path, tmp_path: Path) -> None:
     structure = Structure(layers=(1, 3, 5), heads=HEADS - 2, intermediate_size=9)

@@ -111,7 +111,7 @@ def run(
         start=lambda candidate: folder / candidate.name,
         record=record,
         limits=limits,
-        teacher_score=0.8,
+        least_score=None if limits.max_points_lost is None else limits.least_score(0.8),
         teacher_pace=teacher_pace,
     )
     rungs.run(CANDIDATES, lambda: total - workers.seconds, total, trials)

@@ -35,7 +35,7 @@ from pocketbert.errors import raise_if_any
 from pocketbert.options import AnyPath, FilePath, ModelPath, PresetOrPath
 from pocketbert.search.config import SearchConfig
 from pocketbert.search.strategies import StrategyOptions
-from pocketbert_bench.compression.constraints import HOST
+from pocketbert_bench.adb import HOST
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -225,19 +225,14 @@ def _constraints(options: Options, task: Any) -> list[Any]:
     constraints: list[Any] = []
     if limits.max_latency_ms is not None:
         from pocketbert_bench.latency_model import LatencyConstraint
-        from pocketbert_bench.network_latency import Host, PhoneDevice, Setting
+        from pocketbert_bench.network_latency import Setting, open_device
 
         setting = Setting(
             task=task,
             recipe=limits.recipe,
             lengths=(limits.length or options[SearchConfig].max_length,),
         )
-        phone = PhoneDevice(
-            serial=limits.device,
-            vocabulary=Path(options[SearchModelOptions].teacher),
-            apk=Path(limits.apk) if limits.apk else None,
-        )
-        device = Host() if limits.device == HOST else phone
+        device = open_device(limits.device, limits.apk, Path(options[SearchModelOptions].teacher))
         constraints.append(LatencyConstraint(limit=limits.max_latency_ms, setting=setting, device=device))
     if limits.min_parameters is not None or limits.max_parameters is not None:
         most = math.inf if limits.max_parameters is None else limits.max_parameters

@@ -17,6 +17,7 @@ from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.outcome_notes import simple_methods
 from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert_bench.compression.candidates import StudentCandidate
+from pocketbert_bench.compression.constraints import ROUNDING
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import Inputs
 from pocketbert_bench.compression.outcome import Measured, measure, paired_loss
@@ -168,7 +169,7 @@ class Choice:
             f"{measured.teacher_ms / measured.latency_ms[0]:.1f} times faster"
         )
         most = inputs.constraints.max_points_lost
-        if most is not None and loss.interval[1] > most:
+        if most is not None and loss.interval[1] > most + ROUNDING:
             sentence = f"{scores.examples} examples cannot show that at most {most:g} points are lost: {sentence}"
         if scores.verdict != "good":
             best = max(scores.baselines, key=lambda method: method.score, default=None)
@@ -182,7 +183,7 @@ class Choice:
         """The candidate that the limits ask for, and a remark on the choice."""
         limits, preferred = self._inputs.constraints, rungs.preferred(candidates)
         if limits.max_points_lost is not None:
-            return self._fastest_within_points(rungs, candidates, limits.max_points_lost), ""
+            return self._fastest_within_points(rungs, candidates), ""
         before = seconds_left()
         winner = next(self._accepted(rungs, preferred), None)
         if winner is None:
@@ -190,18 +191,16 @@ class Choice:
         if not limits.limits_costs:
             return winner, "the fastest candidate within one standard error of the best dev score"
         others = preferred[preferred.index(winner.candidate) + 1 :]
-        late = bool(others) and seconds_left() < before - seconds_left()
-        if late:
-            return winner, f"the time was over before the runner-up, {others[0].name}, was measured"
-        return self._faster_of_equals(rungs, winner, others)
-
-    def _faster_of_equals(
-        self, rungs: Rungs, winner: _Accepted, others: Sequence[StudentCandidate]
-    ) -> tuple[_Accepted, str]:
-        """The runner-up in place of the winner, if it is faster and the dev examples do not tell them apart."""
         if not others or others[0].cost.latency_ms >= winner.candidate.cost.latency_ms:
             return winner, ""
-        runner_up = next(self._accepted(rungs, others[:1]), None)
+        # The runner-up takes as long as the winner.
+        if seconds_left() < before - seconds_left():
+            return winner, f"the time was over before the runner-up, {others[0].name}, was measured"
+        return self._faster_of_equals(rungs, winner, others[0])
+
+    def _faster_of_equals(self, rungs: Rungs, winner: _Accepted, other: StudentCandidate) -> tuple[_Accepted, str]:
+        """The runner-up in place of the winner, if it is faster and the dev examples do not tell them apart."""
+        runner_up = next(self._accepted(rungs, [other]), None)
         if runner_up is None or runner_up.measured.latency_ms[0] >= winner.measured.latency_ms[0]:
             return winner, ""
         data = self._inputs.splits.data
@@ -214,13 +213,14 @@ class Choice:
             f"{loss.interval[1]:.1f}; so the faster one is chosen"
         )
 
-    def _fastest_within_points(self, rungs: Rungs, candidates: Sequence[StudentCandidate], most: float) -> _Accepted:
+    def _fastest_within_points(self, rungs: Rungs, candidates: Sequence[StudentCandidate]) -> _Accepted:
         teacher = self.teacher_outcome["score"]
         for accepted in self._accepted(rungs, rungs.preferred(candidates)):
             assert accepted.bundle.outcome is not None
-            lost = 100 * (teacher - accepted.bundle.outcome["score"])
-            if lost <= most:
+            score = accepted.bundle.outcome["score"]
+            if score >= self._inputs.constraints.least_score(teacher):
                 return accepted
+            lost = 100 * (teacher - score)
             self._miss(f"{accepted.candidate.name}: its file loses {lost:.1f} points on the dev split")
         best = rungs.ranked(candidates)[0]
         least = 100 * (teacher - rungs.score(best))

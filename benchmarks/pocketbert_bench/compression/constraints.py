@@ -8,9 +8,10 @@ from typing import ClassVar, Literal
 from pocketbert.errors import raise_if_any
 from pocketbert.notation import argument
 from pocketbert.options import FilePath, option_problems
+from pocketbert_bench.adb import HOST
 
-# Value of `device` for this machine.
-HOST = "host"
+# Loss in points by rounding.
+ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,11 @@ class Constraints:
     def limits_costs(self) -> bool:
         """Whether latency, size or memory has a limit."""
         return any(limit is not None for limit in (self.max_latency_ms, self.max_mb, self.max_memory_mb))
+
+    def least_score(self, teacher_score: float) -> float:
+        """The lowest score that `max_points_lost` allows; `teacher_score` is the teacher's on the same examples."""
+        assert self.max_points_lost is not None
+        return teacher_score - (self.max_points_lost + ROUNDING) / 100
 
     def excess(self, cost: Cost, latency_margin: float = 0.0) -> float:
         """How far costs exceed the limits, as a sum of fractions of the limits; 0 within them.

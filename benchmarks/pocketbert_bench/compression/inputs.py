@@ -22,11 +22,11 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.registry import supervised_kinds
 from pocketbert.training.plan import open_data
 from pocketbert.training.state import digest_directory
-from pocketbert_bench.compression.constraints import HOST, Constraints, budget_problems
+from pocketbert_bench.compression.constraints import Constraints, budget_problems
 from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import lengths_of, rounded_up, token_counts, usual_length
 from pocketbert_bench.compression.structures import SMALL_RANK
-from pocketbert_bench.network_latency import Device, Host, PhoneDevice, Setting
+from pocketbert_bench.network_latency import Device, Setting, open_device
 from pocketbert_export.recipes import get_recipe
 
 # The second one is for files that are too large with the first.
@@ -159,7 +159,7 @@ def check(
             "use pocketbert search for it"
         )
     raise_if_any(problems, "compress")
-    device = _device(constraints, directory)
+    device = open_device(constraints.device, constraints.apk, directory, SCHEDULE)
     device.check()
     task = described.tasks[0] if is_teacher else _new_head(data.task)
     recipes = [recipe] if recipe else [DEFAULT_RECIPE, *([SMALL_RECIPE] if constraints.max_mb is not None else [])]
@@ -213,14 +213,6 @@ def _is_teacher(described: DirectoryDescription, data: TaskData) -> bool:
 def _new_head(task: TaskConfig) -> TaskConfig:
     """A new head may read the mean of all tokens, which takes longer than the first one."""
     return dataclasses.replace(task, pooling="mean") if task.rules.head == "sentence" else task
-
-
-def _device(constraints: Constraints, directory: Path) -> Device:
-    """Where latency and memory are measured."""
-    if constraints.device == HOST:
-        return Host(SCHEDULE)
-    apk = Path(constraints.apk) if constraints.apk else None
-    return PhoneDevice(serial=constraints.device, vocabulary=directory, apk=apk)
 
 
 def _shares(

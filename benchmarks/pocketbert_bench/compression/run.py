@@ -23,7 +23,7 @@ from pocketbert.progress import log_info
 from pocketbert.pruning.importance import Importance, measure_importance
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, begin_run, run_once
-from pocketbert.trials.clock import RunClock
+from pocketbert.trials.clock import Record, RunClock
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.workers import InTurn, Workers
 from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, in_order, methods_for
@@ -37,13 +37,7 @@ from pocketbert_bench.compression.outcome import CompressResult
 from pocketbert_bench.compression.report import page
 from pocketbert_bench.compression.rungs import TRIALS_FOLDER, Rungs
 from pocketbert_bench.compression.structures import cuts_widths, structures, write_student
-from pocketbert_bench.compression.teacher import (
-    EPOCHS_FILE,
-    PACE_FOLDER,
-    TEACHER_FOLDER,
-    trained_teacher,
-    training_pace,
-)
+from pocketbert_bench.compression.teacher import PACE_FOLDER, TEACHER_FOLDER, trained_teacher, training_pace
 from pocketbert_export.verification.verify import GateFailed
 
 TEACHER_BUNDLE, STUDENTS_FOLDER, IMPORTANCE_FILE = "teacher_bundle", "students", "importance.safetensors"
@@ -61,7 +55,6 @@ COMPRESSION_FILES = (
     JOURNAL_FILE,
     TIME_FILE,
     LEADERBOARD_FILE,
-    EPOCHS_FILE,
     PACE_FOLDER,
     TRIALS_FOLDER,
     TEACHER_FOLDER,
@@ -186,7 +179,7 @@ class _Compression:
 
             try:
                 folds = self._folds(folder, clock, candidates, seconds_left)
-                teacher = trained_teacher(inputs, folder, seconds_left())
+                teacher = trained_teacher(inputs, folder, seconds_left(), _recorded(clock, folder))
                 choice = Choice(inputs, folder)
                 with clock.timed("ending", _ENDING):
                     try:
@@ -194,7 +187,7 @@ class _Compression:
                     except GateFailed as failure:
                         raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
                 ending = clock.recorded["ending"]
-                rungs = self._rungs(inputs, folder, teacher, choice.teacher_outcome["score"], clock)
+                rungs = self._rungs(inputs, folder, teacher, lambda: choice.teacher_outcome["score"], clock)
                 total = clock.record("trials", lambda: seconds_left() - ending)
                 try:
                     rungs.run(candidates, lambda: seconds_left() - ending, total, inputs.trials)
@@ -242,14 +235,16 @@ class _Compression:
         seconds_left: Callable[[], float],
     ) -> None:
         inputs = dataclasses.replace(self._inputs, splits=splits)
-        teacher = trained_teacher(inputs, path, seconds_left())
-        teacher_score = math.nan if inputs.constraints.max_points_lost is None else dev_score(inputs, teacher)
-        rungs = self._rungs(inputs, path, teacher, teacher_score, clock)
+        teacher = trained_teacher(inputs, path, seconds_left(), _recorded(clock, path))
+        rungs = self._rungs(inputs, path, teacher, lambda: dev_score(inputs, teacher), clock)
         rungs.run(candidates, seconds_left, seconds_left(), inputs.trials)
         chosen = rungs.preferred(candidates) or rungs.ranked(candidates)
         score_fold(inputs, teacher, rungs.model(chosen[0]), path / FOLD_FILE)
 
-    def _rungs(self, inputs: Inputs, folder: Path, teacher: Path, teacher_score: float, clock: RunClock) -> Rungs:
+    def _rungs(
+        self, inputs: Inputs, folder: Path, teacher: Path, teacher_score: Callable[[], float], clock: RunClock
+    ) -> Rungs:
+        limits = inputs.constraints
         return Rungs(
             folder,
             Journal(folder / JOURNAL_FILE, (Trial,)),
@@ -258,11 +253,16 @@ class _Compression:
             workers=self._workers,
             seed=inputs.seed,
             start=lambda candidate: _student(inputs, folder, teacher, candidate),
-            record=lambda name, value: clock.record(f"{folder.name}: {name}", value),
-            limits=inputs.constraints,
-            teacher_score=teacher_score,
+            record=_recorded(clock, folder),
+            limits=limits,
+            least_score=None if limits.max_points_lost is None else limits.least_score(teacher_score()),
             teacher_pace=training_pace(teacher),
         )
+
+
+def _recorded(clock: RunClock, folder: Path) -> Record:
+    """Records numbers of a run or a fold."""
+    return lambda name, value: clock.record(f"{folder.name}: {name}", value)
 
 
 def _student(inputs: Inputs, folder: Path, teacher: Path, candidate: StudentCandidate) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.presets import encoder_flops
+from pocketbert.trials.clock import Record
 from pocketbert.trials.jobs import RESULT_FILE, Job, read_result
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.missing import Trials
@@ -58,7 +59,7 @@ class Rungs:
       start: writes the weights from which a candidate starts, and returns their model directory.
       record: returns the number with a name from an earlier attempt, or records a new one.
       limits: the limits.
-      teacher_score: score of the teacher on the dev split.
+      least_score: the dev score that candidates need; None if the points lost have no limit.
       teacher_pace: seconds and steps of the teacher's training, with the batch size of trials; None if it is unknown.
     """
 
@@ -72,16 +73,15 @@ class Rungs:
         workers: Workers,
         seed: int,
         start: Callable[[StudentCandidate], Path],
-        record: Callable[[str, Callable[[], float]], float],
+        record: Record,
         limits: Constraints,
-        teacher_score: float,
+        least_score: float | None,
         teacher_pace: tuple[float, int] | None,
     ) -> None:
         self._root, self._journal, self._shared = folder.absolute() / TRIALS_FOLDER, journal, shared
         self._teacher, self._workers, self._seed, self._start = teacher, workers, seed, start
         self._record, self._limits, self._teacher_pace = record, limits, teacher_pace
-        lost = limits.max_points_lost
-        self._least_score = None if lost is None else teacher_score - lost / 100
+        self._least_score = least_score
         self._steps = math.ceil(len(shared.data.train) / _BATCH)
         # Name of a candidate → its operations in one epoch.
         self._work: dict[str, float] = {}

@@ -8,30 +8,30 @@ import shutil
 import time
 from pathlib import Path
 
-from pocketbert.files import write_json
 from pocketbert.progress import log_info
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune, plan_finetuning
-from pocketbert.training.run_folder import read_record
 from pocketbert.training.trainer import run_plan
+from pocketbert.trials.clock import Record
 from pocketbert.trials.jobs import RESULT_FILE, read_result
 from pocketbert_bench.compression.inputs import Inputs
 from pocketbert_bench.compression.pace import Deadline, Pace, Paced
 
-TEACHER_FOLDER, PACE_FOLDER, EPOCHS_FILE = "teacher", "pace", "epochs.json"
+TEACHER_FOLDER, PACE_FOLDER = "teacher", "pace"
 # Shares of the time: by plan, and at most.
 _SHARE, _MOST_SHARE = 0.3, 0.4
 # Fewer steps are over before their pace is known.
 _LEAST_STEPS = 60
 
 
-def trained_teacher(inputs: Inputs, folder: Path, seconds: float) -> Path:
+def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record) -> Path:
     """Model directory of the teacher.
 
     Args:
       inputs: the input of the compression.
       folder: folder of the compression.
       seconds: time of the compression that is left.
+      record: see `pocketbert.trials.clock.RunClock.record`; a resumed run repeats the number of epochs.
     """
     if inputs.is_teacher:
         log_info(f"teacher: {inputs.directory}")
@@ -40,7 +40,9 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float) -> Path:
     positions = inputs.described.config.max_position_embeddings
     config = FinetuneConfig(max_length=min(positions, FinetuneConfig.max_length))
     if seconds < math.inf:
-        config = dataclasses.replace(config, epochs=_epochs(inputs, config, folder, _SHARE * seconds))
+        usual = config
+        epochs = round(record("epochs of the teacher", lambda: _epochs(inputs, usual, folder, _SHARE * seconds)))
+        config = dataclasses.replace(config, epochs=epochs)
     callbacks = [] if seconds == math.inf else [Deadline(time.time() + max(_MOST_SHARE * seconds, 1))]
     run = RunConfig(seed=inputs.seed)
     result = finetune(
@@ -50,10 +52,7 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float) -> Path:
 
 
 def _epochs(inputs: Inputs, config: FinetuneConfig, folder: Path, seconds: float) -> int:
-    """Number of epochs that fit a time, by the pace of a few steps; recorded, so that a resumed run repeats it."""
-    path = folder / EPOCHS_FILE
-    if path.exists():
-        return int(read_record(path, ("epochs",))["epochs"])
+    """Number of epochs that fit a time, by the pace of a few steps."""
     data, epochs = inputs.splits.data, config.epochs
     steps = math.ceil(len(data.train) / config.batch_size)
     if epochs * steps >= _LEAST_STEPS:
@@ -69,7 +68,6 @@ def _epochs(inputs: Inputs, config: FinetuneConfig, folder: Path, seconds: float
         except Paced as pace:
             epochs = min(max(int(seconds / (pace.seconds_a_step * steps)), 1), epochs)
         shutil.rmtree(output, ignore_errors=True)
-    write_json(path, {"epochs": epochs})
     if epochs < config.epochs:
         log_info(f"the teacher trains for {epochs} of {config.epochs} epochs, since the time is short")
     return epochs

@@ -212,6 +212,7 @@ def check_metric(
     Correct predictions count as in accuracy, because one may be worth 0.1 points of F1 or 0.4 points of Matthews
     correlation. If none is lost and F1 drops, predictions have moved between classes; `check_labels` bounds their
     number. A correlation of scores is a mean over the examples: one example's share is worth one prediction.
+    `reference` and `answers` score the examples in the same order.
     """
     drop = 100 * (reference.metric - answers.metric)
     reason = (

@@ -40,7 +40,7 @@ MOST_TEXTS = 200
 
 
 def run_client(client: Client, models: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, list[Any]]]:
-    """Runs texts through a MediaPipe client.
+    """Runs texts through a MediaPipe client; `models` has the texts of each path.
 
     Returns:
       MediaPipe's version, and path → for each text label → score, or the embedding without normalization.

@@ -109,7 +109,7 @@ def _each(by_task: Mapping[str, Mapping[str, Any]], part: Callable[[Any], Any]) 
 
 
 def summarize(measured: Measured) -> dict[str, Any]:
-    """Computes the papers' columns and both averages.
+    """Computes the papers' columns and both averages; `measured` is task → split → metric → value.
 
     Returns:
       `columns` (title → value, for measured tasks), `papers_average` and `glue_average`; an average is None unless all

@@ -20,7 +20,10 @@ MOST_SPARE_ROWS = 1024
 def without_spare_rows(
     config: EncoderConfig, tasks: Sequence[TaskConfig], tensors: Mapping[str, np.ndarray], vocabulary: Vocabulary
 ) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
-    """A model without the rows after the last token. No text has their ids, so outputs stay the same."""
+    """A model without the rows after the last token. No text has their ids, so outputs stay the same.
+
+    `tensors` are weights by path; empty if they could not be read.
+    """
     try:
         count = len(vocabulary.tokens())
     except UserError:

@@ -134,7 +134,7 @@ def _component(
 
 
 def token_pair_problems(part: Mapping[str, Any], tokens: Mapping[str, str], family: str) -> list[str]:
-    """Problems of a post-processor's tokens."""
+    """Problems of a post-processor's tokens; each must be a list of a token and its id."""
     received = {key: part.get(key) for key in tokens}
     return [
         f"post_processor.{key} must be {family}'s; received {value!r:.60}"

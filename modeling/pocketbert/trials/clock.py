@@ -14,6 +14,8 @@ from pocketbert.notation import argument
 
 # Seconds between two saves, and more than any run has.
 _SAVED_EVERY, _MOST = 5.0, 1e12
+# Returns the number with a name that an earlier attempt recorded, otherwise records a new one.
+Record = Callable[[str, Callable[[], float]], float]
 
 
 class RunClock:

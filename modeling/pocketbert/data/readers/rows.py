@@ -71,7 +71,7 @@ def json_object(line: str) -> dict[str, Any]:
 
 
 class RowProblems:
-    """Collects problems with rows, to report them in one error."""
+    """Collects problems with rows, to report them in one error; `unit` is `line` or `row`, whichever numbers count."""
 
     def __init__(self, source: str | os.PathLike[str], unit: str = "line") -> None:
         self._source, self._unit = source, unit
