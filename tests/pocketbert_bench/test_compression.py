@@ -292,6 +292,41 @@ def test_killed_run_resumes_with_the_same_trials(
     assert all(one == by_name[one.candidate, one.rung] for one in received if (one.candidate, one.rung) in by_name)
 
 
+def test_measurements_of_an_earlier_run_give_the_same_winner(
+    finished: tuple[list[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise AssertionError("measured again")
+
+    command = [*finished[0][:-1], f"--measurements={finished[1]}", f"--output={tmp_path / 'out'}"]
+    monkeypatch.setattr(Host, "measure", fail)
+    monkeypatch.setattr(Host, "bench", fail)
+    monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
+    assert main(command) == 0
+    boards, results = (
+        [json.loads((folder / name).read_text()) for folder in (finished[1], tmp_path / "out")]
+        for name in ("leaderboard.json", "result.json")
+    )
+    for row in (*boards[0], *boards[1]):
+        row.pop("seconds")
+    assert boards[0] == boards[1]
+    assert results[0]["latency_ms"] == results[1]["latency_ms"] and results[0]["sentence"] == results[1]["sentence"]
+    models = [(folder / "bundle" / "model.tflite").read_bytes() for folder in (finished[1], tmp_path / "out")]
+    assert models[0] == models[1]
+    for options, message in (
+        (["--length=24"], "it has other lengths; leave it out to measure them"),
+        (["--threads=2"], "it has other threads; leave it out"),
+        ([f"--measurements={tmp_path}"], "must be a finished run of pocketbert compress; it has no run.json, result"),
+        (["--trials=off", "--minutes=1"], "--measurements repeats a run with --trials; received none"),
+    ):
+        assert main([*command[:-1], *options, f"--output={tmp_path / 'other'}"]) == 2
+        assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "other").exists()
+
+
 def test_ctrl_c_exports_the_best_candidate_so_far(
     finished: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
-from pocketbert.options import FilePath, ModelPath
+from pocketbert.options import DirectoryPath, FilePath, ModelPath
 from pocketbert_bench.commands.search import ParallelOptions, open_workers, worker_problems
 from pocketbert_bench.compression.constraints import Constraints, budget_problems
 
@@ -43,6 +43,8 @@ class CompressOptions:
       kfold: number of folds that give the final score, instead of one final split (default: 5 below 500 examples).
       minutes: time from start to the finished bundle, without interruptions.
       trials: number of candidates to train, instead of --minutes.
+      measurements: finished run whose measured latencies this one takes; with --trials, the same options then give the
+        same winner in a new folder.
       recipe: recipe of the bundle: float32, float16, dynamic_wi8 or dynamic_wi4 (default: dynamic_wi8, or dynamic_wi4
         if --max-mb asks for it).
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
@@ -56,6 +58,7 @@ class CompressOptions:
     kfold: int | None = None
     minutes: float | None = None
     trials: int | None = None
+    measurements: DirectoryPath | None = None
     recipe: str | None = None
     stop_below_baseline: bool = False
     dry_run: bool = False
@@ -74,7 +77,9 @@ OPTIONS = (
 def check(options: Options) -> None:
     """Raises a `UserError` if the options contradict each other."""
     chosen = options[CompressOptions]
-    problems = task_options.problems(options[TaskOptions]) + budget_problems(chosen.minutes, chosen.trials)
+    problems = task_options.problems(options[TaskOptions]) + budget_problems(
+        chosen.minutes, chosen.trials, chosen.measurements
+    )
     problems += worker_problems(options[ParallelOptions])
     if not (chosen.dry_run or options[RunFolderOptions].output):
         problems.append("--output is required; received none")
@@ -91,6 +96,7 @@ def run(options: Options) -> int | None:
         "constraints": options[Constraints],
         "minutes": chosen.minutes,
         "trials": chosen.trials,
+        "measurements": chosen.measurements,
         "kfold": chosen.kfold,
         "recipe": chosen.recipe,
         "stop_below_baseline": chosen.stop_below_baseline,

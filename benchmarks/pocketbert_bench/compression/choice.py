@@ -20,6 +20,7 @@ from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.constraints import ROUNDING
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import Inputs
+from pocketbert_bench.compression.measurements import read_measured, write_measured
 from pocketbert_bench.compression.outcome import Measured, measure, paired_loss
 from pocketbert_bench.compression.rungs import Rungs
 from pocketbert_export.bundles.bundle import Bundle
@@ -259,6 +260,14 @@ class Choice:
             self._ratio = max(self._ratio, measured.latency_ms[2] / candidate.cost.latency_ms)
 
     def _measured(self, name: str, bundle: Bundle) -> Measured:
+        """The costs of a bundle, which an earlier attempt may have measured."""
+        measured = read_measured(self._folder)
+        if name not in measured:
+            measured[name] = self._measured_now(name, bundle)
+            write_measured(measured, self._folder)
+        return measured[name]
+
+    def _measured_now(self, name: str, bundle: Bundle) -> Measured:
         """Measures a bundle, again if other programs disturb; these only add time, so the fastest run counts."""
         limits, minutes = self._inputs.constraints, self._inputs.minutes
         began = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import ClassVar, Literal
 
 from pocketbert.errors import raise_if_any
@@ -94,7 +95,9 @@ class Constraints:
         return ", ".join(words.format(limit) for limit, words in limits if limit is not None) or "none"
 
 
-def budget_problems(minutes: float | None, trials: int | None) -> list[str]:
+def budget_problems(
+    minutes: float | None, trials: int | None, measurements: str | os.PathLike[str] | None
+) -> list[str]:
     """Problems of the time or the number of candidates, of which there must be one."""
     problems = []
     if (minutes is None) == (trials is None):
@@ -103,6 +106,8 @@ def budget_problems(minutes: float | None, trials: int | None) -> list[str]:
     for name, value in (("minutes", minutes), ("trials", trials)):
         if value is not None and not value > 0:
             problems.append(f"{argument(name)} must be positive; received {value}")
+    if measurements is not None and trials is None:
+        problems.append(f"{argument('measurements')} repeats a run with {argument('trials')}; received none")
     return problems
 
 

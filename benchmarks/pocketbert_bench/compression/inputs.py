@@ -15,6 +15,7 @@ from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, f
 from pocketbert.data.label_order import in_label_order
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.files import sha256
 from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
 from pocketbert.presets import encoder_flops
@@ -25,6 +26,7 @@ from pocketbert.training.state import digest_directory
 from pocketbert_bench.compression.constraints import Constraints, budget_problems
 from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import lengths_of, rounded_up, token_counts, usual_length
+from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
 from pocketbert_bench.compression.structures import SMALL_RANK
 from pocketbert_bench.network_latency import Device, Setting, open_device
 from pocketbert_export.recipes import get_recipe
@@ -50,6 +52,7 @@ class Inputs:
       settings: task of the networks, recipe, and lengths of measured texts; one for each recipe, the preferred first.
       minutes: time of the run, or None.
       trials: number of first rungs, or None.
+      measurements: folder of the run whose measured costs this one takes, or None.
       stop_below_baseline: whether a teacher that is worse than a simple method ends the run.
       seed: random seed.
     """
@@ -66,6 +69,7 @@ class Inputs:
     settings: Sequence[Setting]
     minutes: float | None
     trials: int | None
+    measurements: Path | None
     stop_below_baseline: bool
     seed: int
 
@@ -98,6 +102,18 @@ class Inputs:
         return sorted({min(rounded_up(self.length / 2), self.length), self.length})
 
     @property
+    def networks(self) -> dict[str, Any]:
+        """What the networks and their costs depend on, as JSON values."""
+        return {
+            "model_sha256": digest_directory(self.directory),
+            "recipes": [setting.recipe for setting in self.settings],
+            "lengths": list(self.shares),
+            "small_embedding": self.small_embedding,
+            "device": self.device.name,
+            "threads": self.constraints.threads,
+        }
+
+    @property
     def recorded(self) -> dict[str, Any]:
         """What determines the result, as JSON values."""
         return {
@@ -106,10 +122,10 @@ class Inputs:
             "constraints": {**dataclasses.asdict(self.constraints), "device": self.device.name, "apk": None},
             "minutes": self.minutes,
             "trials": self.trials,
-            "recipes": [setting.recipe for setting in self.settings],
+            "measurements_sha256": self.measurements and sha256(self.measurements / MEASURED_FILE),
             "stop_below_baseline": self.stop_below_baseline,
             "seed": self.seed,
-            "model_sha256": digest_directory(self.directory),
+            **self.networks,
             "final_sha256": [split.final.dev.identity for split in self.folds or (self.splits,) if split.final],
             **open_data(self.splits.data).recorded(),
         }
@@ -122,6 +138,7 @@ def check(
     constraints: Constraints,
     minutes: float | None,
     trials: int | None,
+    measurements: str | os.PathLike[str] | None,
     kfold: int | None,
     recipe: str | None,
     stop_below_baseline: bool,
@@ -132,7 +149,7 @@ def check(
     Raises:
       UserError: lists all problems.
     """
-    problems = budget_problems(minutes, trials)
+    problems = budget_problems(minutes, trials, measurements)
     if data.task.kind not in supervised_kinds():
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
     if recipe is not None and get_recipe(recipe).calibration == "required":
@@ -167,7 +184,7 @@ def check(
     if count:
         reason = ", since there are few examples" if kfold is None else ""
         log_info(f"{count} folds give the final score{reason}")
-    return Inputs(
+    inputs = Inputs(
         directory=directory,
         described=described,
         is_teacher=is_teacher,
@@ -182,9 +199,13 @@ def check(
         ],
         minutes=minutes,
         trials=trials,
+        measurements=None if measurements is None else Path(measurements),
         stop_below_baseline=stop_below_baseline,
         seed=seed,
     )
+    if inputs.measurements:
+        check_measurements(inputs.measurements, inputs.networks)
+    return inputs
 
 
 def _is_teacher(described: DirectoryDescription, data: TaskData) -> bool:

@@ -33,6 +33,7 @@ from pocketbert_bench.compression.costs import CostModel, fitted_model, read_cos
 from pocketbert_bench.compression.folds import FOLD_FILE, FoldScores, dev_score, read_fold, score_fold
 from pocketbert_bench.compression.inputs import Inputs, check
 from pocketbert_bench.compression.journal import Trial
+from pocketbert_bench.compression.measurements import COSTS_FILE, MEASURED_FILE, read_measured, write_measured
 from pocketbert_bench.compression.outcome import CompressResult
 from pocketbert_bench.compression.report import page
 from pocketbert_bench.compression.rungs import TRIALS_FOLDER, Rungs
@@ -42,7 +43,7 @@ from pocketbert_export.verification.verify import GateFailed
 
 TEACHER_BUNDLE, STUDENTS_FOLDER, IMPORTANCE_FILE = "teacher_bundle", "students", "importance.safetensors"
 FOLDS_FOLDER = "folds"
-COSTS_FILE, JOURNAL_FILE, TIME_FILE, LEADERBOARD_FILE = "costs.json", "journal.jsonl", "time.json", "leaderboard.json"
+JOURNAL_FILE, TIME_FILE, LEADERBOARD_FILE = "journal.jsonl", "time.json", "leaderboard.json"
 COMPRESSION_FILES = (
     TEACHER_BUNDLE,
     BUNDLE_FOLDER,
@@ -52,6 +53,7 @@ COMPRESSION_FILES = (
     STUDENTS_FOLDER,
     IMPORTANCE_FILE,
     COSTS_FILE,
+    MEASURED_FILE,
     JOURNAL_FILE,
     TIME_FILE,
     LEADERBOARD_FILE,
@@ -78,6 +80,7 @@ def compress(
     constraints: Constraints = Constraints(),  # noqa: B008
     minutes: float | None = None,
     trials: int | None = None,
+    measurements: str | os.PathLike[str] | None = None,
     kfold: int | None = None,
     recipe: str | None = None,
     stop_below_baseline: bool = False,
@@ -106,6 +109,8 @@ def compress(
       constraints: the limits.
       minutes: time from start to the finished bundle, without interruptions; exactly one of `minutes` and `trials`.
       trials: number of candidates to train instead of a time.
+      measurements: folder of a finished run with the same networks, whose measured costs this one takes. With `trials`,
+        the same options give the same winner then.
       kfold: number of folds that give the final score; None for five below 500 examples, otherwise one final split
         with 15 % of the examples, or the test split of `data`.
       recipe: recipe of the bundle, without calibration; None for dynamic_wi8, and with a limit of the size also for
@@ -128,6 +133,7 @@ def compress(
         constraints=constraints,
         minutes=minutes,
         trials=trials,
+        measurements=measurements,
         kfold=kfold,
         recipe=recipe,
         stop_below_baseline=stop_below_baseline,
@@ -171,6 +177,8 @@ class _Compression:
             costs = read_costs(folder / COSTS_FILE) if (folder / COSTS_FILE).exists() else _costs(inputs)
             candidates = _candidates(inputs, costs)
             begin_run(folder, inputs.recorded)
+            if inputs.measurements and not (folder / COSTS_FILE).exists():
+                write_measured(read_measured(inputs.measurements), folder)
             write_costs(costs, folder / COSTS_FILE)
             clock.start_saving()
 
@@ -292,6 +300,7 @@ def _importance(inputs: Inputs, folder: Path, teacher: Path) -> Importance:
 def _costs(inputs: Inputs) -> dict[str, CostModel]:
     """The model of each recipe; the second one is not measured if the teacher's file is small enough with the first."""
     teacher, limits, costs = inputs.described.config, inputs.constraints, dict[str, CostModel]()
+    earlier = {} if inputs.measurements is None else read_costs(inputs.measurements / COSTS_FILE)
     for setting in inputs.settings:
         if (
             costs
@@ -299,7 +308,7 @@ def _costs(inputs: Inputs) -> dict[str, CostModel]:
             and costs[inputs.recipe].predict(teacher, inputs.shares).size_mb <= limits.max_mb
         ):
             break
-        costs[setting.recipe] = fitted_model(
+        costs[setting.recipe] = earlier.get(setting.recipe) or fitted_model(
             teacher, setting, small_embedding=inputs.small_embedding, device=inputs.device
         )
         if limits.max_memory_mb is not None and not any(costs[setting.recipe].memory):
