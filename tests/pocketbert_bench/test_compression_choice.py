@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,14 @@ import tiny
 import tiny_finetuning
 
 import pocketbert as pb
+from pocketbert.checkpoints.name_maps import parameter_count
 from pocketbert.cli import main
 from pocketbert.tasks.scores import Baseline
-from pocketbert_bench.compression import choice, run
+from pocketbert.trials.journal import Journal
+from pocketbert_bench.compression import choice, run, space
 from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_bench.compression.folds import FoldScores, pooled
+from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.outcome import Measured
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.quantization.scored_texts import Loss
@@ -181,6 +185,42 @@ def test_dry_run_lists_candidates_and_writes_nothing(
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
     assert main(command) == 2
     assert "--output is required; received none" in capsys.readouterr().err
+
+
+def test_full_disks_are_refused_before_anything_is_written(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    free = [1000]
+    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: usage._replace(free=free[0]))
+
+    def needed(*options: str) -> int:
+        assert compress("--max-latency-ms=9", *options) == 2
+        message = capsys.readouterr().err.splitlines()[-1]
+        assert not (tmp_path / "out").exists()
+        return int(message.partition("must have ")[2].partition(" free bytes")[0].replace(",", ""))
+
+    one = needed("--trials=1")
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "_costs", lambda _: {"dynamic_wi8": dataclasses.replace(COSTS, size=5 * [0.0])})
+        patched.setattr(space, "_SMALL_FILES", 0)
+        # Each of two workers trains a network, with two checkpoints of weights and two moments.
+        assert needed("--trials=2", "--parallel=2") - needed("--trials=2") == 7 * 4 * parameter_count(TEACHER)
+    # In a minute there is time for at most twelve trials.
+    assert one < needed("--trials=11") < needed("--trials=12") == needed("--minutes=1") < needed("--trials=13")
+    free[0] = one - 1
+    assert needed("--trials=1") == one
+    sizes: list[int] = []
+    add = Journal.add
+
+    def add_and_weigh(self: Journal[Trial], trial: Trial) -> None:
+        sizes.append(sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file()))
+        add(self, trial)
+
+    monkeypatch.setattr(Journal, "add", add_and_weigh)
+    free[0] = one
+    assert compress("--max-latency-ms=9", "--trials=1") == 0
+    assert max(sizes) < one
 
 
 def test_small_files_get_four_bits(

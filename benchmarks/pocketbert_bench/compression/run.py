@@ -37,6 +37,7 @@ from pocketbert_bench.compression.measurements import COSTS_FILE, MEASURED_FILE,
 from pocketbert_bench.compression.outcome import CompressResult
 from pocketbert_bench.compression.report import page
 from pocketbert_bench.compression.rungs import TRIALS_FOLDER, Rungs
+from pocketbert_bench.compression.space import check_space, space_needed
 from pocketbert_bench.compression.structures import cuts_widths, structures, write_student
 from pocketbert_bench.compression.teacher import PACE_FOLDER, TEACHER_FOLDER, trained_teacher, training_pace
 from pocketbert_export.verification.verify import GateFailed
@@ -173,9 +174,10 @@ class _Compression:
         """Runs or resumes; returns the fields of `CompressResult` but for the paths."""
         inputs = self._inputs
         with RunClock(folder / TIME_FILE) as clock:
-            # Before anything is written, and before the teacher trains: limits that nothing can meet.
+            # Before anything is written, and before the teacher trains: limits that nothing can meet, and a full disk.
             costs = read_costs(folder / COSTS_FILE) if (folder / COSTS_FILE).exists() else _costs(inputs)
             candidates = _candidates(inputs, costs)
+            check_space(space_needed(inputs, costs, candidates, self._workers.parallel), folder)
             begin_run(folder, inputs.recorded)
             if inputs.measurements and not (folder / COSTS_FILE).exists():
                 write_measured(read_measured(inputs.measurements), folder)

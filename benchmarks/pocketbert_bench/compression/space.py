@@ -1,0 +1,73 @@
+"""Disk space of a compression, predicted from the sizes of its networks."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pocketbert.checkpoints.name_maps import parameter_count
+from pocketbert.configs import EncoderConfig
+from pocketbert.errors import UserError
+from pocketbert.notation import argument
+from pocketbert.progress import log_info
+from pocketbert_bench.compression.candidates import StudentCandidate
+from pocketbert_bench.compression.costs import CostModel
+from pocketbert_bench.compression.inputs import Inputs
+
+# While a network trains: the best weights, and two checkpoints of weights and two moments.
+_COPIES = 7
+# The longer trainings of the best third keep their weights, too.
+_OF_A_TRIAL = 2
+# A shorter trial does not exist.
+_SECONDS_A_TRIAL = 5
+# Tokenizer, logs and pages of a folder.
+_SMALL_FILES = 1_000_000
+
+
+def space_needed(
+    inputs: Inputs, costs: Mapping[str, CostModel], candidates: Sequence[StudentCandidate], parallel: int
+) -> int:
+    """Most bytes that a compression has on the disk at a time.
+
+    Args:
+      inputs: the input of the compression.
+      costs: the model of each recipe.
+      candidates: candidates in the order of trials.
+      parallel: number of trials at a time.
+    """
+    most = inputs.trials if inputs.minutes is None else math.ceil(60 * inputs.minutes / _SECONDS_A_TRIAL)
+    trained = candidates[:most]
+    config = inputs.described.config
+    teacher = 0 if inputs.is_teacher else _bytes(config)
+    sizes = {candidate.structure: _bytes(candidate.structure.config(config)) for candidate in trained}
+    largest = max(sizes.values())
+    files = [1e6 * candidate.cost.size_mb + _SMALL_FILES for candidate in trained]
+    stored = teacher + 1e6 * costs[inputs.recipe].predict(config, inputs.shares).size_mb + sum(sizes.values())
+    stored += sum(_OF_A_TRIAL * sizes[candidate.structure] + _SMALL_FILES for candidate in trained)
+    training = min(parallel, len(trained)) * _COPIES * largest
+    # Exports begin when training has ended.
+    return int(max(_COPIES * teacher, stored + max(training, sum(files) + largest + max(files))))
+
+
+def check_space(needed: int, folder: Path) -> None:
+    """Logs the space that a compression needs beside what is there of it.
+
+    Raises:
+      UserError: the disk has less.
+    """
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    free, more = shutil.disk_usage(existing).free, max(needed - there, 0)
+    log_info(f"up to {more / 1e6:,.0f} MB of disk space are needed; {free / 1e6:,.0f} MB are free")
+    if more > free:
+        raise UserError(
+            f"the disk of {folder} must have {more:,} free bytes; received {free:,}; free some space, choose another "
+            f"{argument('output')}, or pass a smaller {argument('trials')} or {argument('minutes')}"
+        )
+
+
+def _bytes(config: EncoderConfig) -> int:
+    """Bytes of the weights in float32."""
+    return 4 * parameter_count(config)
