@@ -20,13 +20,11 @@ from pocketbert.checkpoints.directory import read_directory
 from pocketbert.cli import main
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.final_split import three_splits
-from pocketbert.data.task_data import TaskData
 from pocketbert.pruning.importance import Importance
 from pocketbert.trials.journal import Journal
 from pocketbert_bench.compression import choice, costs
-from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, train_trial, trial_point
 from pocketbert_bench.compression.constraints import Constraints, Cost
-from pocketbert_bench.compression.costs import fit, terms
+from pocketbert_bench.compression.costs import fit, fitted_configs
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.outcome import Measured
 from pocketbert_bench.compression.structures import Structure, structures, write_student
@@ -100,34 +98,56 @@ def test_each_structure_has_another_name_and_fits_its_teacher() -> None:
     assert {len(structure.layers) for _, structure in everything} == {1, 2, 3, 4, 5}
 
 
-def test_costs_that_are_linear_in_the_terms_are_predicted() -> None:
-    coefficients = np.array([0.3, 0.05, 0.02, 1e-4, 0.4])
-    base = TEACHER.replace(num_layers=6, num_attention_heads=12, intermediate_size=1536)
-    sizes = [(6, 12, 1536), (1, 12, 1536), (6, 6, 1536), (6, 12, 384), (3, 6, 384), (1, 6, 384)]
-    configs = [
-        base.replace(num_layers=layers, num_attention_heads=heads, intermediate_size=neurons)
-        for layers, heads, neurons in sizes
-    ]
+def formula_ms(config: EncoderConfig, share: float) -> float:
+    """A latency whose last layer computes a share of the tokens, but all of their keys and values."""
+    layers, heads, neurons = config.num_layers, config.num_attention_heads, config.intermediate_size
+    rank = config.embedding_size if config.embedding_projection == "factors" else 0
+    whole = layers - 1 + share
+    return 0.3 + 0.05 * whole + 0.02 * heads * (layers - 0.5 + share / 2) + 1e-4 * neurons * whole + 0.003 * rank
 
-    def cost(config: EncoderConfig) -> NetworkCost:
-        whole = float(coefficients @ terms(config, 1.0))
-        # A longer text takes thrice as long, with another share of the last layer.
-        latencies = coefficients @ terms(config, 1 / 64), 3 * coefficients @ terms(config, 1 / 160)
+
+def formula_mb(config: EncoderConfig) -> float:
+    layers, heads, neurons = config.num_layers, config.num_attention_heads, config.intermediate_size
+    columns = config.embedding_size if config.embedding_projection == "factors" else config.hidden_size
+    return 2 + layers * (0.5 + 0.1 * heads + 1e-3 * neurons) + 4e-6 * config.vocab_size * columns
+
+
+@pytest.mark.parametrize("pooling", [None, "mean"])
+def test_costs_that_are_linear_in_the_terms_are_predicted(pooling: Any) -> None:
+    base = TEACHER.replace(
+        num_layers=7,
+        num_attention_heads=12,
+        intermediate_size=1536,
+        hidden_size=144,
+        embedding_size=144,
+        vocab_size=9001,
+    )
+
+    def cost(config: EncoderConfig, *, first_token: bool) -> NetworkCost:
+        # A longer text takes thrice as long.
+        shares = (1 / 64, 1 / 160) if first_token else (1.0, 1.0)
+        latencies = formula_ms(config, shares[0]), 3 * formula_ms(config, shares[1])
+        size = formula_mb(config)
         return NetworkCost(
-            latency_us=tuple(1e3 * float(latency) for latency in latencies),
-            file_bytes=int(1e12 * whole),
-            memory_bytes=int(3e12 * whole + 1e12),
+            latency_us=tuple(1e3 * latency for latency in latencies),
+            file_bytes=round(1e6 * size),
+            memory_bytes=round(3e6 * size + 7e6),
         )
 
-    task = dataclasses.replace(tiny_finetuning.TASK, pooling=None)
-    model = fit(configs, [*map(cost, configs)], Setting(task=task, recipe="float32", lengths=(64, 160)))
-    other = base.replace(num_layers=4, num_attention_heads=9, intermediate_size=768)
-    for share in (0.0, 0.3, 1.0):
-        predicted, expected = model.predict(other, {64: share, 160: 1 - share}), cost(other)
-        mean = share * expected.latency_us[0] + (1 - share) * expected.latency_us[1]
-        assert predicted.latency_ms == pytest.approx(mean / 1e3, rel=1e-6)
-        assert predicted.size_mb == pytest.approx(expected.file_bytes / 1e6, rel=1e-6)
-        assert predicted.memory_mb == pytest.approx(expected.memory_bytes / 1e6, rel=1e-6)
+    task, first = dataclasses.replace(tiny_finetuning.TASK, pooling=pooling), pooling is None
+    configs = fitted_configs(base, small_embedding=True)
+    networks = [cost(config, first_token=first) for config in configs]
+    model = fit(configs, networks, Setting(task=task, recipe="float32", lengths=(64, 160)))
+    other = base.replace(num_layers=4, num_attention_heads=9, intermediate_size=768, vocab_size=777)
+    factored = other.replace(embedding_size=128, embedding_projection="factors")
+    for config, share in ((other, 0.0), (other, 0.3), (factored, 1.0)):
+        for first_token in (first, True):
+            expected = cost(config, first_token=first_token)
+            predicted = model.predict(config, {64: share, 160: 1 - share}, first_token=first_token)
+            mean = share * expected.latency_us[0] + (1 - share) * expected.latency_us[1]
+            assert predicted.latency_ms == pytest.approx(mean / 1e3, rel=1e-5)
+            assert predicted.size_mb == pytest.approx(expected.file_bytes / 1e6, rel=1e-5)
+            assert predicted.memory_mb == pytest.approx(expected.memory_bytes / 1e6, rel=1e-5)
 
 
 def test_costs_are_measured_once_for_each_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -172,32 +192,6 @@ def test_loss_of_exactly_the_limit_is_allowed(count: int) -> None:
         for right in range(lost, count + 1):
             least = limits.least_score(right / count)
             assert (right - lost) / count >= least > (right - lost - 1) / count
-
-
-@pytest.mark.parametrize("method", ["predictions", "tinybert"])
-def test_each_method_trains_a_pruned_student(method: Any, teacher: Path, tmp_path: Path) -> None:
-    structure = Structure(layers=(1, 3, 5), heads=HEADS - 2, intermediate_size=9)
-    write_student(read_directory(teacher), random_importance(2), structure, tmp_path / "student")
-    candidate = StudentCandidate(
-        kind="",
-        structure=structure,
-        method=method,
-        all_heads=False,
-        recipe="dynamic_wi8",
-        cost=Cost(latency_ms=1, size_mb=1, memory_mb=1),
-    )
-    examples = tiny_finetuning.examples(80, seed=4)
-    data = TaskData(task=tiny_finetuning.TASK, train=examples.select(range(60)), dev=examples.select(range(60, 80)))
-    # The time is over, but a trial makes a few steps.
-    shared = TrialData(data=data, teacher=str(teacher), max_length=19, deadline=0.0)
-    train_trial(shared, trial_point(candidate, tmp_path / "student", 8), 0, tmp_path / "trial")
-    result = json.loads((tmp_path / "trial" / "result.json").read_text())
-    # Two steps an epoch.
-    assert result["steps"] == (10 if method == "predictions" else 11)
-    stages = [stage["name"] for stage in result["stages"]]
-    assert stages == (["prediction"] if method == "predictions" else ["intermediate", "prediction"])
-    start, trained = (read_directory(path).tensors for path in (tmp_path / "student", tmp_path / "trial" / "model"))
-    assert any(not np.array_equal(start[name], trained[name]) for name in start)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -64,7 +64,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
-    monkeypatch.setattr(run, "_costs", lambda _: {"dynamic_wi8": COSTS})
+    monkeypatch.setattr(run, "measured_costs", lambda _: {"dynamic_wi8": COSTS})
     monkeypatch.setattr(choice, "measure", measurements())
     monkeypatch.setattr(choice, "simple_methods", lambda *_: [])
 
@@ -176,7 +176,13 @@ def test_dry_run_lists_candidates_and_writes_nothing(
 ) -> None:
     assert compress("--trials=1", "--max-latency-ms=1.5", "--dry-run") == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {row["method"] for row in rows} == {"finetune", "predictions", "tinybert"}
+    assert {row["method"] for row in rows if "rate" not in row["method"]} == {
+        "finetune",
+        "predictions",
+        "tinybert",
+        "minilmv2",
+        "hsk",
+    }
     assert all(row["latency_ms"] <= 1.5 and row["memory_mb"] == 9 for row in rows)
     assert not (tmp_path / "out").exists()
     command = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / 'train'}.csv", "--length=16"]
@@ -202,7 +208,7 @@ def test_full_disks_are_refused_before_anything_is_written(
 
     one = needed("--trials=1")
     with monkeypatch.context() as patched:
-        patched.setattr(run, "_costs", lambda _: {"dynamic_wi8": dataclasses.replace(COSTS, size=5 * [0.0])})
+        patched.setattr(run, "measured_costs", lambda _: {"dynamic_wi8": dataclasses.replace(COSTS, size=5 * [0.0])})
         patched.setattr(space, "_SMALL_FILES", 0)
         # Each of two workers trains a network, with two checkpoints of weights and two moments.
         assert needed("--trials=2", "--parallel=2") - needed("--trials=2") == 7 * 4 * parameter_count(TEACHER)
@@ -229,7 +235,7 @@ def test_small_files_get_four_bits(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     half = dataclasses.replace(COSTS, size=[0.5] + 4 * [0.0])
-    monkeypatch.setattr(run, "_costs", lambda _: {"dynamic_wi8": COSTS, "dynamic_wi4": half})
+    monkeypatch.setattr(run, "measured_costs", lambda _: {"dynamic_wi8": COSTS, "dynamic_wi4": half})
     for limit, recipe in (("1.0", "dynamic_wi8"), ("0.9", "dynamic_wi4")):
         assert compress("--trials=1", f"--max-mb={limit}", "--dry-run") == 0
         rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

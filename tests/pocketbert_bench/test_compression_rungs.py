@@ -17,9 +17,10 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.trials.jobs import Job, Outcome
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.workers import Workers
-from pocketbert_bench.compression.candidates import METHODS, StudentCandidate, TrialData
+from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.constraints import Constraints, Cost
 from pocketbert_bench.compression.journal import Trial
+from pocketbert_bench.compression.methods import Training, TrialData
 from pocketbert_bench.compression.rungs import Rungs
 from pocketbert_bench.compression.structures import Structure
 
@@ -31,12 +32,12 @@ CANDIDATES = [
     StudentCandidate(
         kind=f"{depth} layers",
         structure=Structure(layers=tuple(range(1, depth + 1)), heads=HEADS, intermediate_size=NEURONS),
-        method=method,
-        all_heads=True,
+        training=Training(method=method),
         recipe="dynamic_wi8",
+        trimmed=False,
         cost=Cost(latency_ms=float(depth), size_mb=1.0, memory_mb=1.0),
     )
-    for method in METHODS
+    for method in ("finetune", "predictions", "tinybert")
     for depth in (6, 5, 4, 3, 2, 1)
 ]
 
@@ -183,7 +184,7 @@ def test_limit_of_points_promotes_candidates_near_it(tmp_path: Path) -> None:
     promoted = [layers(name) for name, rung, _ in workers.jobs if rung]
     assert promoted[0] == 2
     fastest = rungs.preferred(CANDIDATES)[0]
-    assert len(fastest.structure.layers) == 2 and rungs.score(fastest) >= 0.66
+    assert fastest.structure == CANDIDATES[4].structure and rungs.score(fastest) >= 0.66
 
 
 def test_workers_train_several_at_a_time(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
-from pocketbert.options import DirectoryPath, FilePath, ModelPath
+from pocketbert.options import AnyPath, DirectoryPath, FilePath, ModelPath, PresetOrPath
 from pocketbert_bench.commands.search import ParallelOptions, open_workers, worker_problems
 from pocketbert_bench.compression.constraints import Constraints, budget_problems
 
@@ -45,8 +45,11 @@ class CompressOptions:
       trials: number of candidates to train, instead of --minutes.
       measurements: finished run whose measured latencies this one takes; with --trials, the same options then give the
         same winner in a new folder.
-      recipe: recipe of the bundle: float32, float16, dynamic_wi8 or dynamic_wi4 (default: dynamic_wi8, or dynamic_wi4
-        if --max-mb asks for it).
+      recipe: recipe of the bundle: float32, float16, dynamic_wi8, dynamic_wi4, or mixed with --max-mb (default:
+        dynamic_wi8, or dynamic_wi4 if --max-mb asks for it).
+      students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
+        directories.
+      text: file or folder of plain text; candidates may learn the teacher's relations on it before the labels.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       dry_run: list the candidates within the limits with their predicted costs, and train none; needs no --output.
     """
@@ -60,6 +63,8 @@ class CompressOptions:
     trials: int | None = None
     measurements: DirectoryPath | None = None
     recipe: str | None = None
+    students: tuple[PresetOrPath, ...] = ()
+    text: AnyPath | None = None
     stop_below_baseline: bool = False
     dry_run: bool = False
 
@@ -99,6 +104,8 @@ def run(options: Options) -> int | None:
         "measurements": chosen.measurements,
         "kfold": chosen.kfold,
         "recipe": chosen.recipe,
+        "students": chosen.students,
+        "text": chosen.text,
         "stop_below_baseline": chosen.stop_below_baseline,
     }
     if chosen.dry_run:
@@ -137,9 +144,9 @@ def _read(options: Options) -> Any:
 def _print_candidates(model: str | None, data: Any, arguments: dict[str, Any]) -> None:
     """Prints the candidates that would be trained, in their order, as JSON lines."""
     from pocketbert_bench.compression.inputs import check as checked
-    from pocketbert_bench.compression.run import candidates_within
+    from pocketbert_bench.compression.run import planned_candidates
 
-    for candidate in candidates_within(checked(model, data, **arguments, seed=0)):
+    for candidate in planned_candidates(checked(model, data, **arguments, seed=0)):
         cost = {name: round(value, 3) for name, value in dataclasses.asdict(candidate.cost).items()}
-        row = {"structure": candidate.structure.name, "method": candidate.method, "recipe": candidate.recipe, **cost}
-        print(json.dumps(row))
+        row = {"structure": candidate.structure.name, "method": candidate.training.name, "recipe": candidate.recipe}
+        print(json.dumps({**row, "trimmed_vocabulary": candidate.trimmed, **cost}))

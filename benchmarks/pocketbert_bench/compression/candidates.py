@@ -1,169 +1,196 @@
-"""Candidates: a structure and how it trains. Their training runs in this or in another process."""
+"""Candidates: a structure, how it trains, and how its file is made. Those beyond the limits are refused untrained."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal, get_args
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
-from pocketbert.data.task_data import TaskData
-from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.planning import plan_distillation
-from pocketbert.training.config import FinetuneConfig, RunConfig
-from pocketbert.training.finetune import plan_finetuning
-from pocketbert.training.grids.points import Point
-from pocketbert.training.plan import Plan
-from pocketbert.training.run_folder import MODEL_FOLDER
-from pocketbert.training.trainer import run_plan
+from pocketbert.configs import EncoderConfig
+from pocketbert.errors import UserError
+from pocketbert.notation import argument
+from pocketbert.progress import log_info
 from pocketbert_bench.compression.constraints import Cost
-from pocketbert_bench.compression.pace import Deadline
-from pocketbert_bench.compression.structures import Structure
+from pocketbert_bench.compression.costs import CostModel, fitted_model, measured_model, read_costs
+from pocketbert_bench.compression.inputs import DEFAULT_RECIPE, MIXED_RECIPE, SMALL_RECIPE, Inputs
+from pocketbert_bench.compression.measurements import COSTS_FILE
+from pocketbert_bench.compression.methods import Training, trainings
+from pocketbert_bench.compression.structures import OtherStudent, Structure, structures
 
-# How a candidate trains: on the labels; on the teacher's predictions; on its layers, then on its predictions.
-Method = Literal["finetune", "predictions", "tinybert"]
-METHODS: tuple[Method, ...] = get_args(Method)
-_KINDS_WITHOUT_TEACHER = ("multi_label", "embedding")
-# The default of fine-tuning for narrow networks; no study has compared others.
-_PREDICTION_RATE = 1e-4
-_OPTION = "candidate"
-# The first trial also traces graphs in its time; after fewer steps, scores compare nothing.
-_LEAST_STEPS = 10
+# Predicted latencies must leave this share of the limit: the upper end of the measured interval counts.
+_MARGIN = 0.08
+# Without a limit of the latency, candidates are spread below these shares of the teacher's.
+_SHARES = (0.75, 0.5, 0.35, 0.22, 0.14)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StudentCandidate:
-    """A structure, how it trains, and its predicted costs.
+    """A structure, how it trains, how its file is made, and its predicted costs.
 
     Attributes:
       kind: kind of the structure; see `structures`.
       structure: the structure.
-      method: how it trains; see `METHODS`.
-      all_heads: whether the structure has as many heads as the teacher.
+      training: how it trains.
       recipe: recipe of its file; the training does not depend on it.
+      trimmed: whether its file has only the tokens of the training texts; it trains with the whole vocabulary.
       cost: predicted latency, size and memory.
     """
 
     kind: str
-    structure: Structure
-    method: Method
-    all_heads: bool
+    structure: Structure | OtherStudent
+    training: Training
     recipe: str
+    trimmed: bool
     cost: Cost
 
     @property
     def name(self) -> str:
         """Name of a folder."""
-        return f"{self.structure.name},{self.method}"
-
-    @property
-    def without(self) -> tuple[str, ...]:
-        """TinyBERT's losses that are left out: those of layers, or those of attention maps if heads are missing."""
-        if self.method != "tinybert":
-            return ("embedding", "transformer")
-        return () if self.all_heads else ("attention",)
+        return f"{self.structure.name},{self.training.name}"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrialData:
-    """What all trials share.
+def measured_costs(inputs: Inputs) -> dict[str, CostModel]:
+    """The model of each recipe, and of each recipe and student that is not cut out of the teacher.
 
-    Attributes:
-      data: training examples, and the dev split that scores a trial.
-      teacher: model directory of the teacher.
-      max_length: maximum sequence length.
-      deadline: time at which training stops, in seconds since the epoch; None for no limit.
+    A second recipe is not measured if the teacher's file is small enough with the first.
     """
-
-    data: TaskData
-    teacher: str
-    max_length: int
-    deadline: float | None = None
-
-
-def methods_for(data: TaskData) -> tuple[Method, ...]:
-    """Methods that can train a student on a kind of task, the simplest first."""
-    return ("finetune",) if data.task.kind in _KINDS_WITHOUT_TEACHER else METHODS
-
-
-def trial_point(candidate: StudentCandidate, start: Path, epochs: int) -> Point:
-    """A trial as the options of a job.
-
-    Args:
-      candidate: the candidate.
-      start: model directory from which it trains.
-      epochs: passes over the training examples.
-    """
-    return {
-        _OPTION: json.dumps(
-            {"method": candidate.method, "without": candidate.without, "start": str(start), "epochs": epochs}
+    teacher, limits, costs = inputs.described.config, inputs.constraints, dict[str, CostModel]()
+    earlier = {} if inputs.measurements is None else read_costs(inputs.measurements / COSTS_FILE)
+    for setting in inputs.settings:
+        if (
+            costs
+            and limits.max_mb is not None
+            and costs[inputs.recipe].predict(teacher, inputs.shares).size_mb <= limits.max_mb
+        ):
+            break
+        costs[setting.recipe] = earlier.get(setting.recipe) or fitted_model(
+            teacher, setting, small_embedding=inputs.small_embedding, device=inputs.device
         )
-    }
+        for student in inputs.students:
+            name = _student_costs(setting.recipe, student)
+            costs[name] = earlier.get(name) or measured_model(student.architecture, setting, device=inputs.device)
+        if limits.max_memory_mb is not None and not any(costs[setting.recipe].memory):
+            raise UserError(
+                f"{argument('max_memory_mb')} needs a device that reports the memory of its processes; "
+                f"{inputs.device.name or 'this machine'} does not; leave the limit out"
+            )
+    return costs
 
 
-def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> None:
-    """Trains a candidate for some epochs and scores it on the dev split.
+def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[StudentCandidate]:
+    """Candidates within the limits, in the order of trials.
+
+    Each has the first embedding, recipe and vocabulary that are within them. A factored embedding comes last, since it
+    changes the weights before training.
 
     Args:
-      shared: what all trials share.
-      point: the trial, as `trial_point` gives it.
-      seed: random seed.
-      folder: run folder; its `result.json` has the scores, its `model/` the weights.
+      inputs: the input of the compression.
+      costs: the models of `measured_costs`.
 
     Raises:
-      TrainingFailed: the loss or the outputs are not finite.
+      UserError: none is within the limits; the message names the nearest.
     """
-    trial = json.loads(str(point[_OPTION]))
-    run, epochs = RunConfig(seed=seed), trial["epochs"]
-    callbacks = [] if shared.deadline is None else [Deadline(shared.deadline, _LEAST_STEPS)]
-    if trial["method"] == "finetune":
-        config = FinetuneConfig(epochs=epochs, max_length=shared.max_length, contrastive_steps=0, calibrate=False)
-        plan: Plan = plan_finetuning(trial["start"], shared.data, config, run)
-        # One evaluation after each epoch: the choice needs no finer one.
-        stages = tuple(dataclasses.replace(stage, short_epoch_steps=None) for stage in plan.stages)
-        run_plan(dataclasses.replace(plan, compares=False, stages=stages), folder, callbacks)
-        return
-    method = TinyBERT(
-        max_length=shared.max_length,
-        without=tuple(trial["without"]),
-        intermediate_epochs=epochs,
-        prediction_epochs=epochs,
-        prediction_learning_rate=_PREDICTION_RATE,
-    )
-    plan = plan_distillation(trial["start"], shared.data, teacher=shared.teacher, method=method, run=run)
-    run_plan(dataclasses.replace(plan, compares=False), folder, callbacks)
-
-
-def passes(method: Method) -> int:
-    """Passes over the examples in one epoch of a trial: TinyBERT has two stages."""
-    return 2 if method == "tinybert" else 1
-
-
-def trained_model(folder: Path) -> Path:
-    """Model directory of a finished trial."""
-    return folder / MODEL_FOLDER
+    limits = inputs.constraints
+    nearest: dict[tuple[object, ...], tuple[float, StudentCandidate]] = {}
+    for candidate in _candidates(inputs, costs):
+        excess, structure = limits.excess(candidate.cost, _MARGIN), candidate.structure
+        if isinstance(structure, Structure):
+            structure = dataclasses.replace(structure, embedding_rank=None)
+        key = structure, candidate.training
+        if key not in nearest or excess < nearest[key][0]:
+            nearest[key] = excess, candidate
+    within = [candidate for excess, candidate in nearest.values() if excess == 0]
+    if not within:
+        _, candidate = min(nearest.values(), key=lambda pair: pair[0])
+        memory = "" if limits.max_memory_mb is None else f" and {candidate.cost.memory_mb:.3g} MB of memory"
+        raise UserError(
+            f"no network within the limits can be cut out of this teacher; the nearest, {candidate.structure.name}, "
+            f"has about {candidate.cost.latency_ms:.2g} ms {inputs.where}, {candidate.cost.size_mb:.3g} MB{memory} as "
+            f"{candidate.recipe}; raise the limit, or use a smaller encoder as the model"
+        )
+    log_info(f"{len(within)} of {len(nearest)} candidates are within the limits by their predicted costs")
+    shares = (math.inf,) if limits.max_latency_ms is not None else _SHARES
+    slowest = costs[inputs.recipe].predict(inputs.described.config, inputs.shares).latency_ms
+    # All kinds may be slower than a share of a teacher with one layer.
+    return in_order(within, [share * slowest for share in shares]) or in_order(within, [math.inf])
 
 
 def in_order(candidates: Sequence[StudentCandidate], most_ms: Sequence[float]) -> list[StudentCandidate]:
-    """Candidates in the order of trials: the slowest of each kind below each latency, the simplest method first.
+    """Candidates in the order of trials.
+
+    The slowest of each kind below each latency come first, fine-tuned; then those of the last layers, and those whose
+    head reads the first token; then all of them with the other ways to train.
 
     Args:
       candidates: candidates within the limits.
       most_ms: latencies; several of them spread the trials over fast and slow networks.
     """
     ordered: dict[str, StudentCandidate] = {}
-    for method in METHODS:
-        slowest: list[list[StudentCandidate]] = []
-        for most in most_ms:
-            of_kind: dict[str, StudentCandidate] = {}
-            for candidate in candidates:
-                best = of_kind.get(candidate.kind)
-                fits = candidate.method == method and candidate.cost.latency_ms <= most
-                if fits and (best is None or candidate.cost.latency_ms > best.cost.latency_ms):
-                    of_kind[candidate.kind] = candidate
-            slowest.append(sorted(of_kind.values(), key=lambda candidate: -candidate.cost.latency_ms))
-        for row in itertools.zip_longest(*slowest):
-            ordered |= {candidate.name: candidate for candidate in row if candidate and candidate.name not in ordered}
+    for training in dict.fromkeys(candidate.training for candidate in candidates):
+        trained = [candidate for candidate in candidates if candidate.training == training]
+        slowest = [_slowest(trained, most) for most in most_ms]
+        for candidate in itertools.chain.from_iterable(itertools.zip_longest(*slowest)):
+            if candidate is not None:
+                ordered.setdefault(candidate.name, candidate)
     return list(ordered.values())
+
+
+def _slowest(candidates: Sequence[StudentCandidate], most_ms: float) -> list[StudentCandidate]:
+    """The slowest candidate of each kind within a latency."""
+    of_kind: dict[str, StudentCandidate] = {}
+    for candidate in sorted(candidates, key=lambda candidate: -candidate.cost.latency_ms):
+        if candidate.cost.latency_ms <= most_ms:
+            of_kind.setdefault(candidate.kind, candidate)
+    # Among equally slow ones, those from which a teacher's layers are most often taken.
+    return sorted(of_kind.values(), key=lambda one: (one.structure.first_token, one.kind.startswith("last")))
+
+
+def _candidates(inputs: Inputs, costs: Mapping[str, CostModel]) -> Iterator[StudentCandidate]:
+    """All candidates, of equal ones first the one that changes the teacher least."""
+    teacher, data, text = inputs.described, inputs.splits.data, inputs.text is not None
+    cut = structures(teacher.config, small_embedding=inputs.small_embedding, mean_pooling=inputs.mean_pooling)
+    others = [(student.name, student) for student in inputs.students]
+    for kind, structure in itertools.chain[tuple[str, Structure | OtherStudent]](cut, others):
+        config = structure.config(teacher.config)
+        ways = trainings(data, teacher, config, text=text)
+        for recipe in inputs.recipes:
+            for trimmed in (False, True) if inputs.kept_tokens else (False,):
+                cost = _cost(inputs, costs, structure, recipe, trimmed=trimmed)
+                for training in ways if cost else ():
+                    assert cost is not None
+                    yield StudentCandidate(
+                        kind=kind, structure=structure, training=training, recipe=recipe, trimmed=trimmed, cost=cost
+                    )
+
+
+def _cost(
+    inputs: Inputs, costs: Mapping[str, CostModel], structure: Structure | OtherStudent, recipe: str, *, trimmed: bool
+) -> Cost | None:
+    """Predicted costs; None for a recipe that is not needed."""
+    if recipe == MIXED_RECIPE:
+        # Its layers have the formats of these two recipes, and the file may be as large as the limit.
+        large, small = (
+            _cost(inputs, costs, structure, part, trimmed=trimmed) for part in (DEFAULT_RECIPE, SMALL_RECIPE)
+        )
+        most = inputs.constraints.max_mb
+        assert most is not None and large is not None
+        if small is None:
+            return None
+        return Cost(
+            latency_ms=max(large.latency_ms, small.latency_ms),
+            size_mb=max(small.size_mb, min(large.size_mb, most)),
+            memory_mb=max(large.memory_mb, small.memory_mb),
+        )
+    other = isinstance(structure, OtherStudent)
+    name = _student_costs(recipe, structure) if isinstance(structure, OtherStudent) else recipe
+    if name not in costs or (other and trimmed):
+        return None
+    config: EncoderConfig = structure.config(inputs.described.config)
+    if trimmed:
+        config = config.replace(vocab_size=len(inputs.kept_tokens))
+    return costs[name].predict(config, inputs.shares, first_token=structure.first_token)
+
+
+def _student_costs(recipe: str, student: OtherStudent) -> str:
+    return f"{recipe}, {student.name}"

@@ -12,6 +12,7 @@ from typing import Any
 from pocketbert.errors import TrainingFailed
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
+from pocketbert.pruning.vocabulary import write_trimmed_model
 from pocketbert.report.outcome import VERDICT_WORDS
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.outcome_notes import simple_methods
@@ -19,12 +20,13 @@ from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.constraints import ROUNDING
 from pocketbert_bench.compression.folds import FoldScores, pooled
-from pocketbert_bench.compression.inputs import Inputs
+from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.measurements import read_measured, write_measured
 from pocketbert_bench.compression.outcome import Measured, measure, paired_loss
 from pocketbert_bench.compression.rungs import Rungs
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.exporter import export
+from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.outcomes import ScoringData
 from pocketbert_export.verification.verify import GateFailed
@@ -112,7 +114,7 @@ class Choice:
         measured = winner.measured
         for name, source in (
             (BUNDLE_FOLDER, winner.bundle.directory),
-            (MODEL_FOLDER, rungs.model(winner.candidate)),
+            (MODEL_FOLDER, self._model(rungs, winner.candidate)),
         ):
             shutil.rmtree(self._folder / name, ignore_errors=True)
             shutil.copytree(source, self._folder / name)
@@ -245,7 +247,7 @@ class Choice:
                 continue
             try:
                 path = self._folder / EXPORTS_FOLDER / candidate.name
-                bundle = self._export(rungs.model(candidate), path, candidate.recipe)
+                bundle = self._export(self._model(rungs, candidate), path, candidate.recipe)
             except GateFailed as failure:
                 self._miss(f"{candidate.name}: {failure}")
                 continue
@@ -306,9 +308,27 @@ class Choice:
         self._misses.append(sentence)
         log_info(f"{sentence}; beyond the limits")
 
+    def _model(self, rungs: Rungs, candidate: StudentCandidate) -> Path:
+        """Model directory of a candidate's file, which may have a trimmed vocabulary."""
+        if not candidate.trimmed:
+            return rungs.model(candidate)
+        path = self._folder / EXPORTS_FOLDER / f"{candidate.name},trimmed"
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            write_trimmed_model(rungs.model(candidate), self._inputs.kept_tokens, path)
+        return path
+
     def _export(self, model: Path, path: Path, recipe: str) -> Bundle:
         if path.exists():
             return Bundle.open(path)
         path.parent.mkdir(exist_ok=True)
-        data = self._inputs.splits.data
-        return export(model, path, recipe=recipe, lengths=self._inputs.lengths, examples=data)
+        inputs = self._inputs
+        options = CalibrationOptions(max_mb=inputs.constraints.max_mb) if recipe == MIXED_RECIPE else None
+        return export(
+            model,
+            path,
+            recipe=recipe,
+            lengths=inputs.lengths,
+            examples=inputs.splits.data,
+            calibration_options=options or CalibrationOptions(),
+        )

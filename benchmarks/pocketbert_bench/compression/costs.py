@@ -24,12 +24,14 @@ from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.structures import SMALL_RANK, Structure, can_be_pruned
 from pocketbert_bench.network_latency import Device, NetworkCost, Setting
 
+# The vocabulary of a measured network, as a part of the whole.
+_VOCABULARY_PART = 4
 SCHEDULE = dataclasses.replace(host.QUICK, rounds=8, runs=64, seconds=1.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class CostModel:
-    """Costs as linear functions of a structure's terms; see `terms`.
+    """Costs as linear functions of a structure's terms; see `terms` and `size_terms`.
 
     Attributes:
       latency: the latency at each length.
@@ -41,16 +43,18 @@ class CostModel:
     size: list[float]
     memory: list[float]
 
-    def predict(self, config: EncoderConfig, shares: Mapping[int, float]) -> Cost:
+    def predict(self, config: EncoderConfig, shares: Mapping[int, float], *, first_token: bool = False) -> Cost:
         """The costs of an architecture.
 
         Args:
           config: the architecture.
           shares: length in tokens → share in the mean latency.
+          first_token: whether its head reads only the first token, unlike those of the measured networks.
         """
-        of_size = terms(config, 1.0)
+        of_size = size_terms(config)
+        latencies = {of_length.length: of_length.predict(config, first_token=first_token) for of_length in self.latency}
         return Cost(
-            latency_ms=sum(shares[of_length.length] * of_length.predict(config) for of_length in self.latency),
+            latency_ms=sum(shares[length] * latency for length, latency in latencies.items()),
             size_mb=float(np.dot(self.size, of_size)),
             memory_mb=float(np.dot(self.memory, of_size)),
         )
@@ -70,13 +74,14 @@ class LengthModel:
     coefficients: list[float]
     last_layer_share: float
 
-    def predict(self, config: EncoderConfig) -> float:
+    def predict(self, config: EncoderConfig, *, first_token: bool) -> float:
         """Milliseconds."""
-        return float(np.dot(self.coefficients, terms(config, self.last_layer_share)))
+        share = 1 / self.length if first_token else self.last_layer_share
+        return float(np.dot(self.coefficients, terms(config, share)))
 
 
 def terms(config: EncoderConfig, last_layer_share: float) -> np.ndarray:
-    """What the costs are linear in: 1, layers, heads and neurons of all layers, and the rank of the embedding.
+    """What the latency is linear in: 1, layers, heads and neurons of all layers, and the rank of the embedding.
 
     Args:
       config: the architecture.
@@ -96,12 +101,18 @@ def terms(config: EncoderConfig, last_layer_share: float) -> np.ndarray:
     )
 
 
-def fitted_structures(teacher: EncoderConfig, *, small_embedding: bool) -> list[Structure]:
-    """Structures that span depth and width, to be measured.
+def size_terms(config: EncoderConfig) -> np.ndarray:
+    """What size and memory are linear in: 1, layers, heads and neurons of all layers, and the word embedding."""
+    width = config.embedding_size if config.embedding_projection == "factors" else config.hidden_size
+    return np.array([*terms(config, 1.0)[:-1], config.vocab_size * width / 1e6])
+
+
+def fitted_configs(teacher: EncoderConfig, *, small_embedding: bool) -> list[EncoderConfig]:
+    """Architectures that span depth and width, to be measured.
 
     Args:
       teacher: architecture of the teacher.
-      small_embedding: also one with a factored word embedding.
+      small_embedding: also one with a factored word embedding, and one with a part of the vocabulary.
     """
     count, heads, neurons = teacher.num_layers, teacher.num_attention_heads, teacher.intermediate_size
     middle = max(count // 2, 1)
@@ -117,10 +128,15 @@ def fitted_structures(teacher: EncoderConfig, *, small_embedding: bool) -> list[
     else:
         sizes.append((middle, heads, neurons, None))
     sizes += [(middle, heads, neurons, SMALL_RANK)] if small_embedding and can_be_pruned(teacher) else []
-    return [
-        Structure(layers=tuple(range(1, layers + 1)), heads=of_heads, intermediate_size=of_neurons, embedding_rank=rank)
+    configs = [
+        Structure(
+            layers=tuple(range(1, layers + 1)), heads=of_heads, intermediate_size=of_neurons, embedding_rank=rank
+        ).config(teacher)
         for layers, of_heads, of_neurons, rank in sizes
     ]
+    if small_embedding:
+        configs[1] = configs[1].replace(vocab_size=teacher.vocab_size // _VOCABULARY_PART)
+    return configs
 
 
 def fit(configs: Sequence[EncoderConfig], networks: Sequence[NetworkCost], setting: Setting) -> CostModel:
@@ -137,7 +153,7 @@ def fit(configs: Sequence[EncoderConfig], networks: Sequence[NetworkCost], setti
         rows = [terms(config, share) for config in configs]
         coefficients = _coefficients(rows, [network.latency_us[number] / 1e3 for network in networks])
         latency.append(LengthModel(length=length, coefficients=coefficients, last_layer_share=share))
-    rows = [terms(config, 1.0) for config in configs]
+    rows = [size_terms(config) for config in configs]
     return CostModel(
         latency=latency,
         size=_coefficients(rows, [network.file_bytes / 1e6 for network in networks]),
@@ -159,7 +175,15 @@ def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: b
     Raises:
       UserError: a network cannot be measured.
     """
-    configs = [structure.config(teacher) for structure in fitted_structures(teacher, small_embedding=small_embedding)]
+    return _kept(fitted_configs(teacher, small_embedding=small_embedding), setting, device)
+
+
+def measured_model(config: EncoderConfig, setting: Setting, *, device: Device) -> CostModel:
+    """The model of a single network: its measured costs; see `fitted_model`."""
+    return _kept([config], setting, device)
+
+
+def _kept(configs: Sequence[EncoderConfig], setting: Setting, device: Device) -> CostModel:
     path = cache_folder() / "costs" / f"{_identity(configs, setting, device)}.json"
     if path.exists():
         with contextlib.suppress(UserError, KeyError):

@@ -11,28 +11,33 @@ from typing import Any
 from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm, model_directory
+from pocketbert.data.constructors import text as text_data
 from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, folds_of, three_splits
 from pocketbert.data.label_order import in_label_order
-from pocketbert.data.task_data import TaskData
+from pocketbert.data.task_data import TaskData, TextData
+from pocketbert.distillation.method import DistillationSpec, vocabulary_problems
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
 from pocketbert.presets import encoder_flops
 from pocketbert.progress import log_info
-from pocketbert.tasks.registry import supervised_kinds
+from pocketbert.pruning.vocabulary import used_tokens
+from pocketbert.tasks.registry import supervised_kinds, supervised_task
+from pocketbert.tokenizers.opening import open_tokenizer
+from pocketbert.training.initialization import plan_model, vocabulary_of, with_options
 from pocketbert.training.plan import open_data
 from pocketbert.training.state import digest_directory
 from pocketbert_bench.compression.constraints import Constraints, budget_problems
 from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import lengths_of, rounded_up, token_counts, usual_length
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
-from pocketbert_bench.compression.structures import SMALL_RANK
+from pocketbert_bench.compression.structures import SMALL_RANK, OtherStudent
 from pocketbert_bench.network_latency import Device, Setting, open_device
 from pocketbert_export.recipes import get_recipe
 
-# The second one is for files that are too large with the first.
-DEFAULT_RECIPE, SMALL_RECIPE = "dynamic_wi8", "dynamic_wi4"
+# The others are for files that are too large with the first.
+DEFAULT_RECIPE, SMALL_RECIPE, MIXED_RECIPE = "dynamic_wi8", "dynamic_wi4", "mixed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +54,12 @@ class Inputs:
       constraints: the limits.
       device: where latency and memory are measured.
       shares: length of a measured text in tokens → share in the mean latency; ascending.
-      settings: task of the networks, recipe, and lengths of measured texts; one for each recipe, the preferred first.
+      settings: task of the networks, recipe, and lengths of measured texts; one for each measured recipe, the preferred
+        first.
+      recipes: recipes of the files, the preferred first.
+      students: networks that are not cut out of the teacher.
+      kept_tokens: ids of the tokens in a trimmed vocabulary; empty if the size has no limit.
+      text: plain text for distillation, or None.
       minutes: time of the run, or None.
       trials: number of first rungs, or None.
       measurements: folder of the run whose measured costs this one takes, or None.
@@ -67,6 +77,10 @@ class Inputs:
     device: Device
     shares: Mapping[int, float]
     settings: Sequence[Setting]
+    recipes: Sequence[str]
+    students: Sequence[OtherStudent]
+    kept_tokens: Sequence[int]
+    text: TextData | None
     minutes: float | None
     trials: int | None
     measurements: Path | None
@@ -90,6 +104,11 @@ class Inputs:
         return self.settings[0].recipe
 
     @property
+    def mean_pooling(self) -> bool:
+        """Whether the measured networks have a head that reads the mean of all tokens."""
+        return self.settings[0].task.pooling == "mean"
+
+    @property
     def small_embedding(self) -> bool:
         """Whether candidates may have a factored word embedding: if the size has a limit."""
         return self.constraints.max_mb is not None and self.described.config.hidden_size > SMALL_RANK
@@ -106,7 +125,8 @@ class Inputs:
         """What the networks and their costs depend on, as JSON values."""
         return {
             "model_sha256": digest_directory(self.directory),
-            "recipes": [setting.recipe for setting in self.settings],
+            "recipes": list(self.recipes),
+            "students": [[student.source, _identity(student.source)] for student in self.students],
             "lengths": list(self.shares),
             "small_embedding": self.small_embedding,
             "device": self.device.name,
@@ -127,6 +147,7 @@ class Inputs:
             "seed": self.seed,
             **self.networks,
             "final_sha256": [split.final.dev.identity for split in self.folds or (self.splits,) if split.final],
+            **(open_data(self.text).recorded() if self.text else {}),
             **open_data(self.splits.data).recorded(),
         }
 
@@ -141,6 +162,8 @@ def check(
     measurements: str | os.PathLike[str] | None,
     kfold: int | None,
     recipe: str | None,
+    students: Sequence[str | os.PathLike[str]],
+    text: str | os.PathLike[str] | None,
     stop_below_baseline: bool,
     seed: int,
 ) -> Inputs:
@@ -152,7 +175,12 @@ def check(
     problems = budget_problems(minutes, trials, measurements)
     if data.task.kind not in supervised_kinds():
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
-    if recipe is not None and get_recipe(recipe).calibration == "required":
+    if recipe == MIXED_RECIPE and constraints.max_mb is None:
+        problems.append(
+            f"{argument('recipe', MIXED_RECIPE)} is for files that are too large with {DEFAULT_RECIPE}; received no "
+            f"limit of the size; pass {argument('max_mb')}"
+        )
+    elif recipe not in (None, MIXED_RECIPE) and get_recipe(str(recipe)).calibration == "required":
         problems.append(
             "networks are measured before they are trained, so the recipe must need no calibration; received "
             f"{recipe}; use dynamic_wi8, and export the model with your recipe afterwards"
@@ -179,7 +207,8 @@ def check(
     device = open_device(constraints.device, constraints.apk, directory, SCHEDULE)
     device.check()
     task = described.tasks[0] if is_teacher else _new_head(data.task)
-    recipes = [recipe] if recipe else [DEFAULT_RECIPE, *([SMALL_RECIPE] if constraints.max_mb is not None else [])]
+    both = [DEFAULT_RECIPE, *([SMALL_RECIPE] if constraints.max_mb is not None else [])]
+    measured = [recipe] if recipe and recipe != MIXED_RECIPE else both
     count = fold_count(data, kfold)
     if count:
         reason = ", since there are few examples" if kfold is None else ""
@@ -195,8 +224,12 @@ def check(
         device=device,
         shares=shares,
         settings=[
-            Setting(task=task, recipe=name, lengths=tuple(shares), threads=constraints.threads) for name in recipes
+            Setting(task=task, recipe=name, lengths=tuple(shares), threads=constraints.threads) for name in measured
         ],
+        recipes=[DEFAULT_RECIPE, MIXED_RECIPE] if recipe == MIXED_RECIPE else measured,
+        students=_students(students, described, max(shares)),
+        kept_tokens=() if constraints.max_mb is None else _kept_tokens(directory, described, data),
+        text=None if text is None else text_data(text),
         minutes=minutes,
         trials=trials,
         measurements=None if measurements is None else Path(measurements),
@@ -206,6 +239,49 @@ def check(
     if inputs.measurements:
         check_measurements(inputs.measurements, inputs.networks)
     return inputs
+
+
+def _students(
+    sources: Sequence[str | os.PathLike[str]], teacher: DirectoryDescription, length: int
+) -> list[OtherStudent]:
+    """The networks that are not cut out of the teacher.
+
+    Raises:
+      UserError: one does not exist, has another vocabulary, or fewer positions than the texts; lists all problems.
+    """
+    students, problems = [], []
+    for number, source in enumerate(map(str, sources), 1):
+        planned = plan_model(source)
+        students.append(OtherStudent(number=number, source=source, architecture=planned.config))
+        spec = DistillationSpec(
+            teacher=teacher.config,
+            student=planned.config,
+            task=None,
+            teacher_vocabulary=with_options(teacher.vocabulary),
+            student_vocabulary=planned.vocabulary,
+        )
+        problems += [f"{argument('students')}: {source}: {problem}" for problem in vocabulary_problems(spec)]
+        if planned.config.max_position_embeddings < length:
+            problems.append(
+                f"{argument('students')}: {source} must have {length} positions; received "
+                f"{planned.config.max_position_embeddings}; pass a smaller {argument('length')}"
+            )
+    raise_if_any(problems, "compress")
+    return students
+
+
+def _kept_tokens(directory: Path, described: DirectoryDescription, data: TaskData) -> list[int]:
+    """Ids of a vocabulary with the tokens of the training texts."""
+    vocabulary = vocabulary_of(directory)
+    assert vocabulary is not None
+    longest = described.config.max_position_embeddings
+    encoded = supervised_task(data.task).encode(data.train, open_tokenizer(vocabulary), longest)
+    return used_tokens(vocabulary, encoded.word_ids)
+
+
+def _identity(source: str) -> str:
+    """Digest of a model directory; empty for a preset, whose weights depend on the seed."""
+    return digest_directory(Path(source)) if Path(source).is_dir() else ""
 
 
 def _is_teacher(described: DirectoryDescription, data: TaskData) -> bool:

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import ClassVar
 
 from pocketbert._keras import tf_keras
 
 
 class Deadline(tf_keras.callbacks.Callback):
-    """Stops training at a time.
+    """Stops training at a time; a stage that is not the last one stops earlier, so that all have an equal time.
 
     Args:
       seconds: seconds since the epoch, as `time.time` gives them.
-      least_steps: steps that are made in any case.
+      least_steps: steps that each stage makes in any case.
+      stages: names of the stages in order; a single one needs none.
     """
 
-    def __init__(self, seconds: float, least_steps: int = 1) -> None:
+    def __init__(self, seconds: float, least_steps: int = 1, stages: Sequence[str] = ()) -> None:
         super().__init__()
-        self._seconds, self._least_steps, self._steps = seconds, least_steps, 0
+        self._seconds, self._end, self._least_steps, self._steps = seconds, seconds, least_steps, 0
+        self._stages = stages
+
+    def on_stage_begin(self, name: str, logs: object = None) -> None:
+        """Divides the time that is left; a resumed run begins with its unfinished stage."""
+        parts = len(self._stages) - self._stages.index(name) if name in self._stages else 1
+        now = time.time()
+        self._end, self._steps = now + (self._seconds - now) / parts, 0
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         """Stops after this step if the time is over."""
         self._steps += 1
-        if self._steps >= self._least_steps and time.time() > self._seconds:
+        if self._steps >= self._least_steps and time.time() > self._end:
             self.model.stop_training = True
 
 

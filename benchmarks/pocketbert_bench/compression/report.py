@@ -53,8 +53,8 @@ def page(result: Mapping[str, Any], constraints: Constraints, where: str) -> str
         rows=[
             [
                 row["structure"],
-                row["method"],
-                row["recipe"],
+                _training(row),
+                row["recipe"] + (", trimmed vocabulary" if row["trimmed_vocabulary"] else ""),
                 f"{row['latency_ms']:.2f}",
                 f"{row['size_mb']:.1f}",
                 row["failure"] if row["score"] is None else f"{100 * row['score']:.1f}",
@@ -67,13 +67,19 @@ def page(result: Mapping[str, Any], constraints: Constraints, where: str) -> str
     )
 
 
+def _training(row: Mapping[str, Any]) -> str:
+    """How a candidate trained."""
+    factor = row["learning_rate_factor"]
+    return row["method"] if factor == 1 else f"{row['method']}, {factor:.2g} times the learning rate"
+
+
 def _others(result: Mapping[str, Any]) -> list[list[str]]:
     """What another limit of the latency gives: the front's other candidates and the teacher, against the winner."""
     rows = [row for row in result["leaderboard"] if row["score"] is not None]
     (winner,) = [row for row in rows if row["chosen"]]
     best = front(rows, lambda row: row["latency_ms"], lambda row: row["score"])
     others = [
-        (row["latency_ms"], row["score"], f"{row['structure']}, {row['method']}") for row in best if row is not winner
+        (row["latency_ms"], row["score"], f"{row['structure']}, {_training(row)}") for row in best if row is not winner
     ]
     others.append((result["teacher_latency_ms"], result["teacher_dev_score"], "your model itself"))
     return [[f"{latency:.2f}", points(score - winner["score"]), name] for latency, score, name in others]
@@ -91,7 +97,7 @@ def _plot(rows: Sequence[Mapping[str, Any]], limit: float | None) -> dict[str, A
                 "y": plot.y(row["score"]),
                 "colour": "#b45309" if row["chosen"] else "#0f766e",
                 "radius": 5 if row["chosen"] else 3,
-                "text": f"{row['structure']}, {row['method']}: {100 * row['score']:.1f}, {row['latency_ms']:.2f} ms",
+                "text": f"{row['structure']}, {_training(row)}: {100 * row['score']:.1f}, {row['latency_ms']:.2f} ms",
             }
             for row in rows
         ],

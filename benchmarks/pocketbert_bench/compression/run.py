@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +14,33 @@ from pocketbert.checkpoints.directory import read_directory
 from pocketbert.data.examples import evenly
 from pocketbert.data.final_split import ThreeSplits
 from pocketbert.data.task_data import TaskData
-from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json, write_text
-from pocketbert.model import from_pretrained
-from pocketbert.notation import argument
+from pocketbert.model import from_preset, from_pretrained
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
 from pocketbert.pruning.importance import Importance, measure_importance
 from pocketbert.tasks.registry import supervised_task
+from pocketbert.tokenizers.opening import open_tokenizer
+from pocketbert.training.initialization import vocabulary_of
 from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, begin_run, run_once
 from pocketbert.trials.clock import Record, RunClock
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.workers import InTurn, Workers
-from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, in_order, methods_for
+from pocketbert_bench.compression.candidates import StudentCandidate, candidates_within, measured_costs
 from pocketbert_bench.compression.choice import BUNDLE_FOLDER, EXPORTS_FOLDER, MEASUREMENTS_FOLDER, Choice
 from pocketbert_bench.compression.constraints import Constraints
-from pocketbert_bench.compression.costs import CostModel, fitted_model, read_costs, write_costs
+from pocketbert_bench.compression.costs import read_costs, write_costs
 from pocketbert_bench.compression.folds import FOLD_FILE, FoldScores, dev_score, read_fold, score_fold
 from pocketbert_bench.compression.inputs import Inputs, check
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.measurements import COSTS_FILE, MEASURED_FILE, read_measured, write_measured
+from pocketbert_bench.compression.methods import TrialData
 from pocketbert_bench.compression.outcome import CompressResult
 from pocketbert_bench.compression.report import page
 from pocketbert_bench.compression.rungs import TRIALS_FOLDER, Rungs
 from pocketbert_bench.compression.space import check_space, space_needed
-from pocketbert_bench.compression.structures import cuts_widths, structures, write_student
+from pocketbert_bench.compression.structures import OtherStudent, cuts_widths, write_student
 from pocketbert_bench.compression.teacher import PACE_FOLDER, TEACHER_FOLDER, trained_teacher, training_pace
 from pocketbert_export.verification.verify import GateFailed
 
@@ -65,10 +67,6 @@ COMPRESSION_FILES = (
 _IMPORTANCE_EXAMPLES, _IMPORTANCE_LENGTH = 1000, 128
 # In a short time, so many for each minute.
 _IMPORTANCE_A_MINUTE = 75
-# Predicted latencies must leave this share of the limit: the upper end of the measured interval counts.
-_MARGIN = 0.08
-# Without a limit of the latency, candidates are spread below these shares of the teacher's.
-_SHARES = (0.75, 0.5, 0.35, 0.22, 0.14)
 # Export, gate, measurement and page, in exports of the teacher, which is slower and comes first.
 _ENDING = 1.3
 
@@ -84,6 +82,8 @@ def compress(
     measurements: str | os.PathLike[str] | None = None,
     kfold: int | None = None,
     recipe: str | None = None,
+    students: Sequence[str | os.PathLike[str]] = (),
+    text: str | os.PathLike[str] | None = None,
     stop_below_baseline: bool = False,
     seed: int = 0,
     workers: Workers | None = None,
@@ -114,8 +114,11 @@ def compress(
         the same options give the same winner then.
       kfold: number of folds that give the final score; None for five below 500 examples, otherwise one final split
         with 15 % of the examples, or the test split of `data`.
-      recipe: recipe of the bundle, without calibration; None for dynamic_wi8, and with a limit of the size also for
-        dynamic_wi4.
+      recipe: recipe of the bundle, without calibration, or mixed; None for dynamic_wi8, and with a limit of the size
+        also for dynamic_wi4.
+      students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
+        directories.
+      text: plain text, on which candidates also learn the teacher's relations (MiniLMv2) before they learn the labels.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       seed: random seed.
       workers: where candidates train; None for one after another in this process.
@@ -137,11 +140,13 @@ def compress(
         measurements=measurements,
         kfold=kfold,
         recipe=recipe,
+        students=students,
+        text=text,
         stop_below_baseline=stop_below_baseline,
         seed=seed,
     )
     sources = [split.source for split in (data.train, data.dev, data.test) if split is not None]
-    check_inputs(output, (inputs.directory, *sources))
+    check_inputs(output, (inputs.directory, text, *students, *sources))
     compression = _Compression(inputs, workers or InTurn())
     folder, result = run_once(output, inputs.recorded, compression.run, overwrite=overwrite, files=COMPRESSION_FILES)
     # The result is there: nothing reads these any more.
@@ -155,13 +160,13 @@ def compress(
     )
 
 
-def candidates_within(inputs: Inputs) -> list[StudentCandidate]:
+def planned_candidates(inputs: Inputs) -> list[StudentCandidate]:
     """Candidates that `compress` would train, in the order of trials, with predicted costs.
 
     Raises:
       UserError: no candidate can meet the limits.
     """
-    return _candidates(inputs, _costs(inputs))
+    return candidates_within(inputs, measured_costs(inputs))
 
 
 class _Compression:
@@ -175,8 +180,8 @@ class _Compression:
         inputs = self._inputs
         with RunClock(folder / TIME_FILE) as clock:
             # Before anything is written, and before the teacher trains: limits that nothing can meet, and a full disk.
-            costs = read_costs(folder / COSTS_FILE) if (folder / COSTS_FILE).exists() else _costs(inputs)
-            candidates = _candidates(inputs, costs)
+            costs = read_costs(folder / COSTS_FILE) if (folder / COSTS_FILE).exists() else measured_costs(inputs)
+            candidates = candidates_within(inputs, costs)
             check_space(space_needed(inputs, costs, candidates, self._workers.parallel), folder)
             begin_run(folder, inputs.recorded)
             if inputs.measurements and not (folder / COSTS_FILE).exists():
@@ -258,7 +263,12 @@ class _Compression:
         return Rungs(
             folder,
             Journal(folder / JOURNAL_FILE, (Trial,)),
-            TrialData(data=inputs.splits.data, teacher=str(teacher.absolute()), max_length=inputs.length),
+            TrialData(
+                data=inputs.splits.data,
+                teacher=str(teacher.absolute()),
+                max_length=inputs.length,
+                text=inputs.text,
+            ),
             teacher=inputs.described.config,
             workers=self._workers,
             seed=inputs.seed,
@@ -277,12 +287,21 @@ def _recorded(clock: RunClock, folder: Path) -> Record:
 
 def _student(inputs: Inputs, folder: Path, teacher: Path, candidate: StudentCandidate) -> Path:
     """Writes the initial weights of a candidate, once."""
-    path = folder / STUDENTS_FOLDER / candidate.structure.name
-    if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        whole = not cuts_widths(candidate.structure, inputs.described.config)
-        importance = None if whole else _importance(inputs, folder, teacher)
-        write_student(read_directory(teacher), importance, candidate.structure, path)
+    structure = candidate.structure
+    path = folder / STUDENTS_FOLDER / structure.name
+    if path.exists():
+        return path.absolute()
+    path.parent.mkdir(exist_ok=True)
+    if isinstance(structure, OtherStudent):
+        if Path(structure.source).is_dir():
+            return Path(structure.source).absolute()
+        vocabulary = vocabulary_of(teacher)
+        assert vocabulary is not None
+        from_preset(structure.architecture, (), open_tokenizer(vocabulary), inputs.seed).save_pretrained(path)
+        return path.absolute()
+    whole = not cuts_widths(structure, inputs.described.config)
+    importance = None if whole else _importance(inputs, folder, teacher)
+    write_student(read_directory(teacher), importance, structure, path)
     return path.absolute()
 
 
@@ -297,67 +316,3 @@ def _importance(inputs: Inputs, folder: Path, teacher: Path) -> Importance:
     length = min(_IMPORTANCE_LENGTH, model.config.max_position_embeddings)
     encoded = supervised_task(model.task).encode(rows, model.tokenizer, length)
     return measure_importance(model, encoded, folder / IMPORTANCE_FILE, batch_size=32, seed=inputs.seed)
-
-
-def _costs(inputs: Inputs) -> dict[str, CostModel]:
-    """The model of each recipe; the second one is not measured if the teacher's file is small enough with the first."""
-    teacher, limits, costs = inputs.described.config, inputs.constraints, dict[str, CostModel]()
-    earlier = {} if inputs.measurements is None else read_costs(inputs.measurements / COSTS_FILE)
-    for setting in inputs.settings:
-        if (
-            costs
-            and limits.max_mb is not None
-            and costs[inputs.recipe].predict(teacher, inputs.shares).size_mb <= limits.max_mb
-        ):
-            break
-        costs[setting.recipe] = earlier.get(setting.recipe) or fitted_model(
-            teacher, setting, small_embedding=inputs.small_embedding, device=inputs.device
-        )
-        if limits.max_memory_mb is not None and not any(costs[setting.recipe].memory):
-            raise UserError(
-                f"{argument('max_memory_mb')} needs a device that reports the memory of its processes; "
-                f"{inputs.device.name or 'this machine'} does not; leave the limit out"
-            )
-    return costs
-
-
-def _candidates(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[StudentCandidate]:
-    """Candidates within the limits, in the order of trials.
-
-    Each has the first embedding and recipe that are within them. A factored embedding comes last, since it changes the
-    weights before training.
-
-    Raises:
-      UserError: none is within the limits; the message names the nearest.
-    """
-    teacher, limits = inputs.described.config, inputs.constraints
-    nearest: dict[tuple[object, ...], tuple[float, StudentCandidate]] = {}
-    for kind, structure in structures(teacher, small_embedding=inputs.small_embedding):
-        for method in methods_for(inputs.splits.data):
-            for recipe, model in costs.items():
-                candidate = StudentCandidate(
-                    kind=kind,
-                    structure=structure,
-                    method=method,
-                    all_heads=structure.heads == teacher.num_attention_heads,
-                    recipe=recipe,
-                    cost=model.predict(structure.config(teacher), inputs.shares),
-                )
-                excess = limits.excess(candidate.cost, _MARGIN)
-                shape = structure.layers, structure.heads, structure.intermediate_size, method
-                if shape not in nearest or excess < nearest[shape][0]:
-                    nearest[shape] = excess, candidate
-    within = [candidate for excess, candidate in nearest.values() if excess == 0]
-    if not within:
-        _, candidate = min(nearest.values(), key=lambda pair: pair[0])
-        memory = "" if limits.max_memory_mb is None else f" and {candidate.cost.memory_mb:.3g} MB of memory"
-        raise UserError(
-            f"no network within the limits can be cut out of this teacher; the nearest, {candidate.structure.name}, "
-            f"has about {candidate.cost.latency_ms:.2g} ms {inputs.where}, {candidate.cost.size_mb:.3g} MB{memory} as "
-            f"{candidate.recipe}; raise the limit, or use a smaller encoder as the model"
-        )
-    log_info(f"{len(within)} of {len(nearest)} candidates are within the limits by their predicted costs")
-    shares = (math.inf,) if limits.max_latency_ms is not None else _SHARES
-    slowest = costs[inputs.recipe].predict(teacher, inputs.shares).latency_ms
-    # All kinds may be slower than a share of a teacher with one layer.
-    return in_order(within, [share * slowest for share in shares]) or in_order(within, [math.inf])

@@ -13,22 +13,17 @@ from typing import Any
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.presets import encoder_flops
+from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert.trials.clock import Record
 from pocketbert.trials.jobs import RESULT_FILE, Job, read_result
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.missing import Trials
 from pocketbert.trials.scores import best, front, scores
 from pocketbert.trials.workers import Workers
-from pocketbert_bench.compression.candidates import (
-    StudentCandidate,
-    TrialData,
-    passes,
-    train_trial,
-    trained_model,
-    trial_point,
-)
+from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.journal import Trial
+from pocketbert_bench.compression.methods import TrialData, passes, reads_teacher, train_trial, trial_point
 
 TRIALS_FOLDER = "trials"
 # Steps of a first rung: fewer tell little about a candidate.
@@ -228,7 +223,7 @@ class Rungs:
         """Model directory of the best trial."""
         trial = self.best_trial(candidate)
         assert trial is not None
-        return trained_model(self._folder(candidate, trial.rung))
+        return self._folder(candidate, trial.rung) / MODEL_FOLDER
 
     def _train(self, epochs: Mapping[StudentCandidate, int], rung: int, end: float) -> None:
         """Trains candidates for some epochs in a rung, unless they have finished it.
@@ -244,14 +239,17 @@ class Rungs:
                 start = self.model(candidate) if rung else self._start(candidate)
                 folder = self._folder(candidate, rung)
                 folder.parent.mkdir(parents=True, exist_ok=True)
-                jobs[folder] = candidate, Job(trial_point(candidate, start, count), self._seed, folder)
+                # Later rungs continue the head of the first one.
+                first_token = candidate.structure.first_token and not rung
+                point = trial_point(candidate.training, start, count, first_token=first_token)
+                jobs[folder] = candidate, Job(point, self._seed, folder)
         left = self._seconds_left() - end
         deadline = None if left == math.inf else time.time() + left
         train = functools.partial(train_trial, dataclasses.replace(self._shared, deadline=deadline))
         for outcome in self._trials.outcomes(train, [job for _, job in jobs.values()]):
             candidate, _ = jobs[outcome.job.folder]
             # The deadline may have ended it early.
-            trained = outcome.result.get("steps", 0) / (self._steps * passes(candidate.method))
+            trained = outcome.result.get("steps", 0) / (self._steps * passes(candidate.training.method))
             before = max((trial.epochs for trial in self._of(candidate)), default=0)
             training_seconds = outcome.result.get("seconds", 0.0)
             self._journal.add(
@@ -290,8 +288,10 @@ class Rungs:
         return {
             "structure": candidate.structure.name,
             "kind": candidate.kind,
-            "method": candidate.method,
+            "method": candidate.training.method,
+            "learning_rate_factor": candidate.training.rate,
             "recipe": candidate.recipe,
+            "trimmed_vocabulary": candidate.trimmed,
             "latency_ms": candidate.cost.latency_ms,
             "size_mb": candidate.cost.size_mb,
             "score": best.score,
@@ -346,5 +346,5 @@ class Rungs:
         """Operations of one epoch, in those of a forward pass of the student per text; a training step takes three."""
         length = self._shared.max_length
         student = encoder_flops(candidate.structure.config(self._teacher), length)
-        teacher = 0.0 if candidate.method == "finetune" else encoder_flops(self._teacher, length)
-        return passes(candidate.method) * (3 * student + teacher)
+        teacher = encoder_flops(self._teacher, length) if reads_teacher(candidate.training.method) else 0.0
+        return passes(candidate.training.method) * (3 * student + teacher)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from pocketbert.pruning.weights import prune_weights
 
 # Shares of the teacher's heads and neurons in each kind of structure.
 _WIDTHS = ((1.0, 1.0), (1.0, 0.5), (0.5, 0.5), (0.5, 0.25))
+# Which layers stay, in the order in which they are tried.
+_LAYERS = ("even", "first", "last")
 # Rank of the factored word embedding, for limits of the size.
 SMALL_RANK = 128
 
@@ -29,19 +32,21 @@ class Structure:
       heads: attention heads in each layer, the most important ones (ROSITA).
       intermediate_size: feed-forward neurons in each layer, the most important ones.
       embedding_rank: rank of the factored word embedding; None leaves it whole.
+      first_token: whether a new head reads the first token, which saves most of the last layer.
     """
 
     layers: tuple[int, ...]
     heads: int
     intermediate_size: int
     embedding_rank: int | None = None
+    first_token: bool = False
 
     @property
     def name(self) -> str:
         """Name of a folder: `layers=2-4-6,heads=12,neurons=768`."""
         rank = "" if self.embedding_rank is None else f",rank={self.embedding_rank}"
-        layers = "-".join(map(str, self.layers))
-        return f"layers={layers},heads={self.heads},neurons={self.intermediate_size}{rank}"
+        layers, first = "-".join(map(str, self.layers)), ",first-token" if self.first_token else ""
+        return f"layers={layers},heads={self.heads},neurons={self.intermediate_size}{rank}{first}"
 
     def config(self, teacher: EncoderConfig) -> EncoderConfig:
         """The architecture."""
@@ -58,33 +63,41 @@ class Structure:
         )
 
 
-def structures(teacher: EncoderConfig, *, small_embedding: bool) -> Iterator[tuple[str, Structure]]:
+def structures(
+    teacher: EncoderConfig, *, small_embedding: bool, mean_pooling: bool = False
+) -> Iterator[tuple[str, Structure]]:
     """All structures with their kinds: which layers stay, and how wide they are.
 
     Args:
       teacher: architecture of the teacher. One that cannot be pruned keeps its width.
       small_embedding: also with a factored word embedding.
+      mean_pooling: whether the teacher's head reads the mean of all tokens; then others read the first one.
 
     Yields:
       Kind and structure; a kind has one structure for each number of layers, with the deepest first.
     """
-    heads, neurons = teacher.num_attention_heads, teacher.intermediate_size
+    heads, neurons, total = teacher.num_attention_heads, teacher.intermediate_size, teacher.num_layers
     widths = _WIDTHS if can_be_pruned(teacher) else _WIDTHS[:1]
     factored = small_embedding and can_be_pruned(teacher) and teacher.hidden_size > SMALL_RANK
-    ranks = (None, SMALL_RANK) if factored else (None,)
-    for rank in ranks:
-        for of_heads, of_neurons in widths:
-            kept_heads, kept_neurons = max(int(heads * of_heads), 1), max(int(neurons * of_neurons), 1)
-            for which in ("even", "first"):
-                for count in range(teacher.num_layers, 0, -1):
-                    layers = _layers(which, count, teacher.num_layers)
-                    # All layers are the first ones, too.
-                    if which == "first" and layers == _layers("even", count, teacher.num_layers):
-                        continue
-                    structure = Structure(
-                        layers=layers, heads=kept_heads, intermediate_size=kept_neurons, embedding_rank=rank
-                    )
-                    yield f"{which} layers, {of_heads:g} of heads, {of_neurons:g} of neurons, rank {rank}", structure
+    for rank, first_token, (of_heads, of_neurons), which in itertools.product(
+        (None, SMALL_RANK) if factored else (None,), (False, True) if mean_pooling else (False,), widths, _LAYERS
+    ):
+        kind = f"{which} layers, {of_heads:g} of heads, {of_neurons:g} of neurons, rank {rank}"
+        for count in range(total, 0, -1):
+            layers = _layers(which, count, total)
+            # All layers are the even ones, and the last one is, too.
+            if layers in [_layers(other, count, total) for other in _LAYERS[: _LAYERS.index(which)]]:
+                continue
+            yield (
+                f"{kind}, first token" if first_token else kind,
+                Structure(
+                    layers=layers,
+                    heads=max(int(heads * of_heads), 1),
+                    intermediate_size=max(int(neurons * of_neurons), 1),
+                    embedding_rank=rank,
+                    first_token=first_token,
+                ),
+            )
 
 
 def can_be_pruned(teacher: EncoderConfig) -> bool:
@@ -97,6 +110,35 @@ def cuts_widths(structure: Structure, teacher: EncoderConfig) -> bool:
     """Whether a structure has fewer heads or neurons than its teacher."""
     whole = (teacher.num_attention_heads, teacher.intermediate_size)
     return (structure.heads, structure.intermediate_size) != whole
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OtherStudent:
+    """A network that is not cut out of the teacher, with the teacher's vocabulary.
+
+    Attributes:
+      number: number among the students, from 1.
+      source: a preset, or a model directory.
+      architecture: its architecture.
+    """
+
+    number: int
+    source: str
+    architecture: EncoderConfig
+
+    @property
+    def name(self) -> str:
+        """Name of a folder."""
+        return f"student-{self.number}={Path(self.source).name}"
+
+    @property
+    def first_token(self) -> bool:
+        """Its head reads what fine-tuning chooses."""
+        return False
+
+    def config(self, teacher: EncoderConfig) -> EncoderConfig:
+        """The architecture."""
+        return self.architecture
 
 
 def write_student(teacher: ModelDirectory, importance: Importance | None, structure: Structure, folder: Path) -> None:
@@ -114,7 +156,10 @@ def write_student(teacher: ModelDirectory, importance: Importance | None, struct
     selected = Importance(parts.heads[rows], parts.neurons[rows], parts.batches)
     config = structure.config(teacher.config)
     tensors, _ = prune_weights(_of_layers(teacher.tensors, structure.layers), chosen, config, selected)
-    write_directory(folder, config, teacher.tasks, tensors, teacher.vocabulary, overwrite=True)
+    tasks = teacher.tasks
+    if structure.first_token:
+        tasks, tensors = (), {path: array for path, array in tensors.items() if path.startswith("encoder.")}
+    write_directory(folder, config, tasks, tensors, teacher.vocabulary, overwrite=True)
 
 
 def _of_layers(tensors: Mapping[str, np.ndarray], layers: tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -133,7 +178,8 @@ def _of_layers(tensors: Mapping[str, np.ndarray], layers: tuple[int, ...]) -> di
 
 
 def _layers(which: str, count: int, total: int) -> tuple[int, ...]:
-    """`count` of `total` layers, counted from 1: the first, or evenly with the last one, as in TinyBERT's map."""
-    if which == "first":
-        return tuple(range(1, count + 1))
+    """`count` of `total` layers, counted from 1: the first, the last, or evenly with the last, as in TinyBERT's map."""
+    if which != "even":
+        start = 0 if which == "first" else total - count
+        return tuple(range(start + 1, start + count + 1))
     return tuple(round((index + 1) * total / count) for index in range(count))

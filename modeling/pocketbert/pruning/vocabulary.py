@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert import progress
-from pocketbert.checkpoints.directory import read_directory, write_directory
+from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
 from pocketbert.checkpoints.spare_rows import per_token_weights
 from pocketbert.data.readers.sentences import split_sentences
 from pocketbert.data.readers.text import read_documents
@@ -22,6 +22,7 @@ from pocketbert.output_folders import MODEL_KIND, check_directory, check_inputs
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.tokenizers.trimming import chosen_ids, listed_ids, merged_from, required_ids, write_trimmed
+from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens
 
 # Without texts for the measurement, every tenth paragraph serves it instead of the counts.
@@ -112,12 +113,7 @@ def trim_vocabulary(
         vocabulary = write_trimmed(whole.vocabulary, kept_ids, Path(folder))
         measured = _paragraphs(dev_text or text, lambda index: bool(dev_text) or index % _EVERY == _EVERY - 1)
         differences = _compare(before, open_tokenizer(vocabulary, "text"), np.array(kept_ids), measured)
-        config = whole.config.replace(
-            vocab_size=len(kept_ids), pad_token_id=int(np.searchsorted(kept_ids, whole.config.pad_token_id))
-        )
-        per_token = per_token_weights(whole.tasks)
-        tensors = {path: array[list(kept_ids)] if path in per_token else array for path, array in whole.tensors.items()}
-        write_directory(output, config, whole.tasks, tensors, vocabulary, overwrite=overwrite)
+        tensors = _write_model(whole, kept_ids, vocabulary, output, overwrite=overwrite)
     sizes = [sum(int(array.size) for array in arrays.values()) for arrays in (whole.tensors, tensors)]
     return TrimResult(
         tokens=(len(tokens), len(kept_ids)),
@@ -125,6 +121,51 @@ def trim_vocabulary(
         weight_bytes=(4 * sizes[0], 4 * sizes[1]),
         **differences,
     )
+
+
+def used_tokens(vocabulary: Vocabulary, encoded_ids: np.ndarray) -> list[int]:
+    """Ids of a trimmed vocabulary with the tokens of encoded texts, and those that every vocabulary keeps; ascending.
+
+    Args:
+      vocabulary: the whole vocabulary.
+      encoded_ids: token ids, int32 [tokens].
+    """
+    counts = np.bincount(encoded_ids, minlength=len(vocabulary.tokens()))
+    required, parts = required_ids(vocabulary), merged_from(vocabulary)
+    return chosen_ids(counts.tolist(), required, parts, keep_top=None, min_count=None)
+
+
+def write_trimmed_model(model: str | os.PathLike[str], kept_ids: Sequence[int], output: str | os.PathLike[str]) -> None:
+    """Writes a model directory with some of the tokens, and only their rows of the embedding.
+
+    Args:
+      model: model directory with a tokenizer.
+      kept_ids: ids in ascending order, as `used_tokens` gives them.
+      output: model directory to create or replace.
+    """
+    whole = read_directory(model)
+    assert whole.vocabulary is not None
+    with tempfile.TemporaryDirectory(prefix="pocketbert-trim-") as folder:
+        vocabulary = write_trimmed(whole.vocabulary, kept_ids, Path(folder))
+        _write_model(whole, kept_ids, vocabulary, output, overwrite=True)
+
+
+def _write_model(
+    whole: ModelDirectory,
+    kept_ids: Sequence[int],
+    vocabulary: Vocabulary,
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool,
+) -> dict[str, np.ndarray]:
+    """Writes the model directory; returns its tensors."""
+    config = whole.config.replace(
+        vocab_size=len(kept_ids), pad_token_id=int(np.searchsorted(kept_ids, whole.config.pad_token_id))
+    )
+    per_token = per_token_weights(whole.tasks)
+    tensors = {path: array[list(kept_ids)] if path in per_token else array for path, array in whole.tensors.items()}
+    write_directory(output, config, whole.tasks, tensors, vocabulary, overwrite=overwrite)
+    return tensors
 
 
 def _paragraphs(paths: Iterable[str | os.PathLike[str]], chosen: Callable[[int], bool]) -> Iterator[str]:

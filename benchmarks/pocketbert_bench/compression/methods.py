@@ -1,0 +1,290 @@
+"""How a candidate trains: on labels, or on its teacher. Its training runs in this or in another process."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
+from pocketbert.configs import EncoderConfig
+from pocketbert.data.task_data import TaskData, TextData
+from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
+from pocketbert.distillation.methods.embedding import EmbeddingDistillation
+from pocketbert.distillation.methods.hsk import HSK
+from pocketbert.distillation.methods.minilmv2 import MiniLMv2
+from pocketbert.distillation.methods.tinybert import TinyBERT
+from pocketbert.distillation.planning import plan_distillation
+from pocketbert.tasks.registry import TASKS
+from pocketbert.training.config import FinetuneConfig, RunConfig
+from pocketbert.training.finetune import plan_finetuning
+from pocketbert.training.grids.points import Point
+from pocketbert.training.plan import Plan
+from pocketbert.training.run_folder import MODEL_FOLDER
+from pocketbert.training.trainer import run_plan
+from pocketbert_bench.compression.pace import Deadline
+
+# On labels; on the relations in the teacher's last layer for plain text, then on labels.
+FINETUNE, TEXT = "finetune", "text"
+# The default of fine-tuning for narrow networks; no study has compared others.
+_RATE = 1e-4
+# MiniLMv2's usual number.
+_MOST_RELATION_HEADS = 48
+_OPTION = "candidate"
+# Also MiniLMv2's on plain text.
+_BATCH = 32
+# A text between two special tokens.
+_SHORTEST = 3
+# The first trial also traces graphs in its time; after fewer steps, scores compare nothing.
+_LEAST_STEPS = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a candidate trains.
+
+    Attributes:
+      method: `finetune`, `text`, or a key of `DISTILLATIONS`.
+      rate: factor of the default learning rate; MiniLMv2 and HSK have it in their last stage.
+    """
+
+    method: str = FINETUNE
+    rate: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """Part of a folder's name."""
+        return self.method if self.rate == 1 else f"{self.method},rate={self.rate:g}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialShape:
+    """What the options of a trial depend on, beside its training.
+
+    Attributes:
+      teacher: architecture of the teacher.
+      student: architecture of the student.
+      kind: kind of the task.
+      examples: number of training examples.
+      max_length: maximum sequence length.
+      epochs: passes over the examples in each stage.
+      first_token: whether a new head reads the first token, instead of what fine-tuning chooses.
+    """
+
+    teacher: EncoderConfig
+    student: EncoderConfig
+    kind: str
+    examples: int
+    max_length: int
+    epochs: int
+    first_token: bool = False
+
+
+def _tinybert(shape: TrialShape, rate: float) -> Method:
+    # Maps of heads that are missing cannot be compared.
+    without = () if shape.teacher.num_attention_heads == shape.student.num_attention_heads else ("attention",)
+    return dataclasses.replace(_predictions(shape, rate), without=without)
+
+
+def _predictions(shape: TrialShape, rate: float) -> TinyBERT:
+    return TinyBERT(
+        max_length=shape.max_length,
+        without=("embedding", "transformer"),
+        intermediate_epochs=shape.epochs,
+        prediction_epochs=shape.epochs,
+        prediction_learning_rate=rate,
+    )
+
+
+def _minilmv2(shape: TrialShape, rate: float) -> MiniLMv2:
+    shared = math.gcd(shape.teacher.attention_size, shape.student.attention_size)
+    heads = max(count for count in range(1, _MOST_RELATION_HEADS + 1) if shared % count == 0)
+    return MiniLMv2(
+        max_length=shape.max_length,
+        relation_heads=heads,
+        epochs=shape.epochs,
+        finetuning_epochs=shape.epochs,
+        finetuning_learning_rate=rate,
+    )
+
+
+def _hsk(shape: TrialShape, rate: float) -> Method:
+    return HSK(max_length=shape.max_length, epochs=shape.epochs, prediction_learning_rate=rate)
+
+
+def _embedding(shape: TrialShape, rate: float) -> Method:
+    return EmbeddingDistillation(max_length=shape.max_length, epochs=shape.epochs, learning_rate=rate)
+
+
+# On the teacher's predictions; on its layers, then on its predictions; on the relations in its last layer, then on
+# labels; on some activations, then on its predictions; on its vectors. In the order in which they are tried.
+DISTILLATIONS: Mapping[str, Callable[[TrialShape, float], Method]] = {
+    "predictions": _predictions,
+    "tinybert": _tinybert,
+    "minilmv2": _minilmv2,
+    "hsk": _hsk,
+    "embedding": _embedding,
+}
+# Factors of the learning rate, after all methods.
+_RATES = (1.0, 3.0, 1 / 3)
+
+
+def trainings(data: TaskData, teacher: DirectoryDescription, student: EncoderConfig, *, text: bool) -> list[Training]:
+    """Ways to train a student, in the order in which they are tried: every method, then other learning rates.
+
+    Args:
+      data: the task and its examples.
+      teacher: the teacher, or the encoder that becomes it.
+      student: architecture of the student, which has the teacher's vocabulary.
+      text: whether there is plain text.
+    """
+    spec = DistillationSpec(
+        teacher=teacher.config,
+        student=student,
+        task=data.task,
+        pairs=data.train.has_pairs,
+        teacher_task=data.task,
+        teacher_heads=(data.task.kind,),
+        teacher_vocabulary=teacher.vocabulary,
+        student_vocabulary=teacher.vocabulary,
+        start="directory",
+    )
+    shape = TrialShape(
+        teacher=teacher.config,
+        student=student,
+        kind=data.task.kind,
+        examples=len(data.train),
+        max_length=_SHORTEST,
+        epochs=1,
+    )
+    methods = [FINETUNE, *([TEXT] if text else [])]
+    if TASKS[data.task.kind].distillable:
+        methods[1:1] = [
+            name for name, make in DISTILLATIONS.items() if not validated_stages(make(shape, _RATE), spec)[1]
+        ]
+    return [Training(method=method, rate=rate) for rate in _RATES for method in methods]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialData:
+    """What all trials share.
+
+    Attributes:
+      data: training examples, and the dev split that scores a trial.
+      teacher: model directory of the teacher.
+      max_length: maximum sequence length.
+      text: plain text, or None.
+      deadline: time at which training stops, in seconds since the epoch; None for no limit.
+    """
+
+    data: TaskData
+    teacher: str
+    max_length: int
+    text: TextData | None = None
+    deadline: float | None = None
+
+
+def trial_point(training: Training, start: Path, epochs: int, *, first_token: bool = False) -> Point:
+    """A trial as the options of a job.
+
+    Args:
+      training: how the candidate trains.
+      start: model directory from which it trains.
+      epochs: passes over the training examples.
+      first_token: whether a new head reads the first token, instead of what fine-tuning chooses.
+    """
+    trial = {**dataclasses.asdict(training), "start": str(start), "epochs": epochs, "first_token": first_token}
+    return {_OPTION: json.dumps(trial)}
+
+
+def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> None:
+    """Trains a candidate for some epochs and scores it on the dev split.
+
+    Args:
+      shared: what all trials share.
+      point: the trial, as `trial_point` gives it.
+      seed: random seed.
+      folder: run folder; its `result.json` has the scores, its `model/` the weights.
+
+    Raises:
+      TrainingFailed: the loss or the outputs are not finite.
+    """
+    trial = json.loads(str(point[_OPTION]))
+    training, start = Training(method=trial["method"], rate=trial["rate"]), trial["start"]
+    shape = TrialShape(
+        teacher=describe_directory(shared.teacher).config,
+        student=describe_directory(start).config,
+        kind=shared.data.task.kind,
+        examples=len(shared.data.train),
+        max_length=shared.max_length,
+        epochs=trial["epochs"],
+        first_token=trial["first_token"],
+    )
+    if training.method == TEXT:
+        start = _train_on_text(shared, text_options(shape), start, RunConfig(seed=seed), folder)
+    options, run = trial_options(training, shape, seed)
+    if isinstance(options, FinetuneConfig):
+        plan: Plan = plan_finetuning(start, shared.data, options, run)
+    else:
+        plan = plan_distillation(start, shared.data, teacher=shared.teacher, method=options, run=run)
+    run_plan(dataclasses.replace(plan, compares=False), folder, _deadlines(shared.deadline, plan))
+
+
+def trial_options(training: Training, shape: TrialShape, seed: int) -> tuple[FinetuneConfig | Method, RunConfig]:
+    """The options of a trial, which a user can pass to `finetune` or `distill`."""
+    if training.method not in (FINETUNE, TEXT):
+        return DISTILLATIONS[training.method](shape, training.rate * _RATE), RunConfig(seed=seed)
+    config = FinetuneConfig(
+        epochs=shape.epochs,
+        max_length=shape.max_length,
+        head_pooling="first" if shape.first_token else "auto",
+        contrastive_steps=0,
+        calibrate=False,
+    )
+    if training.rate != 1:
+        usual = config.resolved(shape.student.hidden_size, shape.kind, shape.examples, contrasts=False).learning_rate
+        assert usual is not None
+        config = dataclasses.replace(config, learning_rate=training.rate * usual)
+    # One evaluation after each epoch, even a short one: the choice needs no finer one.
+    return config, RunConfig(seed=seed, evaluation_steps=math.ceil(shape.examples / config.batch_size))
+
+
+def text_options(shape: TrialShape) -> MiniLMv2:
+    """The options of a distillation on plain text, in as many steps as the examples have."""
+    return dataclasses.replace(
+        _minilmv2(shape, _RATE),
+        batch_size=_BATCH,
+        epochs=None,
+        steps=shape.epochs * math.ceil(shape.examples / _BATCH),
+        learning_rate=_RATE,
+        text_segments=1,
+    )
+
+
+def passes(method: str) -> int:
+    """Passes over the examples in one epoch of a trial, by its steps: some methods have two stages."""
+    return 1 if method in (FINETUNE, TEXT, "predictions", "embedding") else 2
+
+
+def reads_teacher(method: str) -> bool:
+    """Whether training computes the teacher, too."""
+    return method not in (FINETUNE, TEXT)
+
+
+def _train_on_text(shared: TrialData, method: Method, start: str, run: RunConfig, folder: Path) -> str:
+    """Distils the teacher's relations on plain text, for half of the time; returns the model directory."""
+    assert shared.text is not None
+    output = folder.with_name(f"{folder.name}-{TEXT}")
+    plan = plan_distillation(start, shared.text, teacher=shared.teacher, method=method, run=run)
+    half = None if shared.deadline is None else (time.time() + shared.deadline) / 2
+    run_plan(plan, output, _deadlines(half, plan))
+    return str(output / MODEL_FOLDER)
+
+
+def _deadlines(deadline: float | None, plan: Plan) -> list[Deadline]:
+    if deadline is None:
+        return []
+    return [Deadline(deadline, _LEAST_STEPS, [stage.name for stage in plan.stages])]

@@ -1,0 +1,110 @@
+"""Files of `pocketbert compress`: trimmed vocabularies, mixed precision, and networks of other models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import tiny_finetuning
+
+import pocketbert as pb
+from pocketbert.cli import main
+from pocketbert_bench.compression import candidates, choice, run
+from pocketbert_bench.compression.costs import CostModel, LengthModel
+from pocketbert_bench.compression.outcome import Measured
+from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
+
+TEACHER = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
+EMBEDDING_MB = TEACHER.vocab_size * TEACHER.hidden_size / 1e6
+
+
+def model_of(size: float) -> CostModel:
+    """A layer takes 1 ms; the file is as large as its word embedding times a factor."""
+    latency = [LengthModel(length=16, coefficients=[0.0, 1.0, 0.0, 0.0, 0.0], last_layer_share=1)]
+    return CostModel(latency=latency, size=[0.0, 0.0, 0.0, 0.0, size], memory=[9.0] + 4 * [0.0])
+
+
+def measured(bundle: Bundle, *_: Any, **__: Any) -> Measured:
+    return Measured(latency_ms=(1.0, 0.99, 1.01), teacher_ms=2.0, size_mb=0.0, memory_mb=9.0)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    tokenizer = pb.from_pretrained(tiny_finetuning.write_model(folder / "encoder", TEACHER)).tokenizer
+    pb.from_preset(TEACHER, tiny_finetuning.TASK, tokenizer, seed=4).save_pretrained(folder / "teacher")
+    tiny_finetuning.write_table(folder / "train.csv", tiny_finetuning.examples(560, seed=1))
+    return folder
+
+
+@pytest.fixture
+def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    monkeypatch.setattr(choice, "measure", measured)
+    monkeypatch.setattr(choice, "simple_methods", lambda *_: [])
+
+    def command(costs: dict[str, CostModel], *options: str) -> int:
+        monkeypatch.setattr(run, "measured_costs", lambda _: costs)
+        start = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / 'train'}.csv", "--length=16"]
+        return main([*start, *options, f"--output={tmp_path / 'out'}"])
+
+    yield command
+
+
+def leaderboard(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((folder / "out" / "leaderboard.json").read_text())
+    return rows
+
+
+def test_trimmed_vocabularies_have_the_tokens_of_the_training_texts(
+    compress: Callable[..., int], inputs: Path, tmp_path: Path
+) -> None:
+    costs = {"dynamic_wi8": model_of(1.0), "dynamic_wi4": model_of(0.5)}
+    assert compress(costs, f"--max-mb={0.9 * EMBEDDING_MB}", "--trials=1") == 0
+    (row,) = leaderboard(tmp_path)
+    assert row["trimmed_vocabulary"] and row["recipe"] == "dynamic_wi8"
+    whole, trimmed = (pb.from_pretrained(path) for path in (inputs / "teacher", tmp_path / "out" / "model"))
+    texts = [line.rpartition(",")[0] for line in (inputs / "train.csv").read_text().splitlines()[1:]]
+    words = {word for text in texts for word in text.strip('"').split()}
+    assert whole.tokenizer is not None and trimmed.tokenizer is not None
+    assert trimmed.tokenizer.vocab_size < whole.tokenizer.vocab_size
+    tokens = [*trimmed.tokenizer.vocabulary.tokens()]  # type: ignore[attr-defined]
+    assert words <= {*tokens}
+    assert not [token for token in tokens if token.startswith("filler")]
+    assert main(["verify", str(tmp_path / "out" / "bundle"), f"--model={tmp_path / 'out' / 'model'}"]) == 0
+
+
+def test_mixed_files_are_as_large_as_the_limit_allows(compress: Callable[..., int], tmp_path: Path) -> None:
+    costs = {"dynamic_wi8": model_of(1000.0), "dynamic_wi4": model_of(0.5)}
+    assert compress(costs, "--max-mb=0.05", "--recipe=mixed", "--trials=1") == 0
+    assert {row["recipe"] for row in leaderboard(tmp_path)} == {"mixed"}
+    assert (tmp_path / "out" / "bundle" / MODEL_FILE).stat().st_size <= 50_000
+
+
+def test_students_of_other_models_are_trained(
+    compress: Callable[..., int], inputs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(candidates, "structures", lambda *_, **__: [])
+    costs = {"dynamic_wi8": model_of(0.0), "dynamic_wi8, student-1=encoder": model_of(0.0)}
+    assert compress(costs, f"--students={inputs / 'encoder'}", "--trials=1", "--max-latency-ms=9") == 0
+    assert {row["structure"] for row in leaderboard(tmp_path)} == {"student-1=encoder"}
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--students=tinybert_4l_312d", "--students: tinybert_4l_312d: both models need the same vocabulary"),
+        ("--students=nowhere", "nowhere"),
+        ("--recipe=mixed", "--recipe=mixed is for files that are too large with dynamic_wi8"),
+        ("--text=nowhere.txt", "nowhere.txt"),
+    ],
+)
+def test_bad_options_are_refused(
+    option: str, message: str, compress: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compress({"dynamic_wi8": model_of(0.0)}, option, "--trials=1", "--max-latency-ms=9") == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "out").exists()

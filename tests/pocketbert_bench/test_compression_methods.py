@@ -1,0 +1,105 @@
+"""How candidates of `pocketbert compress` train: every method, learning rates, plain text, and other students."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import tiny_finetuning
+
+import pocketbert as pb
+from pocketbert.checkpoints.directory import describe_directory, read_directory
+from pocketbert.data.task_data import TaskData, TextData
+from pocketbert.pruning.importance import Importance
+from pocketbert_bench.compression.methods import Training, TrialData, train_trial, trainings, trial_point
+from pocketbert_bench.compression.structures import Structure, write_student
+
+TEACHER = tiny.BERT.replace(num_layers=5, initializer_range=0.1)
+HEADS, NEURONS = TEACHER.num_attention_heads, TEACHER.intermediate_size
+STAGES = {
+    "finetune": [""],
+    "predictions": ["prediction"],
+    "tinybert": ["intermediate", "prediction"],
+    "minilmv2": ["relations", "finetuning"],
+    "hsk": ["hidden", "prediction"],
+    "text": [""],
+}
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("methods")
+    tokenizer = pb.from_pretrained(tiny_finetuning.write_model(folder / "encoder", TEACHER)).tokenizer
+    task = dataclasses.replace(tiny_finetuning.TASK, pooling="mean")
+    pb.from_preset(TEACHER, task, tokenizer, seed=4).save_pretrained(folder / "teacher")
+    return folder / "teacher"
+
+
+@pytest.fixture
+def shared(teacher: Path, tmp_path: Path) -> TrialData:
+    examples = tiny_finetuning.examples(80, seed=4)
+    data = TaskData(task=tiny_finetuning.TASK, train=examples.select(range(60)), dev=examples.select(range(60, 80)))
+    (tmp_path / "plain.txt").write_text("\n\n".join(30 * ["a good film and a bad one"]))
+    # The time is over, but each stage makes a few steps.
+    return TrialData(
+        data=data, teacher=str(teacher), max_length=19, deadline=0.0, text=TextData(tmp_path / "plain.txt")
+    )
+
+
+def write_pruned(teacher: Path, folder: Path, *, first_token: bool) -> None:
+    random = np.random.default_rng(2)
+    importance = Importance(random.random([5, HEADS]), random.random([5, NEURONS]), 1)
+    structure = Structure(layers=(1, 3, 5), heads=HEADS - 2, intermediate_size=9, first_token=first_token)
+    write_student(read_directory(teacher), importance, structure, folder)
+
+
+@pytest.mark.parametrize("first_token", [False, True])
+@pytest.mark.parametrize("method", STAGES)
+def test_each_method_trains_a_pruned_student(
+    method: str, first_token: bool, teacher: Path, shared: TrialData, tmp_path: Path
+) -> None:
+    write_pruned(teacher, tmp_path / "student", first_token=first_token)
+    point = trial_point(Training(method=method), tmp_path / "student", 8, first_token=first_token)
+    train_trial(shared, point, 0, tmp_path / "trial")
+    result = json.loads((tmp_path / "trial" / "result.json").read_text())
+    assert [stage["name"] for stage in result["stages"]] == STAGES[method]
+    assert result["steps"] == 10 * len(STAGES[method])
+    start, trained = (read_directory(path) for path in (tmp_path / "student", tmp_path / "trial" / "model"))
+    shared_names = start.tensors.keys() & trained.tensors.keys()
+    assert any(not np.array_equal(start.tensors[name], trained.tensors[name]) for name in shared_names)
+    (task,) = trained.tasks
+    assert task.pooling == (None if first_token else "mean")
+
+
+def test_learning_rates_are_multiples_of_the_default(teacher: Path, shared: TrialData, tmp_path: Path) -> None:
+    write_pruned(teacher, tmp_path / "student", first_token=False)
+    rates: dict[tuple[str, float], float] = {}
+    for method, key in (("finetune", "learning_rate"), ("predictions", "option_prediction_learning_rate")):
+        for rate in (1.0, 3.0):
+            folder = tmp_path / f"{method}-{rate}"
+            train_trial(shared, trial_point(Training(method=method, rate=rate), tmp_path / "student", 1), 0, folder)
+            rates[method, rate] = json.loads((folder / "run.json").read_text())[key]
+    for method in ("finetune", "predictions"):
+        assert rates[method, 3.0] == pytest.approx(3 * rates[method, 1.0], rel=1e-12)
+
+
+def test_kinds_have_the_methods_that_accept_them(teacher: Path, shared: TrialData) -> None:
+    described, student = describe_directory(teacher), TEACHER.replace(num_layers=2)
+
+    def methods(kind: str, *, text: bool = False, **options: Any) -> list[str]:
+        task = pb.configs.TaskConfig(kind=kind, **options)  # type: ignore[arg-type]
+        data = dataclasses.replace(shared.data, task=task)
+        return [training.method for training in trainings(data, described, student, text=text) if training.rate == 1]
+
+    labels = ("low", "high")
+    assert methods("classification", labels=labels) == ["finetune", "predictions", "tinybert", "minilmv2", "hsk"]
+    assert methods("classification", labels=labels, text=True)[-1] == "text"
+    assert methods("multi_label", labels=labels) == ["finetune"]
+    assert methods("embedding") == ["finetune", "embedding"]
+    assert "tinybert" in methods("token_classification", labels=("O", "B-A", "I-A"))
+    assert "hsk" not in methods("token_classification", labels=("O", "B-A", "I-A"))
