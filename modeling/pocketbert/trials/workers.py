@@ -154,7 +154,7 @@ class Ray(Workers):
     """Executes runs on a Ray cluster.
 
     All machines need PocketBERT and the same storage for runs and inputs. Each run gets an equal share of the CPU
-    cores, and of the GPUs at most one. Tests use a fake Ray; Ray 2.60 was tried on a single machine.
+    cores, and of the GPUs at most one. A run whose machine dies starts once more on another one, from its checkpoint.
 
     Args:
       parallel: number of simultaneous runs.
@@ -183,37 +183,52 @@ class Ray(Workers):
         ray = self._ray
         self._connect()
         try:
-            total = ray.cluster_resources()
-            # Ray would never schedule a run that requests more cores than the largest machine has.
-            largest = max(node["Resources"].get("CPU", 1) for node in ray.nodes() if node["Alive"])
-            threads = int(max(1, min(largest, total.get("CPU", 1) // self.parallel)))
-            gpus = min(1.0, total.get("GPU", 0) / self.parallel)
-            # One call per process, because the memory of its graphs is released only when the process ends.
-            work = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0, max_calls=1)(_work_logged)
-            waiting = list(jobs)
+            waiting, lost = list(jobs), set[str]()
             running: dict[Any, Job] = {}
             while waiting or running:
                 while waiting and len(running) < self.parallel:
                     job = waiting.pop(0)
-                    running[work.remote(make_run, job, threads, current_notation())] = job
+                    running[self._submit(make_run, job)] = job
                     log_info(f"{job.name}: submitted to Ray; log: {job.log}")
                 done, _ = ray.wait(list(running), num_returns=1)
                 for reference in done:
                     job = running.pop(reference)
-                    yield self._outcome(reference, job)
+                    outcome = self._outcome(reference, job, again=job.name not in lost)
+                    if outcome is not None:
+                        yield outcome
+                        continue
+                    lost.add(job.name)
+                    waiting.insert(0, job)
         finally:
             # This stops unfinished runs.
             ray.shutdown()
 
-    def _outcome(self, reference: Any, job: Job) -> Outcome:
+    def _submit(self, make_run: MakeRun, job: Job) -> Any:
+        """Submits a run with its share of the machines that are alive now; returns its reference."""
+        ray = self._ray
+        total = ray.cluster_resources()
+        # Ray would never schedule a run that requests more cores than the largest machine has.
+        largest = max(node["Resources"].get("CPU", 1) for node in ray.nodes() if node["Alive"])
+        threads = int(max(1, min(largest, total.get("CPU", 1) // self.parallel)))
+        gpus = min(1.0, total.get("GPU", 0) / self.parallel)
+        # One call per process, because the memory of its graphs is released only when the process ends.
+        work = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0, max_calls=1)(_work_logged)
+        return work.remote(make_run, job, threads, current_notation())
+
+    def _outcome(self, reference: Any, job: Job, *, again: bool) -> Outcome | None:
+        """Waits for a run; None if its machine or process died, for example because memory ran out, and it may repeat.
+
+        Raises:
+          TrainingFailed: it died, and may not repeat.
+        """
         try:
             return _checked(self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
-            # A machine or a process died, for example because memory ran out.
-            raise TrainingFailed(
-                f"{job.name}: Ray lost the run ({type(error).__name__}); see {job.log} and ray status; the same "
-                "command resumes"
-            ) from None
+            sentence = f"{job.name}: Ray lost the run ({type(error).__name__}); see {job.log} and ray status"
+            if not again:
+                raise TrainingFailed(f"{sentence}; the same command resumes") from None
+            log_info(f"{sentence}; it starts once more")
+            return None
 
     def _connect(self) -> None:
         try:

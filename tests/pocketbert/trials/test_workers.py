@@ -229,6 +229,29 @@ def test_dead_ray_node_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ray.asked[-1] == ("shutdown",)
 
 
+def test_run_of_a_dead_node_starts_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machines = [{"Alive": True, "Resources": {"CPU": 16.0}}, {"Alive": True, "Resources": {"CPU": 2.0}}]
+    monkeypatch.setitem(sys.modules, "ray", ray := FakeRay(machines))
+    get = ray.get
+
+    def die_once(reference: str) -> Any:
+        if machines[0]["Alive"]:
+            machines[0]["Alive"] = False
+            raise NodeDiedError("The task failed because its node died.")
+        return get(reference)
+
+    monkeypatch.setattr(ray, "get", die_once)
+    make = functools.partial(fake_runs.make, tmp_path / "log")
+    search(tmp_path / "grid", make, seeds=(2,), workers=Ray(1, "auto"))
+    assert len(begun(tmp_path / "log")) == 4
+    cores = [request[1]["num_cpus"] for request in ray.asked if request[0] == "remote"]
+    # The other machine has fewer cores.
+    assert cores == [16, 2, 2, 2, 2]
+    assert capsys.readouterr().err.count("Ray lost the run (NodeDiedError)") == 1
+
+
 def test_missing_ray_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"several machines need Ray; .*pip install 'pocketbert\[ray\]'"):
