@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -116,24 +117,47 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
       TrainingFailed: the loss or the outputs are not finite.
     """
     trial = json.loads(str(point[_OPTION]))
-    run, epochs = RunConfig(seed=seed), trial["epochs"]
-    callbacks = [] if shared.deadline is None else [Deadline(shared.deadline, _LEAST_STEPS)]
-    if trial["method"] == "finetune":
-        config = FinetuneConfig(epochs=epochs, max_length=shared.max_length, contrastive_steps=0, calibrate=False)
-        plan: Plan = plan_finetuning(trial["start"], shared.data, config, run)
-        # One evaluation after each epoch: the choice needs no finer one.
-        stages = tuple(dataclasses.replace(stage, short_epoch_steps=None) for stage in plan.stages)
-        run_plan(dataclasses.replace(plan, compares=False, stages=stages), folder, callbacks)
-        return
-    method = TinyBERT(
+    options, run = trial_options(
+        trial["method"],
+        tuple(trial["without"]),
+        trial["epochs"],
         max_length=shared.max_length,
-        without=tuple(trial["without"]),
+        examples=len(shared.data.train),
+        seed=seed,
+    )
+    if isinstance(options, FinetuneConfig):
+        plan: Plan = plan_finetuning(trial["start"], shared.data, options, run)
+    else:
+        plan = plan_distillation(trial["start"], shared.data, teacher=shared.teacher, method=options, run=run)
+    callbacks = [] if shared.deadline is None else [Deadline(shared.deadline, _LEAST_STEPS)]
+    run_plan(dataclasses.replace(plan, compares=False), folder, callbacks)
+
+
+def trial_options(
+    method: Method, without: tuple[str, ...], epochs: int, *, max_length: int, examples: int, seed: int
+) -> tuple[FinetuneConfig | TinyBERT, RunConfig]:
+    """The options of a trial, which a user can pass to `finetune` or `distill`.
+
+    Args:
+      method: how the candidate trains.
+      without: see `StudentCandidate.without`.
+      epochs: passes over the training examples.
+      max_length: maximum sequence length.
+      examples: number of training examples.
+      seed: random seed.
+    """
+    if method == "finetune":
+        config = FinetuneConfig(epochs=epochs, max_length=max_length, contrastive_steps=0, calibrate=False)
+        # One evaluation after each epoch, even a short one: the choice needs no finer one.
+        return config, RunConfig(seed=seed, evaluation_steps=math.ceil(examples / config.batch_size))
+    distillation = TinyBERT(
+        max_length=max_length,
+        without=without,
         intermediate_epochs=epochs,
         prediction_epochs=epochs,
         prediction_learning_rate=_PREDICTION_RATE,
     )
-    plan = plan_distillation(trial["start"], shared.data, teacher=shared.teacher, method=method, run=run)
-    run_plan(dataclasses.replace(plan, compares=False), folder, callbacks)
+    return distillation, RunConfig(seed=seed)
 
 
 def passes(method: Method) -> int:

@@ -17,6 +17,7 @@ from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.outcome_notes import simple_methods
 from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert_bench.compression.candidates import StudentCandidate
+from pocketbert_bench.compression.command_lines import CommandLines
 from pocketbert_bench.compression.constraints import ROUNDING
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import Inputs
@@ -96,6 +97,7 @@ class Choice:
         candidates: Sequence[StudentCandidate],
         folds: Sequence[FoldScores],
         seconds_left: Callable[[], float],
+        commands: CommandLines,
     ) -> dict[str, Any]:
         """Chooses, and returns the fields of `CompressResult` but for paths and seconds.
 
@@ -104,6 +106,7 @@ class Choice:
           candidates: all candidates.
           folds: scores of the folds, which are the final scores; empty for those of the final split.
           seconds_left: time left; without time, the runner-up is not exported.
+          commands: the commands of each row.
 
         Raises:
           TrainingFailed: no candidate met limits and gate.
@@ -135,7 +138,15 @@ class Choice:
             "sentence": self._sentence(measured, scores, loss),
             "outcome": scores.outcome(),
             "notes": [note for note in notes if note],
-            "leaderboard": rungs.leaderboard(winner.candidate),
+            "leaderboard": [
+                {
+                    **row,
+                    "commands": commands.of(candidate, trials) if trials else [],
+                    "difference": commands.difference(trials),
+                }
+                for candidate, row in rungs.leaderboard(winner.candidate)
+                for trials in [rungs.training(candidate)]
+            ],
         }
 
     def _final_scores(self, bundle: Bundle) -> tuple[Scores, Loss]:

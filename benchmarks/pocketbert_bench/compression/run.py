@@ -28,6 +28,7 @@ from pocketbert.trials.journal import Journal
 from pocketbert.trials.workers import InTurn, Workers
 from pocketbert_bench.compression.candidates import StudentCandidate, TrialData, in_order, methods_for
 from pocketbert_bench.compression.choice import BUNDLE_FOLDER, EXPORTS_FOLDER, MEASUREMENTS_FOLDER, Choice
+from pocketbert_bench.compression.command_lines import SPLITS_FOLDER, CommandLines
 from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.costs import CostModel, fitted_model, read_costs, write_costs
 from pocketbert_bench.compression.folds import FOLD_FILE, FoldScores, dev_score, read_fold, score_fold
@@ -39,7 +40,13 @@ from pocketbert_bench.compression.report import page
 from pocketbert_bench.compression.rungs import TRIALS_FOLDER, Rungs
 from pocketbert_bench.compression.space import check_space, space_needed
 from pocketbert_bench.compression.structures import cuts_widths, structures, write_student
-from pocketbert_bench.compression.teacher import PACE_FOLDER, TEACHER_FOLDER, trained_teacher, training_pace
+from pocketbert_bench.compression.teacher import (
+    PACE_FOLDER,
+    TEACHER_FOLDER,
+    teacher_options,
+    trained_teacher,
+    training_pace,
+)
 from pocketbert_export.verification.verify import GateFailed
 
 TEACHER_BUNDLE, STUDENTS_FOLDER, IMPORTANCE_FILE = "teacher_bundle", "students", "importance.safetensors"
@@ -52,6 +59,7 @@ COMPRESSION_FILES = (
     MEASUREMENTS_FOLDER,
     FOLDS_FOLDER,
     STUDENTS_FOLDER,
+    SPLITS_FOLDER,
     IMPORTANCE_FILE,
     COSTS_FILE,
     MEASURED_FILE,
@@ -208,7 +216,10 @@ class _Compression:
                     log_info("interrupted: exporting the best candidate so far; interrupt again to end at once")
             finally:
                 self._workers.close()
-            result = choice.result(rungs, candidates, folds, seconds_left) | {"seconds": clock.seconds}
+            config, complete = teacher_options(inputs, folder)
+            importance = _importance_options(inputs)
+            commands = CommandLines(inputs, folder, teacher=config, teacher_complete=complete, importance=importance)
+            result = choice.result(rungs, candidates, folds, seconds_left, commands) | {"seconds": clock.seconds}
             write_json(folder / LEADERBOARD_FILE, result["leaderboard"])
             write_text(folder / REPORT_FILE, page(result, inputs.constraints, inputs.where))
             return result
@@ -290,13 +301,19 @@ def _importance(inputs: Inputs, folder: Path, teacher: Path) -> Importance:
     """Importance of the teacher's heads and neurons on some training examples."""
     model, train = from_pretrained(teacher), inputs.splits.data.train
     assert model.task is not None
-    count = min(_IMPORTANCE_EXAMPLES, len(train))
+    sizes = _importance_options(inputs)
+    rows = train.select(evenly(len(train), sizes["examples"]))
+    encoded = supervised_task(model.task).encode(rows, model.tokenizer, sizes["max_length"])
+    return measure_importance(model, encoded, folder / IMPORTANCE_FILE, batch_size=32, seed=inputs.seed)
+
+
+def _importance_options(inputs: Inputs) -> dict[str, int]:
+    """Fields of `PruneConfig`: the training examples for the importance, and their length."""
+    count = min(_IMPORTANCE_EXAMPLES, len(inputs.splits.data.train))
     if inputs.minutes is not None:
         count = min(count, math.ceil(_IMPORTANCE_A_MINUTE * inputs.minutes))
-    rows = train.select(evenly(len(train), count))
-    length = min(_IMPORTANCE_LENGTH, model.config.max_position_embeddings)
-    encoded = supervised_task(model.task).encode(rows, model.tokenizer, length)
-    return measure_importance(model, encoded, folder / IMPORTANCE_FILE, batch_size=32, seed=inputs.seed)
+    length = min(_IMPORTANCE_LENGTH, inputs.described.config.max_position_embeddings)
+    return {"examples": count, "max_length": length}
 
 
 def _costs(inputs: Inputs) -> dict[str, CostModel]:

@@ -190,11 +190,23 @@ class Rungs:
         near = [candidate for candidate in ranked if self.score(candidate) >= least]
         return sorted(near, key=lambda candidate: candidate.cost.latency_ms)
 
-    def leaderboard(self, winner: StudentCandidate) -> list[dict[str, Any]]:
-        """A row for each candidate that was trained, the best first, and those that failed."""
-        rows = [self._row(candidate, chosen=candidate is winner) for candidate in self.ranked(self._started)]
+    def leaderboard(self, winner: StudentCandidate) -> list[tuple[StudentCandidate, dict[str, Any]]]:
+        """Each candidate that was trained and its row, the best first, and those that failed."""
         failed = [candidate for candidate in self._started if self.best_trial(candidate) is None]
-        return rows + [self._row(candidate, chosen=False) for candidate in failed]
+        return [
+            (candidate, self._row(candidate, chosen=candidate is winner))
+            for candidate in [*self.ranked(self._started), *failed]
+        ]
+
+    def training(self, candidate: StudentCandidate) -> list[tuple[Trial, int]]:
+        """The trials that one after another made the best weights, and the epochs of each."""
+        trials, last = self._of(candidate), self.best_trial(candidate)
+        chain: list[tuple[Trial, int]] = []
+        while last is not None:
+            earlier = trials[: trials.index(last)]
+            chain.insert(0, (last, last.epochs - max((trial.epochs for trial in earlier), default=0)))
+            last = best(earlier) if scores(earlier) else None
+        return chain
 
     def ranked(self, candidates: Sequence[StudentCandidate], rungs: int = _RUNGS) -> list[StudentCandidate]:
         """Candidates with a score, the best first; equal scores go to the faster one.
@@ -251,7 +263,9 @@ class Rungs:
         for outcome in self._trials.outcomes(train, [job for _, job in jobs.values()]):
             candidate, _ = jobs[outcome.job.folder]
             # The deadline may have ended it early.
+            # Questions have more steps, since their paragraphs are read in windows.
             trained = outcome.result.get("steps", 0) / (self._steps * passes(candidate.method))
+            trained = min(trained, epochs[candidate])
             before = max((trial.epochs for trial in self._of(candidate)), default=0)
             training_seconds = outcome.result.get("seconds", 0.0)
             self._journal.add(
