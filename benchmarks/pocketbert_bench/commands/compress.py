@@ -7,9 +7,10 @@ exports the winner, runs the verification gate, and measures it beside the teach
 A dev split chooses the winner. A final split, which neither training nor choice reads, gives the score that the page
 shows first. If --model was trained on --train-file, pass --test-file: otherwise the model knows the final split.
 
---output gets bundle/, model/ (its weights), report.html, leaderboard.json with a row for each candidate and the
-commands that make it by hand, splits/ (the examples of these commands), journal.jsonl and result.json, which is also
-printed. Rerun the same command to resume.
+--output gets bundle/, model/ (its weights), models/ (those of other good candidates), report.html, leaderboard.json
+with a row for each candidate and the commands that make it by hand, splits/ (the examples of these commands),
+journal.jsonl and result.json, which is also printed. Rerun the same command to resume; with a larger --minutes or
+--trials, a finished run continues.
 
 Example:
   pocketbert compress --train-file=tickets.csv --text-column=text --label-column=queue --max-latency-ms=3 --length=64 \
@@ -120,6 +121,8 @@ def run(options: Options) -> int | None:
             workers=open_workers(options[ParallelOptions], chosen.trials or 0),
             overwrite=options[RunFolderOptions].overwrite,
         )
+        # A finished run with a larger budget keeps its result.
+        options.resolve(minutes=result.minutes, trials=result.trials)
         return dataclasses.asdict(result)
 
     return runs.print_result(options, make, _by_hand)

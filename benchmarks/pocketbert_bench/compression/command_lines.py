@@ -61,7 +61,8 @@ class CommandLines:
     def difference(self, trials: Sequence[tuple[Trial, int]]) -> str:
         """Why the commands make other weights than these trials; empty if they make the same."""
         if not self._teacher_complete or not all(trial.complete for trial, _ in trials):
-            return "its time was over before its last epoch, so these commands train for longer"
+            whose = "its" if self._teacher_complete else "the teacher's"
+            return f"{whose} time was over before the last epoch, so these commands train for longer"
         task = self._inputs.splits.data.task
         if task.embedding not in (None, EmbeddingConfig(), self._pooled):
             return "the commands do not have your options of the embedding, except for its pooling"

@@ -65,7 +65,7 @@ def page(result: Mapping[str, Any], constraints: Constraints, where: str) -> str
             for row in rows
         ],
         commands=[
-            (f"{row['structure']}, {row['method']}", row["difference"], "\n".join(row["commands"]))
+            (f"{row['structure']}, {row['method']}", row["model"], row["difference"], "\n".join(row["commands"]))
             for row in rows
             if row["commands"]
         ],
