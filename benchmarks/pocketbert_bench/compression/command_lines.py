@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pocketbert.commands.command_line import as_flags
 from pocketbert.commands.task_options import TaskOptions
 from pocketbert.data.example_files import write_examples
 from pocketbert.data.readers.iob import tags_of_types, type_of
@@ -120,7 +121,7 @@ class CommandLines:
             options["pooling"] = self._pooled.pooling
         if data.main_metric and data.main_metric != registered.main_metric:
             options["metric"] = data.main_metric
-        return _named(options)
+        return as_flags(options)
 
     @property
     def _pair(self) -> dict[str, str]:
@@ -139,17 +140,16 @@ class CommandLines:
 
 
 def _command(name: str, *flags: str, output: Path, **options: Any) -> str:
-    return shlex.join(["pocketbert", name, *_named(options), *flags, *_named({"output": output})])
-
-
-def _named(options: dict[str, Any]) -> list[str]:
-    return [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    return shlex.join(["pocketbert", name, *as_flags(options), *flags, *as_flags({"output": output})])
 
 
 def _flags(options: Any) -> list[str]:
     """Flags of an options dataclass that are not at their defaults; a length has another default for questions."""
-    return [
-        f"--{field.flag}={format_value(field, getattr(options, field.name))}"
-        for field in describe_options(type(options))
-        if getattr(options, field.name) != field.default or field.name == "max_length"
-    ]
+    values = {field: getattr(options, field.name) for field in describe_options(type(options))}
+    return as_flags(
+        {
+            field.name: format_value(field, value)
+            for field, value in values.items()
+            if value != field.default or field.name == "max_length"
+        }
+    )
