@@ -21,7 +21,7 @@ from pocketbert.checkpoints.name_maps import parameter_count
 from pocketbert.cli import main
 from pocketbert.tasks.scores import Baseline
 from pocketbert.trials.journal import Journal
-from pocketbert_bench.compression import choice, run, space
+from pocketbert_bench.compression import choice, run, space, students
 from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.journal import Trial
@@ -106,7 +106,9 @@ def test_a_late_runner_up_is_not_measured(
     # Of the 100 seconds, the winner's export takes 60.
     times = iter([100.0, 40.0, 40.0])
     monkeypatch.setattr(
-        choice.Choice, "result", lambda self, *arguments: result_of(self, *arguments[:3], lambda: next(times))
+        choice.Choice,
+        "result",
+        lambda self, *arguments: result_of(self, *arguments[:3], lambda: next(times), *arguments[4:]),
     )
     assert compress("--trials=2", "--max-latency-ms=9") == 0
     rows = result(tmp_path)["leaderboard"]
@@ -279,7 +281,7 @@ def test_few_examples_are_scored_in_folds(
         if len(scored) == 2:
             raise SystemExit(9)
 
-    measure_importance = run.measure_importance
+    measure_importance = students.measure_importance
     read: dict[str, int] = {}
 
     def measure(model: Any, encoded: Any, path: Path, **options: Any) -> Any:
@@ -287,7 +289,7 @@ def test_few_examples_are_scored_in_folds(
         return measure_importance(model, encoded, path, **options)
 
     monkeypatch.setattr(run, "score_fold", score_and_die)
-    monkeypatch.setattr(run, "measure_importance", measure)
+    monkeypatch.setattr(students, "measure_importance", measure)
     # Within this limit the slowest candidates have fewer heads.
     options = ["--trials=1", "--max-latency-ms=2.9", "--kfold=3"]
     with pytest.raises(SystemExit):
@@ -302,6 +304,11 @@ def test_few_examples_are_scored_in_folds(
     assert content["metrics"] == {"accuracy": pytest.approx(np.mean([fold["student"] for fold in folds]))}
     assert "150 examples in 3 folds that your model may know" in content["sentence"]
     assert (tmp_path / "out" / "bundle" / "model.tflite").exists()
+    # More trials continue after the folds, which keep their scores.
+    assert compress("--trials=2", *options[1:], table="few") == 0
+    assert len(scored) == 3 and result(tmp_path)["metrics"] == content["metrics"]
+    assert "the scores of the folds are those of a smaller budget" in result(tmp_path)["notes"]
+    assert len(result(tmp_path)["leaderboard"]) == 2
 
 
 def test_intervals_over_folds_are_those_of_a_t_test() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -70,7 +71,7 @@ class Stopwatch(Workers):
             seconds = min(passes * layers * options["epochs"], left)
             steps = max(int(70 * seconds / layers), 1)
             score = self._scores[layers] + 0.01 * rung + 0.005 * (options["method"] == "predictions")
-            job.folder.mkdir()
+            (job.folder / "model").mkdir(parents=True)
             result = {"main_metric": "accuracy", "metrics": {"accuracy": score}, "steps": steps, "seconds": seconds}
             (job.folder / "result.json").write_text(json.dumps(result))
             self.jobs.append((name, rung, seconds))
@@ -87,6 +88,7 @@ def run(
     trials: int | None = None,
     limits: Constraints = Constraints(max_latency_ms=9),  # noqa: B008
     teacher_pace: tuple[float, int] | None = None,
+    kept: Mapping[str, Path] = {},  # noqa: B006
 ) -> Rungs:
     folder.mkdir(exist_ok=True)
     recorded: dict[str, float] = {}
@@ -111,6 +113,8 @@ def run(
         seed=0,
         start=lambda candidate: folder / candidate.name,
         record=record,
+        budget=f"{total} {trials}",
+        kept=kept,
         limits=limits,
         least_score=None if limits.max_points_lost is None else limits.least_score(0.8),
         teacher_pace=teacher_pace,
@@ -165,7 +169,7 @@ def test_the_most_promising_ones_train_further(tmp_path: Path) -> None:
     later = [(layers(name), name.rpartition(",")[2], rung) for name, rung, _ in workers.jobs if rung]
     assert later == [(5, "predictions", 1), (5, "finetune", 1), (5, "predictions", 2)]
     assert rungs.preferred(CANDIDATES)[0].name == workers.jobs[-1][0]
-    row = rungs.leaderboard(rungs.preferred(CANDIDATES)[0])[0]
+    _, row = rungs.leaderboard(rungs.preferred(CANDIDATES)[0])[0]
     assert row["epochs"] == 2 * (1 + 2 + 4) and row["rungs"] == 3 and row["stopped"] == "it had all of its time"
 
 
@@ -215,3 +219,47 @@ def test_killed_run_repeats_the_same_trials(budget: dict[str, Any], tmp_path: Pa
     assert [dataclasses.replace(one, seconds=99.0) for one in records if budget.get("trials")] == [
         dataclasses.replace(one, seconds=99.0) for one in expected if budget.get("trials")
     ]
+
+
+def test_a_larger_number_of_trials_continues(tmp_path: Path) -> None:
+    whole = Stopwatch(SCORES)
+    run(tmp_path / "whole", whole, trials=6)
+    first, second = Stopwatch(SCORES), Stopwatch(SCORES)
+    run(tmp_path / "run", first, trials=4)
+    run(tmp_path / "run", second, trials=6)
+    # The best third of four is two, of which one trains to the end; the best third of six has one more new trial.
+    names = [(name, rung) for name, rung, _ in [*first.jobs, *second.jobs]]
+    assert len(names) == len({*names}) and {*names} == {(name, rung) for name, rung, _ in whole.jobs}
+    assert [(name, rung) for name, rung, _ in second.jobs] == [
+        (name, rung) for name, rung, _ in whole.jobs if (name, rung) in names[len(first.jobs) :]
+    ]
+
+
+def test_a_larger_time_trains_the_best_candidate_further(tmp_path: Path) -> None:
+    first, second = Stopwatch(SCORES), Stopwatch(SCORES)
+    run(tmp_path / "run", first, total=150.0)
+    second.seconds = first.seconds
+    rungs = run(tmp_path / "run", second, total=600.0)
+    best = rungs.ranked(CANDIDATES)[0]
+    numbers = [rung for name, rung, _ in [*first.jobs, *second.jobs] if name == best.name]
+    assert numbers == [*range(len(numbers))] and numbers[-1] == 3
+    (row,) = [row for candidate, row in rungs.leaderboard(best) if candidate is best]
+    assert row["rungs"] == 4 and row["stopped"] == "it had all of its time"
+    # The same command again trains nothing.
+    run(tmp_path / "run", third := Stopwatch(SCORES), total=600.0)
+    assert third.jobs == []
+
+
+def test_candidates_without_weights_do_not_continue(tmp_path: Path) -> None:
+    first, second = Stopwatch(SCORES), Stopwatch(SCORES)
+    rungs = run(tmp_path / "run", first, trials=3)
+    best = rungs.ranked(CANDIDATES)[0]
+    kept = {best.name: tmp_path / "kept"}
+    kept[best.name].mkdir()
+    shutil.rmtree(tmp_path / "run" / "trials")
+    rungs = run(tmp_path / "run", second, trials=5, kept=kept)
+    # The fourth tries another method on the best structure.
+    assert rungs.model(best) == kept[best.name] and len(second.jobs) > 2
+    gone = {name for name, _, _ in first.jobs} - {best.name}
+    assert gone and not gone & {name for name, _, _ in second.jobs}
+    assert not gone & {candidate.name for candidate in rungs.preferred(CANDIDATES)}

@@ -7,8 +7,10 @@ exports the winner, runs the verification gate, and measures it beside the teach
 A dev split chooses the winner. A final split, which neither training nor choice reads, gives the score that the page
 shows first. If --model was trained on --train-file, pass --test-file: otherwise the model knows the final split.
 
---output gets bundle/, model/ (its weights), report.html, leaderboard.json with a row for each candidate, journal.jsonl
-and result.json, which is also printed. Rerun the same command to resume.
+--output gets bundle/, model/ (its weights), models/ (those of other good candidates), report.html, leaderboard.json
+with a row for each candidate and the commands that make it by hand, splits/ (the examples of these commands),
+journal.jsonl and result.json, which is also printed. Rerun the same command to resume; with a larger --minutes or
+--trials, a finished run continues.
 
 Example:
   pocketbert compress --train-file=tickets.csv --text-column=text --label-column=queue --max-latency-ms=3 --length=64 \
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pocketbert.commands import runs, task_options
@@ -125,9 +128,20 @@ def run(options: Options) -> int | None:
             workers=open_workers(options[ParallelOptions], chosen.trials or 0),
             overwrite=options[RunFolderOptions].overwrite,
         )
+        # A finished run with a larger budget keeps its result.
+        options.resolve(minutes=result.minutes, trials=result.trials)
         return dataclasses.asdict(result)
 
-    return runs.print_result(options, make)
+    return runs.print_result(options, make, _by_hand)
+
+
+def _by_hand(result: dict[str, Any]) -> Iterator[str]:
+    """The commands of each row, for the end of the file of options."""
+    for row in result["leaderboard"]:
+        yield ""
+        yield f"{row['structure']}, {row['method']}, by hand:"
+        yield from [f"Not identical: {row['difference']}."] if row["difference"] and row["commands"] else []
+        yield from row["commands"]
 
 
 def _read(options: Options) -> Any:

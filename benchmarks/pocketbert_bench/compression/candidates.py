@@ -53,15 +53,16 @@ class StudentCandidate:
 def measured_costs(inputs: Inputs) -> dict[str, CostModel]:
     """The model of each recipe, and of each recipe and student that is not cut out of the teacher.
 
-    A second recipe is not measured if the teacher's file is small enough with the first.
+    A second recipe is not measured if the teacher's file is small enough with the first, perhaps trimmed.
     """
     teacher, limits, costs = inputs.described.config, inputs.constraints, dict[str, CostModel]()
+    smallest = teacher.replace(vocab_size=len(inputs.kept_tokens) or teacher.vocab_size)
     earlier = {} if inputs.measurements is None else read_costs(inputs.measurements / COSTS_FILE)
     for setting in inputs.settings:
         if (
             costs
             and limits.max_mb is not None
-            and costs[inputs.recipe].predict(teacher, inputs.shares).size_mb <= limits.max_mb
+            and costs[inputs.recipe].predict(smallest, inputs.shares).size_mb <= limits.max_mb
         ):
             break
         costs[setting.recipe] = earlier.get(setting.recipe) or fitted_model(

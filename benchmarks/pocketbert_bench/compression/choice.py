@@ -17,12 +17,15 @@ from pocketbert.report.outcome import VERDICT_WORDS
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.outcome_notes import simple_methods
 from pocketbert.training.run_folder import MODEL_FOLDER
+from pocketbert.trials.scores import front
 from pocketbert_bench.compression.candidates import StudentCandidate
+from pocketbert_bench.compression.command_lines import CommandLines
 from pocketbert_bench.compression.constraints import ROUNDING
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.measurements import read_measured, write_measured
 from pocketbert_bench.compression.outcome import Measured, measure, paired_loss
+from pocketbert_bench.compression.published import BUNDLE_FOLDER, MODELS_FOLDER, link
 from pocketbert_bench.compression.rungs import Rungs
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.exporter import export
@@ -31,7 +34,7 @@ from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.outcomes import ScoringData
 from pocketbert_export.verification.verify import GateFailed
 
-BUNDLE_FOLDER, EXPORTS_FOLDER, MEASUREMENTS_FOLDER = "bundle", "exports", "measurements"
+EXPORTS_FOLDER, MEASUREMENTS_FOLDER = "exports", "measurements"
 # Share of the limit by which a busy machine may miss it.
 _NEAR = 0.1
 # A latency is certain if its interval is at most this share of it. Otherwise it is measured again, so many times at
@@ -98,6 +101,8 @@ class Choice:
         candidates: Sequence[StudentCandidate],
         folds: Sequence[FoldScores],
         seconds_left: Callable[[], float],
+        commands: CommandLines,
+        aside: Path,
     ) -> dict[str, Any]:
         """Chooses, and returns the fields of `CompressResult` but for paths and seconds.
 
@@ -106,19 +111,23 @@ class Choice:
           candidates: all candidates.
           folds: scores of the folds, which are the final scores; empty for those of the final split.
           seconds_left: time left; without time, the runner-up is not exported.
+          commands: the commands of each row.
+          aside: folder that receives bundle and models, anew.
 
         Raises:
           TrainingFailed: no candidate met limits and gate.
         """
         winner, note = self._winner(rungs, candidates, seconds_left)
         measured = winner.measured
-        for name, source in (
-            (BUNDLE_FOLDER, winner.bundle.directory),
-            (MODEL_FOLDER, self._model(rungs, winner.candidate)),
-        ):
-            shutil.rmtree(self._folder / name, ignore_errors=True)
-            shutil.copytree(source, self._folder / name)
-        bundle = Bundle.open(self._folder / BUNDLE_FOLDER)
+        board = rungs.leaderboard(winner.candidate)
+        models = _models([(candidate, row) for candidate, row in board if rungs.has_weights(candidate)])
+        shutil.rmtree(aside, ignore_errors=True)
+        link(winner.bundle.directory, aside / BUNDLE_FOLDER)
+        for candidate, path in models.items():
+            link(rungs.model(candidate), aside / path)
+        if winner.candidate.trimmed:
+            link(self._model(rungs, winner.candidate), aside / MODEL_FOLDER)
+        bundle = Bundle.open(aside / BUNDLE_FOLDER)
         scores, loss = pooled(folds) if folds else self._final_scores(bundle)
         notes = [note, self._doubt(measured), *scores.warnings]
         return {
@@ -137,7 +146,16 @@ class Choice:
             "sentence": self._sentence(measured, scores, loss),
             "outcome": scores.outcome(),
             "notes": [note for note in notes if note],
-            "leaderboard": rungs.leaderboard(winner.candidate),
+            "leaderboard": [
+                {
+                    **row,
+                    "model": models.get(candidate),
+                    "commands": commands.of(candidate, trials) if trials else [],
+                    "difference": commands.difference(candidate, trials),
+                }
+                for candidate, row in board
+                for trials in [rungs.training(candidate)]
+            ],
         }
 
     def _final_scores(self, bundle: Bundle) -> tuple[Scores, Loss]:
@@ -246,7 +264,10 @@ class Choice:
                 self._miss(f"{candidate.name}: about {predicted.latency_ms:.3g} ms by measurement of another")
                 continue
             try:
-                path = self._folder / EXPORTS_FOLDER / candidate.name
+                # An attempt with a smaller budget may have exported it before it trained further.
+                trained = rungs.best_trial(candidate)
+                assert trained is not None
+                path = self._folder / EXPORTS_FOLDER / f"{candidate.name},rung={trained.rung}"
                 bundle = self._export(self._model(rungs, candidate), path, candidate.recipe)
             except GateFailed as failure:
                 self._miss(f"{candidate.name}: {failure}")
@@ -332,3 +353,14 @@ class Choice:
             examples=inputs.splits.data,
             calibration_options=options or CalibrationOptions(),
         )
+
+
+def _models(board: Sequence[tuple[StudentCandidate, dict[str, Any]]]) -> dict[StudentCandidate, str]:
+    """The winner and those that no faster candidate beats → their folders in the run."""
+    best = front(board, lambda pair: pair[1]["latency_ms"], lambda pair: pair[1]["score"])
+    return {
+        # The winner's model has its bundle's vocabulary; the whole one can train further.
+        candidate: MODEL_FOLDER if row["chosen"] and not candidate.trimmed else f"{MODELS_FOLDER}/{candidate.name}"
+        for candidate, row in board
+        if row["chosen"] or (candidate, row) in best
+    }

@@ -109,6 +109,16 @@ class Inputs:
         return self.settings[0].task.pooling == "mean"
 
     @property
+    def amount(self) -> float:
+        """The minutes or trials of the budget."""
+        return self.trials or 0 if self.minutes is None else self.minutes
+
+    @property
+    def budget(self) -> str:
+        """The budget, in words."""
+        return f"{self.amount:g} {'trials' if self.minutes is None else 'minutes'}"
+
+    @property
     def small_embedding(self) -> bool:
         """Whether candidates may have a factored word embedding: if the size has a limit."""
         return self.constraints.max_mb is not None and self.described.config.hidden_size > SMALL_RANK
@@ -140,8 +150,8 @@ class Inputs:
             "objective": "compression",
             # No file has a serial number.
             "constraints": {**dataclasses.asdict(self.constraints), "device": self.device.name, "apk": None},
-            "minutes": self.minutes,
-            "trials": self.trials,
+            # A finished run continues with more of it.
+            "budget": "trials" if self.minutes is None else "minutes",
             "measurements_sha256": self.measurements and sha256(self.measurements / MEASURED_FILE),
             "stop_below_baseline": self.stop_below_baseline,
             "seed": self.seed,

@@ -17,6 +17,7 @@ class Trial(TrialScore):
       epochs: passes over the training examples in all rungs.
       seconds: duration of this rung.
       training_seconds: seconds of it in steps and evaluations.
+      interval: 95 % interval of the score; zeros without one.
       complete: whether it trained for all of its epochs.
 
     Raises:
@@ -28,6 +29,7 @@ class Trial(TrialScore):
     epochs: int
     seconds: float
     training_seconds: float
+    interval: tuple[float, float]
     complete: bool
 
     def problems(self) -> list[str]:

@@ -241,6 +241,7 @@ def trial_options(training: Training, shape: TrialShape, seed: int) -> tuple[Fin
         epochs=shape.epochs,
         max_length=shape.max_length,
         head_pooling="first" if shape.first_token else "auto",
+        new_head=shape.first_token,
         contrastive_steps=0,
         calibrate=False,
     )

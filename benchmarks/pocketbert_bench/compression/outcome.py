@@ -44,6 +44,8 @@ class CompressResult:
         `pocketbert.tasks.scores.Scores.outcome` gives it.
       notes: remarks on the choice, the measurement and the outcome.
       leaderboard: one row for each candidate that was trained, the best first.
+      minutes: the budget, or None.
+      trials: the budget, or None.
       seconds: duration of all attempts.
     """
 
@@ -66,6 +68,8 @@ class CompressResult:
     outcome: dict[str, Any]
     notes: Sequence[str]
     leaderboard: list[dict[str, Any]]
+    minutes: float | None
+    trials: int | None
     seconds: float
 
     @property

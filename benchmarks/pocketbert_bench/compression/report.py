@@ -64,6 +64,11 @@ def page(result: Mapping[str, Any], constraints: Constraints, where: str) -> str
             ]
             for row in rows
         ],
+        commands=[
+            (f"{row['structure']}, {row['method']}", row["model"], row["difference"], "\n".join(row["commands"]))
+            for row in rows
+            if row["commands"]
+        ],
     )
 
 

@@ -10,25 +10,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pocketbert.checkpoints.directory import read_directory
-from pocketbert.data.examples import evenly
 from pocketbert.data.final_split import ThreeSplits
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json, write_text
-from pocketbert.model import from_preset, from_pretrained
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
-from pocketbert.pruning.importance import Importance, measure_importance
-from pocketbert.tasks.registry import supervised_task
-from pocketbert.tokenizers.opening import open_tokenizer
-from pocketbert.training.initialization import vocabulary_of
 from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, begin_run, run_once
 from pocketbert.trials.clock import Record, RunClock
+from pocketbert.trials.jobs import RESULT_FILE, read_result
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.workers import InTurn, Workers
 from pocketbert_bench.compression.candidates import StudentCandidate, candidates_within, measured_costs
-from pocketbert_bench.compression.choice import BUNDLE_FOLDER, EXPORTS_FOLDER, MEASUREMENTS_FOLDER, Choice
+from pocketbert_bench.compression.choice import EXPORTS_FOLDER, MEASUREMENTS_FOLDER, Choice
+from pocketbert_bench.compression.command_lines import SPLITS_FOLDER, CommandLines
 from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.costs import read_costs, write_costs
 from pocketbert_bench.compression.folds import FOLD_FILE, FoldScores, dev_score, read_fold, score_fold
@@ -37,16 +32,29 @@ from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.measurements import COSTS_FILE, MEASURED_FILE, read_measured, write_measured
 from pocketbert_bench.compression.methods import TrialData
 from pocketbert_bench.compression.outcome import CompressResult
+from pocketbert_bench.compression.published import (
+    ASIDE_FOLDER,
+    BUNDLE_FOLDER,
+    LEADERBOARD_FILE,
+    MODELS_FOLDER,
+    kept_models,
+    publish,
+)
 from pocketbert_bench.compression.report import page
 from pocketbert_bench.compression.rungs import TRIALS_FOLDER, Rungs
 from pocketbert_bench.compression.space import check_space, space_needed
-from pocketbert_bench.compression.structures import OtherStudent, cuts_widths, write_student
-from pocketbert_bench.compression.teacher import PACE_FOLDER, TEACHER_FOLDER, trained_teacher, training_pace
+from pocketbert_bench.compression.students import IMPORTANCE_FILE, STUDENTS_FOLDER, importance_options, student
+from pocketbert_bench.compression.teacher import (
+    PACE_FOLDER,
+    TEACHER_FOLDER,
+    teacher_options,
+    trained_teacher,
+    training_pace,
+)
 from pocketbert_export.verification.verify import GateFailed
 
-TEACHER_BUNDLE, STUDENTS_FOLDER, IMPORTANCE_FILE = "teacher_bundle", "students", "importance.safetensors"
-FOLDS_FOLDER = "folds"
-JOURNAL_FILE, TIME_FILE, LEADERBOARD_FILE = "journal.jsonl", "time.json", "leaderboard.json"
+TEACHER_BUNDLE, FOLDS_FOLDER = "teacher_bundle", "folds"
+JOURNAL_FILE, TIME_FILE = "journal.jsonl", "time.json"
 COMPRESSION_FILES = (
     TEACHER_BUNDLE,
     BUNDLE_FOLDER,
@@ -54,6 +62,7 @@ COMPRESSION_FILES = (
     MEASUREMENTS_FOLDER,
     FOLDS_FOLDER,
     STUDENTS_FOLDER,
+    SPLITS_FOLDER,
     IMPORTANCE_FILE,
     COSTS_FILE,
     MEASURED_FILE,
@@ -63,10 +72,11 @@ COMPRESSION_FILES = (
     PACE_FOLDER,
     TRIALS_FOLDER,
     TEACHER_FOLDER,
+    MODELS_FOLDER,
+    ASIDE_FOLDER,
 )
-_IMPORTANCE_EXAMPLES, _IMPORTANCE_LENGTH = 1000, 128
-# In a short time, so many for each minute.
-_IMPORTANCE_A_MINUTE = 75
+# Nothing reads them after the result.
+_TEMPORARY = (STUDENTS_FOLDER, EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER)
 # Export, gate, measurement and page, in exports of the teacher, which is slower and comes first.
 _ENDING = 1.3
 
@@ -96,7 +106,8 @@ def compress(
     dev split chooses; the final split gives the scores of the result. With folds, the choice is repeated on each of
     them, and the scores are means over their final splits; then a model is chosen from all examples.
 
-    Call it again with the same arguments to resume an interrupted run.
+    Call it again with the same arguments to resume an interrupted run. With more `minutes` or `trials`, a finished run
+    continues from its candidates, and its result is replaced at the end; with fewer, you get its result.
 
     Example:
       ```python
@@ -106,7 +117,7 @@ def compress(
     Args:
       model: a model fine-tuned on the task (the teacher), an encoder to fine-tune first, or None for all-MiniLM-L6-v2.
       data: the task and its labelled examples.
-      output: folder of the run: `bundle/`, `model/`, `report.html`, `leaderboard.json`, `result.json`.
+      output: folder of the run: `bundle/`, `model/`, `models/`, `report.html`, `leaderboard.json`, `result.json`.
       constraints: the limits.
       minutes: time from start to the finished bundle, without interruptions; exactly one of `minutes` and `trials`.
       trials: number of candidates to train instead of a time.
@@ -148,10 +159,14 @@ def compress(
     sources = [split.source for split in (data.train, data.dev, data.test) if split is not None]
     check_inputs(output, (inputs.directory, text, *students, *sources))
     compression = _Compression(inputs, workers or InTurn())
-    folder, result = run_once(output, inputs.recorded, compression.run, overwrite=overwrite, files=COMPRESSION_FILES)
-    # The result is there: nothing reads these any more.
-    for name in (STUDENTS_FOLDER, EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    folder, result = run_once(
+        output,
+        inputs.recorded,
+        compression.run,
+        overwrite=overwrite,
+        files=COMPRESSION_FILES,
+        is_finished=compression.is_finished,
+    )
     return CompressResult(
         bundle_directory=str(folder / BUNDLE_FOLDER),
         model_directory=str(folder / MODEL_FOLDER),
@@ -175,6 +190,19 @@ class _Compression:
     def __init__(self, inputs: Inputs, workers: Workers) -> None:
         self._inputs, self._workers = inputs, workers
 
+    def is_finished(self, folder: Path) -> bool:
+        """Whether a folder has a result of this budget or of a larger one."""
+        publish(folder, _TEMPORARY)
+        path = folder / RESULT_FILE
+        if not path.exists():
+            return False
+        result, inputs = read_result(path), self._inputs
+        # One of them is None.
+        finished: bool = (result.get("minutes") or result.get("trials") or 0) >= inputs.amount
+        if not finished:
+            log_info("continuing a finished run with a larger budget; its result stays until the new one is complete")
+        return finished
+
     def run(self, folder: Path) -> dict[str, Any]:
         """Runs or resumes; returns the fields of `CompressResult` but for the paths."""
         inputs = self._inputs
@@ -183,7 +211,8 @@ class _Compression:
             costs = read_costs(folder / COSTS_FILE) if (folder / COSTS_FILE).exists() else measured_costs(inputs)
             candidates = candidates_within(inputs, costs)
             check_space(space_needed(inputs, costs, candidates, self._workers.parallel), folder)
-            begin_run(folder, inputs.recorded)
+            if not (folder / RESULT_FILE).exists():
+                begin_run(folder, inputs.recorded)
             if inputs.measurements and not (folder / COSTS_FILE).exists():
                 write_measured(read_measured(inputs.measurements), folder)
             write_costs(costs, folder / COSTS_FILE)
@@ -203,7 +232,7 @@ class _Compression:
                         raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
                 ending = clock.recorded["ending"]
                 rungs = self._rungs(inputs, folder, teacher, lambda: choice.teacher_outcome["score"], clock)
-                total = clock.record("trials", lambda: seconds_left() - ending)
+                total = clock.record(f"trials in {inputs.budget}", lambda: seconds_left() - ending)
                 try:
                     rungs.run(candidates, lambda: seconds_left() - ending, total, inputs.trials)
                 except KeyboardInterrupt as interrupt:
@@ -213,10 +242,19 @@ class _Compression:
                     log_info("interrupted: exporting the best candidate so far; interrupt again to end at once")
             finally:
                 self._workers.close()
-            result = choice.result(rungs, candidates, folds, seconds_left) | {"seconds": clock.seconds}
-            write_json(folder / LEADERBOARD_FILE, result["leaderboard"])
-            write_text(folder / REPORT_FILE, page(result, inputs.constraints, inputs.where))
-            return result
+            config, complete = teacher_options(inputs, folder)
+            importance = importance_options(inputs, _recorded(clock, folder))
+            commands = CommandLines(inputs, folder, teacher=config, teacher_complete=complete, importance=importance)
+            aside = folder / ASIDE_FOLDER
+            result = choice.result(rungs, candidates, folds, seconds_left, commands, aside)
+            result |= {"minutes": inputs.minutes, "trials": inputs.trials, "seconds": clock.seconds}
+            if folds and clock.recorded["budget of the folds"] != inputs.amount:
+                result["notes"].append("the scores of the folds are those of a smaller budget")
+            write_json(aside / LEADERBOARD_FILE, result["leaderboard"])
+            write_text(aside / REPORT_FILE, page(result, inputs.constraints, inputs.where))
+            write_json(aside / RESULT_FILE, result)
+        publish(folder, _TEMPORARY)
+        return result
 
     def _folds(
         self,
@@ -227,6 +265,8 @@ class _Compression:
     ) -> list[FoldScores]:
         """Trains teacher and candidates on each fold, and scores the best candidate on its final split."""
         scores = []
+        if self._inputs.folds:
+            clock.record("budget of the folds", lambda: self._inputs.amount)
         for number, splits in enumerate(self._inputs.folds):
             path = folder / FOLDS_FOLDER / f"fold-{number}"
             if not (path / FOLD_FILE).exists():
@@ -272,8 +312,10 @@ class _Compression:
             teacher=inputs.described.config,
             workers=self._workers,
             seed=inputs.seed,
-            start=lambda candidate: _student(inputs, folder, teacher, candidate),
+            start=lambda candidate: student(inputs, folder, teacher, candidate, _recorded(clock, folder)),
             record=_recorded(clock, folder),
+            budget=inputs.budget,
+            kept=kept_models(folder),
             limits=limits,
             least_score=None if limits.max_points_lost is None else limits.least_score(teacher_score()),
             teacher_pace=training_pace(teacher),
@@ -283,36 +325,3 @@ class _Compression:
 def _recorded(clock: RunClock, folder: Path) -> Record:
     """Records numbers of a run or a fold."""
     return lambda name, value: clock.record(f"{folder.name}: {name}", value)
-
-
-def _student(inputs: Inputs, folder: Path, teacher: Path, candidate: StudentCandidate) -> Path:
-    """Writes the initial weights of a candidate, once."""
-    structure = candidate.structure
-    path = folder / STUDENTS_FOLDER / structure.name
-    if path.exists():
-        return path.absolute()
-    path.parent.mkdir(exist_ok=True)
-    if isinstance(structure, OtherStudent):
-        if Path(structure.source).is_dir():
-            return Path(structure.source).absolute()
-        vocabulary = vocabulary_of(teacher)
-        assert vocabulary is not None
-        from_preset(structure.architecture, (), open_tokenizer(vocabulary), inputs.seed).save_pretrained(path)
-        return path.absolute()
-    whole = not cuts_widths(structure, inputs.described.config)
-    importance = None if whole else _importance(inputs, folder, teacher)
-    write_student(read_directory(teacher), importance, structure, path)
-    return path.absolute()
-
-
-def _importance(inputs: Inputs, folder: Path, teacher: Path) -> Importance:
-    """Importance of the teacher's heads and neurons on some training examples."""
-    model, train = from_pretrained(teacher), inputs.splits.data.train
-    assert model.task is not None
-    count = min(_IMPORTANCE_EXAMPLES, len(train))
-    if inputs.minutes is not None:
-        count = min(count, math.ceil(_IMPORTANCE_A_MINUTE * inputs.minutes))
-    rows = train.select(evenly(len(train), count))
-    length = min(_IMPORTANCE_LENGTH, model.config.max_position_embeddings)
-    encoded = supervised_task(model.task).encode(rows, model.tokenizer, length)
-    return measure_importance(model, encoded, folder / IMPORTANCE_FILE, batch_size=32, seed=inputs.seed)

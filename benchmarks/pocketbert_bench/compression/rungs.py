@@ -15,7 +15,7 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.presets import encoder_flops
 from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert.trials.clock import Record
-from pocketbert.trials.jobs import RESULT_FILE, Job, read_result
+from pocketbert.trials.jobs import Job
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.missing import Trials
 from pocketbert.trials.scores import best, front, scores
@@ -30,7 +30,6 @@ TRIALS_FOLDER = "trials"
 _STEPS, _MOST_EPOCHS, _BATCH = 120, 8, 32
 # Each rung trains so many times the epochs of the first one, from the weights of the rung before.
 _FACTORS = (1, 2, 4)
-_RUNGS = len(_FACTORS)
 # Shares of the time after which first and second rungs end.
 _FIRST_SHARE, _SECOND_SHARE = 0.5, 0.75
 # So many first candidates share the time of first rungs equally if they would take longer.
@@ -53,6 +52,9 @@ class Rungs:
       seed: random seed.
       start: writes the weights from which a candidate starts, and returns their model directory.
       record: returns the number with a name from an earlier attempt, or records a new one.
+      budget: what the budget of the run is called in names of numbers that depend on it.
+      kept: name of a candidate → model directory from a finished run with a smaller budget, whose trials the journal
+        has; the weights of others are gone.
       limits: the limits.
       least_score: the dev score that candidates need; None if the points lost have no limit.
       teacher_pace: seconds and steps of the teacher's training, with the batch size of trials; None if it is unknown.
@@ -69,6 +71,8 @@ class Rungs:
         seed: int,
         start: Callable[[StudentCandidate], Path],
         record: Record,
+        budget: str,
+        kept: Mapping[str, Path],
         limits: Constraints,
         least_score: float | None,
         teacher_pace: tuple[float, int] | None,
@@ -76,7 +80,7 @@ class Rungs:
         self._root, self._journal, self._shared = folder.absolute() / TRIALS_FOLDER, journal, shared
         self._teacher, self._workers, self._seed, self._start = teacher, workers, seed, start
         self._record, self._limits, self._teacher_pace = record, limits, teacher_pace
-        self._least_score = least_score
+        self._least_score, self._budget, self._kept = least_score, budget, kept
         self._steps = math.ceil(len(shared.data.train) / _BATCH)
         # Name of a candidate → its operations in one epoch.
         self._work: dict[str, float] = {}
@@ -118,10 +122,10 @@ class Rungs:
         for batch in self._batches(promoted if len(promoted) > 1 else []):
             planned = self._epochs * _FACTORS[1]
             fits = [one for one in batch if most or self._seconds(one, planned) <= seconds_left() - end]
-            self._train(dict.fromkeys(fits, planned), 1, end)
+            self._train({candidate: (1, planned) for candidate in fits}, end)
         for batch in self._batches(self._promising(first, 2)[: 1 if most else None]):
-            epochs = {candidate: self._last_epochs(candidate) for candidate in batch}
-            self._train({candidate: count for candidate, count in epochs.items() if count}, 2, 0.0)
+            last = {candidate: (self._last_rung(candidate), self._last_epochs(candidate)) for candidate in batch}
+            self._train({candidate: (rung, epochs) for candidate, (rung, epochs) in last.items() if epochs}, 0.0)
 
     def _first_rungs(self, candidates: Sequence[StudentCandidate], total: float) -> list[StudentCandidate]:
         """Trains first rungs; returns all candidates that have one."""
@@ -139,13 +143,14 @@ class Rungs:
                 break
             # Equal parts for the candidates that must be tried.
             parts = max(math.ceil((_KINDS - len(tried)) / self._workers.parallel), 1)
-            self._train(dict.fromkeys(batch, self._epochs), 0, self._seconds_left() - max(left, 0) / parts)
+            end_of_batch = self._seconds_left() - max(left, 0) / parts
+            self._train(dict.fromkeys(batch, (0, self._epochs)), end_of_batch)
             tried += batch
         return tried
 
     def _next(self, waiting: Sequence[StudentCandidate], tried: Sequence[StudentCandidate]) -> StudentCandidate:
         """The next candidate: after a few, the best structure with another method alternates with a new structure."""
-        structures = [candidate.structure for candidate in self.ranked(tried)] if self.scored else []
+        structures = [candidate.structure for candidate in self.ranked(tried, 1)] if self.scored else []
         others = [candidate for candidate in waiting if candidate.structure in structures]
         if len(tried) < _KINDS or (len(tried) - _KINDS) % 2 or not others:
             return waiting[0]
@@ -160,7 +165,7 @@ class Rungs:
 
         With a limit of the points lost, those near it; without any limit, those that no faster one beats.
         """
-        ranked = self.ranked(candidates, rungs)
+        ranked = [candidate for candidate in self.ranked(candidates, rungs) if self.has_weights(candidate)]
         scored = {candidate: self.score(candidate, rungs) for candidate in ranked}
         if (least := self._least_score) is not None:
             return sorted(ranked, key=lambda candidate: abs(scored[candidate] - least))
@@ -175,7 +180,7 @@ class Rungs:
         The best ones; with a limit of the points lost, the fastest within it; without any limit, the fastest within one
         standard error of the best.
         """
-        ranked = self.ranked(candidates)
+        ranked = [candidate for candidate in self.ranked(candidates) if self.has_weights(candidate)]
         if self._least_score is not None:
             least = self._least_score
         elif not self._limits.limits_costs:
@@ -185,25 +190,37 @@ class Rungs:
         near = [candidate for candidate in ranked if self.score(candidate) >= least]
         return sorted(near, key=lambda candidate: candidate.cost.latency_ms)
 
-    def leaderboard(self, winner: StudentCandidate) -> list[dict[str, Any]]:
-        """A row for each candidate that was trained, the best first, and those that failed."""
-        rows = [self._row(candidate, chosen=candidate is winner) for candidate in self.ranked(self._started)]
+    def leaderboard(self, winner: StudentCandidate) -> list[tuple[StudentCandidate, dict[str, Any]]]:
+        """Each candidate that was trained and its row, the best first, and those that failed."""
         failed = [candidate for candidate in self._started if self.best_trial(candidate) is None]
-        return rows + [self._row(candidate, chosen=False) for candidate in failed]
+        return [
+            (candidate, self._row(candidate, chosen=candidate is winner))
+            for candidate in [*self.ranked(self._started), *failed]
+        ]
 
-    def ranked(self, candidates: Sequence[StudentCandidate], rungs: int = _RUNGS) -> list[StudentCandidate]:
+    def training(self, candidate: StudentCandidate) -> list[tuple[Trial, int]]:
+        """The trials that one after another made the best weights, and the epochs of each."""
+        trials, last = self._of(candidate), self.best_trial(candidate)
+        chain: list[tuple[Trial, int]] = []
+        while last is not None:
+            earlier = trials[: trials.index(last)]
+            chain.insert(0, (last, last.epochs - max((trial.epochs for trial in earlier), default=0)))
+            last = best(earlier) if scores(earlier) else None
+        return chain
+
+    def ranked(self, candidates: Sequence[StudentCandidate], rungs: float = math.inf) -> list[StudentCandidate]:
         """Candidates with a score, the best first; equal scores go to the faster one.
 
         Args:
           candidates: the candidates.
-          rungs: number of rungs that count.
+          rungs: number of first rungs that count.
         """
         # Raises TrainingFailed if no trial has a score.
         best(self._journal.records)
         scored = [candidate for candidate in candidates if self.best_trial(candidate, rungs) is not None]
         return sorted(scored, key=lambda candidate: (-self.score(candidate, rungs), candidate.cost.latency_ms))
 
-    def score(self, candidate: StudentCandidate, rungs: int = _RUNGS) -> float:
+    def score(self, candidate: StudentCandidate, rungs: float = math.inf) -> float:
         """Best score of a candidate over its first rungs."""
         trial = self.best_trial(candidate, rungs)
         assert trial is not None and trial.score is not None
@@ -211,10 +228,12 @@ class Rungs:
 
     def _standard_error(self, candidate: StudentCandidate) -> float:
         """Standard error of the best trial's score on the dev split."""
-        low, high = read_result(self.model(candidate).parent / RESULT_FILE)["outcome"]["interval"]
-        return float(high - low) / (2 * statistics.NormalDist().inv_cdf(0.975))
+        trial = self.best_trial(candidate)
+        assert trial is not None
+        low, high = trial.interval
+        return (high - low) / (2 * statistics.NormalDist().inv_cdf(0.975))
 
-    def best_trial(self, candidate: StudentCandidate, rungs: int = _RUNGS) -> Trial | None:
+    def best_trial(self, candidate: StudentCandidate, rungs: float = math.inf) -> Trial | None:
         """The trial of a candidate with the best score in its first rungs; the earlier one if they are equal."""
         trials = [trial for trial in self._of(candidate) if trial.rung < rungs]
         return best(trials) if scores(trials) else None
@@ -223,18 +242,22 @@ class Rungs:
         """Model directory of the best trial."""
         trial = self.best_trial(candidate)
         assert trial is not None
-        return self._folder(candidate, trial.rung) / MODEL_FOLDER
+        model = self._folder(candidate, trial.rung) / MODEL_FOLDER
+        return model if model.exists() else self._kept.get(candidate.name, model)
 
-    def _train(self, epochs: Mapping[StudentCandidate, int], rung: int, end: float) -> None:
+    def has_weights(self, candidate: StudentCandidate) -> bool:
+        """Whether the weights of the best trial are there."""
+        return self.best_trial(candidate) is not None and self.model(candidate).exists()
+
+    def _train(self, planned: Mapping[StudentCandidate, tuple[int, int]], end: float) -> None:
         """Trains candidates for some epochs in a rung, unless they have finished it.
 
         Args:
-          epochs: candidates and their epochs.
-          rung: number of the rung.
+          planned: candidates, and number of the rung and epochs of each.
           end: time that must be left when training stops.
         """
         jobs = {}
-        for candidate, count in epochs.items():
+        for candidate, (rung, count) in planned.items():
             if self._finished(candidate, rung) is None:
                 start = self.model(candidate) if rung else self._start(candidate)
                 folder = self._folder(candidate, rung)
@@ -249,7 +272,10 @@ class Rungs:
         for outcome in self._trials.outcomes(train, [job for _, job in jobs.values()]):
             candidate, _ = jobs[outcome.job.folder]
             # The deadline may have ended it early.
+            rung, epochs = planned[candidate]
+            # Questions have more steps, since their paragraphs are read in windows.
             trained = outcome.result.get("steps", 0) / (self._steps * passes(candidate.training.method))
+            trained = min(trained, epochs)
             before = max((trial.epochs for trial in self._of(candidate)), default=0)
             training_seconds = outcome.result.get("seconds", 0.0)
             self._journal.add(
@@ -259,10 +285,11 @@ class Rungs:
                     epochs=before + max(math.ceil(trained), 1),
                     score=outcome.score,
                     metrics=outcome.result.get("metrics", {}),
+                    interval=tuple(outcome.result.get("outcome", {}).get("interval") or (0.0, 0.0)),
                     # Of all attempts, if an earlier one finished it.
                     seconds=max(outcome.seconds, training_seconds),
                     training_seconds=training_seconds,
-                    complete=trained == epochs[candidate],
+                    complete=trained == epochs,
                     failure=outcome.failure,
                 )
             )
@@ -283,9 +310,10 @@ class Rungs:
 
     def _row(self, candidate: StudentCandidate, *, chosen: bool) -> dict[str, Any]:
         trials = self._of(candidate)
-        best, last = self.best_trial(candidate) or trials[0], trials[-1]
-        stopped = "others were more promising" if last.rung < 2 else "it had all of its time"
+        best, last, rungs = self.best_trial(candidate) or trials[0], trials[-1], max(trial.rung for trial in trials) + 1
+        stopped = "others were more promising" if rungs < len(_FACTORS) else "it had all of its time"
         return {
+            "name": candidate.name,
             "structure": candidate.structure.name,
             "kind": candidate.kind,
             "method": candidate.training.method,
@@ -295,7 +323,7 @@ class Rungs:
             "latency_ms": candidate.cost.latency_ms,
             "size_mb": candidate.cost.size_mb,
             "score": best.score,
-            "rungs": last.rung + 1,
+            "rungs": rungs,
             "epochs": last.epochs,
             "seconds": sum(trial.seconds for trial in trials),
             "training_seconds": sum(trial.training_seconds for trial in trials),
@@ -326,7 +354,15 @@ class Rungs:
             epoch = self._seconds(candidate, 2) - one
             return min(max((self._seconds_left() - one + epoch) // epoch, 0), most)
 
-        return round(self._record(f"epochs of {candidate.name}", fitting))
+        return round(self._record(f"epochs of {candidate.name} in {self._budget}", fitting))
+
+    def _last_rung(self, candidate: StudentCandidate) -> int:
+        """Number of the last rung; in a larger time, a candidate continues after the one that it has."""
+        last = len(_FACTORS) - 1
+        if self._most:
+            return last
+        following = 1 + max(trial.rung for trial in self._of(candidate))
+        return round(self._record(f"rung of {candidate.name} in {self._budget}", lambda: max(last, following)))
 
     def _seconds(self, candidate: StudentCandidate, epochs: int) -> float:
         """Predicted duration of a trial, by those of first rungs, or else by the teacher's training.

@@ -15,6 +15,7 @@ from pocketbert.progress import log_info
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.costs import CostModel
 from pocketbert_bench.compression.inputs import Inputs
+from pocketbert_bench.compression.published import PUBLISHED
 
 # While a network trains: the best weights, and two checkpoints of weights and two moments.
 _COPIES = 7
@@ -58,7 +59,10 @@ def check_space(needed: int, folder: Path) -> None:
       UserError: the disk has less.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    # A finished result stays until that of a larger budget replaces it.
+    names = [path for path in folder.glob("*") if path.name not in PUBLISHED]
+    files = [path for name in names for path in (name, *name.rglob("*")) if path.is_file()]
+    there = sum(path.stat().st_size for path in files)
     free, more = shutil.disk_usage(existing).free, max(needed - there, 0)
     log_info(f"up to {more / 1e6:,.0f} MB of disk space are needed; {free / 1e6:,.0f} MB are free")
     if more > free:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
-from pocketbert.checkpoints.directory import ModelDirectory, write_directory
+from pocketbert.checkpoints.directory import ModelDirectory
 from pocketbert.configs import EncoderConfig
-from pocketbert.pruning.config import PruneConfig
+from pocketbert.pruning.config import PruneConfig, can_be_narrowed
 from pocketbert.pruning.importance import Importance
-from pocketbert.pruning.weights import prune_weights
+from pocketbert.pruning.weights import write_pruned
 
 # Shares of the teacher's heads and neurons in each kind of structure.
 _WIDTHS = ((1.0, 1.0), (1.0, 0.5), (0.5, 0.5), (0.5, 0.25))
@@ -50,12 +48,13 @@ class Structure:
 
     def config(self, teacher: EncoderConfig) -> EncoderConfig:
         """The architecture."""
-        return self._options.pruned(teacher.replace(num_layers=len(self.layers)))
+        return self.sizes.pruned(teacher)
 
     @property
-    def _options(self) -> PruneConfig:
+    def sizes(self) -> PruneConfig:
+        """The options of `pocketbert.prune`."""
         return PruneConfig(
-            layers=len(self.layers),
+            teacher_layers=self.layers,
             heads=self.heads,
             intermediate_size=self.intermediate_size,
             embedding_rank=self.embedding_rank,
@@ -102,14 +101,7 @@ def structures(
 
 def can_be_pruned(teacher: EncoderConfig) -> bool:
     """Whether heads, neurons and the rank of the embedding can be reduced; layers always can."""
-    sizes = PruneConfig(layers=None, heads=None, intermediate_size=None, embedding_rank=None, max_length=3)
-    return not sizes.problems(teacher)
-
-
-def cuts_widths(structure: Structure, teacher: EncoderConfig) -> bool:
-    """Whether a structure has fewer heads or neurons than its teacher."""
-    whole = (teacher.num_attention_heads, teacher.intermediate_size)
-    return (structure.heads, structure.intermediate_size) != whole
+    return can_be_narrowed(teacher)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,6 +124,11 @@ class OtherStudent:
         return f"student-{self.number}={Path(self.source).name}"
 
     @property
+    def directory(self) -> Path | None:
+        """The model directory; None for a preset."""
+        return Path(self.source) if Path(self.source).is_dir() else None
+
+    @property
     def first_token(self) -> bool:
         """Its head reads what fine-tuning chooses."""
         return False
@@ -150,31 +147,11 @@ def write_student(teacher: ModelDirectory, importance: Importance | None, struct
       structure: the structure.
       folder: the model directory.
     """
-    rows = np.array(structure.layers) - 1
-    chosen = teacher.config.replace(num_layers=len(rows))
-    parts = importance or Importance.none(teacher.config)
-    selected = Importance(parts.heads[rows], parts.neurons[rows], parts.batches)
-    config = structure.config(teacher.config)
-    tensors, _ = prune_weights(_of_layers(teacher.tensors, structure.layers), chosen, config, selected)
-    tasks = teacher.tasks
     if structure.first_token:
-        tasks, tensors = (), {path: array for path, array in tensors.items() if path.startswith("encoder.")}
-    write_directory(folder, config, tasks, tensors, teacher.vocabulary, overwrite=True)
-
-
-def _of_layers(tensors: Mapping[str, np.ndarray], layers: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """The weights of some layers, numbered anew, and all weights outside of layers."""
-    prefix = "encoder.layers."
-    numbers = {str(layer - 1): index for index, layer in enumerate(layers)}
-    selected = {}
-    for path, array in tensors.items():
-        if not path.startswith(prefix):
-            selected[path] = array
-            continue
-        number, _, rest = path.removeprefix(prefix).partition(".")
-        if number in numbers:
-            selected[f"{prefix}{numbers[number]}.{rest}"] = array
-    return selected
+        encoder = {path: array for path, array in teacher.tensors.items() if path.startswith("encoder.")}
+        teacher = dataclasses.replace(teacher, tasks=(), tensors=encoder)
+    parts = importance or Importance.none(teacher.config)
+    write_pruned(teacher.tensors, teacher, parts, structure.sizes, folder)
 
 
 def _layers(which: str, count: int, total: int) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from pocketbert.progress import log_info
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune, plan_finetuning
+from pocketbert.training.run_folder import OPTIONS_FILE, read_record
 from pocketbert.training.trainer import run_plan
 from pocketbert.trials.clock import Record
 from pocketbert.trials.jobs import RESULT_FILE, read_result
@@ -71,6 +72,16 @@ def _epochs(inputs: Inputs, config: FinetuneConfig, folder: Path, seconds: float
     if epochs < config.epochs:
         log_info(f"the teacher trains for {epochs} of {config.epochs} epochs, since the time is short")
     return epochs
+
+
+def teacher_options(inputs: Inputs, folder: Path) -> tuple[FinetuneConfig | None, bool]:
+    """The options of the teacher's fine-tuning, None without one; and whether it had all of its epochs."""
+    if inputs.is_teacher:
+        return None, True
+    record = read_record(folder / TEACHER_FOLDER / OPTIONS_FILE)
+    config = FinetuneConfig(max_length=record["max_length"], epochs=record["epochs"])
+    steps = config.epochs * math.ceil(len(inputs.splits.data.train) / config.batch_size)
+    return config, read_result(folder / TEACHER_FOLDER / RESULT_FILE)["steps"] >= steps
 
 
 def training_pace(teacher: Path) -> tuple[float, int] | None:

@@ -226,6 +226,11 @@ def parse(name: str, arguments: Sequence[str]) -> Options:
     return Options(command, values, given)
 
 
+def as_flags(values: Mapping[str, Any]) -> list[str]:
+    """The flags of options; their values are formatted already (`pocketbert.options.format_value`)."""
+    return [f"--{name.rstrip('_').replace('_', '-')}={value}" for name, value in values.items()]
+
+
 def last_value(flag: str, arguments: Sequence[str]) -> str | None:
     """Returns the value of the last `--flag` on an unparsed command line, or None."""
     last = None

@@ -1,8 +1,9 @@
 r"""Prune a fine-tuned BERT or RoBERTa to fewer layers, heads and neurons, with a factored embedding (ROSITA).
 
 One pass over the training examples measures the importance of every attention head and feed-forward neuron. The
-pruned model keeps the first --layers, and in each the most important --heads and --intermediate-size neurons; its word
-embedding is factored to --embedding-rank. The defaults make ROSITA6 from BERT-base. Pass off to keep a part whole.
+pruned model keeps the first --layers, or --teacher-layers, and in each the most important --heads and
+--intermediate-size neurons; its word embedding is factored to --embedding-rank. The defaults make ROSITA6 from
+BERT-base. Pass off to keep a part whole.
 
 The model must be fine-tuned on the task. Pass a task with --task and --data, or your own file with --train-file.
 --output gets model/ (a model directory), importance.safetensors, report.html and result.json, which is also printed.

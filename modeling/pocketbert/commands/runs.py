@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -71,8 +71,12 @@ def answer(options: Options, train: Callable[..., Any], *positional: Any, **argu
     return print_result(options, make)
 
 
-def print_result(options: Options, make: Callable[[], dict[str, Any]]) -> int | None:
-    """Prints the result of `make` as JSON, and writes the options to the run's folder.
+def print_result(
+    options: Options,
+    make: Callable[[], dict[str, Any]],
+    remarks: Callable[[dict[str, Any]], Iterable[str]] = lambda result: (),
+) -> int | None:
+    """Prints the result of `make` as JSON, and writes the options to the run's folder, with remarks at the end.
 
     Returns:
       1 if training failed, else None.
@@ -90,7 +94,8 @@ def print_result(options: Options, make: Callable[[], dict[str, Any]]) -> int | 
         # A rate that depends on the network stands in the record.
         if options.command == "finetune" and options.values["learning_rate"] is None and record.exists():
             options.resolve(learning_rate=read_record(record).get("learning_rate"))
-        write_text(output / COMMAND_FILE, options.to_toml())
+        comments = "".join(f"# {line}".rstrip() + "\n" for line in remarks(result))
+        write_text(output / COMMAND_FILE, options.to_toml() + comments)
     print(json.dumps(result, indent=2, ensure_ascii=False), flush=True)
     _print_places(options, result)
     return None

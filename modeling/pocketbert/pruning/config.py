@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.configs import EncoderConfig, TaskConfig
@@ -21,9 +22,11 @@ class PruneConfig:
     Attributes:
       method: pruning method: `rosita`.
       layers: number of layers to keep, from the first; off keeps all.
+      teacher_layers: exactly the layers to keep, in ascending order from 1, such as 2,4,6; instead of --layers.
       heads: attention heads to keep in each layer; off keeps all.
       intermediate_size: feed-forward neurons to keep in each layer; off keeps all.
       embedding_rank: rank of the factored word embedding; off leaves it whole.
+      examples: number of training examples for the importance, evenly spaced (default: all).
       batch_size: batch size of the importance. It changes the importance, since gradients within a batch cancel.
       max_length: maximum sequence length; longer texts are truncated (default: 128, questions 384).
       seed: seed of the batches.
@@ -31,13 +34,17 @@ class PruneConfig:
     """
 
     GROUP: ClassVar = "Pruning"
-    COMMON: ClassVar = ("method", "layers", "heads", "intermediate_size", "embedding_rank", "batch_size", "max_length")
+    COMMON: ClassVar = (
+        "method", "layers", "teacher_layers", "heads", "intermediate_size", "embedding_rank", "batch_size", "max_length"
+    )  # fmt: skip
 
     method: Literal["rosita"] = "rosita"
     layers: int | None = 6
+    teacher_layers: tuple[int, ...] = ()
     heads: int | None = 2
     intermediate_size: int | None = 768
     embedding_rank: int | None = 128
+    examples: int | None = None
     batch_size: int = 32
     max_length: int = 128
     seed: int = 0
@@ -49,6 +56,9 @@ class PruneConfig:
             problems.append(
                 f"max_length must leave room for a token between two special tokens; received {self.max_length}"
             )
+        if list(self.teacher_layers) != sorted({layer for layer in self.teacher_layers if layer > 0}):
+            received = ",".join(map(str, self.teacher_layers))
+            problems.append(f"teacher_layers must be different layers from 1 in ascending order; received {received}")
         raise_if_any(problems, "pruning options")
 
     def recorded(self) -> dict[str, Any]:
@@ -60,14 +70,21 @@ class PruneConfig:
     def problems(self, teacher: EncoderConfig) -> list[str]:
         """Reasons why a teacher cannot be pruned to these sizes."""
         problems = []
-        if teacher.bottleneck or teacher.feedforward or teacher.num_feedforward_networks > 1:
+        cuts = self.cuts_widths(teacher) or self.embedding_rank is not None
+        if teacher.feedforward or (cuts and not can_be_narrowed(teacher)):
             kind = "an EfficientBERT" if teacher.feedforward else f"a {teacher.model_type}"
+            remedy = "" if teacher.feedforward else "; turn heads, intermediate_size and embedding_rank off"
             problems.append(
                 "the teacher must be a BERT, RoBERTa, XLM-R or DistilBERT, without bottlenecks and stacked "
-                f"feed-forward networks; received {kind}"
+                f"feed-forward networks; received {kind}{remedy}"
+            )
+        last = max(self.teacher_layers, default=0)
+        if last > teacher.num_layers:
+            problems.append(
+                f"teacher_layers must be among the teacher's {teacher.num_layers}; received layer {last}; leave it out"
             )
         limits = {
-            "layers": teacher.num_layers,
+            **({} if self.teacher_layers else {"layers": teacher.num_layers}),
             "heads": teacher.num_attention_heads,
             "intermediate_size": teacher.intermediate_size,
             "embedding_rank": min(teacher.vocab_size, teacher.hidden_size),
@@ -92,16 +109,31 @@ class PruneConfig:
             )
         return problems
 
+    def kept_layers(self, teacher: EncoderConfig) -> Sequence[int]:
+        """Layers of the teacher that stay, counted from 1."""
+        return self.teacher_layers or range(1, (self.layers or teacher.num_layers) + 1)
+
+    def cuts_widths(self, teacher: EncoderConfig) -> bool:
+        """Whether heads or neurons are removed, so that their importance counts."""
+        return self.heads not in (None, teacher.num_attention_heads) or (
+            self.intermediate_size not in (None, teacher.intermediate_size)
+        )
+
     def pruned(self, teacher: EncoderConfig) -> EncoderConfig:
         """The architecture of the pruned model; the size of a head stays."""
         config = teacher.replace(
-            num_layers=self.layers or teacher.num_layers,
+            num_layers=len(self.kept_layers(teacher)),
             num_attention_heads=self.heads or teacher.num_attention_heads,
             intermediate_size=self.intermediate_size or teacher.intermediate_size,
         )
         if self.embedding_rank is None:
             return config
         return config.replace(embedding_size=self.embedding_rank, embedding_projection="factors")
+
+
+def can_be_narrowed(teacher: EncoderConfig) -> bool:
+    """Whether heads, neurons and the word embedding can be cut, and not only layers."""
+    return not (teacher.bottleneck or teacher.feedforward or teacher.num_feedforward_networks > 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,7 +150,7 @@ class PruneResult:
       kept_heads: heads that each kept layer keeps, counted from 0.
       kept_importance: fraction of the importance in the kept `heads` and `neurons`, for each kept layer.
       kept_embedding: fraction of the squared norm of the word embedding in its factors; 1.0 if it stays whole.
-      examples: number of examples, or of windows, in the pass over the data.
+      examples: number of examples, or of windows, in the pass over the data; 0 if no head and no neuron is removed.
     """
 
     model_directory: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,17 @@ _CELL = 22
 _POINTS = 60
 
 
-def page(importance: Importance, teacher: EncoderConfig, pruned: EncoderConfig, result: Mapping[str, Any]) -> str:
+def page(
+    importance: Importance,
+    teacher: EncoderConfig,
+    pruned: EncoderConfig,
+    layers: Sequence[int],
+    result: Mapping[str, Any],
+) -> str:
     """Renders a self-contained HTML page.
 
-    It has the metrics before and after, a map of all heads, a curve for the neurons of each layer, and a table.
+    It has the metrics before and after, a table and, if heads or neurons were chosen by their importance, a map of all
+    heads and a curve for the neurons of each layer. `layers` are those of the teacher that stay, counted from 1.
     """
     before, after = result["parameters"]
     return render(
@@ -28,7 +35,7 @@ def page(importance: Importance, teacher: EncoderConfig, pruned: EncoderConfig, 
         before=f"{before:,}",
         after=f"{after:,}",
         ratio=f"{before / after:.1f}",
-        examples=f"{result['examples']:,}",
+        examples=f"{result['examples']:,}" if result["examples"] else "",
         factored=pruned.embedding_projection != teacher.embedding_projection,
         rank=pruned.embedding_size,
         energy=f"{100 * result['kept_embedding']:.1f}",
@@ -36,22 +43,28 @@ def page(importance: Importance, teacher: EncoderConfig, pruned: EncoderConfig, 
             [name, f"{result['teacher_metrics'][name]:.4f}", f"{value:.4f}"]
             for name, value in result["metrics"].items()
         ],
-        heads=_head_map(importance.heads, result["kept_heads"]),
+        heads=_head_map(importance.heads, dict(zip(layers, result["kept_heads"], strict=True))),
         neurons=_neuron_chart(importance.neurons, pruned),
         layers=[
             [
-                layer + 1,
+                layer,
                 ", ".join(str(head + 1) for head in heads),
-                f"{100 * result['kept_importance']['heads'][layer]:.1f} %",
-                f"{100 * result['kept_importance']['neurons'][layer]:.1f} %",
+                *([f"{100 * of_heads:.1f} %", f"{100 * of_neurons:.1f} %"] if result["examples"] else []),
             ]
-            for layer, heads in enumerate(result["kept_heads"])
+            for layer, heads, of_heads, of_neurons in zip(
+                layers, result["kept_heads"], *result["kept_importance"].values(), strict=True
+            )
         ],
     )
 
 
-def _head_map(heads: np.ndarray, kept_heads: list[list[int]]) -> dict[str, Any]:
-    """Coordinates of one square per head, layers from top to bottom; opacity relative to the layer's highest."""
+def _head_map(heads: np.ndarray, kept_heads: Mapping[int, list[int]]) -> dict[str, Any]:
+    """Coordinates of one square per head, layers from top to bottom; opacity relative to the layer's highest.
+
+    Args:
+      heads: importance of each head in each layer.
+      kept_heads: layer that stays, counted from 1 → its heads that stay.
+    """
     cells = []
     for layer, scores in enumerate(heads):
         highest = float(scores.max()) or 1.0
@@ -61,7 +74,7 @@ def _head_map(heads: np.ndarray, kept_heads: list[list[int]]) -> dict[str, Any]:
                     "x": 56 + head * _CELL,
                     "y": layer * _CELL,
                     "opacity": round(score / highest, 3),
-                    "kept": layer < len(kept_heads) and head in kept_heads[layer],
+                    "kept": head in kept_heads.get(layer + 1, ()),
                     "text": f"layer {layer + 1}, head {head + 1}: {score:.4g}",
                 }
             )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory, write_directory
+from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
 from pocketbert.configs import EncoderConfig
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.examples import evenly
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.planning import same_labels
 from pocketbert.errors import UserError, raise_if_any
@@ -18,7 +21,7 @@ from pocketbert.progress import log_info
 from pocketbert.pruning.config import PruneConfig, PruneResult, head_problems
 from pocketbert.pruning.importance import Importance, kept, measure_importance
 from pocketbert.pruning.report import page
-from pocketbert.pruning.weights import prune_weights
+from pocketbert.pruning.weights import write_pruned
 from pocketbert.tasks.registry import supervised_kinds, supervised_task
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import saved_models
@@ -40,9 +43,9 @@ def prune(
 ) -> PruneResult:
     """Prunes a fine-tuned model: fewer layers, heads and neurons, and a factored word embedding (ROSITA).
 
-    One pass over the training examples measures the importance of every head and neuron. The pruned model keeps the
-    first layers, the most important heads and neurons in each, and the teacher's head. It is an ordinary model
-    directory: distil or fine-tune it next.
+    One pass over the training examples measures the importance of every head and neuron, unless all of them stay. The
+    pruned model keeps some layers, the most important heads and neurons in each, and the teacher's head. It is an
+    ordinary model directory: distil or fine-tune it next.
 
     Call it again with the same arguments to resume an interrupted run; on the same machine, the result is
     bit-identical. For a finished run, it returns the result.
@@ -102,52 +105,58 @@ def _run(
     recorded: dict[str, Any],
 ) -> dict[str, Any]:
     """Measures, prunes, scores and writes; returns the result but for the folder of the model."""
-    encoded = supervised_task(data.task).encode(data.given.train, model.tokenizer, config.max_length)
+    encoded: EncodedExamples | None = None
+    if config.cuts_widths(teacher.config):
+        train = data.given.train
+        rows = train if config.examples is None else train.select(evenly(len(train), config.examples))
+        encoded = supervised_task(data.task).encode(rows, model.tokenizer, config.max_length)
     # Not earlier, so that bad input leaves no run behind.
     begin_run(folder, recorded)
-    importance = measure_importance(
-        model,
-        encoded,
-        folder / IMPORTANCE_FILE,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        checkpoint_seconds=config.checkpoint_seconds,
-    )
-    pruned = config.pruned(teacher.config)
-    whole = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
-    tensors, energy = prune_weights(whole, teacher.config, pruned, importance)
+    importance = Importance.none(teacher.config)
+    if encoded is not None:
+        importance = measure_importance(
+            model,
+            encoded,
+            folder / IMPORTANCE_FILE,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            checkpoint_seconds=config.checkpoint_seconds,
+        )
     # An interrupted attempt may have written it.
     written = folder / MODEL_FOLDER
-    write_directory(written, pruned, teacher.tasks, tensors, teacher.vocabulary, overwrite=True)
+    whole = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
+    energy = write_pruned(whole, teacher, importance, config, written)
+    models = [model, from_pretrained(written)]
     metrics = [
-        data.evaluator(part, config.max_length, RunConfig(), {}, config.batch_size).metrics("of pruning")
-        for part in (model, from_pretrained(written))
+        data.evaluator(network, config.max_length, RunConfig(), {}, config.batch_size).metrics("of pruning")
+        for network in models
     ]
     for name, scores in zip(("teacher", "pruned model"), metrics, strict=True):
         log_info(f"{name}: " + ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items()))
-    sizes = [sum(int(array.size) for array in part.values()) for part in (whole, tensors)]
+    sizes = [network.count_params() for network in models]
+    pruned, layers = config.pruned(teacher.config), config.kept_layers(teacher.config)
     result = {
         "main_metric": data.main_metric,
         "metrics": metrics[1],
         "teacher_metrics": metrics[0],
         "parameters": sizes,
         "weight_bytes": [4 * size for size in sizes],
-        **_kept(importance, pruned),
+        **_kept(importance, pruned, layers),
         "kept_embedding": energy,
-        "examples": len(encoded),
+        "examples": 0 if encoded is None else len(encoded),
     }
-    write_text(folder / REPORT_FILE, page(importance, teacher.config, pruned, result))
+    write_text(folder / REPORT_FILE, page(importance, teacher.config, pruned, layers, result))
     return result
 
 
-def _kept(importance: Importance, pruned: EncoderConfig) -> dict[str, Any]:
+def _kept(importance: Importance, pruned: EncoderConfig, layers: Sequence[int]) -> dict[str, Any]:
     """Fields of `PruneResult` for the kept parts."""
     heads: list[list[int]] = []
     shares: dict[str, list[float]] = {"heads": [], "neurons": []}
-    for layer in range(pruned.num_layers):
+    for layer in layers:
         for name, scores, count in (
-            ("heads", importance.heads[layer], pruned.num_attention_heads),
-            ("neurons", importance.neurons[layer], pruned.intermediate_size),
+            ("heads", importance.heads[layer - 1], pruned.num_attention_heads),
+            ("neurons", importance.neurons[layer - 1], pruned.intermediate_size),
         ):
             chosen, total = kept(scores, count), float(scores.sum())
             shares[name].append(float(scores[chosen].sum()) / total if total else 1.0)

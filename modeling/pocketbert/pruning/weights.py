@@ -2,48 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from pocketbert.checkpoints.directory import DirectoryDescription, write_directory
 from pocketbert.configs import EncoderConfig
+from pocketbert.pruning.config import PruneConfig
 from pocketbert.pruning.importance import Importance, kept
 
+_LAYERS = "encoder.layers."
 _TABLE = "encoder.embeddings.word.table"
 _ROWS_A_CALL = 8192
 
 
+def write_pruned(
+    tensors: Mapping[str, np.ndarray],
+    teacher: DirectoryDescription,
+    importance: Importance,
+    config: PruneConfig,
+    folder: Path,
+) -> float:
+    """Writes the model directory of a pruned model, with its teacher's heads and tokenizer.
+
+    Returns:
+      The fraction of the word embedding's squared norm in its factors.
+    """
+    pruned = config.pruned(teacher.config)
+    tensors, energy = prune_weights(tensors, teacher.config, pruned, importance, config.kept_layers(teacher.config))
+    write_directory(folder, pruned, teacher.tasks, tensors, teacher.vocabulary, overwrite=True)
+    return energy
+
+
 def prune_weights(
-    tensors: Mapping[str, np.ndarray], teacher: EncoderConfig, pruned: EncoderConfig, importance: Importance
+    tensors: Mapping[str, np.ndarray],
+    teacher: EncoderConfig,
+    pruned: EncoderConfig,
+    importance: Importance,
+    layers: Sequence[int],
 ) -> tuple[dict[str, np.ndarray], float]:
     """Cuts the weights of a pruned model out of its teacher's.
 
-    The first layers stay. In each, the most important heads and neurons stay, in their order, so that a model from
-    which nothing is removed has the same bits. Embeddings, norms, pooler and heads of tasks stay.
+    In each layer that stays, the most important heads and neurons stay, in their order, so that a model from which
+    nothing is removed has the same bits. Embeddings, norms, pooler and heads of tasks stay.
+
+    Args:
+      tensors: the teacher's weights by path.
+      teacher: the teacher's architecture.
+      pruned: architecture of the pruned model.
+      importance: importance of the teacher's heads and neurons.
+      layers: layers of the teacher that stay, counted from 1.
 
     Returns:
       The weights by path, and the fraction of the word embedding's squared norm in its factors.
     """
-    result, energy = dict(tensors), 1.0
+    result, energy = {path: array for path, array in tensors.items() if not path.startswith(_LAYERS)}, 1.0
     if pruned.embedding_projection != teacher.embedding_projection:
         factors, energy = factor(tensors[_TABLE], pruned.embedding_size)
         result[_TABLE], result["encoder.embeddings.projection.kernel"] = factors
     size = teacher.head_size
-    for index in range(teacher.num_layers):
-        path = f"encoder.layers.{index}"
-        if index >= pruned.num_layers:
-            result = {name: array for name, array in result.items() if not name.startswith(f"{path}.")}
-            continue
-        heads = kept(importance.heads[index], pruned.num_attention_heads)
+    for index, layer in enumerate(layers):
+        source, target = f"{_LAYERS}{layer - 1}.", f"{_LAYERS}{index}."
+        result |= {
+            target + path.removeprefix(source): array for path, array in tensors.items() if path.startswith(source)
+        }
+        heads = kept(importance.heads[layer - 1], pruned.num_attention_heads)
         columns = (heads[:, None] * size + np.arange(size)).ravel()
-        neurons = kept(importance.neurons[index], pruned.intermediate_size)
+        neurons = kept(importance.neurons[layer - 1], pruned.intermediate_size)
         cuts = {f"attention.{name}": columns for name in ("query", "key", "value")}
         cuts["feed_forwards.0.intermediate"] = neurons
         for name, chosen in cuts.items():
-            result[f"{path}.{name}.kernel"] = tensors[f"{path}.{name}.kernel"][:, chosen]
-            result[f"{path}.{name}.bias"] = tensors[f"{path}.{name}.bias"][chosen]
+            result[f"{target}{name}.kernel"] = tensors[f"{source}{name}.kernel"][:, chosen]
+            result[f"{target}{name}.bias"] = tensors[f"{source}{name}.bias"][chosen]
         for name, chosen in (("attention.output", columns), ("feed_forwards.0.output", neurons)):
-            result[f"{path}.{name}.kernel"] = tensors[f"{path}.{name}.kernel"][chosen]
+            result[f"{target}{name}.kernel"] = tensors[f"{source}{name}.kernel"][chosen]
     return result, energy
 
 

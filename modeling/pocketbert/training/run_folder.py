@@ -118,6 +118,7 @@ def run_once(
     overwrite: bool,
     distribution: Distribution | None = None,
     files: Sequence[str] = (),
+    is_finished: Callable[[Path], bool] = lambda folder: (folder / RESULT_FILE).exists(),
 ) -> tuple[Path, dict[str, Any]]:
     """Returns the result of a finished run; starts or resumes any other run.
 
@@ -129,6 +130,7 @@ def run_once(
       overwrite: discard a finished run, or a run with other options.
       distribution: replicas of the run. Only the chief writes; the other processes read its files.
       files: as for `open_run`.
+      is_finished: whether a folder has the result.
 
     Returns:
       The folder and the result.
@@ -139,7 +141,7 @@ def run_once(
     distribution = distribution or open_distribution()
     with _opened(output, recorded, distribution, overwrite=overwrite, files=files) as folder:
         path = folder / RESULT_FILE
-        if distribution.as_chief_says(path.exists()):
+        if distribution.as_chief_says(is_finished(folder)):
             log_info(f"{folder}: this run is finished; reading its result")
             result = read_result(path)
         else:

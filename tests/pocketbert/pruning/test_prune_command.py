@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 
 import pocketbert as pb
 from pocketbert.cli import main
+from pocketbert.configs import EncoderConfig
 from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
@@ -117,6 +118,9 @@ def test_transformers_reads_fewer_layers_and_neurons(prune: Callable[..., int], 
     ("options", "message"),
     [
         (["--layers=3"], "layers must be at most the teacher's 2; received 3; lower it, or turn it off"),
+        (["--teacher-layers=2,1"], "teacher_layers must be different layers from 1 in ascending order; received 2,1"),
+        (["--teacher-layers=0"], "teacher_layers must be different layers from 1 in ascending order; received 0"),
+        (["--teacher-layers=1,3"], "teacher_layers must be among the teacher's 2; received layer 3; leave it out"),
         (["--heads=6"], "heads must be at most the teacher's 5; received 6"),
         (["--intermediate-size=42"], "intermediate_size must be at most the teacher's 41; received 42"),
         (["--embedding-rank=31"], "embedding_rank must be at most the teacher's 30; received 31"),
@@ -158,3 +162,41 @@ def test_examples_without_labels_are_refused(prune: Callable[..., int], tmp_path
     with pytest.raises(UserError, match="training examples need labels; made for the test has none"):
         pb.prune(tmp_path / "teacher", data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("eager")
+def test_chosen_layers_keep_their_own_parts(prune: Callable[..., int], tmp_path: Path) -> None:
+    sizes = ["--teacher-layers=2", "--heads=3", "--intermediate-size=17", "--embedding-rank=off"]
+    assert prune(*sizes, "--examples=10") == 0
+    importance = read_importance(tmp_path / "out" / "importance.safetensors")
+    # Ten examples in batches of seven; the options repeat the run.
+    assert importance.batches == 2
+    assert main(["prune", f"--config={tmp_path / 'out' / 'run.toml'}"]) == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["examples"] == 10
+    heads = np.sort(np.argsort(-importance.heads[1], kind="stable")[:3])
+    assert result["kept_heads"] == [heads.tolist()]
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "<td>2</td>" in page.replace(' class="number"', "") and page.count('stroke="#111827"') == 3
+    teacher, pruned = (pb.from_pretrained(tmp_path / path).weights_by_path() for path in ("teacher", "out/model"))
+    columns = (heads[:, None] * 6 + np.arange(6)).ravel()
+    kernel = teacher["encoder.layers.1.attention.value.kernel"].numpy()[:, columns]
+    np.testing.assert_array_equal(pruned["encoder.layers.0.attention.value.kernel"], kernel)
+    neurons = np.sort(np.argsort(-importance.neurons[1], kind="stable")[:17])
+    bias = teacher["encoder.layers.1.feed_forwards.0.intermediate.bias"].numpy()[neurons]
+    np.testing.assert_array_equal(pruned["encoder.layers.0.feed_forwards.0.intermediate.bias"], bias)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("config", [tiny_distillation.TEACHER, tiny.MOBILEBERT.replace(vocab_size=97)])
+def test_whole_layers_need_no_importance(config: EncoderConfig, prune: Callable[..., int], tmp_path: Path) -> None:
+    tokenizer = pb.from_pretrained(tmp_path / "teacher").tokenizer
+    pb.from_preset(config, tiny_finetuning.TASK, tokenizer, seed=3).save_pretrained(tmp_path / "whole")
+    assert prune(f"--model={tmp_path / 'whole'}", *WHOLE[1:], "--teacher-layers=2") == 0
+    assert not (tmp_path / "out" / "importance.safetensors").exists()
+    assert "no importance was measured" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    before, after = (pb.from_pretrained(tmp_path / path).weights_by_path() for path in ("whole", "out/model"))
+    second = {path: variable for path, variable in before.items() if path.startswith("encoder.layers.1.")}
+    assert sum(path.startswith("encoder.layers.") for path in after) == len(second)
+    for path, variable in second.items():
+        np.testing.assert_array_equal(after[path.replace("layers.1.", "layers.0.")], variable)

@@ -46,7 +46,7 @@ def with_nonzero_vectors(model: pb.Model) -> pb.Model:
 def pruned_to(model: pb.Model, sizes: PruneConfig, importance: Importance) -> tuple[pb.Model, float]:
     config = sizes.pruned(model.config)
     arrays = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
-    tensors, energy = prune_weights(arrays, model.config, config, importance)
+    tensors, energy = prune_weights(arrays, model.config, config, importance, sizes.kept_layers(model.config))
     pruned = pb.from_preset(config, model.tasks)
     assert {path: variable.shape for path, variable in pruned.weights_by_path().items()} == {
         path: array.shape for path, array in tensors.items()

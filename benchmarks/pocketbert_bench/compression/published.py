@@ -1,0 +1,55 @@
+"""The files of a finished compression: written aside, and exchanged for those of an earlier, smaller budget."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from pocketbert.output_folders import remove
+from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, record_outcome
+from pocketbert.trials.jobs import RESULT_FILE, read_result
+
+# New files until all of them are there.
+ASIDE_FOLDER = "next"
+BUNDLE_FOLDER, MODELS_FOLDER, LEADERBOARD_FILE = "bundle", "models", "leaderboard.json"
+# The result comes last: with it, the new files are complete.
+PUBLISHED = (BUNDLE_FOLDER, MODEL_FOLDER, MODELS_FOLDER, REPORT_FILE, LEADERBOARD_FILE)
+
+
+def publish(folder: Path, temporary: tuple[str, ...]) -> None:
+    """Puts the complete files of `ASIDE_FOLDER` in place, as a killed attempt may have begun; removes incomplete ones.
+
+    Args:
+      folder: folder of the compression.
+      temporary: names in it that nothing reads after the result.
+    """
+    aside = folder / ASIDE_FOLDER
+    if (aside / RESULT_FILE).exists():
+        for name in (name for name in PUBLISHED if (aside / name).exists()):
+            remove(folder / name)
+            os.replace(aside / name, folder / name)
+        for name in temporary:
+            shutil.rmtree(folder / name, ignore_errors=True)
+        record_outcome(folder, read_result(aside / RESULT_FILE)["outcome"])
+        os.replace(aside / RESULT_FILE, folder / RESULT_FILE)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def kept_models(folder: Path) -> dict[str, Path]:
+    """Name of a candidate → model directory that the finished compression in `folder` keeps; empty without one."""
+    path = folder / RESULT_FILE
+    rows = read_result(path)["leaderboard"] if path.exists() else ()
+    return {row["name"]: (folder / row["model"]).absolute() for row in rows if row["model"]}
+
+
+def link(source: Path, target: Path) -> None:
+    """Copies a folder whose files are only ever replaced, by links if the file system has them."""
+    shutil.copytree(source, target, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
