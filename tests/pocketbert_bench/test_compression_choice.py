@@ -231,6 +231,15 @@ def test_full_disks_are_refused_before_anything_is_written(
     assert max(sizes) < one
 
 
+def test_a_time_without_a_trial_is_refused(
+    compress: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert compress("--minutes=0.4", "--max-latency-ms=9") == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "--minutes must be at least 0.7 for one trial; received 0.4; pass more" in message
+    assert not (tmp_path / "out").exists()
+
+
 def test_small_files_get_four_bits(
     compress: Callable[..., int],
     monkeypatch: pytest.MonkeyPatch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pocketbert as pb
 from pocketbert.cli import main
 from pocketbert_bench.compression import candidates, choice, run
 from pocketbert_bench.compression.costs import CostModel, LengthModel
+from pocketbert_bench.compression.inputs import check
 from pocketbert_bench.compression.outcome import Measured
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
 
@@ -66,6 +68,10 @@ def test_trimmed_vocabularies_have_the_tokens_of_the_training_texts(
     assert compress(costs, f"--max-mb={0.9 * EMBEDDING_MB}", "--trials=1") == 0
     (row,) = leaderboard(tmp_path)
     assert row["trimmed_vocabulary"] and row["recipe"] == "dynamic_wi8"
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    lost = 100 * (result["teacher_score"] - result["metrics"][result["main_metric"]])
+    # The teacher's bundle has other ids.
+    assert result["points_lost"][0] == pytest.approx(lost, abs=1e-9)
     whole, trimmed = (pb.from_pretrained(path) for path in (inputs / "teacher", tmp_path / "out" / "model"))
     texts = [line.rpartition(",")[0] for line in (inputs / "train.csv").read_text().splitlines()[1:]]
     words = {word for text in texts for word in text.strip('"').split()}
@@ -82,6 +88,32 @@ def test_mixed_files_are_as_large_as_the_limit_allows(compress: Callable[..., in
     assert compress(costs, "--max-mb=0.05", "--recipe=mixed", "--trials=1") == 0
     assert {row["recipe"] for row in leaderboard(tmp_path)} == {"mixed"}
     assert (tmp_path / "out" / "bundle" / MODEL_FILE).stat().st_size <= 50_000
+
+
+def test_second_recipes_are_measured_if_the_latency_leaves_larger_networks(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = pb.data.table(inputs / "train.csv")
+    # A layer takes 1 ms and is as large as the word embedding.
+    model = dataclasses.replace(model_of(1.0), size=[0.0, EMBEDDING_MB, 0.0, 0.0, 1.0])
+    monkeypatch.setattr(candidates, "fitted_model", lambda *_, **__: model)
+    for most_ms, most_mb, recipes in ((9, 1.9, 2), (1.2, 1.9, 1), (9, 3.1, 1)):
+        limits = pb.Constraints(max_latency_ms=most_ms, max_mb=most_mb * EMBEDDING_MB, length=16)
+        checked = check(
+            inputs / "teacher",
+            data,
+            constraints=limits,
+            minutes=None,
+            trials=1,
+            measurements=None,
+            kfold=None,
+            recipe=None,
+            students=(),
+            text=None,
+            stop_below_baseline=False,
+            seed=0,
+        )
+        assert len(candidates.measured_costs(checked)) == recipes
 
 
 def test_students_of_other_models_are_trained(

@@ -20,6 +20,8 @@ from pocketbert_bench.compression.structures import OtherStudent, Structure, str
 
 # Predicted latencies must leave this share of the limit: the upper end of the measured interval counts.
 _MARGIN = 0.08
+# So many kinds above this share of the latency's limit need no smaller files.
+_KINDS, _NEAR = 3, 0.7
 # Without a limit of the latency, candidates are spread below these shares of the teacher's.
 _SHARES = (0.75, 0.5, 0.35, 0.22, 0.14)
 
@@ -53,18 +55,17 @@ class StudentCandidate:
 def measured_costs(inputs: Inputs) -> dict[str, CostModel]:
     """The model of each recipe, and of each recipe and student that is not cut out of the teacher.
 
-    A second recipe is not measured if the teacher's file is small enough with the first, perhaps trimmed.
+    A second recipe is not measured if the teacher's file is small enough with the first, perhaps trimmed, or if the
+    limit of the latency leaves no larger networks.
     """
     teacher, limits, costs = inputs.described.config, inputs.constraints, dict[str, CostModel]()
     smallest = teacher.replace(vocab_size=len(inputs.kept_tokens) or teacher.vocab_size)
     earlier = {} if inputs.measurements is None else read_costs(inputs.measurements / COSTS_FILE)
     for setting in inputs.settings:
-        if (
-            costs
-            and limits.max_mb is not None
-            and costs[inputs.recipe].predict(smallest, inputs.shares).size_mb <= limits.max_mb
-        ):
-            break
+        if costs and limits.max_mb is not None:
+            whole = costs[inputs.recipe].predict(smallest, inputs.shares)
+            if whole.size_mb <= limits.max_mb or _latency_decides(inputs, costs):
+                break
         costs[setting.recipe] = earlier.get(setting.recipe) or fitted_model(
             teacher, setting, small_embedding=inputs.small_embedding, device=inputs.device
         )
@@ -77,6 +78,19 @@ def measured_costs(inputs: Inputs) -> dict[str, CostModel]:
                 f"{inputs.device.name or 'this machine'} does not; leave the limit out"
             )
     return costs
+
+
+def _latency_decides(inputs: Inputs, costs: Mapping[str, CostModel]) -> bool:
+    """Whether several kinds of structure within all limits come near that of the latency."""
+    limits = inputs.constraints
+    if limits.max_latency_ms is None:
+        return False
+    near = {
+        candidate.kind
+        for candidate in _candidates(inputs, costs)
+        if not limits.excess(candidate.cost, _MARGIN) and candidate.cost.latency_ms > _NEAR * limits.max_latency_ms
+    }
+    return len(near) >= _KINDS
 
 
 def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[StudentCandidate]:

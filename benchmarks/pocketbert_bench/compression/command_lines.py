@@ -76,7 +76,7 @@ class CommandLines:
         task = self._inputs.splits.data.task
         if task.embedding not in (None, EmbeddingConfig(), self._pooled):
             return "the commands do not have your options of the embedding, except for its pooling"
-        if task.kind == "token_classification" and task.labels != tags_of_types(self._types):
+        if task.rules.reads == "spans" and task.labels != tags_of_types(self._types):
             return "your model's tags have an order of their own, which the commands do not have"
         return ""
 
@@ -144,9 +144,9 @@ class CommandLines:
         data = self._inputs.splits.data
         task, registered = data.task, supervised_task(data.task)
         options: dict[str, Any] = {"train_file": self._files["train"], "dev_file": self._files["dev"], **self._pair}
-        if task.kind not in ("classification", "span"):
+        if task.kind != "classification" and task.rules.reads != "questions":
             options["kind"] = task.kind
-        if labels := self._types if task.kind == "token_classification" else task.labels:
+        if labels := self._types if task.rules.reads == "spans" else task.labels:
             (field,) = (field for field in describe_options(TaskOptions) if field.name == "labels")
             options["labels"] = format_value(field, labels)
         if task.embedding not in (None, EmbeddingConfig()):
@@ -158,7 +158,7 @@ class CommandLines:
     @property
     def _pair(self) -> dict[str, str]:
         data = self._inputs.splits.data
-        return {"pair_column": "pair"} if data.train.has_pairs and data.task.kind != "span" else {}
+        return {"pair_column": "pair"} if data.train.has_pairs and data.task.rules.reads != "questions" else {}
 
     @property
     def _types(self) -> tuple[str, ...]:

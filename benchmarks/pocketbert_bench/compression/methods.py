@@ -162,9 +162,10 @@ def trainings(data: TaskData, teacher: DirectoryDescription, student: EncoderCon
     )
     methods = [FINETUNE, *([TEXT] if text else [])]
     if TASKS[data.task.kind].distillable:
-        methods[1:1] = [
-            name for name, make in DISTILLATIONS.items() if not validated_stages(make(shape, _RATE), spec)[1]
-        ]
+        made = {name: make(shape, _RATE) for name, make in DISTILLATIONS.items()}
+        # A kind with methods of its own uses no others.
+        special = [name for name, method in made.items() if data.task.kind in method.task_kinds]
+        methods[1:1] = [name for name in special or made if not validated_stages(made[name], spec)[1]]
     return [Training(method=method, rate=rate) for rate in _RATES for method in methods]
 
 

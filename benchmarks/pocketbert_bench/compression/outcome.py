@@ -47,6 +47,7 @@ class CompressResult:
       minutes: the budget, or None.
       trials: the budget, or None.
       seconds: duration of all attempts.
+      training_seconds: seconds of it in steps and evaluations of teacher and candidates, without those of folds.
     """
 
     bundle_directory: str
@@ -71,6 +72,7 @@ class CompressResult:
     minutes: float | None
     trials: int | None
     seconds: float
+    training_seconds: float
 
     @property
     def bundle(self) -> Bundle:
@@ -133,9 +135,21 @@ def measure(
 
 
 def paired_loss(teacher: Bundle, bundle: Bundle, final: TaskData, metric: str) -> Loss:
-    """Points of a metric lost against the teacher's bundle on the same examples, with the paired interval."""
-    tokenizer, lengths = bundle.tokenizer, sorted(bundle.lengths)
-    texts = ScoredTexts(teacher.model_path.read_bytes(), bundle.task, final.dev, tokenizer, lengths, metric)
-    loss = texts.loss(bundle.model_path.read_bytes())
+    """Points of a metric lost against the teacher's bundle on the same examples, with the paired interval.
+
+    Each bundle has a tokenizer of its own: a trimmed vocabulary has other ids.
+    """
+    of_teacher, of_bundle = (
+        ScoredTexts(
+            compared.model_path.read_bytes(),
+            compared.task,
+            final.dev,
+            compared.tokenizer,
+            sorted(compared.lengths),
+            metric,
+        )
+        for compared in (teacher, bundle)
+    )
+    loss = of_teacher.loss_of(of_bundle)
     assert loss is not None
     return loss

@@ -12,11 +12,12 @@ from typing import Any
 
 from pocketbert.data.final_split import ThreeSplits
 from pocketbert.data.task_data import TaskData
-from pocketbert.errors import TrainingFailed
+from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_json, write_text
+from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
-from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, begin_run, run_once
+from pocketbert.training.run_folder import MODEL_FOLDER, OPTIONS_FILE, REPORT_FILE, begin_run, run_once
 from pocketbert.trials.clock import Record, RunClock
 from pocketbert.trials.jobs import RESULT_FILE, read_result
 from pocketbert.trials.journal import Journal
@@ -77,6 +78,8 @@ COMPRESSION_FILES = (
 )
 # Nothing reads them after the result.
 _TEMPORARY = (STUDENTS_FOLDER, EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER)
+# Teacher's bundle, one trial, its bundle and the page.
+_LEAST_SECONDS = 40
 # Export, gate, measurement and page, in exports of the teacher, which is slower and comes first.
 _ENDING = 1.3
 
@@ -210,6 +213,8 @@ class _Compression:
             # Before anything is written, and before the teacher trains: limits that nothing can meet, and a full disk.
             costs = read_costs(folder / COSTS_FILE) if (folder / COSTS_FILE).exists() else measured_costs(inputs)
             candidates = candidates_within(inputs, costs)
+            if not (folder / OPTIONS_FILE).exists():
+                _check_minutes(inputs, clock.seconds)
             check_space(space_needed(inputs, costs, candidates, self._workers.parallel), folder)
             if not (folder / RESULT_FILE).exists():
                 begin_run(folder, inputs.recorded)
@@ -248,6 +253,8 @@ class _Compression:
             aside = folder / ASIDE_FOLDER
             result = choice.result(rungs, candidates, folds, seconds_left, commands, aside)
             result |= {"minutes": inputs.minutes, "trials": inputs.trials, "seconds": clock.seconds}
+            of_teacher, _ = training_pace(teacher) or (0.0, 0)
+            result["training_seconds"] = of_teacher + sum(row["training_seconds"] for row in result["leaderboard"])
             if folds and clock.recorded["budget of the folds"] != inputs.amount:
                 result["notes"].append("the scores of the folds are those of a smaller budget")
             write_json(aside / LEADERBOARD_FILE, result["leaderboard"])
@@ -319,6 +326,17 @@ class _Compression:
             limits=limits,
             least_score=None if limits.max_points_lost is None else limits.least_score(teacher_score()),
             teacher_pace=training_pace(teacher),
+        )
+
+
+def _check_minutes(inputs: Inputs, seconds: float) -> None:
+    """Raises a `UserError` if the time is over before one trial; `seconds` have passed."""
+    # With folds, each takes as long as the run on all examples.
+    shortest = (seconds + _LEAST_SECONDS * (1 + len(inputs.folds))) / 60
+    if inputs.minutes is not None and inputs.minutes < shortest:
+        raise UserError(
+            f"{argument('minutes')} must be at least {math.ceil(10 * shortest) / 10:g} for one trial; received "
+            f"{inputs.minutes:g}; pass more"
         )
 
 

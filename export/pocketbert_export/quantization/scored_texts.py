@@ -56,10 +56,15 @@ class ScoredTexts:
 
     def loss(self, content: bytes) -> Loss | None:
         """Loss of the metric in points; None without labels."""
+        return None if self._reference is None else self._loss(self._metric_of(content))
+
+    def loss_of(self, other: ScoredTexts) -> Loss | None:
+        """Loss of another float file, which reads the same texts with a tokenizer of its own; None without labels."""
+        return None if other._reference is None else self._loss(other._reference)
+
+    def _loss(self, metric: Callable[[np.ndarray], float]) -> Loss:
         reference = self._reference
-        if reference is None:
-            return None
-        metric = self._metric_of(content)
+        assert reference is not None
 
         def points_lost(indices: np.ndarray) -> float:
             return 100 * (reference(indices) - metric(indices))
