@@ -59,6 +59,8 @@ class PruneConfig:
         if list(self.teacher_layers) != sorted({layer for layer in self.teacher_layers if layer > 0}):
             received = ",".join(map(str, self.teacher_layers))
             problems.append(f"teacher_layers must be different layers from 1 in ascending order; received {received}")
+        if self.teacher_layers and self.layers not in (PruneConfig.layers, None, len(self.teacher_layers)):
+            problems.append(f"give layers or teacher_layers; received both, with layers={self.layers}")
         raise_if_any(problems, "pruning options")
 
     def recorded(self) -> dict[str, Any]:
