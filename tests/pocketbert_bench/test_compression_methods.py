@@ -103,3 +103,19 @@ def test_kinds_have_the_methods_that_accept_them(teacher: Path, shared: TrialDat
     assert methods("embedding") == ["finetune", "embedding"]
     assert "tinybert" in methods("token_classification", labels=("O", "B-A", "I-A"))
     assert "hsk" not in methods("token_classification", labels=("O", "B-A", "I-A"))
+
+
+def test_embeddings_learn_from_the_vectors_of_the_teacher(teacher: Path, tmp_path: Path) -> None:
+    texts = tiny_finetuning.examples(160, seed=5).texts
+    pairs = enumerate(zip(texts[::2], texts[1::2], strict=True))
+    lines = [json.dumps({"text": one, "pair": other, "score": number % 7 / 7}) for number, (one, other) in pairs]
+    (tmp_path / "pairs.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    data = pb.data.pairs(tmp_path / "pairs.jsonl", score="score")
+    tokenizer = pb.from_pretrained(teacher).tokenizer
+    for name, layers in (("teacher", 5), ("student", 2)):
+        model = pb.from_preset(TEACHER.replace(num_layers=layers), data.task, tokenizer, seed=layers)
+        model.save_pretrained(tmp_path / name)
+    shared = TrialData(data=data, teacher=str(tmp_path / "teacher"), max_length=19, deadline=0.0)
+    train_trial(shared, trial_point(Training(method="embedding"), tmp_path / "student", 8), 0, tmp_path / "trial")
+    result = json.loads((tmp_path / "trial" / "result.json").read_text())
+    assert [stage["name"] for stage in result["stages"]] == ["embedding"] and result["steps"] == 10

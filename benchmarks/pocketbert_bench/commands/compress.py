@@ -139,7 +139,7 @@ def _by_hand(result: dict[str, Any]) -> Iterator[str]:
     """The commands of each row, for the end of the file of options."""
     for row in result["leaderboard"]:
         yield ""
-        yield f"{row['structure']}, {row['method']}, by hand:"
+        yield f"{row['name']}, by hand:"
         yield from [f"Not identical: {row['difference']}."] if row["difference"] and row["commands"] else []
         yield from row["commands"]
 

@@ -117,7 +117,7 @@ class CommandLines:
             {"calibration_file": self._files["train"]} if calibrates else {}
         )
         if candidate.recipe == MIXED_RECIPE:
-            files["max_mb"] = f"{inputs.constraints.max_mb:g}"
+            files["max_mb"] = inputs.constraints.max_mb
         named = {"model": model, "recipe": candidate.recipe, "lengths": lengths, **files, **self._pair}
         return [*commands, _command("export", **named, output=self._by_hand / candidate.name / "bundle")]
 

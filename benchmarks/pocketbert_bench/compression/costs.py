@@ -18,10 +18,11 @@ from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.json_reading import from_json, read_json
 from pocketbert.progress import log_info
+from pocketbert.pruning.config import can_be_narrowed
 from pocketbert.tasks.registry import get_task
 from pocketbert_bench import host, machine
 from pocketbert_bench.compression.constraints import Cost
-from pocketbert_bench.compression.structures import SMALL_RANK, Structure, can_be_pruned
+from pocketbert_bench.compression.structures import SMALL_RANK, Structure
 from pocketbert_bench.network_latency import Device, NetworkCost, Setting
 
 # The vocabulary of a measured network, as a part of the whole.
@@ -112,12 +113,12 @@ def fitted_configs(teacher: EncoderConfig, *, small_embedding: bool) -> list[Enc
 
     Args:
       teacher: architecture of the teacher.
-      small_embedding: also one with a factored word embedding, and one with a part of the vocabulary.
+      small_embedding: also one with a factored word embedding.
     """
     count, heads, neurons = teacher.num_layers, teacher.num_attention_heads, teacher.intermediate_size
     middle = max(count // 2, 1)
     sizes: list[tuple[int, int, int, int | None]] = [(count, heads, neurons, None), (1, heads, neurons, None)]
-    if can_be_pruned(teacher):
+    if can_be_narrowed(teacher):
         half, few = max(heads // 2, 1), max(neurons // 4, 1)
         sizes += [
             (count, half, neurons, None),
@@ -127,15 +128,15 @@ def fitted_configs(teacher: EncoderConfig, *, small_embedding: bool) -> list[Enc
         ]
     else:
         sizes.append((middle, heads, neurons, None))
-    sizes += [(middle, heads, neurons, SMALL_RANK)] if small_embedding and can_be_pruned(teacher) else []
+    sizes += [(middle, heads, neurons, SMALL_RANK)] if small_embedding and can_be_narrowed(teacher) else []
     configs = [
         Structure(
             layers=tuple(range(1, layers + 1)), heads=of_heads, intermediate_size=of_neurons, embedding_rank=rank
         ).config(teacher)
         for layers, of_heads, of_neurons, rank in sizes
     ]
-    if small_embedding:
-        configs[1] = configs[1].replace(vocab_size=teacher.vocab_size // _VOCABULARY_PART)
+    # Without it, nothing tells the word embedding from the rest of a file.
+    configs[1] = configs[1].replace(vocab_size=teacher.vocab_size // _VOCABULARY_PART)
     return configs
 
 

@@ -76,8 +76,8 @@ def structures(
       Kind and structure; a kind has one structure for each number of layers, with the deepest first.
     """
     heads, neurons, total = teacher.num_attention_heads, teacher.intermediate_size, teacher.num_layers
-    widths = _WIDTHS if can_be_pruned(teacher) else _WIDTHS[:1]
-    factored = small_embedding and can_be_pruned(teacher) and teacher.hidden_size > SMALL_RANK
+    widths = _WIDTHS if can_be_narrowed(teacher) else _WIDTHS[:1]
+    factored = small_embedding and can_be_narrowed(teacher) and teacher.hidden_size > SMALL_RANK
     for rank, first_token, (of_heads, of_neurons), which in itertools.product(
         (None, SMALL_RANK) if factored else (None,), (False, True) if mean_pooling else (False,), widths, _LAYERS
     ):
@@ -97,11 +97,6 @@ def structures(
                     first_token=first_token,
                 ),
             )
-
-
-def can_be_pruned(teacher: EncoderConfig) -> bool:
-    """Whether heads, neurons and the rank of the embedding can be reduced; layers always can."""
-    return can_be_narrowed(teacher)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
