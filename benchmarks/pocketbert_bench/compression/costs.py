@@ -108,12 +108,15 @@ def size_terms(config: EncoderConfig) -> np.ndarray:
     return np.array([*terms(config, 1.0)[:-1], config.vocab_size * width / 1e6])
 
 
-def fitted_configs(teacher: EncoderConfig, *, small_embedding: bool) -> list[EncoderConfig]:
+def fitted_configs(
+    teacher: EncoderConfig, *, small_embedding: bool, part_of_vocabulary: bool = True
+) -> list[EncoderConfig]:
     """Architectures that span depth and width, to be measured.
 
     Args:
       teacher: architecture of the teacher.
       small_embedding: also one with a factored word embedding.
+      part_of_vocabulary: whether one has a part of the vocabulary, so that trimmed files are predicted.
     """
     count, heads, neurons = teacher.num_layers, teacher.num_attention_heads, teacher.intermediate_size
     middle = max(count // 2, 1)
@@ -135,8 +138,9 @@ def fitted_configs(teacher: EncoderConfig, *, small_embedding: bool) -> list[Enc
         ).config(teacher)
         for layers, of_heads, of_neurons, rank in sizes
     ]
-    # Without it, nothing tells the word embedding from the rest of a file.
-    configs[1] = configs[1].replace(vocab_size=teacher.vocab_size // _VOCABULARY_PART)
+    if part_of_vocabulary:
+        # Without it, nothing tells the word embedding from the rest of a file.
+        configs[1] = configs[1].replace(vocab_size=teacher.vocab_size // _VOCABULARY_PART)
     return configs
 
 
@@ -176,7 +180,10 @@ def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: b
     Raises:
       UserError: a network cannot be measured.
     """
-    return _kept(fitted_configs(teacher, small_embedding=small_embedding), setting, device)
+    # A phone's networks have the whole tokenizer.
+    part = not device.name
+    configs = fitted_configs(teacher, small_embedding=small_embedding, part_of_vocabulary=part)
+    return _kept(configs, setting, device)
 
 
 def measured_model(config: EncoderConfig, setting: Setting, *, device: Device) -> CostModel:

@@ -58,7 +58,7 @@ class Inputs:
         first.
       recipes: recipes of the files, the preferred first.
       students: networks that are not cut out of the teacher.
-      kept_tokens: ids of the tokens in a trimmed vocabulary; empty if the size has no limit.
+      kept_tokens: ids of the tokens in a trimmed vocabulary; empty if the size has no limit, and on a phone.
       text: plain text for distillation, or None.
       minutes: time of the run, or None.
       trials: number of first rungs, or None.
@@ -238,7 +238,7 @@ def check(
         ],
         recipes=[DEFAULT_RECIPE, MIXED_RECIPE] if recipe == MIXED_RECIPE else measured,
         students=_students(students, described, max(shares)),
-        kept_tokens=() if constraints.max_mb is None else _kept_tokens(directory, described, data),
+        kept_tokens=() if constraints.max_mb is None or device.name else _kept_tokens(directory, described, data),
         text=None if text is None else text_data(text),
         minutes=minutes,
         trials=trials,
