@@ -112,10 +112,13 @@ def formula_mb(config: EncoderConfig) -> float:
     return 2 + layers * (0.5 + 0.1 * heads + 1e-3 * neurons) + 4e-6 * config.vocab_size * columns
 
 
-@pytest.mark.parametrize(("pooling", "small_embedding"), [(None, True), ("mean", True), ("mean", False)])
-def test_costs_that_are_linear_in_the_terms_are_predicted(pooling: Any, small_embedding: bool) -> None:
+@pytest.mark.parametrize(
+    ("layers", "pooling", "small_embedding"),
+    [(7, None, True), (7, "mean", True), (7, "mean", False), (2, "mean", True), (3, None, False)],
+)
+def test_costs_that_are_linear_in_the_terms_are_predicted(layers: int, pooling: Any, small_embedding: bool) -> None:
     base = TEACHER.replace(
-        num_layers=7,
+        num_layers=layers,
         num_attention_heads=12,
         intermediate_size=1536,
         hidden_size=144,
@@ -138,7 +141,7 @@ def test_costs_that_are_linear_in_the_terms_are_predicted(pooling: Any, small_em
     configs = fitted_configs(base, small_embedding=small_embedding)
     networks = [cost(config, first_token=first) for config in configs]
     model = fit(configs, networks, Setting(task=task, recipe="float32", lengths=(64, 160)))
-    other = base.replace(num_layers=4, num_attention_heads=9, intermediate_size=768, vocab_size=777)
+    other = base.replace(num_layers=min(layers, 4), num_attention_heads=9, intermediate_size=768, vocab_size=777)
     factored = other.replace(embedding_size=128, embedding_projection="factors")
     # The rank's time is unknown without a factored network.
     for config, share in ((other, 0.0), (other, 0.3), (factored if small_embedding else other, 1.0)):

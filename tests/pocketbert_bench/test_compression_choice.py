@@ -212,10 +212,10 @@ def test_full_disks_are_refused_before_anything_is_written(
     with monkeypatch.context() as patched:
         patched.setattr(run, "measured_costs", lambda _: {"dynamic_wi8": dataclasses.replace(COSTS, size=5 * [0.0])})
         patched.setattr(space, "_SMALL_FILES", 0)
-        # Each of two workers trains a network, with two checkpoints of weights and two moments.
-        assert needed("--trials=2", "--parallel=2") - needed("--trials=2") == 7 * 4 * parameter_count(TEACHER)
-    # In a minute there is time for at most twelve trials.
-    assert one < needed("--trials=11") < needed("--trials=12") == needed("--minutes=1") < needed("--trials=13")
+        # Each of two workers has initial and best weights, and two checkpoints of weights and two moments.
+        assert needed("--trials=2", "--parallel=2") - needed("--trials=2") == 8 * 4 * parameter_count(TEACHER)
+    # In a long time, 24 candidates keep their weights.
+    assert one < needed("--trials=23") < needed("--trials=24") == needed("--trials=25") == needed("--minutes=90")
     free[0] = one - 1
     assert needed("--trials=1") == one
     sizes: list[int] = []

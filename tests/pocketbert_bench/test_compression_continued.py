@@ -81,7 +81,7 @@ def test_only_models_of_the_front_are_kept(finished: tuple[list[str], Path], con
         assert {row["model"] for row in rows if row["chosen"]} == {"model"}
         kept = {path.name for path in (folder / "models").glob("*")}
         assert kept == {row["name"] for row in rows if row["model"] and not row["chosen"]}
-        assert not any((folder / name).exists() for name in ("next", "trials", "exports", "students"))
+        assert not any((folder / name).exists() for name in ("next", "trials", "exports"))
 
 
 def test_the_result_is_replaced(finished: tuple[list[str], Path], continued: Path) -> None:

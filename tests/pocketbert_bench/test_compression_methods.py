@@ -16,6 +16,7 @@ import pocketbert as pb
 from pocketbert.checkpoints.directory import describe_directory, read_directory
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.pruning.importance import Importance
+from pocketbert.tokenizers import wordpiece_vocabulary
 from pocketbert_bench.compression.methods import Training, TrialData, train_trial, trainings, trial_point
 from pocketbert_bench.compression.structures import Structure, write_student
 
@@ -103,6 +104,20 @@ def test_kinds_have_the_methods_that_accept_them(teacher: Path, shared: TrialDat
     assert methods("embedding") == ["finetune", "embedding"]
     assert "tinybert" in methods("token_classification", labels=("O", "B-A", "I-A"))
     assert "hsk" not in methods("token_classification", labels=("O", "B-A", "I-A"))
+
+
+def test_further_structures_do_not_read_the_vocabulary_again(
+    teacher: Path, shared: TrialData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[Any] = []
+    read = wordpiece_vocabulary.read_vocabulary
+    monkeypatch.setattr(wordpiece_vocabulary, "read_vocabulary", lambda path: (reads.append(path), read(path))[1])
+    described = describe_directory(teacher)
+    counts = []
+    for layers in (1, 2, 4):
+        trainings(shared.data, described, TEACHER.replace(num_layers=layers), text=False)
+        counts.append(len(reads))
+    assert counts[0] == counts[-1] > 0
 
 
 def test_embeddings_learn_from_the_vectors_of_the_teacher(teacher: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.trials.jobs import Job, Outcome
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.workers import Workers
+from pocketbert_bench.compression import rungs as module
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.constraints import Constraints, Cost
 from pocketbert_bench.compression.journal import Trial
@@ -111,7 +112,7 @@ def run(
         teacher=TEACHER,
         workers=workers,
         seed=0,
-        start=lambda candidate: folder / candidate.name,
+        start=lambda candidate, path: path,
         record=record,
         budget=f"{total} {trials}",
         kept=kept,
@@ -178,6 +179,17 @@ def test_the_best_candidates_use_the_whole_time(tmp_path: Path) -> None:
     run(tmp_path / "run", workers, total=300.0)
     assert 290 <= workers.seconds <= 300
     assert layers(next(name for name, rung, _ in workers.jobs if rung == 2)) == 5
+
+
+def test_few_candidates_keep_their_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run(tmp_path / "all", everything := Stopwatch(SCORES), trials=9)
+    monkeypatch.setattr(module, "KEPT", 7)
+    rungs = run(tmp_path / "few", few := Stopwatch(SCORES), trials=9)
+    assert few.jobs == everything.jobs
+    tried = [candidate for candidate in CANDIDATES if candidate.name in {name for name, _, _ in few.jobs}]
+    gone = [len(candidate.structure.layers) for candidate in tried if not rungs.has_weights(candidate)]
+    # One with 1 layer is worse than both, but no faster one beats it.
+    assert len(tried) == 9 and gone == [6, 3]
 
 
 def test_limit_of_points_promotes_candidates_near_it(tmp_path: Path) -> None:

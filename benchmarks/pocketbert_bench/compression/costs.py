@@ -25,8 +25,10 @@ from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.structures import SMALL_RANK, Structure
 from pocketbert_bench.network_latency import Device, NetworkCost, Setting
 
-# The vocabulary of a measured network, as a part of the whole.
+# The vocabulary of smaller networks, as a part of the whole.
 _VOCABULARY_PART = 4
+# Half of so few layers is a single one.
+_SHALLOW = 3
 SCHEDULE = dataclasses.replace(host.QUICK, rounds=8, runs=64, seconds=1.0)
 
 
@@ -111,24 +113,20 @@ def size_terms(config: EncoderConfig) -> np.ndarray:
 def fitted_configs(
     teacher: EncoderConfig, *, small_embedding: bool, part_of_vocabulary: bool = True
 ) -> list[EncoderConfig]:
-    """Architectures that span depth and width, to be measured.
+    """Architectures that span depth and width, to be measured: the teacher's, and smaller ones, which convert faster.
 
     Args:
       teacher: architecture of the teacher.
       small_embedding: also one with a factored word embedding.
-      part_of_vocabulary: whether one has a part of the vocabulary, so that trimmed files are predicted.
+      part_of_vocabulary: whether the smaller ones have a part of the vocabulary: they convert still faster, and trimmed
+        files are predicted.
     """
     count, heads, neurons = teacher.num_layers, teacher.num_attention_heads, teacher.intermediate_size
-    middle = max(count // 2, 1)
+    middle = count // 2 if count > _SHALLOW else count
     sizes: list[tuple[int, int, int, int | None]] = [(count, heads, neurons, None), (1, heads, neurons, None)]
     if can_be_narrowed(teacher):
         half, few = max(heads // 2, 1), max(neurons // 4, 1)
-        sizes += [
-            (count, half, neurons, None),
-            (count, heads, few, None),
-            (middle, half, few, None),
-            (1, half, few, None),
-        ]
+        sizes += [(middle, half, neurons, None), (middle, heads, few, None), (1, half, few, None)]
     else:
         sizes.append((middle, heads, neurons, None))
     sizes += [(middle, heads, neurons, SMALL_RANK)] if small_embedding and can_be_narrowed(teacher) else []
@@ -139,8 +137,8 @@ def fitted_configs(
         for layers, of_heads, of_neurons, rank in sizes
     ]
     if part_of_vocabulary:
-        # Without it, nothing tells the word embedding from the rest of a file.
-        configs[1] = configs[1].replace(vocab_size=teacher.vocab_size // _VOCABULARY_PART)
+        part = teacher.vocab_size // _VOCABULARY_PART
+        return [configs[0], *(config.replace(vocab_size=part) for config in configs[1:])]
     return configs
 
 

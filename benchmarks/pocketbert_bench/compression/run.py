@@ -44,7 +44,7 @@ from pocketbert_bench.compression.published import (
 from pocketbert_bench.compression.report import page
 from pocketbert_bench.compression.rungs import TRIALS_FOLDER, Rungs
 from pocketbert_bench.compression.space import check_space, space_needed
-from pocketbert_bench.compression.students import IMPORTANCE_FILE, STUDENTS_FOLDER, importance_options, student
+from pocketbert_bench.compression.students import IMPORTANCE_FILE, importance_options, student
 from pocketbert_bench.compression.teacher import (
     PACE_FOLDER,
     TEACHER_FOLDER,
@@ -62,7 +62,6 @@ COMPRESSION_FILES = (
     EXPORTS_FOLDER,
     MEASUREMENTS_FOLDER,
     FOLDS_FOLDER,
-    STUDENTS_FOLDER,
     SPLITS_FOLDER,
     IMPORTANCE_FILE,
     COSTS_FILE,
@@ -77,7 +76,7 @@ COMPRESSION_FILES = (
     ASIDE_FOLDER,
 )
 # Nothing reads them after the result.
-_TEMPORARY = (STUDENTS_FOLDER, EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER)
+_TEMPORARY = (EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER)
 # Teacher's bundle, one trial, its bundle and the page.
 _LEAST_SECONDS = 40
 # Export, gate, measurement and page, in exports of the teacher, which is slower and comes first.
@@ -283,7 +282,7 @@ class _Compression:
                 parts = len(self._inputs.folds) - number + 2
                 end = clock.record(f"fold {number}", lambda parts=parts: clock.seconds + seconds_left() / parts)  # type: ignore[misc]
                 self._score_fold(path, splits, candidates, clock, lambda end=end: end - clock.seconds)  # type: ignore[misc]
-                for name in (TEACHER_FOLDER, STUDENTS_FOLDER, TRIALS_FOLDER):
+                for name in (TEACHER_FOLDER, TRIALS_FOLDER):
                     shutil.rmtree(path / name, ignore_errors=True)
             scores.append(read_fold(path / FOLD_FILE))
         return scores
@@ -319,7 +318,7 @@ class _Compression:
             teacher=inputs.described.config,
             workers=self._workers,
             seed=inputs.seed,
-            start=lambda candidate: student(inputs, folder, teacher, candidate, _recorded(clock, folder)),
+            start=lambda candidate, path: student(inputs, folder, teacher, candidate, path, _recorded(clock, folder)),
             record=_recorded(clock, folder),
             budget=inputs.budget,
             kept=kept_models(folder),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +36,9 @@ _FIRST_SHARE, _SECOND_SHARE = 0.5, 0.75
 # So many first candidates share the time of first rungs equally if they would take longer.
 _KINDS = 3
 # The best third trains further.
-_PROMOTED = 3
+PROMOTED = 3
+# So many keep their weights.
+KEPT = 24
 # Setting up a trial, in seconds, until one has been timed.
 _SETUP = 5.0
 
@@ -50,7 +53,7 @@ class Rungs:
       teacher: architecture of the teacher.
       workers: where trials run.
       seed: random seed.
-      start: writes the weights from which a candidate starts, and returns their model directory.
+      start: writes the weights from which a candidate starts to a folder, unless they are in another one; returns it.
       record: returns the number with a name from an earlier attempt, or records a new one.
       budget: what the budget of the run is called in names of numbers that depend on it.
       kept: name of a candidate → model directory from a finished run with a smaller budget, whose trials the journal
@@ -69,7 +72,7 @@ class Rungs:
         teacher: EncoderConfig,
         workers: Workers,
         seed: int,
-        start: Callable[[StudentCandidate], Path],
+        start: Callable[[StudentCandidate, Path], Path],
         record: Record,
         budget: str,
         kept: Mapping[str, Path],
@@ -116,7 +119,8 @@ class Rungs:
         self._work |= {candidate.name: self._work_of(candidate) for candidate in candidates}
         self._epochs = round(self._record("epochs", lambda: self._first_epochs(candidates[:_KINDS], total)))
         first = self._first_rungs(candidates, total)
-        promoted = self._promising(first, 1)[: math.ceil(len(first) / _PROMOTED)]
+        self._drop_weights(first)
+        promoted = self._promising(first, 1)[: math.ceil(len(first) / PROMOTED)]
         # A single one continues in the last rung.
         end = (1 - _SECOND_SHARE) * total
         for batch in self._batches(promoted if len(promoted) > 1 else []):
@@ -134,6 +138,7 @@ class Rungs:
         end, most = (1 - _FIRST_SHARE) * total, self._most or len(candidates)
         while waiting and len(tried) < most:
             left = self._seconds_left() - end
+            self._drop_weights(tried)
             batch: list[StudentCandidate] = []
             while waiting and len(batch) < min(self._workers.parallel, most - len(tried)):
                 batch.append(self._next(waiting, [*tried, *batch]))
@@ -147,6 +152,15 @@ class Rungs:
             self._train(dict.fromkeys(batch, (0, self._epochs)), end_of_batch)
             tried += batch
         return tried
+
+    def _drop_weights(self, tried: Sequence[StudentCandidate]) -> None:
+        """Deletes initial weights, and those of candidates that neither train further nor are on the front."""
+        for candidate in tried:
+            shutil.rmtree(self._initial(candidate), ignore_errors=True)
+        ordered = self._promising(tried, 1) if self.scored else []
+        best = front(ordered, lambda candidate: candidate.cost.latency_ms, lambda one: self.score(one, 1))
+        for candidate in [*best, *(one for one in ordered if one not in best)][KEPT:]:
+            shutil.rmtree(self._folder(candidate, 0) / MODEL_FOLDER, ignore_errors=True)
 
     def _next(self, waiting: Sequence[StudentCandidate], tried: Sequence[StudentCandidate]) -> StudentCandidate:
         """The next candidate: after a few, the best structure with another method alternates with a new structure."""
@@ -259,7 +273,7 @@ class Rungs:
         jobs = {}
         for candidate, (rung, count) in planned.items():
             if self._finished(candidate, rung) is None:
-                start = self.model(candidate) if rung else self._start(candidate)
+                start = self.model(candidate) if rung else self._start(candidate, self._initial(candidate))
                 folder = self._folder(candidate, rung)
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 # Later rungs continue the head of the first one.
@@ -274,8 +288,7 @@ class Rungs:
             # The deadline may have ended it early.
             rung, epochs = planned[candidate]
             # Questions have more steps, since their paragraphs are read in windows.
-            trained = outcome.result.get("steps", 0) / (self._steps * passes(candidate.training.method))
-            trained = min(trained, epochs)
+            trained = min(outcome.result.get("steps", 0) / (self._steps * passes(candidate.training.method)), epochs)
             before = max((trial.epochs for trial in self._of(candidate)), default=0)
             training_seconds = outcome.result.get("seconds", 0.0)
             self._journal.add(
@@ -300,13 +313,16 @@ class Rungs:
     def _finished(self, candidate: StudentCandidate, rung: int) -> Trial | None:
         return next((trial for trial in self._of(candidate) if trial.rung == rung), None)
 
+    def _initial(self, candidate: StudentCandidate) -> Path:
+        """Model directory of its weights before the first rung."""
+        return self._root / candidate.name / "start"
+
     def _folder(self, candidate: StudentCandidate, rung: int) -> Path:
         return self._root / candidate.name / f"rung-{rung}"
 
     @property
     def _started(self) -> list[StudentCandidate]:
-        names = {trial.candidate for trial in self._journal.records}
-        return [candidate for candidate in self._candidates if candidate.name in names]
+        return [candidate for candidate in self._candidates if self._of(candidate)]
 
     def _row(self, candidate: StudentCandidate, *, chosen: bool) -> dict[str, Any]:
         trials = self._of(candidate)
@@ -335,13 +351,11 @@ class Rungs:
     def _first_epochs(self, candidates: Sequence[StudentCandidate], total: float) -> int:
         """Epochs of first rungs: fewer if the first candidates would not fit into the time."""
         usual = min(max(math.ceil(_STEPS / self._steps), 1), _MOST_EPOCHS)
-        if self._most:
-            return usual
-        for epochs in range(usual, 1, -1):
+        for epochs in range(1 if self._most else usual, 1, -1):
             seconds = sum(self._seconds(candidate, epochs) for candidate in candidates) / self._workers.parallel
             if seconds <= _FIRST_SHARE * total:
                 return epochs
-        return 1
+        return usual if self._most else 1
 
     def _last_epochs(self, candidate: StudentCandidate) -> int:
         """Epochs of the last rung: those that fit into the time; 0 if none does."""
@@ -369,9 +383,9 @@ class Rungs:
 
         The time of a step is in proportion to the operations of the networks.
         """
-        trials = [trial for trial in self._journal.records if trial.rung == 0 and trial.score is not None]
-        paces = [trial.training_seconds / (trial.epochs * self._work[trial.candidate]) for trial in trials]
-        setups = [trial.seconds - trial.training_seconds for trial in trials]
+        first = [trial for trial in self._journal.records if trial.rung == 0 and trial.score is not None]
+        paces = [trial.training_seconds / (trial.epochs * self._work[trial.candidate]) for trial in first]
+        setups = [trial.seconds - trial.training_seconds for trial in first]
         if not paces and self._teacher_pace is not None:
             seconds, steps = self._teacher_pace
             paces.append(seconds / (steps / self._steps * 3 * encoder_flops(self._teacher, self._shared.max_length)))

@@ -16,13 +16,12 @@ from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.costs import CostModel
 from pocketbert_bench.compression.inputs import Inputs
 from pocketbert_bench.compression.published import PUBLISHED
+from pocketbert_bench.compression.rungs import KEPT, PROMOTED
 
 # While a network trains: the best weights, and two checkpoints of weights and two moments.
 _COPIES = 7
-# The longer trainings of the best third keep their weights, too.
-_OF_A_TRIAL = 2
-# A shorter trial does not exist.
-_SECONDS_A_TRIAL = 5
+# Longer trainings of the best third, which keep their weights, too.
+_LONGER = 2
 # Tokenizer, logs and pages of a folder.
 _SMALL_FILES = 1_000_000
 
@@ -38,18 +37,18 @@ def space_needed(
       candidates: candidates in the order of trials.
       parallel: number of trials at a time.
     """
-    most = inputs.trials if inputs.minutes is None else math.ceil(60 * inputs.minutes / _SECONDS_A_TRIAL)
-    trained = candidates[:most]
-    config = inputs.described.config
+    config, trials = inputs.described.config, min(inputs.trials or len(candidates), len(candidates))
     teacher = 0 if inputs.is_teacher else _bytes(config)
-    sizes = {candidate.structure: _bytes(candidate.structure.config(config)) for candidate in trained}
-    largest = max(sizes.values())
-    files = [1e6 * candidate.cost.size_mb + _SMALL_FILES for candidate in trained]
-    stored = teacher + 1e6 * costs[inputs.recipe].predict(config, inputs.shares).size_mb + sum(sizes.values())
-    stored += sum(_OF_A_TRIAL * sizes[candidate.structure] + _SMALL_FILES for candidate in trained)
-    training = min(parallel, len(trained)) * _COPIES * largest
+    # The largest ones, since nobody knows which of them keep their weights.
+    kept = min(trials, KEPT)
+    sizes = sorted(_bytes(candidate.structure.config(config)) + _SMALL_FILES for candidate in candidates)[-kept:]
+    files = sorted(1e6 * candidate.cost.size_mb + _SMALL_FILES for candidate in candidates)[-kept:]
+    stored = teacher + 1e6 * costs[inputs.recipe].predict(config, inputs.shares).size_mb + sum(sizes)
+    stored += _LONGER * math.ceil(kept / PROMOTED) * sizes[-1]
+    # Beside its copies, each has its initial weights.
+    training = min(parallel, trials) * (_COPIES + 1) * sizes[-1]
     # Exports begin when training has ended.
-    return int(max(_COPIES * teacher, stored + max(training, sum(files) + largest + max(files))))
+    return int(max(_COPIES * teacher, stored + max(training, sum(files) + sizes[-1] + files[-1])))
 
 
 def check_space(needed: int, folder: Path) -> None:

@@ -17,38 +17,40 @@ from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.inputs import Inputs
 from pocketbert_bench.compression.structures import OtherStudent, write_student
 
-STUDENTS_FOLDER, IMPORTANCE_FILE = "students", "importance.safetensors"
+IMPORTANCE_FILE = "importance.safetensors"
 _MOST_EXAMPLES, _LONGEST = 1000, 128
 # In a short time, so many for each minute.
 _EXAMPLES_A_MINUTE = 75
 
 
-def student(inputs: Inputs, folder: Path, teacher: Path, candidate: StudentCandidate, record: Record) -> Path:
-    """Writes the initial weights of a candidate, once.
+def student(
+    inputs: Inputs, folder: Path, teacher: Path, candidate: StudentCandidate, path: Path, record: Record
+) -> Path:
+    """Writes the initial weights of a candidate, unless they exist; returns their model directory.
 
     Args:
       inputs: the input of the compression.
       folder: folder of the compression.
       teacher: model directory of the teacher.
       candidate: the candidate.
+      path: model directory for weights that are not in one of the user.
       record: returns the number with a name from an earlier attempt, or records a new one.
     """
     structure = candidate.structure
     if isinstance(structure, OtherStudent) and structure.directory is not None:
         return structure.directory.absolute()
-    path = folder / STUDENTS_FOLDER / structure.name
     if path.exists():
-        return path.absolute()
-    path.parent.mkdir(exist_ok=True)
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(structure, OtherStudent):
         vocabulary = vocabulary_of(teacher)
         assert vocabulary is not None
         from_preset(structure.architecture, (), open_tokenizer(vocabulary), inputs.seed).save_pretrained(path)
-        return path.absolute()
+        return path
     whole = not structure.sizes.cuts_widths(inputs.described.config)
     importance = None if whole else _importance(inputs, folder, teacher, record)
     write_student(read_directory(teacher), importance, structure, path)
-    return path.absolute()
+    return path
 
 
 def importance_options(inputs: Inputs, record: Record) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Sequence
@@ -76,11 +77,15 @@ class Vocabulary:
         return [*tokens, *appended(self.added, len(tokens))]
 
     def base_tokens(self) -> Sequence[str]:
-        """Reads the tokens in `path`, in the order of their ids.
+        """Reads the tokens in `path` once, in the order of their ids.
 
         Raises:
           UserError: a file is invalid.
         """
+        return self._base_tokens
+
+    @functools.cached_property
+    def _base_tokens(self) -> Sequence[str]:
         if self.kind == "byte_bpe":
             from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
 

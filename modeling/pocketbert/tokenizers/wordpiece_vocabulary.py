@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import string
 import unicodedata
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]",
 # tensorflow-text stores the length of a token in eight bits.
 _MAX_TOKEN_BYTES = 255
 _MAX_LISTED = 5
+# Unicode's category Cc.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MAX_FILE_BYTES = 1 << 26
 
 
@@ -91,12 +94,7 @@ def token_problems(tokens: Sequence[str]) -> list[str]:
         )
     if "" in lines:
         problems.append(f"tokens must not be empty; received empty lines {_some(lines[''])}; remove them")
-    controls = {
-        character: line
-        for line, token in enumerate(tokens, start=1)
-        for character in token
-        if unicodedata.category(character) == "Cc"
-    }
+    controls = {character: line for line, token in enumerate(tokens, start=1) for character in _CONTROLS.findall(token)}
     if controls:
         shown = _some([f"U+{ord(character):04X} in line {line}" for character, line in controls.items()])
         problems.append(

@@ -200,6 +200,8 @@ def with_options(vocabulary: Vocabulary | None) -> Vocabulary | None:
 
 def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: str, remedy: str) -> list[str]:
     """Differences between two tokenizers: kinds, options, segmentation, and the tokens that both vocabularies have."""
+    if one == other:
+        return []
     if one.kind != other.kind:
         return [f"both need the same kind of tokenizer; {ones} has {one.kind}, {others} {other.kind}; {remedy}"]
     problems = []
