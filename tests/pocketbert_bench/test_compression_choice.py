@@ -227,8 +227,9 @@ def test_full_disks_are_refused_before_anything_is_written(
 
     monkeypatch.setattr(Journal, "add", add_and_weigh)
     free[0] = one
-    assert compress("--max-latency-ms=9", "--trials=1") == 0
+    assert compress("--max-latency-ms=9", "--trials=1", "--seed=5") == 0
     assert max(sizes) < one
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["seed"] == 5
 
 
 def test_a_time_without_a_trial_is_refused(

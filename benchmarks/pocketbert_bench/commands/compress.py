@@ -54,6 +54,7 @@ class CompressOptions:
         directories.
       text: file or folder of plain text; candidates may learn the teacher's relations on it before the labels.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
+      seed: seed of the splits, new weights, shuffling and dropout.
       dry_run: list the candidates within the limits with their predicted costs, and train none; needs no --output.
     """
 
@@ -69,6 +70,7 @@ class CompressOptions:
     students: tuple[PresetOrPath, ...] = ()
     text: AnyPath | None = None
     stop_below_baseline: bool = False
+    seed: int = 0
     dry_run: bool = False
 
 
@@ -110,6 +112,7 @@ def run(options: Options) -> int | None:
         "students": chosen.students,
         "text": chosen.text,
         "stop_below_baseline": chosen.stop_below_baseline,
+        "seed": chosen.seed,
     }
     if chosen.dry_run:
         _print_candidates(chosen.model, task_options.with_metrics(data), arguments)
@@ -160,7 +163,7 @@ def _print_candidates(model: str | None, data: Any, arguments: dict[str, Any]) -
     from pocketbert_bench.compression.inputs import check as checked
     from pocketbert_bench.compression.run import planned_candidates
 
-    for candidate in planned_candidates(checked(model, data, **arguments, seed=0)):
+    for candidate in planned_candidates(checked(model, data, **arguments)):
         cost = {name: round(value, 3) for name, value in dataclasses.asdict(candidate.cost).items()}
         row = {"structure": candidate.structure.name, "method": candidate.training.name, "recipe": candidate.recipe}
         print(json.dumps({**row, "trimmed_vocabulary": candidate.trimmed, **cost}))
