@@ -222,6 +222,7 @@ def test_full_disks_are_refused_before_anything_is_written(
     add = Journal.add
 
     def add_and_weigh(self: Journal[Trial], trial: Trial) -> None:
+        print("a library's warning")
         sizes.append(sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file()))
         add(self, trial)
 
@@ -230,6 +231,7 @@ def test_full_disks_are_refused_before_anything_is_written(
     assert compress("--max-latency-ms=9", "--trials=1", "--seed=5") == 0
     assert max(sizes) < one
     assert json.loads((tmp_path / "out" / "run.json").read_text())["seed"] == 5
+    assert json.loads(capsys.readouterr().out)["trials"] == 1
 
 
 def test_a_time_without_a_trial_is_refused(

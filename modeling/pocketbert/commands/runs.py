@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -82,7 +84,9 @@ def print_result(
       1 if training failed, else None.
     """
     try:
-        result = make()
+        # Stdout has the JSON alone, whatever a library prints.
+        with contextlib.redirect_stdout(sys.stderr):
+            result = make()
     except TrainingFailed as error:
         from pocketbert.progress import log_info
 
