@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import statistics
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import UserError
@@ -17,6 +18,7 @@ from pocketbert.progress import bar
 from pocketbert.work_list import WorkList
 from pocketbert_bench.adb import HOST
 from pocketbert_bench.results import Measurement, Weights
+from pocketbert_bench.statistics import round_medians
 
 if TYPE_CHECKING:
     from pocketbert_bench import configurations, host
@@ -305,11 +307,24 @@ def _costs(networks: Iterable[tuple[Measurement, ...]]) -> list[NetworkCost]:
     measured = list(networks)
     if problems := [one.error for at_lengths in measured for one in at_lengths if one.error]:
         raise UserError(f"networks must run to be measured; received: {problems[0]}")
+    # One column for each length.
+    latencies = zip(*map(_latencies, zip(*measured, strict=True)), strict=True)
     return [
         NetworkCost(
-            latency_us=tuple(statistics.median(one.latency_us) for one in at_lengths),
+            latency_us=of_network,
             file_bytes=at_lengths[0].size_bytes or 0,
             memory_bytes=max(one.peak_memory_bytes or 0 for one in at_lengths),
         )
-        for at_lengths in measured
+        for of_network, at_lengths in zip(latencies, measured, strict=True)
     ]
+
+
+def _latencies(measurements: Sequence[Measurement]) -> list[float]:
+    """Median latency of each network, as if the machine had been equally fast in all rounds.
+
+    How slow it was in a round is the median over the networks, each against its median over the rounds.
+    """
+    rounds = [round_medians(one.latency_us, one.round_sizes) for one in measurements]
+    logarithms = np.log(np.stack(rounds))
+    slowness = np.median(logarithms - np.median(logarithms, axis=1, keepdims=True), axis=0)
+    return [float(latency) for latency in np.exp(np.median(logarithms - slowness, axis=1))]

@@ -109,7 +109,7 @@ def formula_ms(config: EncoderConfig, share: float) -> float:
 def formula_mb(config: EncoderConfig) -> float:
     layers, heads, neurons = config.num_layers, config.num_attention_heads, config.intermediate_size
     columns = config.embedding_size if config.embedding_projection == "factors" else config.hidden_size
-    return 2 + layers * (0.5 + 0.1 * heads + 1e-3 * neurons) + 4e-6 * config.vocab_size * columns
+    return 2 + layers * (0.5 + 0.1 * heads + 1e-3 * neurons) + 1e-6 * config.vocab_size * (columns + 4)
 
 
 @pytest.mark.parametrize(

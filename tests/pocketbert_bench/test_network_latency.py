@@ -1,11 +1,13 @@
-"""Latency of networks on a phone; `test_latency_model` measures them on this machine."""
+"""Latency of networks on a phone, and on a machine with other work; `test_latency_model` measures them here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import phone_runs
 import pytest
 import tiny
@@ -14,7 +16,8 @@ from fake_adb import FakePhone, ending
 
 from pocketbert.errors import UserError
 from pocketbert.feedforward import FeedForwardConfig
-from pocketbert_bench.network_latency import PhoneDevice, Setting
+from pocketbert_bench import host, network_latency
+from pocketbert_bench.network_latency import Host, PhoneDevice, Setting
 
 CONFIGS = [
     tiny.BERT.replace(num_layers=1, feedforward=FeedForwardConfig(expressions=(f"linear{n}_1(gelu(linear{n}_1(x)))",)))
@@ -44,8 +47,29 @@ def test_interrupted_measurements_resume(connect: Callable[..., Any], tmp_path: 
     good.state = "device"
     latencies = phone.measure(CONFIGS, SETTING, tmp_path / "kept")
     sizes = [(tmp_path / "kept" / "networks" / f"network-{n}" / "model.tflite").stat().st_size for n in (0, 1)]
-    assert [network.latency_us for network in latencies] == [(size,) for size in sizes] and sizes[0] > sizes[1]
+    assert [network.latency_us[0] for network in latencies] == pytest.approx(sizes, rel=1e-9) and sizes[0] > sizes[1]
     assert len(starts) == 7 and {start["length"] for start in starts} == {"13"}
+
+
+def test_rounds_on_a_slow_machine_change_the_ratios_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(5)
+    errors: list[list[float]] = [[], []]
+    for _ in range(50):
+        # The machine is up to twice as slow in a round, and each turn differs by 5 %.
+        true, slowness = np.array([900.0, 1700.0, 2600.0, 400.0, 3100.0]), random.normal(0, 0.3, 12)
+        rounds = true[:, None] * np.exp(slowness + random.normal(0, 0.05, (5, 12)))
+        measurements = [
+            SimpleNamespace(error=None, latency_us=row, round_sizes=12 * [1], size_bytes=1, peak_memory_bytes=1)
+            for row in rounds
+        ]
+        monkeypatch.setattr(host, "measure", lambda *_, measurements=measurements: measurements)
+        monkeypatch.setattr(network_latency, "_write_network", lambda *_: None)
+        costs = Host().measure(5 * [CONFIGS[0]], SETTING, Path())
+        measured = [network.latency_us[0] for network in costs], np.median(rounds, axis=1)
+        for of_way, latencies in zip(errors, measured, strict=True):
+            logarithms = np.log(np.array(latencies) / true)
+            of_way += list(logarithms - logarithms.mean())
+    assert np.std(errors[0]) < 0.75 * np.std(errors[1])
 
 
 def test_missing_phone_is_named(connect: Callable[..., Any], tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from pocketbert_bench.network_latency import Device, NetworkCost, Setting
 _VOCABULARY_PART = 4
 # Half of so few layers is a single one.
 _SHALLOW = 3
-SCHEDULE = dataclasses.replace(host.QUICK, rounds=8, runs=64, seconds=1.0)
+SCHEDULE = dataclasses.replace(host.QUICK, rounds=12, runs=64, seconds=1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,9 +105,12 @@ def terms(config: EncoderConfig, last_layer_share: float) -> np.ndarray:
 
 
 def size_terms(config: EncoderConfig) -> np.ndarray:
-    """What size and memory are linear in: 1, layers, heads and neurons of all layers, and the word embedding."""
+    """What size and memory are linear in: 1, layers, heads and neurons of all layers, and the word embedding.
+
+    Each row of the embedding has a scale of four bytes.
+    """
     width = config.embedding_size if config.embedding_projection == "factors" else config.hidden_size
-    return np.array([*terms(config, 1.0)[:-1], config.vocab_size * width / 1e6])
+    return np.array([*terms(config, 1.0)[:-1], config.vocab_size * (width + 4) / 1e6])
 
 
 def fitted_configs(
