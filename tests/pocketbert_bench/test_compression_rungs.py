@@ -144,9 +144,21 @@ def test_three_kinds_are_tried_in_a_short_time(total: float, tmp_path: Path) -> 
 
 def test_epochs_of_first_rungs_follow_the_pace_of_the_teacher(tmp_path: Path) -> None:
     # The teacher has taken 6 seconds for an epoch of 70 steps.
-    run(tmp_path / "slow", slow := Stopwatch(SCORES), total=90.0, teacher_pace=(6.0, 70))
+    # Half of the time is for three trials, each with 5 seconds for its setup and 6, 5 or 4 seconds for an epoch.
+    run(tmp_path / "slow", slow := Stopwatch(SCORES), total=75.0, teacher_pace=(6.0, 70))
     run(tmp_path / "fast", fast := Stopwatch(SCORES), total=900.0, teacher_pace=(6.0, 70))
-    assert slow.jobs[0][2] == 6.0 and fast.jobs[0][2] == 12.0
+    assert slow.jobs[0][2] == pytest.approx((37.5 - 3 * 5) / (6 + 5 + 4) * 6, rel=1e-3) and fast.jobs[0][2] == 12.0
+
+
+@pytest.mark.parametrize("total", [12.0, 24.0])
+def test_time_without_an_epoch_is_used_with_a_part_of_the_examples(total: float, tmp_path: Path) -> None:
+    workers = Stopwatch(SCORES)
+    run(tmp_path / "run", workers, total=total, teacher_pace=(60.0, 70))
+    assert 0.9 * total <= workers.seconds <= total + 2
+    trials = Journal(tmp_path / "run" / "journal.jsonl", (Trial,)).records
+    assert all(trial.epochs < 1 for trial in trials if trial.rung == 0)
+    last = next(trial for trial in trials if trial.rung == 2)
+    assert layers(last.candidate) == 5 and last.epochs > 2 * trials[0].epochs
 
 
 def test_the_best_structure_tries_other_methods(tmp_path: Path) -> None:
@@ -177,7 +189,7 @@ def test_the_most_promising_ones_train_further(tmp_path: Path) -> None:
 def test_the_best_candidates_use_the_whole_time(tmp_path: Path) -> None:
     workers = Stopwatch(SCORES)
     run(tmp_path / "run", workers, total=300.0)
-    assert 290 <= workers.seconds <= 300
+    assert 290 <= workers.seconds <= 300.1
     assert layers(next(name for name, rung, _ in workers.jobs if rung == 2)) == 5
 
 

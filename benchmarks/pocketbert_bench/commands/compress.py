@@ -34,6 +34,7 @@ from pocketbert.errors import raise_if_any
 from pocketbert.options import AnyPath, DirectoryPath, FilePath, ModelPath, PresetOrPath
 from pocketbert_bench.commands.search import ParallelOptions, open_workers, worker_problems
 from pocketbert_bench.compression.constraints import Constraints, budget_problems
+from pocketbert_export.bundles.model_card import CardOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,8 @@ class CompressOptions:
       text: file or folder of plain text; candidates may learn the teacher's relations on it before the labels.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       seed: seed of the splits, new weights, shuffling and dropout.
-      dry_run: list the candidates within the limits with their predicted costs, and train none; needs no --output.
+      dry_run: list the candidates within the limits with their predicted costs, and train none; needs neither
+        --output nor --minutes.
     """
 
     GROUP: ClassVar = "Compression"
@@ -80,6 +82,7 @@ OPTIONS = (
     TableOptions,
     Constraints,
     ParallelOptions,
+    CardOptions,
     OptionGroup(RunFolderOptions, without=("seeds",), may_be_missing=("output",)),
 )
 
@@ -87,9 +90,8 @@ OPTIONS = (
 def check(options: Options) -> None:
     """Raises a `UserError` if the options contradict each other."""
     chosen = options[CompressOptions]
-    problems = task_options.problems(options[TaskOptions]) + budget_problems(
-        chosen.minutes, chosen.trials, chosen.measurements
-    )
+    problems = task_options.problems(options[TaskOptions])
+    problems += budget_problems(chosen.minutes, _trials(chosen), chosen.measurements)
     problems += worker_problems(options[ParallelOptions])
     if not (chosen.dry_run or options[RunFolderOptions].output):
         problems.append("--output is required; received none")
@@ -105,13 +107,14 @@ def run(options: Options) -> int | None:
     arguments: dict[str, Any] = {
         "constraints": options[Constraints],
         "minutes": chosen.minutes,
-        "trials": chosen.trials,
+        "trials": _trials(chosen),
         "measurements": chosen.measurements,
         "kfold": chosen.kfold,
         "recipe": chosen.recipe,
         "students": chosen.students,
         "text": chosen.text,
         "stop_below_baseline": chosen.stop_below_baseline,
+        "card": options[CardOptions],
         "seed": chosen.seed,
     }
     if chosen.dry_run:
@@ -136,6 +139,11 @@ def run(options: Options) -> int | None:
         return dataclasses.asdict(result)
 
     return runs.print_result(options, make, _by_hand)
+
+
+def _trials(chosen: CompressOptions) -> int | None:
+    """Number of candidates to train; those of a dry run do not depend on it."""
+    return 1 if chosen.dry_run and chosen.minutes is None else chosen.trials
 
 
 def _by_hand(result: dict[str, Any]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.outcome_notes import simple_methods
 from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert.trials.scores import front
+from pocketbert_bench import machine
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.command_lines import CommandLines
 from pocketbert_bench.compression.constraints import ROUNDING
@@ -28,6 +29,7 @@ from pocketbert_bench.compression.outcome import Measured, measure, paired_loss
 from pocketbert_bench.compression.published import BUNDLE_FOLDER, MODELS_FOLDER, link
 from pocketbert_bench.compression.rungs import Rungs
 from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.bundles.model_card import Latency, write_card
 from pocketbert_export.exporter import export
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.scored_texts import Loss
@@ -127,6 +129,7 @@ class Choice:
             link(rungs.model(candidate), aside / path)
         if winner.candidate.trimmed:
             link(self._model(rungs, winner.candidate), aside / MODEL_FOLDER)
+        write_card(aside / BUNDLE_FOLDER, self._folder.absolute().name, self._latencies(measured))
         bundle = Bundle.open(aside / BUNDLE_FOLDER)
         scores, loss = pooled(folds) if folds else self._final_scores(bundle)
         notes = [note, self._doubt(measured), *scores.warnings]
@@ -157,6 +160,21 @@ class Choice:
                 for trials in [rungs.training(candidate)]
             ],
         }
+
+    def _latencies(self, measured: Measured) -> list[Latency]:
+        """The latency for the model card; none if it is a mean over lengths."""
+        inputs = self._inputs
+        if len(inputs.shares) > 1:
+            return []
+        return [
+            Latency(
+                length=inputs.length,
+                threads=inputs.constraints.threads,
+                median_ms=measured.latency_ms[0],
+                runtime=measured.runtime,
+                machine=inputs.device.name or machine.machine().cpu,
+            )
+        ]
 
     def _final_scores(self, bundle: Bundle) -> tuple[Scores, Loss]:
         """Scores on the final split, beside simple methods and the teacher's bundle, and the paired loss."""
@@ -351,6 +369,7 @@ class Choice:
             recipe=recipe,
             lengths=inputs.lengths,
             examples=inputs.splits.data,
+            card=inputs.card,
             calibration_options=options or CalibrationOptions(),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,7 +62,7 @@ class CommandLines:
             run = RunConfig(seed=inputs.seed)
             self._first = [self._trains("finetune", teacher, run, output, model=inputs.directory)]
 
-    def difference(self, candidate: StudentCandidate, trials: Sequence[tuple[Trial, int]]) -> str:
+    def difference(self, candidate: StudentCandidate, trials: Sequence[tuple[Trial, float]]) -> str:
         """Why the commands make another bundle than these trials; empty if they make the same."""
         structure, training = candidate.structure, candidate.training
         if isinstance(structure, OtherStudent) and structure.directory is None:
@@ -70,9 +71,10 @@ class CommandLines:
             return "the commands keep a head that reads all tokens, and the candidate has one for the first token"
         if candidate.trimmed:
             return "the commands keep the whole vocabulary; pocketbert trim-vocabulary removes tokens"
-        if not self._teacher_complete or not all(trial.complete for trial, _ in trials):
+        whole = all(trial.complete and float(epochs).is_integer() for trial, epochs in trials)
+        if not (self._teacher_complete and whole):
             whose = "its" if self._teacher_complete else "the teacher's"
-            return f"{whose} time was over before the last epoch, so these commands train for longer"
+            return f"{whose} time was too short for whole epochs, so these commands train for longer"
         task = self._inputs.splits.data.task
         if task.embedding not in (None, EmbeddingConfig(), self._pooled):
             return "the commands do not have your options of the embedding, except for its pooling"
@@ -80,7 +82,7 @@ class CommandLines:
             return "your model's tags have an order of their own, which the commands do not have"
         return ""
 
-    def of(self, candidate: StudentCandidate, trials: Sequence[tuple[Trial, int]]) -> list[str]:
+    def of(self, candidate: StudentCandidate, trials: Sequence[tuple[Trial, float]]) -> list[str]:
         """The commands of a candidate, whose weights come from trials with some epochs each, in this order."""
         inputs, structure = self._inputs, candidate.structure
         models: dict[str, Any]
@@ -94,7 +96,7 @@ class CommandLines:
                 kind=inputs.splits.data.task.kind,
                 examples=len(inputs.splits.data.train),
                 max_length=inputs.length,
-                epochs=epochs,
+                epochs=math.ceil(epochs),
                 first_token=structure.first_token and not trial.rung,
             )
             output = self._by_hand / candidate.name / f"rung-{trial.rung}"
@@ -119,7 +121,8 @@ class CommandLines:
         if candidate.recipe == MIXED_RECIPE:
             files["max_mb"] = inputs.constraints.max_mb
         named = {"model": model, "recipe": candidate.recipe, "lengths": lengths, **files, **self._pair}
-        return [*commands, _command("export", **named, output=self._by_hand / candidate.name / "bundle")]
+        output = self._by_hand / candidate.name / "bundle"
+        return [*commands, _command("export", *_flags(inputs.card), **named, output=output)]
 
     def _start(self, structure: Structure | OtherStudent) -> tuple[list[str], Path | None]:
         """The first commands, and the model directory from which the first trial starts; None for new weights."""

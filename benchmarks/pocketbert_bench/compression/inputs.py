@@ -34,6 +34,7 @@ from pocketbert_bench.compression.lengths import lengths_of, rounded_up, token_c
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
 from pocketbert_bench.compression.structures import SMALL_RANK, OtherStudent
 from pocketbert_bench.network_latency import Device, Setting, open_device
+from pocketbert_export.bundles.model_card import CardOptions, with_base_model
 from pocketbert_export.recipes import get_recipe
 
 # The others are for files that are too large with the first.
@@ -64,6 +65,7 @@ class Inputs:
       trials: number of first rungs, or None.
       measurements: folder of the run whose measured costs this one takes, or None.
       stop_below_baseline: whether a teacher that is worse than a simple method ends the run.
+      card: facts for the model card.
       seed: random seed.
     """
 
@@ -85,6 +87,7 @@ class Inputs:
     trials: int | None
     measurements: Path | None
     stop_below_baseline: bool
+    card: CardOptions
     seed: int
 
     @property
@@ -154,6 +157,7 @@ class Inputs:
             "budget": "trials" if self.minutes is None else "minutes",
             "measurements_sha256": self.measurements and sha256(self.measurements / MEASURED_FILE),
             "stop_below_baseline": self.stop_below_baseline,
+            "model_card": {**dataclasses.asdict(self.card), "limits": list(self.card.limits)},
             "seed": self.seed,
             **self.networks,
             "final_sha256": [split.final.dev.identity for split in self.folds or (self.splits,) if split.final],
@@ -175,6 +179,7 @@ def check(
     students: Sequence[str | os.PathLike[str]],
     text: str | os.PathLike[str] | None,
     stop_below_baseline: bool,
+    card: CardOptions = CardOptions(),  # noqa: B008
     seed: int,
 ) -> Inputs:
     """Checks the arguments of `compress`.
@@ -244,6 +249,7 @@ def check(
         trials=trials,
         measurements=None if measurements is None else Path(measurements),
         stop_below_baseline=stop_below_baseline,
+        card=with_base_model(card, directory),
         seed=seed,
     )
     if inputs.measurements:

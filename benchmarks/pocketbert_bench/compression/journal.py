@@ -14,7 +14,7 @@ class Trial(TrialScore):
     Attributes:
       candidate: name of the candidate.
       rung: number of the round: 0 for the first short training, 1 and 2 for longer ones.
-      epochs: passes over the training examples in all rungs.
+      epochs: passes over the training examples in all rungs; the last one may be a part of one.
       seconds: duration of this rung.
       training_seconds: seconds of it in steps and evaluations.
       interval: 95 % interval of the score; zeros without one.
@@ -26,7 +26,7 @@ class Trial(TrialScore):
 
     candidate: str
     rung: int
-    epochs: int
+    epochs: float
     seconds: float
     training_seconds: float
     interval: tuple[float, float]
@@ -34,6 +34,6 @@ class Trial(TrialScore):
 
     def problems(self) -> list[str]:
         """Problems of the values."""
-        wrong = self.rung < 0 or self.epochs < 1 or not 0 <= self.training_seconds <= self.seconds
+        wrong = self.rung < 0 or self.epochs <= 0 or not 0 <= self.training_seconds <= self.seconds
         rule = "rung must not be negative, epochs must be positive, and training_seconds must be part of seconds"
         return super().problems() + [rule] * wrong

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
 from pocketbert.configs import EncoderConfig
+from pocketbert.data.examples import evenly
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
@@ -39,7 +40,11 @@ _BATCH = 32
 # A text between two special tokens.
 _SHORTEST = 3
 # The first trial also traces graphs in its time; after fewer steps, scores compare nothing.
-_LEAST_STEPS = 10
+LEAST_STEPS = 10
+
+
+# Fewer epochs need not be whole ones.
+_FEW_EPOCHS = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,15 +193,33 @@ class TrialData:
     deadline: float | None = None
 
 
-def trial_point(training: Training, start: Path, epochs: int, *, first_token: bool = False) -> Point:
+def rounded_epochs(epochs: float) -> float:
+    """Epochs that fit a time: whole ones, unless they are less than two, where a large part would be lost."""
+    return math.floor(epochs) if epochs >= _FEW_EPOCHS else epochs
+
+
+def part_of(data: TaskData, epochs: float) -> TaskData:
+    """The data of a training with some epochs; evenly chosen examples unless it has whole epochs.
+
+    One and a half epochs are two passes over three quarters of the examples.
+    """
+    if float(epochs).is_integer():
+        return data
+    count = math.ceil(epochs / math.ceil(epochs) * len(data.train))
+    return dataclasses.replace(data, train=data.train.select(evenly(len(data.train), count)))
+
+
+def trial_point(training: Training, start: Path, epochs: float, *, first_token: bool = False) -> Point:
     """A trial as the options of a job.
 
     Args:
       training: how the candidate trains.
       start: model directory from which it trains.
-      epochs: passes over the training examples.
+      epochs: passes over the training examples; see `part_of`.
       first_token: whether a new head reads the first token, instead of what fine-tuning chooses.
     """
+    # A number that a resumed run has read is the same text.
+    epochs = int(epochs) if float(epochs).is_integer() else epochs
     trial = {**dataclasses.asdict(training), "start": str(start), "epochs": epochs, "first_token": first_token}
     return {_OPTION: json.dumps(trial)}
 
@@ -215,22 +238,23 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
     """
     trial = json.loads(str(point[_OPTION]))
     training, start = Training(method=trial["method"], rate=trial["rate"]), trial["start"]
+    data = part_of(shared.data, trial["epochs"])
     shape = TrialShape(
         teacher=describe_directory(shared.teacher).config,
         student=describe_directory(start).config,
-        kind=shared.data.task.kind,
-        examples=len(shared.data.train),
+        kind=data.task.kind,
+        examples=len(data.train),
         max_length=shared.max_length,
-        epochs=trial["epochs"],
+        epochs=math.ceil(trial["epochs"]),
         first_token=trial["first_token"],
     )
     if training.method == TEXT:
         start = _train_on_text(shared, text_options(shape), start, RunConfig(seed=seed), folder)
     options, run = trial_options(training, shape, seed)
     if isinstance(options, FinetuneConfig):
-        plan: Plan = plan_finetuning(start, shared.data, options, run)
+        plan: Plan = plan_finetuning(start, data, options, run)
     else:
-        plan = plan_distillation(start, shared.data, teacher=shared.teacher, method=options, run=run)
+        plan = plan_distillation(start, data, teacher=shared.teacher, method=options, run=run)
     run_plan(dataclasses.replace(plan, compares=False), folder, _deadlines(shared.deadline, plan))
 
 
@@ -289,4 +313,4 @@ def _train_on_text(shared: TrialData, method: Method, start: str, run: RunConfig
 def _deadlines(deadline: float | None, plan: Plan) -> list[Deadline]:
     if deadline is None:
         return []
-    return [Deadline(deadline, _LEAST_STEPS, [stage.name for stage in plan.stages])]
+    return [Deadline(deadline, LEAST_STEPS, [stage.name for stage in plan.stages])]

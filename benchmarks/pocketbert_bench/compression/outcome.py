@@ -82,12 +82,13 @@ class CompressResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Median latency with its 95 % interval, the teacher's median in the same rounds, size and memory."""
+    """Median latency with its 95 % interval, the teacher's median in the same rounds, size, memory, and runtime."""
 
     latency_ms: tuple[float, float, float]
     teacher_ms: float
     size_mb: float
     memory_mb: float
+    runtime: str = ""
 
     @property
     def upper(self) -> Cost:
@@ -116,7 +117,7 @@ def measure(
     measurements = device.bench(paths, list(shares), threads, folder)
     if problems := [measurement.error for measurement in measurements if measurement.error]:
         raise UserError(f"the bundles must run to be measured; received: {problems[0]}")
-    medians, memory = {"candidate": np.zeros(3), "teacher": np.zeros(3)}, 0
+    medians, memory, runtime = {"candidate": np.zeros(3), "teacher": np.zeros(3)}, 0, ""
     for measurement in measurements:
         assert measurement.length is not None
         samples = np.array(measurement.latency_us) / 1e3
@@ -125,12 +126,14 @@ def measure(
         )
         if measurement.model == "candidate":
             memory = max(memory, measurement.peak_memory_bytes or 0)
+            runtime = f"{measurement.runtime.name} {measurement.runtime.version}" if measurement.runtime else ""
     median, low, high = map(float, medians["candidate"])
     return Measured(
         latency_ms=(median, low, high),
         teacher_ms=float(medians["teacher"][0]),
         size_mb=(bundle.directory / MODEL_FILE).stat().st_size / 1e6,
         memory_mb=memory / 1e6,
+        runtime=runtime,
     )
 
 

@@ -56,7 +56,7 @@ class Pace(tf_keras.callbacks.Callback):
     """
 
     WARM_UP: ClassVar = 3
-    STEPS: ClassVar = 13
+    STEPS: ClassVar = 9
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pocketbert.report import render
@@ -10,29 +11,39 @@ from pocketbert.report.outcome import points, view
 from pocketbert.report.scatter import Scatter
 from pocketbert.trials.scores import front
 from pocketbert_bench.compression.constraints import Constraints
+from pocketbert_bench.formats import FILTERS
+from pocketbert_export.bundles.bundle import read_verification
+from pocketbert_export.bundles.model_card import CARD_FILE
 
 
-def page(result: Mapping[str, Any], constraints: Constraints, where: str) -> str:
+def page(result: Mapping[str, Any], constraints: Constraints, where: str, bundle: Path) -> str:
     """Renders a self-contained HTML page.
 
     Args:
       result: fields of `CompressResult`.
       constraints: the limits.
       where: what the latency is measured on, in words.
+      bundle: the bundle, whose checks and model card the page shows.
     """
     rows, metric = result["leaderboard"], result["main_metric"]
     (winner,) = [row for row in rows if row["chosen"]]
     low, high = result["interval"]
     lost, least, most = result["points_lost"]
+    name = "points lost"
+    if lost < 0:
+        lost, least, most, name = -lost, -most, -least, "points gained"
     milliseconds, fastest, slowest = result["latency_ms"]
+    verification = read_verification(bundle)
+    checks = verification["checks"]
     return render(
         "compression.html",
         package="pocketbert_bench",
+        filters=FILTERS,
         title="Compression",
         sentence=result["sentence"],
         tiles=[
             (f"{100 * result['metrics'][metric]:.1f} %", metric, f"95 % interval {100 * low:.1f} to {100 * high:.1f}"),
-            (f"{lost:.1f}", "points lost", f"against your model; 95 % interval {least:.1f} to {most:.1f}"),
+            (f"{lost:.1f}", name, f"against your model; 95 % interval {least:.1f} to {most:.1f}"),
             (
                 f"{milliseconds:.2f} ms",
                 f"{where}, {constraints.threads} thread",
@@ -43,8 +54,11 @@ def page(result: Mapping[str, Any], constraints: Constraints, where: str) -> str
                 winner["recipe"],
                 f"model.tflite; peak memory {result['memory_mb']:.0f} MB" if result["memory_mb"] else "model.tflite",
             ),
+            (f"{sum(check['passed'] for check in checks)} of {len(checks)}", "checks passed", "verification gate"),
         ],
         limits=constraints.text,
+        verification={bundle.name: verification},
+        cards={bundle.name: (bundle / CARD_FILE).read_text(encoding="utf-8")},
         final=view("The bundle on the final split", result["outcome"]),
         notes=[note for note in result["notes"] if note not in result["outcome"]["warnings"]],
         others=_others(result),
@@ -58,7 +72,7 @@ def page(result: Mapping[str, Any], constraints: Constraints, where: str) -> str
                 f"{row['latency_ms']:.2f}",
                 f"{row['size_mb']:.1f}",
                 row["failure"] if row["score"] is None else f"{100 * row['score']:.1f}",
-                row["epochs"],
+                f"{row['epochs']:.2g}",
                 f"{row['seconds']:.0f}",
                 "winner" if row["chosen"] else row["stopped"],
             ]

@@ -52,6 +52,7 @@ from pocketbert_bench.compression.teacher import (
     trained_teacher,
     training_pace,
 )
+from pocketbert_export.bundles.model_card import CardOptions
 from pocketbert_export.verification.verify import GateFailed
 
 TEACHER_BUNDLE, FOLDS_FOLDER = "teacher_bundle", "folds"
@@ -79,8 +80,8 @@ COMPRESSION_FILES = (
 _TEMPORARY = (EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER)
 # Teacher's bundle, one trial, its bundle and the page.
 _LEAST_SECONDS = 40
-# Export, gate, measurement and page, in exports of the teacher, which is slower and comes first.
-_ENDING = 1.3
+# Export and gate, in exports of the teacher, which is slower; seconds of measurement and page.
+_ENDING_EXPORTS, _ENDING_SECONDS = 0.8, 10
 
 
 def compress(
@@ -97,6 +98,7 @@ def compress(
     students: Sequence[str | os.PathLike[str]] = (),
     text: str | os.PathLike[str] | None = None,
     stop_below_baseline: bool = False,
+    card: CardOptions = CardOptions(),  # noqa: B008
     seed: int = 0,
     workers: Workers | None = None,
     overwrite: bool = False,
@@ -133,6 +135,7 @@ def compress(
         directories.
       text: plain text, on which candidates also learn the teacher's relations (MiniLMv2) before they learn the labels.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
+      card: facts for the model card.
       seed: random seed.
       workers: where candidates train; None for one after another in this process.
       overwrite: discard a finished run in the output folder, or a run with other options.
@@ -156,6 +159,7 @@ def compress(
         students=students,
         text=text,
         stop_below_baseline=stop_below_baseline,
+        card=card,
         seed=seed,
     )
     sources = [split.source for split in (data.train, data.dev, data.test) if split is not None]
@@ -229,12 +233,12 @@ class _Compression:
                 folds = self._folds(folder, clock, candidates, seconds_left)
                 teacher = trained_teacher(inputs, folder, seconds_left(), _recorded(clock, folder))
                 choice = Choice(inputs, folder)
-                with clock.timed("ending", _ENDING):
+                with clock.timed("export of the teacher", 1):
                     try:
                         choice.export_teacher(teacher, folder / TEACHER_BUNDLE)
                     except GateFailed as failure:
                         raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
-                ending = clock.recorded["ending"]
+                ending = _ENDING_EXPORTS * clock.recorded["export of the teacher"] + _ENDING_SECONDS
                 rungs = self._rungs(inputs, folder, teacher, lambda: choice.teacher_outcome["score"], clock)
                 total = clock.record(f"trials in {inputs.budget}", lambda: seconds_left() - ending)
                 try:
@@ -257,7 +261,7 @@ class _Compression:
             if folds and clock.recorded["budget of the folds"] != inputs.amount:
                 result["notes"].append("the scores of the folds are those of a smaller budget")
             write_json(aside / LEADERBOARD_FILE, result["leaderboard"])
-            write_text(aside / REPORT_FILE, page(result, inputs.constraints, inputs.where))
+            write_text(aside / REPORT_FILE, page(result, inputs.constraints, inputs.where, aside / BUNDLE_FOLDER))
             write_json(aside / RESULT_FILE, result)
         publish(folder, _TEMPORARY)
         return result

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.configs import EncoderConfig
-from pocketbert.presets import encoder_flops
+from pocketbert.progress import log_info
 from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert.trials.clock import Record
 from pocketbert.trials.jobs import Job
@@ -23,8 +23,17 @@ from pocketbert.trials.scores import best, front, scores
 from pocketbert.trials.workers import Workers
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.constraints import Constraints
+from pocketbert_bench.compression.durations import Durations
 from pocketbert_bench.compression.journal import Trial
-from pocketbert_bench.compression.methods import TrialData, passes, reads_teacher, train_trial, trial_point
+from pocketbert_bench.compression.methods import (
+    LEAST_STEPS,
+    TrialData,
+    part_of,
+    passes,
+    rounded_epochs,
+    train_trial,
+    trial_point,
+)
 
 TRIALS_FOLDER = "trials"
 # Steps of a first rung: fewer tell little about a candidate.
@@ -39,8 +48,6 @@ _KINDS = 3
 PROMOTED = 3
 # So many keep their weights.
 KEPT = 24
-# Setting up a trial, in seconds, until one has been timed.
-_SETUP = 5.0
 
 
 class Rungs:
@@ -85,8 +92,6 @@ class Rungs:
         self._record, self._limits, self._teacher_pace = record, limits, teacher_pace
         self._least_score, self._budget, self._kept = least_score, budget, kept
         self._steps = math.ceil(len(shared.data.train) / _BATCH)
-        # Name of a candidate → its operations in one epoch.
-        self._work: dict[str, float] = {}
 
     @property
     def scored(self) -> bool:
@@ -116,16 +121,25 @@ class Rungs:
             seconds_left=seconds_left,
         )
         self._candidates = candidates
-        self._work |= {candidate.name: self._work_of(candidate) for candidate in candidates}
-        self._epochs = round(self._record("epochs", lambda: self._first_epochs(candidates[:_KINDS], total)))
+        self._durations = Durations(
+            candidates,
+            self._journal,
+            teacher=self._teacher,
+            max_length=self._shared.max_length,
+            steps=self._steps,
+            teacher_pace=self._teacher_pace,
+        )
+        self._epochs = self._record("epochs", lambda: self._first_epochs(candidates[:_KINDS], total))
+        if self._epochs < 1:
+            log_info(f"the time is short: candidates first train on {100 * self._epochs:.2g} % of the examples")
         first = self._first_rungs(candidates, total)
         self._drop_weights(first)
         promoted = self._promising(first, 1)[: math.ceil(len(first) / PROMOTED)]
         # A single one continues in the last rung.
         end = (1 - _SECOND_SHARE) * total
         for batch in self._batches(promoted if len(promoted) > 1 else []):
-            planned = self._epochs * _FACTORS[1]
-            fits = [one for one in batch if most or self._seconds(one, planned) <= seconds_left() - end]
+            planned = rounded_epochs(self._epochs * _FACTORS[1])
+            fits = [one for one in batch if most or self._durations.seconds(one, planned) <= seconds_left() - end]
             self._train({candidate: (1, planned) for candidate in fits}, end)
         for batch in self._batches(self._promising(first, 2)[: 1 if most else None]):
             last = {candidate: (self._last_rung(candidate), self._last_epochs(candidate)) for candidate in batch}
@@ -143,7 +157,7 @@ class Rungs:
             while waiting and len(batch) < min(self._workers.parallel, most - len(tried)):
                 batch.append(self._next(waiting, [*tried, *batch]))
                 waiting.remove(batch[-1])
-            late = left <= 0 or (len(tried) >= _KINDS and self._seconds(batch[0], self._epochs) > left)
+            late = left <= 0 or (len(tried) >= _KINDS and self._durations.seconds(batch[0], self._epochs) > left)
             if tried and late and not self._most:
                 break
             # Equal parts for the candidates that must be tried.
@@ -212,10 +226,10 @@ class Rungs:
             for candidate in [*self.ranked(self._started), *failed]
         ]
 
-    def training(self, candidate: StudentCandidate) -> list[tuple[Trial, int]]:
+    def training(self, candidate: StudentCandidate) -> list[tuple[Trial, float]]:
         """The trials that one after another made the best weights, and the epochs of each."""
         trials, last = self._of(candidate), self.best_trial(candidate)
-        chain: list[tuple[Trial, int]] = []
+        chain: list[tuple[Trial, float]] = []
         while last is not None:
             earlier = trials[: trials.index(last)]
             chain.insert(0, (last, last.epochs - max((trial.epochs for trial in earlier), default=0)))
@@ -263,7 +277,7 @@ class Rungs:
         """Whether the weights of the best trial are there."""
         return self.best_trial(candidate) is not None and self.model(candidate).exists()
 
-    def _train(self, planned: Mapping[StudentCandidate, tuple[int, int]], end: float) -> None:
+    def _train(self, planned: Mapping[StudentCandidate, tuple[int, float]], end: float) -> None:
         """Trains candidates for some epochs in a rung, unless they have finished it.
 
         Args:
@@ -288,24 +302,30 @@ class Rungs:
             # The deadline may have ended it early.
             rung, epochs = planned[candidate]
             # Questions have more steps, since their paragraphs are read in windows.
-            trained = min(outcome.result.get("steps", 0) / (self._steps * passes(candidate.training.method)), epochs)
+            share = min(outcome.result.get("steps", 0) / self._steps_of(candidate, epochs), 1)
             before = max((trial.epochs for trial in self._of(candidate)), default=0)
+            whole = float(epochs).is_integer()
             training_seconds = outcome.result.get("seconds", 0.0)
             self._journal.add(
                 Trial(
                     candidate=candidate.name,
                     rung=rung,
-                    epochs=before + max(math.ceil(trained), 1),
+                    epochs=before + (max(math.ceil(share * epochs), 1) if whole else share * epochs or epochs),
                     score=outcome.score,
                     metrics=outcome.result.get("metrics", {}),
                     interval=tuple(outcome.result.get("outcome", {}).get("interval") or (0.0, 0.0)),
                     # Of all attempts, if an earlier one finished it.
                     seconds=max(outcome.seconds, training_seconds),
                     training_seconds=training_seconds,
-                    complete=trained == epochs,
+                    complete=share == 1,
                     failure=outcome.failure,
                 )
             )
+
+    def _steps_of(self, candidate: StudentCandidate, epochs: float) -> float:
+        """Steps of some epochs, or of a part of one."""
+        examples = len(part_of(self._shared.data, epochs).train)
+        return passes(candidate.training.method) * math.ceil(epochs) * math.ceil(examples / _BATCH)
 
     def _of(self, candidate: StudentCandidate) -> list[Trial]:
         return [trial for trial in self._journal.records if trial.candidate == candidate.name]
@@ -348,27 +368,25 @@ class Rungs:
             "chosen": chosen,
         }
 
-    def _first_epochs(self, candidates: Sequence[StudentCandidate], total: float) -> int:
-        """Epochs of first rungs: fewer if the first candidates would not fit into the time."""
+    def _first_epochs(self, candidates: Sequence[StudentCandidate], total: float) -> float:
+        """Epochs of first rungs: fewer, or a part of one, if the first candidates would not fit into the time."""
         usual = min(max(math.ceil(_STEPS / self._steps), 1), _MOST_EPOCHS)
-        for epochs in range(1 if self._most else usual, 1, -1):
-            seconds = sum(self._seconds(candidate, epochs) for candidate in candidates) / self._workers.parallel
-            if seconds <= _FIRST_SHARE * total:
-                return epochs
-        return usual if self._most else 1
+        if self._most:
+            return usual
+        fitting = self._durations.epochs(candidates, _FIRST_SHARE * total * self._workers.parallel)
+        return rounded_epochs(min(max(fitting, LEAST_STEPS / self._steps), usual))
 
-    def _last_epochs(self, candidate: StudentCandidate) -> int:
-        """Epochs of the last rung: those that fit into the time; 0 if none does."""
-        most = self._epochs * _FACTORS[2]
+    def _last_epochs(self, candidate: StudentCandidate) -> float:
+        """Epochs of the last rung: those that fit into the time; 0 for fewer than in the first one."""
+        most = rounded_epochs(max(self._epochs, 1) * _FACTORS[2])
         if self._most:
             return most
 
         def fitting() -> float:
-            one = self._seconds(candidate, 1)
-            epoch = self._seconds(candidate, 2) - one
-            return min(max((self._seconds_left() - one + epoch) // epoch, 0), most)
+            epochs = min(self._durations.epochs([candidate], self._seconds_left()), most)
+            return rounded_epochs(epochs) if epochs >= min(self._epochs, 1) else 0
 
-        return round(self._record(f"epochs of {candidate.name} in {self._budget}", fitting))
+        return self._record(f"epochs of {candidate.name} in {self._budget}", fitting)
 
     def _last_rung(self, candidate: StudentCandidate) -> int:
         """Number of the last rung; in a larger time, a candidate continues after the one that it has."""
@@ -377,24 +395,3 @@ class Rungs:
             return last
         following = 1 + max(trial.rung for trial in self._of(candidate))
         return round(self._record(f"rung of {candidate.name} in {self._budget}", lambda: max(last, following)))
-
-    def _seconds(self, candidate: StudentCandidate, epochs: int) -> float:
-        """Predicted duration of a trial, by those of first rungs, or else by the teacher's training.
-
-        The time of a step is in proportion to the operations of the networks.
-        """
-        first = [trial for trial in self._journal.records if trial.rung == 0 and trial.score is not None]
-        paces = [trial.training_seconds / (trial.epochs * self._work[trial.candidate]) for trial in first]
-        setups = [trial.seconds - trial.training_seconds for trial in first]
-        if not paces and self._teacher_pace is not None:
-            seconds, steps = self._teacher_pace
-            paces.append(seconds / (steps / self._steps * 3 * encoder_flops(self._teacher, self._shared.max_length)))
-        pace = statistics.median(paces) if paces else 0.0
-        return statistics.median(setups or [_SETUP]) + epochs * self._work_of(candidate) * pace
-
-    def _work_of(self, candidate: StudentCandidate) -> float:
-        """Operations of one epoch, in those of a forward pass of the student per text; a training step takes three."""
-        length = self._shared.max_length
-        student = encoder_flops(candidate.structure.config(self._teacher), length)
-        teacher = encoder_flops(self._teacher, length) if reads_teacher(candidate.training.method) else 0.0
-        return passes(candidate.training.method) * (3 * student + teacher)

@@ -16,6 +16,7 @@ from pocketbert.training.trainer import run_plan
 from pocketbert.trials.clock import Record
 from pocketbert.trials.jobs import RESULT_FILE, read_result
 from pocketbert_bench.compression.inputs import Inputs
+from pocketbert_bench.compression.methods import LEAST_STEPS, part_of, rounded_epochs
 from pocketbert_bench.compression.pace import Deadline, Pace, Paced
 
 TEACHER_FOLDER, PACE_FOLDER = "teacher", "pace"
@@ -40,21 +41,20 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
     log_info(f"teacher: {inputs.directory} is an encoder, so it is fine-tuned first")
     positions = inputs.described.config.max_position_embeddings
     config = FinetuneConfig(max_length=min(positions, FinetuneConfig.max_length))
+    data = inputs.splits.data
     if seconds < math.inf:
         usual = config
-        epochs = round(record("epochs of the teacher", lambda: _epochs(inputs, usual, folder, _SHARE * seconds)))
-        config = dataclasses.replace(config, epochs=epochs)
+        epochs = record("epochs of the teacher", lambda: _epochs(inputs, usual, folder, _SHARE * seconds))
+        config, data = dataclasses.replace(config, epochs=math.ceil(epochs)), part_of(data, epochs)
     callbacks = [] if seconds == math.inf else [Deadline(time.time() + max(_MOST_SHARE * seconds, 1))]
     run = RunConfig(seed=inputs.seed)
-    result = finetune(
-        inputs.directory, inputs.splits.data, folder / TEACHER_FOLDER, config=config, run=run, callbacks=callbacks
-    )
+    result = finetune(inputs.directory, data, folder / TEACHER_FOLDER, config=config, run=run, callbacks=callbacks)
     return Path(result.model_directory)
 
 
-def _epochs(inputs: Inputs, config: FinetuneConfig, folder: Path, seconds: float) -> int:
-    """Number of epochs that fit a time, by the pace of a few steps."""
-    data, epochs = inputs.splits.data, config.epochs
+def _epochs(inputs: Inputs, config: FinetuneConfig, folder: Path, seconds: float) -> float:
+    """Number of epochs that fit a time, or a part of one, by the pace of a few steps."""
+    data, epochs = inputs.splits.data, float(config.epochs)
     steps = math.ceil(len(data.train) / config.batch_size)
     if epochs * steps >= _LEAST_STEPS:
         rows = range(Pace.STEPS * config.batch_size)
@@ -67,10 +67,11 @@ def _epochs(inputs: Inputs, config: FinetuneConfig, folder: Path, seconds: float
         try:
             run_plan(dataclasses.replace(plan, compares=False), output, [Pace()])
         except Paced as pace:
-            epochs = min(max(int(seconds / (pace.seconds_a_step * steps)), 1), epochs)
+            fitting = max(seconds / pace.seconds_a_step, LEAST_STEPS) / steps
+            epochs = min(rounded_epochs(fitting), epochs)
         shutil.rmtree(output, ignore_errors=True)
     if epochs < config.epochs:
-        log_info(f"the teacher trains for {epochs} of {config.epochs} epochs, since the time is short")
+        log_info(f"the teacher trains for {epochs:.2g} of {config.epochs} epochs, since the time is short")
     return epochs
 
 

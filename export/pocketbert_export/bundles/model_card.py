@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -75,17 +75,40 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
       The fields of `CardOptions`, and `run_sha256`, the SHA-256 of `run.json`; None if unknown.
     """
     from pocketbert.files import sha256
+
+    run_file = None if model_directory is None else Path(model_directory).resolve().parent / _RUN_FILE
+    if run_file is None or not run_file.is_file():
+        return {**asdict(options), "limits": list(options.limits), "run_sha256": None}
+    options = _with_base(options, _start_of(run_file))
+    return {**asdict(options), "limits": list(options.limits), "run_sha256": sha256(run_file)}
+
+
+def with_base_model(options: CardOptions, model_directory: str | os.PathLike[str]) -> CardOptions:
+    """Adds the base model of weights to facts from the caller, if it is one of `pocketbert fetch`.
+
+    Args:
+      options: facts from the caller, which come first.
+      model_directory: the fetched weights, or the model of a run that started from them.
+    """
+    from pocketbert.training.state import digest_directory
+
+    run_file = Path(model_directory).resolve().parent / _RUN_FILE
+    return _with_base(options, _start_of(run_file) if run_file.is_file() else digest_directory(model_directory))
+
+
+def _start_of(run_file: Path) -> str | None:
+    """Digest of the weights from which a run started."""
     from pocketbert.json_reading import read_json, read_members
 
-    facts = {**asdict(options), "limits": list(options.limits), "run_sha256": None}
-    run_file = None if model_directory is None else Path(model_directory).resolve().parent / _RUN_FILE
-    if run_file is not None and run_file.is_file():
-        run = read_members(read_json(run_file), {"model_sha256": str | None}, str(run_file))
-        asset = None if options.base_model is not None else _asset_with_digest(run["model_sha256"])
-        facts["run_sha256"] = sha256(run_file)
-        if asset is not None:
-            facts |= {"base_model": asset.origin, "base_model_license": options.base_model_license or asset.license}
-    return facts
+    digest: str | None = read_members(read_json(run_file), {"model_sha256": str | None}, str(run_file))["model_sha256"]
+    return digest
+
+
+def _with_base(options: CardOptions, digest: str | None) -> CardOptions:
+    asset = None if options.base_model is not None else _asset_with_digest(digest)
+    if asset is None:
+        return options
+    return replace(options, base_model=asset.origin, base_model_license=options.base_model_license or asset.license)
 
 
 def _asset_with_digest(digest: str | None) -> Asset | None:

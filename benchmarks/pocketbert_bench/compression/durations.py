@@ -1,0 +1,77 @@
+"""Predicted durations of trials, by those that have ended or by the teacher's training."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from pocketbert.configs import EncoderConfig
+from pocketbert.presets import encoder_flops
+from pocketbert.trials.journal import Journal
+from pocketbert_bench.compression.candidates import StudentCandidate
+from pocketbert_bench.compression.journal import Trial
+from pocketbert_bench.compression.methods import passes, reads_teacher
+
+# Setting up a trial, in seconds, until one has been timed.
+_SETUP = 5.0
+
+
+class Durations:
+    """Durations of trials. The time of a step is in proportion to the operations of the networks.
+
+    Args:
+      candidates: candidates of the trials.
+      journal: the trials that have ended.
+      teacher: architecture of the teacher.
+      max_length: maximum sequence length of the trials.
+      steps: steps of an epoch.
+      teacher_pace: seconds and steps of the teacher's training, with the batch size of trials; None if it is unknown.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[StudentCandidate],
+        journal: Journal[Trial],
+        *,
+        teacher: EncoderConfig,
+        max_length: int,
+        steps: int,
+        teacher_pace: tuple[float, int] | None,
+    ) -> None:
+        self._journal, self._max_length, self._teacher = journal, max_length, teacher
+        self._work = {candidate.name: self._work_of(candidate) for candidate in candidates}
+        self._of_teacher = None
+        if teacher_pace is not None:
+            seconds, count = teacher_pace
+            self._of_teacher = seconds / (count / steps * 3 * encoder_flops(teacher, max_length))
+
+    def seconds(self, candidate: StudentCandidate, epochs: float) -> float:
+        """Seconds of a trial with some epochs."""
+        return self._setup + epochs * self._epoch(candidate)
+
+    def epochs(self, candidates: Sequence[StudentCandidate], seconds: float) -> float:
+        """Epochs of each candidate that fit into a time together; infinite if no pace is known."""
+        epoch = sum(map(self._epoch, candidates))
+        return (seconds - len(candidates) * self._setup) / epoch if epoch else math.inf
+
+    @property
+    def _first(self) -> list[Trial]:
+        return [trial for trial in self._journal.records if trial.rung == 0 and trial.score is not None]
+
+    @property
+    def _setup(self) -> float:
+        return statistics.median([trial.seconds - trial.training_seconds for trial in self._first] or [_SETUP])
+
+    def _epoch(self, candidate: StudentCandidate) -> float:
+        """Seconds of the steps of an epoch."""
+        paces = [trial.training_seconds / (trial.epochs * self._work[trial.candidate]) for trial in self._first]
+        if not paces and self._of_teacher is not None:
+            paces.append(self._of_teacher)
+        return self._work[candidate.name] * statistics.median(paces) if paces else 0.0
+
+    def _work_of(self, candidate: StudentCandidate) -> float:
+        """Operations of one epoch, in those of a forward pass of the student per text; a training step takes three."""
+        student = encoder_flops(candidate.structure.config(self._teacher), self._max_length)
+        teacher = encoder_flops(self._teacher, self._max_length) if reads_teacher(candidate.training.method) else 0.0
+        return passes(candidate.training.method) * (3 * student + teacher)
