@@ -15,6 +15,19 @@ from pocketbert import cli
 from pocketbert_bench import phone_app
 
 
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def own_cache(cache: Path) -> Iterator[None]:
+    """A cache of measured costs for all modules that use it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("POCKETBERT_CACHE", str(cache))
+        yield
+
+
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeServer]]:
     """Connects phones to a server that the adb client asks; phones on which nobody waits long."""

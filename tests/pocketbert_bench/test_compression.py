@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from pocketbert_export.verification.verify import GateFailed
 
 TEACHER = tiny.BERT.replace(num_layers=5, initializer_range=0.1)
 HEADS, NEURONS = TEACHER.num_attention_heads, TEACHER.intermediate_size
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,14 @@ def formula_ms(config: EncoderConfig, share: float) -> float:
     layers, heads, neurons = config.num_layers, config.num_attention_heads, config.intermediate_size
     rank = config.embedding_size if config.embedding_projection == "factors" else 0
     whole = layers - 1 + share
-    return 0.3 + 0.05 * whole + 0.02 * heads * (layers - 0.5 + share / 2) + 1e-4 * neurons * whole + 0.003 * rank
+    return (
+        0.3
+        + 0.05 * whole
+        + 0.02 * heads * (layers - 0.5 + share / 2)
+        + 1e-4 * neurons * whole
+        + 2e-5 * neurons
+        + 0.003 * rank
+    )
 
 
 def formula_mb(config: EncoderConfig) -> float:
@@ -198,13 +205,6 @@ def test_loss_of_exactly_the_limit_is_allowed(count: int) -> None:
             assert (right - lost) / count >= least > (right - lost - 1) / count
 
 
-@pytest.fixture(autouse=True, scope="module")
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POCKETBERT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     """The command of a finished compression, and its folder."""
@@ -212,7 +212,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]
     tiny_finetuning.write_model(folder / "encoder", TEACHER.replace(num_layers=2))
     tiny_finetuning.write_table(folder / "train.csv", tiny_finetuning.examples(700, seed=1))
     command = ["compress", f"--model={folder / 'encoder'}", f"--train-file={folder / 'train.csv'}", "--trials=2"]
-    command += ["--length=16", "--max-mb=0.2", f"--output={folder / 'out'}"]
+    command += ["--length=16", "--max-mb=0.2", "--license=mit", "--base-model=example/encoder"]
+    command.append(f"--output={folder / 'out'}")
     assert main(command) == 0
     return command, folder / "out"
 
@@ -229,6 +230,19 @@ def test_page_and_files_say_the_same(finished: tuple[list[str], Path]) -> None:
     assert all(f">{row['stopped']}</td>" in page for row in board if not row["chosen"])
     size = (folder / "bundle" / "model.tflite").stat().st_size / 1e6
     assert result["size_mb"] == size <= 0.2
+    checks = json.loads((folder / "bundle" / "verification.json").read_text())["checks"]
+    assert f"{len(checks)} of {len(checks)} checks passed" in page and all(check["reason"] in page for check in checks)
+
+
+def test_model_card_has_licence_base_model_and_measured_latency(finished: tuple[list[str], Path]) -> None:
+    _, folder = finished
+    card, page = (folder / "bundle" / "README.md").read_text(), html.unescape((folder / "report.html").read_text())
+    assert card in page and card.splitlines()[1] == 'license: "mit"'
+    assert "# out" in card and "example/encoder" in card
+    median = json.loads((folder / "result.json").read_text())["latency_ms"][0]
+    (latency,) = json.loads((folder / "bundle" / "bundle.json").read_text())["model_card"]["latencies"]
+    assert (latency["length"], latency["threads"], latency["median_ms"]) == (16, 1, median)
+    assert latency["runtime"].startswith("litert 2")
 
 
 def test_score_is_that_of_the_bundle_on_unseen_examples(finished: tuple[list[str], Path]) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import html
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,13 +40,7 @@ from pocketbert_export.commands import example_options
 from pocketbert_export.commands.example_options import ExampleOptions
 
 ENCODER = tiny.BERT.replace(num_layers=3, initializer_range=0.1)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POCKETBERT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def weights(model: Path) -> dict[str, np.ndarray]:

@@ -7,7 +7,6 @@ import html
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,7 @@ from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.published import publish
 
 ENCODER = tiny.BERT.replace(num_layers=3, initializer_range=0.1)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POCKETBERT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")

@@ -86,6 +86,8 @@ class LengthModel:
 def terms(config: EncoderConfig, last_layer_share: float) -> np.ndarray:
     """What the latency is linear in: 1, layers, heads and neurons of all layers, and the rank of the embedding.
 
+    A call also takes a time that depends on the width but not on the depth, for which the neurons of a layer stand.
+
     Args:
       config: the architecture.
       last_layer_share: share of the tokens whose queries and neurons the last layer computes. Its keys and values are
@@ -99,6 +101,7 @@ def terms(config: EncoderConfig, last_layer_share: float) -> np.ndarray:
             layers + last_layer_share,
             (layers + (1 + last_layer_share) / 2) * config.num_attention_heads,
             (layers + last_layer_share) * config.intermediate_size,
+            config.intermediate_size,
             rank / config.hidden_size,
         ]
     )
@@ -110,7 +113,7 @@ def size_terms(config: EncoderConfig) -> np.ndarray:
     Each row of the embedding has a scale of four bytes.
     """
     width = config.embedding_size if config.embedding_projection == "factors" else config.hidden_size
-    return np.array([*terms(config, 1.0)[:-1], config.vocab_size * (width + 4) / 1e6])
+    return np.array([*terms(config, 1.0)[:-2], config.vocab_size * (width + 4) / 1e6])
 
 
 def fitted_configs(
@@ -129,7 +132,8 @@ def fitted_configs(
     sizes: list[tuple[int, int, int, int | None]] = [(count, heads, neurons, None), (1, heads, neurons, None)]
     if can_be_narrowed(teacher):
         half, few = max(heads // 2, 1), max(neurons // 4, 1)
-        sizes += [(middle, half, neurons, None), (middle, heads, few, None), (1, half, few, None)]
+        sizes += [(middle, half, neurons, None), (middle, heads, few, None)]
+        sizes += [(middle, half, few, None), (1, half, few, None)]
     else:
         sizes.append((middle, heads, neurons, None))
     sizes += [(middle, heads, neurons, SMALL_RANK)] if small_embedding and can_be_narrowed(teacher) else []

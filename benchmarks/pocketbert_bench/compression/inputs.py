@@ -228,11 +228,15 @@ def check(
     if count:
         reason = ", since there are few examples" if kfold is None else ""
         log_info(f"{count} folds give the final score{reason}")
+    splits = all_examples(data, seed) if count else three_splits(data, seed=seed)
+    sizes = [f"{len(splits.data.train):,} for training", f"{len(splits.data.dev):,} for the choice (dev)"]
+    sizes += [f"{len(splits.final.dev):,} for the final score"] if splits.final else []
+    log_info(f"examples: {', '.join(sizes)}")
     inputs = Inputs(
         directory=directory,
         described=described,
         is_teacher=is_teacher,
-        splits=all_examples(data, seed) if count else three_splits(data, seed=seed),
+        splits=splits,
         folds=folds_of(data, count, seed) if count else (),
         final_is_given=data.test is not None,
         constraints=constraints,
