@@ -33,7 +33,7 @@ class Setting:
     """How networks are exported and called.
 
     Attributes:
-      task: task of the networks.
+      task: task of the networks, unless they have others.
       recipe: recipe of the exported files.
       lengths: tokens per text, ascending; each is measured.
       threads: threads of a call.
@@ -48,6 +48,13 @@ class Setting:
     def length(self) -> int:
         """The longest length."""
         return self.lengths[-1]
+
+
+class Network(NamedTuple):
+    """A network with random weights: its architecture, and the task of its head."""
+
+    config: EncoderConfig
+    task: TaskConfig
 
 
 class NetworkCost(NamedTuple):
@@ -78,11 +85,11 @@ class Device(Protocol):
     def check(self) -> None:
         """Raises a `UserError` if the device cannot measure."""
 
-    def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> list[NetworkCost]:
-        """Measures networks with random weights.
+    def measure(self, networks: Sequence[Network], setting: Setting, folder: Path) -> list[NetworkCost]:
+        """Measures networks with random weights in the same rounds.
 
         Args:
-          configs: architectures of the networks.
+          networks: the networks.
           setting: how they are exported and called.
           folder: keeps what an interrupted call has measured; not used by this machine.
 
@@ -121,22 +128,22 @@ class Host:
     def check(self) -> None:
         """See `Device`."""
 
-    def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> list[NetworkCost]:
+    def measure(self, networks: Sequence[Network], setting: Setting, folder: Path) -> list[NetworkCost]:
         """See `Device`."""
         from pocketbert_bench import host
 
         with tempfile.TemporaryDirectory() as temporary:
-            paths = [Path(temporary, f"network-{number}.tflite") for number in range(len(configs))]
-            with bar(len(configs), "converting networks", "network") as progress:
-                for path, config in zip(paths, configs, strict=True):
-                    _write_network(config, setting, path)
+            paths = [Path(temporary, f"network-{number}.tflite") for number in range(len(networks))]
+            with bar(len(networks), "converting networks", "network") as progress:
+                for path, network in zip(paths, networks, strict=True):
+                    _write_network(network, setting, path)
                     progress.update()
             # At one length after another: every configuration has a process.
             measurements = [
                 host.measure(
                     [
-                        _configuration(path, setting, length, config)
-                        for path, config in zip(paths, configs, strict=True)
+                        _configuration(path, setting, length, network.config)
+                        for path, network in zip(paths, networks, strict=True)
                     ],
                     self._schedule or host.QUICK,
                 )
@@ -155,7 +162,7 @@ class Host:
         ).measurements
 
 
-def _write_network(config: EncoderConfig, setting: Setting, path: Path) -> None:
+def _write_network(network: Network, setting: Setting, path: Path) -> None:
     """Converts a network with random weights, on which neither latency nor size depends."""
     from pocketbert import from_preset
     from pocketbert_export.conversion.convert import to_tflite
@@ -164,7 +171,7 @@ def _write_network(config: EncoderConfig, setting: Setting, path: Path) -> None:
     from pocketbert_export.recipes import get_recipe
 
     recipe = get_recipe(setting.recipe)
-    model = optimize_graph(from_preset(config, [setting.task]), GraphOptimizations().for_recipe(recipe))
+    model = optimize_graph(from_preset(network.config, [network.task]), GraphOptimizations().for_recipe(recipe))
     write_bytes(path, to_tflite(model, setting.lengths, recipe))
 
 
@@ -211,17 +218,17 @@ class PhoneDevice:
 
         device.find_phones(adb.find(), [self.serial])
 
-    def measure(self, configs: Sequence[EncoderConfig], setting: Setting, folder: Path) -> list[NetworkCost]:
+    def measure(self, networks: Sequence[Network], setting: Setting, folder: Path) -> list[NetworkCost]:
         """See `Device`.
 
         Raises:
           UserError: the phone does not finish; the same call resumes.
         """
-        bundles = [folder / "networks" / f"network-{number}" for number in range(len(configs))]
-        work = WorkList(zip(bundles, configs, strict=True), lambda network: network[0].exists())
-        with bar(len(configs), "exporting networks", "network", initial=len(work.finished)) as progress:
-            for path, config in work.pending:
-                self._export(path, config, setting)
+        bundles = [folder / "networks" / f"network-{number}" for number in range(len(networks))]
+        work = WorkList(zip(bundles, networks, strict=True), lambda network: network[0].exists())
+        with bar(len(networks), "exporting networks", "network", initial=len(work.finished)) as progress:
+            for path, network in work.pending:
+                self._export(path, network, setting)
                 progress.update()
         measured = self._bench(
             {path: path.name for path in bundles},
@@ -263,7 +270,7 @@ class PhoneDevice:
             raise UserError(f"{outcome.name}: {outcome.problem}; run the same command to resume")
         return outcome.result.measurements
 
-    def _export(self, path: Path, config: EncoderConfig, setting: Setting) -> None:
+    def _export(self, path: Path, network: Network, setting: Setting) -> None:
         from pocketbert import from_preset
         from pocketbert.recipes import Bounds
         from pocketbert.tokenizers.opening import open_tokenizer
@@ -283,7 +290,7 @@ class PhoneDevice:
             own_difference=_MOST,
             mean_cosine=-1.0,
         )
-        model = from_preset(config, [setting.task], open_tokenizer(vocabulary))
+        model = from_preset(network.config, [network.task], open_tokenizer(vocabulary))
         path.parent.mkdir(parents=True, exist_ok=True)
         export(model, path, recipe=setting.recipe, lengths=setting.lengths, bounds=bounds)
 

@@ -23,7 +23,7 @@ from pocketbert.pruning.importance import Importance
 from pocketbert.trials.journal import Journal
 from pocketbert_bench.compression import choice, costs
 from pocketbert_bench.compression.constraints import Constraints, Cost
-from pocketbert_bench.compression.costs import fit, fitted_configs
+from pocketbert_bench.compression.costs import fit, fitted_networks
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.outcome import Measured
 from pocketbert_bench.compression.structures import Structure, structures, write_student
@@ -98,19 +98,12 @@ def test_each_structure_has_another_name_and_fits_its_teacher() -> None:
     assert {len(structure.layers) for _, structure in everything} == {1, 2, 3, 4, 5}
 
 
-def formula_ms(config: EncoderConfig, share: float) -> float:
-    """A latency whose last layer computes a share of the tokens, but all of their keys and values."""
-    layers, heads, neurons = config.num_layers, config.num_attention_heads, config.intermediate_size
+def formula_ms(config: EncoderConfig, *, first_token: bool) -> float:
+    """A latency whose last layer may compute one token."""
+    layers, heads, neurons = config.num_layers - first_token, config.num_attention_heads, config.intermediate_size
     rank = config.embedding_size if config.embedding_projection == "factors" else 0
-    whole = layers - 1 + share
-    return (
-        0.3
-        + 0.05 * whole
-        + 0.02 * heads * (layers - 0.5 + share / 2)
-        + 1e-4 * neurons * whole
-        + 2e-5 * neurons
-        + 0.003 * rank
-    )
+    whole = 0.3 + layers * (0.05 + 0.02 * heads + 1e-4 * neurons) + 2e-5 * neurons + 0.003 * rank
+    return whole + (0.007 * heads + 3e-5 * neurons if first_token else 0)
 
 
 def formula_mb(config: EncoderConfig) -> float:
@@ -135,19 +128,17 @@ def test_costs_that_are_linear_in_the_terms_are_predicted(layers: int, pooling: 
 
     def cost(config: EncoderConfig, *, first_token: bool) -> NetworkCost:
         # A longer text takes thrice as long.
-        shares = (1 / 64, 1 / 160) if first_token else (1.0, 1.0)
-        latencies = formula_ms(config, shares[0]), 3 * formula_ms(config, shares[1])
-        size = formula_mb(config)
+        latency, size = formula_ms(config, first_token=first_token), formula_mb(config)
         return NetworkCost(
-            latency_us=tuple(1e3 * latency for latency in latencies),
+            latency_us=(1e3 * latency, 3e3 * latency),
             file_bytes=round(1e6 * size),
             memory_bytes=round(3e6 * size + 7e6),
         )
 
     task, first = dataclasses.replace(tiny_finetuning.TASK, pooling=pooling), pooling is None
-    configs = fitted_configs(base, small_embedding=small_embedding)
-    networks = [cost(config, first_token=first) for config in configs]
-    model = fit(configs, networks, Setting(task=task, recipe="float32", lengths=(64, 160)))
+    networks = fitted_networks(base, task, small_embedding=small_embedding)
+    costs = [cost(config, first_token=task.pooling is None) for config, task in networks]
+    model = fit(networks, costs, Setting(task=task, recipe="float32", lengths=(64, 160)))
     other = base.replace(num_layers=min(layers, 4), num_attention_heads=9, intermediate_size=768, vocab_size=777)
     factored = other.replace(embedding_size=128, embedding_projection="factors")
     # The rank's time is unknown without a factored network.
@@ -165,9 +156,9 @@ def test_costs_are_measured_once_for_each_setting(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path))
     calls: list[int] = []
 
-    def measured(self: Host, configs: Any, setting: Setting, folder: Path) -> list[NetworkCost]:
+    def measured(self: Host, networks: Any, setting: Setting, folder: Path) -> list[NetworkCost]:
         calls.append(setting.threads)
-        return [NetworkCost((1.0 + number,), 2, 3) for number in range(len(configs))]
+        return [NetworkCost((1.0 + number,), 2, 3) for number in range(len(networks))]
 
     monkeypatch.setattr(Host, "measure", measured)
 

@@ -32,7 +32,8 @@ from pocketbert_export.quantization.scored_texts import Loss
 TEACHER = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
 # A layer takes 1 ms, each of its heads 0.1 ms, and each of its neurons 0.01 ms.
 COSTS = CostModel(
-    latency=[LengthModel(length=16, coefficients=[0.0, 1.0, 0.1, 0.01, 0.0, 0.0], last_layer_share=1)],
+    first_token=False,
+    latency=[LengthModel(length=16, coefficients=[0.0, 1.0, 0.1, 0.01, 0.0, 0.0, 0.0, 0.0])],
     size=[1.0] + 4 * [0.0],
     memory=[9.0] + 4 * [0.0],
 )

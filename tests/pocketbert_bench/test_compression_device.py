@@ -34,8 +34,8 @@ def result(phone: FakePhone, extras: dict[str, str], peak: int | None = PEAK) ->
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
-    few = costs.fitted_configs
-    monkeypatch.setattr(costs, "fitted_configs", lambda *arguments, **options: few(*arguments, **options)[:2])
+    few = costs.fitted_networks
+    monkeypatch.setattr(costs, "fitted_networks", lambda *arguments, **options: few(*arguments, **options)[:2])
     tokenizer = pb.from_pretrained(tiny_finetuning.write_model(tmp_path / "encoder", TEACHER)).tokenizer
     pb.from_preset(TEACHER, tiny_finetuning.TASK, tokenizer, seed=4).save_pretrained(tmp_path / "teacher")
     tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(560, seed=1))

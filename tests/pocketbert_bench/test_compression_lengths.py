@@ -72,11 +72,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_mean_over_the_texts_is_limited(
     inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def measure(self: Host, configs: Any, setting: Setting, folder: Path) -> list[NetworkCost]:
+    def measure(self: Host, networks: Any, setting: Setting, folder: Path) -> list[NetworkCost]:
         """A token and a layer take a microsecond."""
         return [
-            NetworkCost(tuple(float(length * config.num_layers) for length in setting.lengths), 100, 100)
-            for config in configs
+            NetworkCost(tuple(float(length * network.config.num_layers) for length in setting.lengths), 100, 100)
+            for network in networks
         ]
 
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))

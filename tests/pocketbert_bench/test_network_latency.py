@@ -17,11 +17,12 @@ from fake_adb import FakePhone, ending
 from pocketbert.errors import UserError
 from pocketbert.feedforward import FeedForwardConfig
 from pocketbert_bench import host, network_latency
-from pocketbert_bench.network_latency import Host, PhoneDevice, Setting
+from pocketbert_bench.network_latency import Host, Network, PhoneDevice, Setting
 
-CONFIGS = [
-    tiny.BERT.replace(num_layers=1, feedforward=FeedForwardConfig(expressions=(f"linear{n}_1(gelu(linear{n}_1(x)))",)))
-    for n in (2, 1)
+FEEDFORWARDS = [FeedForwardConfig(expressions=(f"linear{n}_1(gelu(linear{n}_1(x)))",)) for n in (2, 1)]
+NETWORKS = [
+    Network(tiny.BERT.replace(num_layers=1, feedforward=feedforward), tiny_finetuning.TASK)
+    for feedforward in FEEDFORWARDS
 ]
 SETTING = Setting(task=tiny_finetuning.TASK, recipe="dynamic_wi8", lengths=(13,))
 
@@ -43,9 +44,9 @@ def test_interrupted_measurements_resume(connect: Callable[..., Any], tmp_path: 
 
     good.app = leaving
     with pytest.raises(UserError, match="run the same command to resume"):
-        phone.measure(CONFIGS, SETTING, tmp_path / "kept")
+        phone.measure(NETWORKS, SETTING, tmp_path / "kept")
     good.state = "device"
-    latencies = phone.measure(CONFIGS, SETTING, tmp_path / "kept")
+    latencies = phone.measure(NETWORKS, SETTING, tmp_path / "kept")
     sizes = [(tmp_path / "kept" / "networks" / f"network-{n}" / "model.tflite").stat().st_size for n in (0, 1)]
     assert [network.latency_us[0] for network in latencies] == pytest.approx(sizes, rel=1e-9) and sizes[0] > sizes[1]
     assert len(starts) == 7 and {start["length"] for start in starts} == {"13"}
@@ -64,7 +65,7 @@ def test_rounds_on_a_slow_machine_change_the_ratios_little(monkeypatch: pytest.M
         ]
         monkeypatch.setattr(host, "measure", lambda *_, measurements=measurements: measurements)
         monkeypatch.setattr(network_latency, "_write_network", lambda *_: None)
-        costs = Host().measure(5 * [CONFIGS[0]], SETTING, Path())
+        costs = Host().measure(5 * [NETWORKS[0]], SETTING, Path())
         measured = [network.latency_us[0] for network in costs], np.median(rounds, axis=1)
         for of_way, latencies in zip(errors, measured, strict=True):
             logarithms = np.log(np.array(latencies) / true)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pocketbert.configs import EncoderConfig
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.assets import cache_folder
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
@@ -23,7 +23,7 @@ from pocketbert.tasks.registry import get_task
 from pocketbert_bench import host, machine
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.structures import SMALL_RANK, Structure
-from pocketbert_bench.network_latency import Device, NetworkCost, Setting
+from pocketbert_bench.network_latency import Device, Network, NetworkCost, Setting
 
 # The vocabulary of smaller networks, as a part of the whole.
 _VOCABULARY_PART = 4
@@ -37,11 +37,13 @@ class CostModel:
     """Costs as linear functions of a structure's terms; see `terms` and `size_terms`.
 
     Attributes:
+      first_token: whether the head of the task reads the first token only.
       latency: the latency at each length.
       size: coefficient of each term, in MB.
       memory: coefficient of each term, in MB.
     """
 
+    first_token: bool
     latency: list[LengthModel]
     size: list[float]
     memory: list[float]
@@ -52,59 +54,45 @@ class CostModel:
         Args:
           config: the architecture.
           shares: length in tokens → share in the mean latency.
-          first_token: whether its head reads only the first token, unlike those of the measured networks.
+          first_token: whether its head reads only the first token, although the task reads their mean.
         """
-        of_size = size_terms(config)
-        latencies = {of_length.length: of_length.predict(config, first_token=first_token) for of_length in self.latency}
+        of_size, of_latency = size_terms(config), terms(config, first_token=first_token or self.first_token)
+        latencies = {of_length.length: np.dot(of_length.coefficients, of_latency) for of_length in self.latency}
         return Cost(
-            latency_ms=sum(shares[length] * latency for length, latency in latencies.items()),
+            latency_ms=float(sum(shares[length] * latency for length, latency in latencies.items())),
             size_mb=float(np.dot(self.size, of_size)),
             memory_mb=float(np.dot(self.memory, of_size)),
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthModel:
     """Latency of a text with a length.
 
     Attributes:
       length: number of tokens.
       coefficients: coefficient of each term, in milliseconds.
-      last_layer_share: share of the tokens that the last layer computes.
     """
 
     length: int
     coefficients: list[float]
-    last_layer_share: float
-
-    def predict(self, config: EncoderConfig, *, first_token: bool) -> float:
-        """Milliseconds."""
-        share = 1 / self.length if first_token else self.last_layer_share
-        return float(np.dot(self.coefficients, terms(config, share)))
 
 
-def terms(config: EncoderConfig, last_layer_share: float) -> np.ndarray:
-    """What the latency is linear in: 1, layers, heads and neurons of all layers, and the rank of the embedding.
+def terms(config: EncoderConfig, *, first_token: bool) -> np.ndarray:
+    """What the latency is linear in.
 
-    A call also takes a time that depends on the width but not on the depth, for which the neurons of a layer stand.
+    1; whole layers, and their heads and neurons; the neurons of one layer, for a time per call that depends on the
+    width but not on the depth; the rank of the embedding; heads and neurons of a last layer for one token.
 
     Args:
       config: the architecture.
-      last_layer_share: share of the tokens whose queries and neurons the last layer computes. Its keys and values are
-        those of all tokens, which is half of its attention.
+      first_token: whether the last layer computes queries and neurons of the first token only.
     """
-    layers = config.num_layers - 1
+    last = 1 if first_token else 0
+    layers, heads, neurons = config.num_layers - last, config.num_attention_heads, config.intermediate_size
     rank = config.embedding_size if config.embedding_projection == "factors" else 0
-    return np.array(
-        [
-            1.0,
-            layers + last_layer_share,
-            (layers + (1 + last_layer_share) / 2) * config.num_attention_heads,
-            (layers + last_layer_share) * config.intermediate_size,
-            config.intermediate_size,
-            rank / config.hidden_size,
-        ]
-    )
+    sums = [1.0, layers, layers * heads, layers * neurons, neurons, rank / config.hidden_size]
+    return np.array([*sums, last * heads, last * neurons])
 
 
 def size_terms(config: EncoderConfig) -> np.ndarray:
@@ -113,61 +101,68 @@ def size_terms(config: EncoderConfig) -> np.ndarray:
     Each row of the embedding has a scale of four bytes.
     """
     width = config.embedding_size if config.embedding_projection == "factors" else config.hidden_size
-    return np.array([*terms(config, 1.0)[:-2], config.vocab_size * (width + 4) / 1e6])
+    layers, heads, neurons = config.num_layers, config.num_attention_heads, config.intermediate_size
+    return np.array([1.0, layers, layers * heads, layers * neurons, config.vocab_size * (width + 4) / 1e6])
 
 
-def fitted_configs(
-    teacher: EncoderConfig, *, small_embedding: bool, part_of_vocabulary: bool = True
-) -> list[EncoderConfig]:
-    """Architectures that span depth and width, to be measured: the teacher's, and smaller ones, which convert faster.
+def fitted_networks(
+    teacher: EncoderConfig, task: TaskConfig, *, small_embedding: bool, part_of_vocabulary: bool = True
+) -> list[Network]:
+    """Networks that span depth and width, to be measured: the teacher's, and smaller ones, which convert faster.
 
     Args:
       teacher: architecture of the teacher.
+      task: the task. If its head reads the mean of the tokens, some networks have a head for the first token.
       small_embedding: also one with a factored word embedding.
       part_of_vocabulary: whether the smaller ones have a part of the vocabulary: they convert still faster, and trimmed
         files are predicted.
     """
     count, heads, neurons = teacher.num_layers, teacher.num_attention_heads, teacher.intermediate_size
     middle = count // 2 if count > _SHALLOW else count
-    sizes: list[tuple[int, int, int, int | None]] = [(count, heads, neurons, None), (1, heads, neurons, None)]
-    if can_be_narrowed(teacher):
-        half, few = max(heads // 2, 1), max(neurons // 4, 1)
-        sizes += [(middle, half, neurons, None), (middle, heads, few, None)]
-        sizes += [(middle, half, few, None), (1, half, few, None)]
-    else:
-        sizes.append((middle, heads, neurons, None))
-    sizes += [(middle, heads, neurons, SMALL_RANK)] if small_embedding and can_be_narrowed(teacher) else []
-    configs = [
-        Structure(
+    half, few = (max(heads // 2, 1), max(neurons // 4, 1)) if can_be_narrowed(teacher) else (heads, neurons)
+    part = teacher.vocab_size // _VOCABULARY_PART if part_of_vocabulary else teacher.vocab_size
+
+    def network(
+        layers: int, of_heads: int, of_neurons: int, of_task: TaskConfig = task, *, rank: int | None = None
+    ) -> Network:
+        structure = Structure(
             layers=tuple(range(1, layers + 1)), heads=of_heads, intermediate_size=of_neurons, embedding_rank=rank
-        ).config(teacher)
-        for layers, of_heads, of_neurons, rank in sizes
-    ]
-    if part_of_vocabulary:
-        part = teacher.vocab_size // _VOCABULARY_PART
-        return [configs[0], *(config.replace(vocab_size=part) for config in configs[1:])]
-    return configs
+        )
+        return Network(structure.config(teacher).replace(vocab_size=part), of_task)
+
+    networks = [Network(teacher, task), network(1, heads, neurons), network(middle, half, neurons)]
+    networks += [network(middle, heads, few), network(middle, half, few), network(1, half, few)]
+    if get_task(task).first_token_only:
+        # Otherwise heads and neurons of whole layers could be those of the last one.
+        networks.append(network(1, half, neurons))
+    if small_embedding and can_be_narrowed(teacher):
+        networks.append(network(middle, heads, neurons, rank=SMALL_RANK))
+    if task.pooling == "mean":
+        first = dataclasses.replace(task, pooling=None)
+        networks += [network(1, heads, neurons, first), network(1, half, few, first)]
+    # Those of a teacher that cannot be narrowed are equal.
+    return list(dict.fromkeys(networks))
 
 
-def fit(configs: Sequence[EncoderConfig], networks: Sequence[NetworkCost], setting: Setting) -> CostModel:
+def fit(networks: Sequence[Network], costs: Sequence[NetworkCost], setting: Setting) -> CostModel:
     """Fits the model; relative errors count, so that cheap networks fit as well as dear ones.
 
     Args:
-      configs: architectures of measured networks.
-      networks: their costs.
-      setting: their task, recipe and lengths.
+      networks: measured networks.
+      costs: their costs.
+      setting: task of the data, recipe and lengths.
     """
-    latency = []
-    for number, length in enumerate(setting.lengths):
-        share = 1 / length if get_task(setting.task).first_token_only else 1.0
-        rows = [terms(config, share) for config in configs]
-        coefficients = _coefficients(rows, [network.latency_us[number] / 1e3 for network in networks])
-        latency.append(LengthModel(length=length, coefficients=coefficients, last_layer_share=share))
-    rows = [size_terms(config) for config in configs]
+    rows = [terms(config, first_token=get_task(task).first_token_only) for config, task in networks]
+    latency = [
+        LengthModel(length=length, coefficients=_coefficients(rows, [cost.latency_us[number] / 1e3 for cost in costs]))
+        for number, length in enumerate(setting.lengths)
+    ]
+    rows = [size_terms(config) for config, _ in networks]
     return CostModel(
+        first_token=get_task(setting.task).first_token_only,
         latency=latency,
-        size=_coefficients(rows, [network.file_bytes / 1e6 for network in networks]),
-        memory=_coefficients(rows, [network.memory_bytes / 1e6 for network in networks]),
+        size=_coefficients(rows, [cost.file_bytes / 1e6 for cost in costs]),
+        memory=_coefficients(rows, [cost.memory_bytes / 1e6 for cost in costs]),
     )
 
 
@@ -187,17 +182,17 @@ def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: b
     """
     # A phone's networks have the whole tokenizer.
     part = not device.name
-    configs = fitted_configs(teacher, small_embedding=small_embedding, part_of_vocabulary=part)
-    return _kept(configs, setting, device)
+    networks = fitted_networks(teacher, setting.task, small_embedding=small_embedding, part_of_vocabulary=part)
+    return _kept(networks, setting, device)
 
 
 def measured_model(config: EncoderConfig, setting: Setting, *, device: Device) -> CostModel:
     """The model of a single network: its measured costs; see `fitted_model`."""
-    return _kept([config], setting, device)
+    return _kept([Network(config, setting.task)], setting, device)
 
 
-def _kept(configs: Sequence[EncoderConfig], setting: Setting, device: Device) -> CostModel:
-    path = cache_folder() / "costs" / f"{_identity(configs, setting, device)}.json"
+def _kept(networks: Sequence[Network], setting: Setting, device: Device) -> CostModel:
+    path = cache_folder() / "costs" / f"{_identity(networks, setting, device)}.json"
     if path.exists():
         with contextlib.suppress(UserError, KeyError):
             model = read_costs(path)[setting.recipe]
@@ -206,7 +201,7 @@ def _kept(configs: Sequence[EncoderConfig], setting: Setting, device: Device) ->
             )
             return model
     folder = path.with_suffix("")
-    model = fit(configs, device.measure(configs, setting, folder), setting)
+    model = fit(networks, device.measure(networks, setting, folder), setting)
     shutil.rmtree(folder, ignore_errors=True)
     # A cache that cannot be written costs only time.
     with contextlib.suppress(OSError):
@@ -229,11 +224,11 @@ def read_costs(path: Path) -> dict[str, CostModel]:
     return from_json(dict[str, CostModel], read_json(path), str(path))
 
 
-def _identity(configs: Sequence[EncoderConfig], setting: Setting, device: Device) -> str:
+def _identity(networks: Sequence[Network], setting: Setting, device: Device) -> str:
     """What the measurements depend on, as a file name."""
-    networks = [dataclasses.asdict(config) for config in configs]
+    described = [[dataclasses.asdict(part) for part in network] for network in networks]
     here = dataclasses.replace(machine.machine(), load_average=())
-    content = [networks, dataclasses.asdict(setting), device.name, dataclasses.asdict(here), machine.commit()]
+    content = [described, dataclasses.asdict(setting), device.name, dataclasses.asdict(here), machine.commit()]
     return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]
 
 
