@@ -140,6 +140,9 @@ def test_three_kinds_are_tried_in_a_short_time(total: float, tmp_path: Path) -> 
     # First rungs have half of the time, in equal parts.
     assert first[0][1] <= 0.5 * total / 3 + 0.1
     assert workers.seconds <= total + 3
+    # A trial whose time was over has a part of its epochs, so that the pace of later ones is known.
+    trial = Journal(tmp_path / "run" / "journal.jsonl", (Trial,)).records[0]
+    assert trial.epochs == pytest.approx(first[0][1] / 6, abs=1 / 70)
 
 
 def test_epochs_of_first_rungs_follow_the_pace_of_the_teacher(tmp_path: Path) -> None:

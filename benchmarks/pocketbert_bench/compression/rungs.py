@@ -304,13 +304,13 @@ class Rungs:
             # Questions have more steps, since their paragraphs are read in windows.
             share = min(outcome.result.get("steps", 0) / self._steps_of(candidate, epochs), 1)
             before = max((trial.epochs for trial in self._of(candidate)), default=0)
-            whole = float(epochs).is_integer()
             training_seconds = outcome.result.get("seconds", 0.0)
             self._journal.add(
                 Trial(
                     candidate=candidate.name,
                     rung=rung,
-                    epochs=before + (max(math.ceil(share * epochs), 1) if whole else share * epochs or epochs),
+                    # A trial that failed has none.
+                    epochs=before + (epochs if share in (0, 1) else share * epochs),
                     score=outcome.score,
                     metrics=outcome.result.get("metrics", {}),
                     interval=tuple(outcome.result.get("outcome", {}).get("interval") or (0.0, 0.0)),
