@@ -29,7 +29,7 @@ from pocketbert_bench.network_latency import Host, Network, Setting
 LENGTHS = (64, 128)
 # Percent.
 MEDIAN_TARGET, LARGEST_TARGET = 2.0, 5.0
-_HELD_OUT, _QUICK_HELD_OUT = 12, 3
+_COMPARED, _QUICK_COMPARED = 12, 3
 _FIRST_TOKEN, _QUICK_FIRST_TOKEN = 4, 1
 _PREDICTED, _MEASURED = "predicted", "measured"
 
@@ -85,16 +85,16 @@ def _measure(case: Case, quick: bool) -> tuple[list[results.Ratio], str]:
     task = TaskConfig(kind="classification", labels=("a", "b"), pooling=case.pooling)
     setting = Setting(task=task, recipe=case.recipe, lengths=LENGTHS)
     fitted = fitted_networks(teacher, task, small_embedding=True)
-    held_out = _held_out(teacher, fitted, _QUICK_HELD_OUT if quick else _HELD_OUT)
-    firsts = held_out[: (_QUICK_FIRST_TOKEN if quick else _FIRST_TOKEN) if case.pooling else 0]
+    compared = _other_structures(teacher, fitted, _QUICK_COMPARED if quick else _COMPARED)
+    firsts = compared[: (_QUICK_FIRST_TOKEN if quick else _FIRST_TOKEN) if case.pooling else 0]
     first_token = dataclasses.replace(task, pooling=None)
-    networks = [*fitted, *(Network(config, task) for config in held_out)]
+    networks = [*fitted, *(Network(config, task) for config in compared)]
     networks += [Network(config, first_token) for config in firsts]
     before = os.getloadavg()
     with tempfile.TemporaryDirectory() as folder:
         costs = Host(host.QUICK if quick else SCHEDULE).measure(networks, setting, Path(folder))
     model, others = fit(fitted, costs[: len(fitted)], setting), costs[len(fitted) :]
-    groups = [*((config, False) for config in held_out), *((config, True) for config in firsts)]
+    groups = [*((config, False) for config in compared), *((config, True) for config in firsts)]
     pairs = {
         f"{length} tokens": (
             [1e3 * model.predict(config, _only(length), first_token=first).latency_ms for config, first in groups],
@@ -130,7 +130,7 @@ def _only(length: int) -> dict[int, float]:
     return {other: float(other == length) for other in LENGTHS}
 
 
-def _held_out(teacher: EncoderConfig, fitted: Sequence[Network], count: int) -> list[EncoderConfig]:
+def _other_structures(teacher: EncoderConfig, fitted: Sequence[Network], count: int) -> list[EncoderConfig]:
     """Architectures that `compress` may train, without those of the fit.
 
     The last one has a factored embedding, the first one a part of the vocabulary.

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from pocketbert.trials.journal import Journal
 from pocketbert_bench.compression import choice, run, space, students
 from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_bench.compression.folds import FoldScores, pooled
+from pocketbert_bench.compression.inputs import check
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.outcome import Measured
 from pocketbert_export.bundles.bundle import Bundle
@@ -269,6 +271,26 @@ def test_a_teacher_below_a_simple_method(
     assert compress("--trials=1", "--max-latency-ms=9", "--overwrite") == 0
     assert "warning: the teacher is below the baseline" in capsys.readouterr().err
     assert result(tmp_path)["sentence"].startswith("below the baseline (word counts has 100.0): ")
+
+
+@pytest.mark.parametrize(("minutes", "count"), [(0.1, 60), (0.4, 80), (9.0, 100)])
+def test_short_times_read_a_part_of_the_dev_split(
+    minutes: float, count: int, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_LEAST_DEV", 60)
+    monkeypatch.setattr(run, "_DEV_A_MINUTE", 200)
+    data, limits = pb.data.table(inputs / "train.csv"), pb.Constraints(length=16)
+    options: dict[str, Any] = dict.fromkeys(("trials", "measurements", "kfold", "recipe", "text"))
+    options |= {"students": (), "stop_below_baseline": False, "seed": 0}
+    checked = check(inputs / "teacher", data, constraints=limits, minutes=minutes, **options)
+    whole, numbers = checked.splits.data, dict[str, float]()
+    clock: Any = SimpleNamespace(record=lambda name, value: numbers.setdefault(name, value()))
+    few = run._with_few_dev_examples(checked, clock).splits.data
+    assert len(whole.dev) == 100 and len(few.dev) == count and set(few.dev.texts) <= set(whole.dev.texts)
+    assert few.train is whole.train
+    # More time later compares with the same examples.
+    longer = dataclasses.replace(checked, minutes=9.0)
+    assert len(run._with_few_dev_examples(longer, clock).splits.data.dev) == count
 
 
 def test_wide_intervals_are_measured_again_and_named(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pocketbert.data.examples import evenly
 from pocketbert.data.final_split import ThreeSplits
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed, UserError
@@ -80,6 +81,8 @@ COMPRESSION_FILES = (
 _TEMPORARY = (EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER)
 # Teacher's bundle, one trial, its bundle and the page.
 _LEAST_SECONDS = 40
+# So many dev examples, and so many for each minute, are scored by each evaluation.
+_LEAST_DEV, _DEV_A_MINUTE = 500, 250
 # Export and gate, in exports of the teacher, which is slower; seconds of measurement and page.
 _ENDING_EXPORTS, _ENDING_SECONDS = 0.8, 10
 
@@ -225,6 +228,7 @@ class _Compression:
                 write_measured(read_measured(inputs.measurements), folder)
             write_costs(costs, folder / COSTS_FILE)
             clock.start_saving()
+            self._inputs = inputs = _with_few_dev_examples(inputs, clock)
 
             def seconds_left() -> float:
                 return math.inf if inputs.minutes is None else 60 * inputs.minutes - clock.seconds
@@ -341,6 +345,20 @@ def _check_minutes(inputs: Inputs, seconds: float) -> None:
             f"{argument('minutes')} must be at least {math.ceil(10 * shortest) / 10:g} for one trial; received "
             f"{inputs.minutes:g}; pass more"
         )
+
+
+def _with_few_dev_examples(inputs: Inputs, clock: RunClock) -> Inputs:
+    """The input with a part of the dev split, if the time is short: every evaluation reads all of it."""
+    if inputs.minutes is None:
+        return inputs
+    minutes, data = inputs.minutes, inputs.splits.data
+    # A larger time later compares with earlier scores.
+    most = round(clock.record("dev examples", lambda: max(_LEAST_DEV, _DEV_A_MINUTE * minutes)))
+    if len(data.dev) <= most:
+        return inputs
+    log_info(f"the time is short: the choice reads {most:,} of {len(data.dev):,} dev examples")
+    data = dataclasses.replace(data, dev=data.dev.select(evenly(len(data.dev), most)))
+    return dataclasses.replace(inputs, splits=dataclasses.replace(inputs.splits, data=data))
 
 
 def _recorded(clock: RunClock, folder: Path) -> Record:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from studies.tables import (
     charts,
     comparisons,
+    compression,
     efficientbert,
     hsk,
     measurements,
@@ -46,6 +47,7 @@ BLOCKS = tuple(
         ("docs/results/small-data.md", "DATA", "small_data", small_data.data_table),
         ("docs/results/small-data.md", "COUNTS", "small_data", small_data.counts_table),
         ("docs/results/small-data.md", "VARIANTS", "small_data", small_data.variants_table),
+        ("docs/results/compression.md", "COSTS", "compression_costs", compression.costs),
         ("docs/results/embeddings.md", "SCORES", "sentence_embeddings", measurements.embeddings),
         ("docs/results/embeddings.md", "SEARCH", "sentence_embeddings", measurements.embedding_search),
     )
