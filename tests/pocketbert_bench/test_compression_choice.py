@@ -30,6 +30,7 @@ from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.outcome import Measured
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.quantization.scored_texts import Loss
+from pocketbert_export.verification.verify import GateFailed
 
 TEACHER = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
 # A layer takes 1 ms, each of its heads 0.1 ms, and each of its neurons 0.01 ms.
@@ -291,6 +292,29 @@ def test_short_times_read_a_part_of_the_dev_split(
     # More time later compares with the same examples.
     longer = dataclasses.replace(checked, minutes=9.0)
     assert len(run._with_few_dev_examples(longer, clock).splits.data.dev) == count
+
+
+class Refused(GateFailed):
+    def __init__(self) -> None:
+        Exception.__init__(self, "the outputs differ")
+
+
+def test_teacher_that_fails_the_gate_is_compared_as_float32(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    real = choice.export
+
+    def export(model: Path, path: Path, *, recipe: str, **options: Any) -> Bundle:
+        if path.name == "teacher_bundle" and recipe != "float32":
+            raise Refused
+        return real(model, path, recipe=recipe, **options)
+
+    monkeypatch.setattr(choice, "export", export)
+    assert compress("--trials=1", "--max-latency-ms=9") == 0
+    sentence = "the teacher's bundle is float32, since as dynamic_wi8 it fails the gate"
+    assert f"{sentence}: the outputs differ" in capsys.readouterr().err and sentence in result(tmp_path)["notes"]
+    recipes = [Bundle.open(tmp_path / "out" / name).recipe for name in ("teacher_bundle", "bundle")]
+    assert recipes == ["float32", "dynamic_wi8"]
 
 
 def test_wide_intervals_are_measured_again_and_named(

@@ -37,6 +37,8 @@ from pocketbert_export.verification.outcomes import ScoringData
 from pocketbert_export.verification.verify import GateFailed
 
 EXPORTS_FOLDER, MEASUREMENTS_FOLDER = "exports", "measurements"
+# Recipe of a teacher's bundle whose file would differ from it.
+_EXACT = "float32"
 # Share of the limit by which a busy machine may miss it.
 _NEAR = 0.1
 # A latency is certain if its interval is at most this share of it. Otherwise it is measured again, so many times at
@@ -70,11 +72,17 @@ class Choice:
     def export_teacher(self, model: Path, path: Path) -> None:
         """Exports the teacher, unless an earlier attempt did, and compares it with simple methods.
 
+        If its file differs from the model, candidates are compared with its float32 file.
+
         Raises:
-          GateFailed: its file differs from the model.
+          GateFailed: that file differs, too.
           TrainingFailed: a simple method is better, and the compression stops then.
         """
-        self._teacher = self._export(model, path, self._inputs.recipe)
+        try:
+            self._teacher = self._export(model, path, self._inputs.recipe)
+        except GateFailed as failure:
+            log_info(f"the teacher's bundle is {_EXACT}, since as {self._inputs.recipe} it fails the gate: {failure}")
+            self._teacher = self._export(model, path, _EXACT)
         outcome = self.teacher_outcome
         methods = [Baseline(**method) for method in outcome["baselines"]]
         if self._inputs.is_teacher:
@@ -132,7 +140,7 @@ class Choice:
         write_card(aside / BUNDLE_FOLDER, self._folder.absolute().name, self._latencies(measured))
         bundle = Bundle.open(aside / BUNDLE_FOLDER)
         scores, loss = pooled(folds) if folds else self._final_scores(bundle)
-        notes = [note, self._doubt(measured), *scores.warnings]
+        notes = [note, self._doubt(measured), self._of_teacher, *scores.warnings]
         return {
             "main_metric": scores.main_metric,
             "metrics": dict(scores.metrics),
@@ -160,6 +168,12 @@ class Choice:
                 for trials in [rungs.training(candidate)]
             ],
         }
+
+    @property
+    def _of_teacher(self) -> str:
+        """A remark on a teacher's bundle with another recipe than the candidates."""
+        recipe, usual = self._teacher.recipe, self._inputs.recipe
+        return "" if recipe == usual else f"the teacher's bundle is {recipe}, since as {usual} it fails the gate"
 
     def _latencies(self, measured: Measured) -> list[Latency]:
         """The latency for the model card; none if it is a mean over lengths."""
