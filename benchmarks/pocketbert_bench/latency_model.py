@@ -22,7 +22,7 @@ from pocketbert.search.folder import LATENCY_FILE, LATENCY_FOLDER
 from pocketbert.search.space import SearchSpace
 from pocketbert.tasks.registry import get_task
 from pocketbert.training.run_folder import read_record
-from pocketbert_bench.network_latency import Device, Host, Network, Setting
+from pocketbert_bench.network_latency import Device, Host, RandomNetwork, Setting
 
 # Copies of an operation in one graph, so that it takes longer than the call itself.
 _COPIES = 8
@@ -198,7 +198,7 @@ def fit(space: SearchSpace, setting: Setting, device: Device, folder: Path, seed
     configs = [free.config(genotype) for genotype in (*ends, *(free.sample(random) for _ in range(count)))]
     with tempfile.TemporaryDirectory() as temporary:
         parts = _measure_parts(Path(temporary), free.encoder, setting.recipe, setting.length)
-    networks = [Network(config, setting.task) for config in configs]
+    networks = [RandomNetwork(config, setting.task) for config in configs]
     whole = np.array([cost.latency_us[-1] for cost in device.measure(networks, setting, folder)])
     share = 1 / setting.length if get_task(setting.task).first_token_only else 1.0
     sums = np.array([parts_us(parts, config, share) for config in configs])

@@ -50,7 +50,7 @@ class Setting:
         return self.lengths[-1]
 
 
-class Network(NamedTuple):
+class RandomNetwork(NamedTuple):
     """A network with random weights: its architecture, and the task of its head."""
 
     config: EncoderConfig
@@ -85,7 +85,7 @@ class Device(Protocol):
     def check(self) -> None:
         """Raises a `UserError` if the device cannot measure."""
 
-    def measure(self, networks: Sequence[Network], setting: Setting, folder: Path) -> list[NetworkCost]:
+    def measure(self, networks: Sequence[RandomNetwork], setting: Setting, folder: Path) -> list[NetworkCost]:
         """Measures networks with random weights in the same rounds.
 
         Args:
@@ -128,7 +128,7 @@ class Host:
     def check(self) -> None:
         """See `Device`."""
 
-    def measure(self, networks: Sequence[Network], setting: Setting, folder: Path) -> list[NetworkCost]:
+    def measure(self, networks: Sequence[RandomNetwork], setting: Setting, folder: Path) -> list[NetworkCost]:
         """See `Device`."""
         from pocketbert_bench import host
 
@@ -162,7 +162,7 @@ class Host:
         ).measurements
 
 
-def _write_network(network: Network, setting: Setting, path: Path) -> None:
+def _write_network(network: RandomNetwork, setting: Setting, path: Path) -> None:
     """Converts a network with random weights, on which neither latency nor size depends."""
     from pocketbert import from_preset
     from pocketbert_export.conversion.convert import to_tflite
@@ -218,7 +218,7 @@ class PhoneDevice:
 
         device.find_phones(adb.find(), [self.serial])
 
-    def measure(self, networks: Sequence[Network], setting: Setting, folder: Path) -> list[NetworkCost]:
+    def measure(self, networks: Sequence[RandomNetwork], setting: Setting, folder: Path) -> list[NetworkCost]:
         """See `Device`.
 
         Raises:
@@ -270,7 +270,7 @@ class PhoneDevice:
             raise UserError(f"{outcome.name}: {outcome.problem}; run the same command to resume")
         return outcome.result.measurements
 
-    def _export(self, path: Path, network: Network, setting: Setting) -> None:
+    def _export(self, path: Path, network: RandomNetwork, setting: Setting) -> None:
         from pocketbert import from_preset
         from pocketbert.recipes import Bounds
         from pocketbert.tokenizers.opening import open_tokenizer

@@ -24,7 +24,7 @@ from pocketbert.progress import log_info
 from pocketbert_bench import host, results
 from pocketbert_bench.compression.costs import SCHEDULE, fit, fitted_networks
 from pocketbert_bench.compression.structures import structures
-from pocketbert_bench.network_latency import Host, Network, Setting
+from pocketbert_bench.network_latency import Host, RandomNetwork, Setting
 
 LENGTHS = (64, 128)
 # Percent.
@@ -88,8 +88,8 @@ def _measure(case: Case, quick: bool) -> tuple[list[results.Ratio], str]:
     compared = _other_structures(teacher, fitted, _QUICK_COMPARED if quick else _COMPARED)
     firsts = compared[: (_QUICK_FIRST_TOKEN if quick else _FIRST_TOKEN) if case.pooling else 0]
     first_token = dataclasses.replace(task, pooling=None)
-    networks = [*fitted, *(Network(config, task) for config in compared)]
-    networks += [Network(config, first_token) for config in firsts]
+    networks = [*fitted, *(RandomNetwork(config, task) for config in compared)]
+    networks += [RandomNetwork(config, first_token) for config in firsts]
     before = os.getloadavg()
     with tempfile.TemporaryDirectory() as folder:
         costs = Host(host.QUICK if quick else SCHEDULE).measure(networks, setting, Path(folder))
@@ -130,7 +130,7 @@ def _only(length: int) -> dict[int, float]:
     return {other: float(other == length) for other in LENGTHS}
 
 
-def _other_structures(teacher: EncoderConfig, fitted: Sequence[Network], count: int) -> list[EncoderConfig]:
+def _other_structures(teacher: EncoderConfig, fitted: Sequence[RandomNetwork], count: int) -> list[EncoderConfig]:
     """Architectures that `compress` may train, without those of the fit.
 
     The last one has a factored embedding, the first one a part of the vocabulary.

@@ -17,11 +17,11 @@ from fake_adb import FakePhone, ending
 from pocketbert.errors import UserError
 from pocketbert.feedforward import FeedForwardConfig
 from pocketbert_bench import host, network_latency
-from pocketbert_bench.network_latency import Host, Network, PhoneDevice, Setting
+from pocketbert_bench.network_latency import Host, PhoneDevice, RandomNetwork, Setting
 
 FEEDFORWARDS = [FeedForwardConfig(expressions=(f"linear{n}_1(gelu(linear{n}_1(x)))",)) for n in (2, 1)]
 NETWORKS = [
-    Network(tiny.BERT.replace(num_layers=1, feedforward=feedforward), tiny_finetuning.TASK)
+    RandomNetwork(tiny.BERT.replace(num_layers=1, feedforward=feedforward), tiny_finetuning.TASK)
     for feedforward in FEEDFORWARDS
 ]
 SETTING = Setting(task=tiny_finetuning.TASK, recipe="dynamic_wi8", lengths=(13,))

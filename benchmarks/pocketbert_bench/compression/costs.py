@@ -23,7 +23,7 @@ from pocketbert.tasks.registry import get_task
 from pocketbert_bench import host, machine
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.structures import SMALL_RANK, Structure
-from pocketbert_bench.network_latency import Device, Network, NetworkCost, Setting
+from pocketbert_bench.network_latency import Device, NetworkCost, RandomNetwork, Setting
 
 # The vocabulary of smaller networks, as a part of the whole.
 _VOCABULARY_PART = 4
@@ -107,7 +107,7 @@ def size_terms(config: EncoderConfig) -> np.ndarray:
 
 def fitted_networks(
     teacher: EncoderConfig, task: TaskConfig, *, small_embedding: bool, part_of_vocabulary: bool = True
-) -> list[Network]:
+) -> list[RandomNetwork]:
     """Networks that span depth and width, to be measured: the teacher's, and smaller ones, which convert faster.
 
     Args:
@@ -124,13 +124,13 @@ def fitted_networks(
 
     def network(
         layers: int, of_heads: int, of_neurons: int, of_task: TaskConfig = task, *, rank: int | None = None
-    ) -> Network:
+    ) -> RandomNetwork:
         structure = Structure(
             layers=tuple(range(1, layers + 1)), heads=of_heads, intermediate_size=of_neurons, embedding_rank=rank
         )
-        return Network(structure.config(teacher).replace(vocab_size=part), of_task)
+        return RandomNetwork(structure.config(teacher).replace(vocab_size=part), of_task)
 
-    networks = [Network(teacher, task), network(1, heads, neurons), network(middle, half, neurons)]
+    networks = [RandomNetwork(teacher, task), network(1, heads, neurons), network(middle, half, neurons)]
     networks += [network(middle, heads, few), network(middle, half, few), network(1, half, few)]
     if get_task(task).first_token_only:
         # Otherwise heads and neurons of whole layers could be those of the last one.
@@ -144,7 +144,7 @@ def fitted_networks(
     return list(dict.fromkeys(networks))
 
 
-def fit(networks: Sequence[Network], costs: Sequence[NetworkCost], setting: Setting) -> CostModel:
+def fit(networks: Sequence[RandomNetwork], costs: Sequence[NetworkCost], setting: Setting) -> CostModel:
     """Fits the model; relative errors count, so that cheap networks fit as well as dear ones.
 
     Args:
@@ -188,10 +188,10 @@ def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: b
 
 def measured_model(config: EncoderConfig, setting: Setting, *, device: Device) -> CostModel:
     """The model of a single network: its measured costs; see `fitted_model`."""
-    return _kept([Network(config, setting.task)], setting, device)
+    return _kept([RandomNetwork(config, setting.task)], setting, device)
 
 
-def _kept(networks: Sequence[Network], setting: Setting, device: Device) -> CostModel:
+def _kept(networks: Sequence[RandomNetwork], setting: Setting, device: Device) -> CostModel:
     path = cache_folder() / "costs" / f"{_identity(networks, setting, device)}.json"
     if path.exists():
         with contextlib.suppress(UserError, KeyError):
@@ -224,7 +224,7 @@ def read_costs(path: Path) -> dict[str, CostModel]:
     return from_json(dict[str, CostModel], read_json(path), str(path))
 
 
-def _identity(networks: Sequence[Network], setting: Setting, device: Device) -> str:
+def _identity(networks: Sequence[RandomNetwork], setting: Setting, device: Device) -> str:
     """What the measurements depend on, as a file name."""
     described = [[dataclasses.asdict(part) for part in network] for network in networks]
     here = dataclasses.replace(machine.machine(), load_average=())
