@@ -334,7 +334,7 @@ def test_terminal_gets_no_control_characters() -> None:
         ("finetune --model=m --output=o --epochs=3.5", "--epochs=3.5: must be a whole number"),
         ("finetune --model=m --output=o --schedule=liner", "must be one of linear, constant (did you mean 'linear'?)"),
         ("finetune --model=m --output=o --seeds=1,two", "--seeds=1,two: must be a list of whole numbers with commas"),
-        ("finetune --model=m --output=o --epochs=0", "--epochs must be positive; received 0"),
+        ("finetune --model=m --output=o --epochs=0", "epochs must be positive; received 0"),
         ("finetune --model=m --output=o --task=sst-2 --data=d", "no task 'sst-2' to train on (did you mean 'sst2'?)"),
         ("distill --method=tinybrt --output=o", "no distillation method 'tinybrt' (did you mean 'tinybert'?)"),
         ("export --model=m --output=o --recipe=dynamic_w8", "(did you mean 'dynamic_wi8'?)"),

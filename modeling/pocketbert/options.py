@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pocketbert.errors import did_you_mean
-from pocketbert.notation import argument
 
 # None in a flag or a `--config` file.
 OFF = "off"
@@ -204,7 +203,7 @@ def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str
         choices = _choices(parts[0])
         if (value is None and types.NoneType in parts) or value in _words(parts):
             continue
-        option = argument(name, python=name)
+        option = name
         if choices and value not in choices:
             problems.append(f"{option} must be one of {', '.join(choices)}; received {value!r}")
         elif name in may_be_zero and not value >= 0:
