@@ -168,7 +168,7 @@ def test_commands_read_the_same_examples(make: Callable[[Path], TaskData], tmp_p
     trial: Any = SimpleNamespace(rung=0, complete=True)
     assert commands.difference(candidate, [(trial, 5)]) == ""
     trial.complete = False
-    assert commands.difference(candidate, [(trial, 5)]).startswith("its time was over")
+    assert commands.difference(candidate, [(trial, 5)]).startswith("its time was too short")
     lines = [shlex.split(line)[1:] for line in commands.of(candidate, [(trial, 5)])]
     parsed = {name: command_line.parse(name, arguments) for name, *arguments in lines}
     for name in ("finetune", "prune", "distill"):
