@@ -203,13 +203,12 @@ def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str
         choices = _choices(parts[0])
         if (value is None and types.NoneType in parts) or value in _words(parts):
             continue
-        option = name
         if choices and value not in choices:
-            problems.append(f"{option} must be one of {', '.join(choices)}; received {value!r}")
+            problems.append(f"{name} must be one of {', '.join(choices)}; received {value!r}")
         elif name in may_be_zero and not value >= 0:
-            problems.append(f"{option} must not be negative; received {value}")
+            problems.append(f"{name} must not be negative; received {value}")
         elif {int, float} & {*parts} and name not in may_be_zero and not value > 0:
-            problems.append(f"{option} must be positive; received {value}")
+            problems.append(f"{name} must be positive; received {value}")
     return problems
 
 

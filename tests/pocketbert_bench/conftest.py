@@ -16,15 +16,15 @@ from pocketbert_bench import phone_app
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cost_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
-def own_cache(cache: Path) -> Iterator[None]:
+def own_cache(cost_cache: Path) -> Iterator[None]:
     """A cache of measured costs for all modules that use it."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POCKETBERT_CACHE", str(cache))
+        patched.setenv("POCKETBERT_CACHE", str(cost_cache))
         yield
 
 

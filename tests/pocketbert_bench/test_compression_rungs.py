@@ -290,3 +290,16 @@ def test_candidates_without_weights_do_not_continue(tmp_path: Path) -> None:
     gone = {name for name, _, _ in first.jobs} - {best.name}
     assert gone and not gone & {name for name, _, _ in second.jobs}
     assert not gone & {candidate.name for candidate in rungs.preferred(CANDIDATES)}
+
+
+def test_whole_epochs_after_a_part_of_one_stay_whole(tmp_path: Path) -> None:
+    part, best = 3 / 70, CANDIDATES[1]
+    assert part + 2 - part != 2
+    rungs = run(tmp_path / "run", Stopwatch(SCORES), trials=1)
+    journal = Journal(tmp_path / "part.jsonl", (Trial,))
+    (first,) = [trial for trial in rungs._journal.records if trial.rung == 0]
+    for rung, epochs, score in ((0, part, 0.1), (2, part + 2, 0.4)):
+        fields = {"candidate": best.name, "rung": rung, "epochs": epochs}
+        journal.add(dataclasses.replace(first, **fields, score=score, metrics={"accuracy": score}))
+    rungs._journal = journal
+    assert [epochs for _, epochs in rungs.training(best)] == [pytest.approx(part, abs=1e-6), 2]

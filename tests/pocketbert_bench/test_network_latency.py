@@ -56,7 +56,7 @@ def test_rounds_on_a_slow_machine_change_the_ratios_little(monkeypatch: pytest.M
     random = np.random.default_rng(5)
     errors: list[list[float]] = [[], []]
     for _ in range(50):
-        # The machine is up to twice as slow in a round, and each turn differs by 5 %.
+        # Speeds differ by about 30 % between rounds, and by 5 % between the turns of a round.
         true, slowness = np.array([900.0, 1700.0, 2600.0, 400.0, 3100.0]), random.normal(0, 0.3, 12)
         rounds = true[:, None] * np.exp(slowness + random.normal(0, 0.05, (5, 12)))
         measurements = [

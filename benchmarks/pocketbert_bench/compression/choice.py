@@ -140,7 +140,7 @@ class Choice:
         write_card(aside / BUNDLE_FOLDER, self._folder.absolute().name, self._latencies(measured))
         bundle = Bundle.open(aside / BUNDLE_FOLDER)
         scores, loss = pooled(folds) if folds else self._final_scores(bundle)
-        notes = [note, self._doubt(measured), self._of_teacher, *scores.warnings]
+        notes = [note, self._doubt(measured), self._teacher_remark, *scores.warnings]
         return {
             "main_metric": scores.main_metric,
             "metrics": dict(scores.metrics),
@@ -170,7 +170,7 @@ class Choice:
         }
 
     @property
-    def _of_teacher(self) -> str:
+    def _teacher_remark(self) -> str:
         """A remark on a teacher's bundle with another recipe than the candidates."""
         recipe, usual = self._teacher.recipe, self._inputs.recipe
         return "" if recipe == usual else f"the teacher's bundle is {recipe}, since as {usual} it fails the gate"

@@ -231,7 +231,7 @@ def check(
     splits = all_examples(data, seed) if count else three_splits(data, seed=seed)
     sizes = [f"{len(splits.data.train):,} for training", f"{len(splits.data.dev):,} for the choice (dev)"]
     sizes += [f"{len(splits.final.dev):,} for the final score"] if splits.final else []
-    log_info(f"examples: {', '.join(sizes)}")
+    log_info(f"splits of the compression: {', '.join(sizes)}")
     inputs = Inputs(
         directory=directory,
         described=described,

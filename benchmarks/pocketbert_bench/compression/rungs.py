@@ -232,7 +232,9 @@ class Rungs:
         chain: list[tuple[Trial, float]] = []
         while last is not None:
             earlier = trials[: trials.index(last)]
-            chain.insert(0, (last, last.epochs - max((trial.epochs for trial in earlier), default=0)))
+            before = max((trial.epochs for trial in earlier), default=0)
+            # Differences between parts are rounded, so that whole epochs stay whole.
+            chain.insert(0, (last, round(last.epochs - before, 6)))
             last = best(earlier) if scores(earlier) else None
         return chain
 
