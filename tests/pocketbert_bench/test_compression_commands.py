@@ -36,6 +36,7 @@ from pocketbert_bench.compression.command_lines import CommandLines
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.methods import Training
 from pocketbert_bench.compression.structures import Structure
+from pocketbert_export.bundles.model_card import CardOptions
 from pocketbert_export.commands import example_options
 from pocketbert_export.commands.example_options import ExampleOptions
 
@@ -152,6 +153,7 @@ def test_commands_read_the_same_examples(make: Callable[[Path], TaskData], tmp_p
         length=24,
         lengths=[12, 24],
         is_teacher=False,
+        card=CardOptions(license="mit", limits=("It knows films only.",)),
     )
     commands = CommandLines(
         inputs, tmp_path / "out", teacher=FinetuneConfig(), teacher_complete=True, importance={"max_length": 24}
@@ -167,9 +169,10 @@ def test_commands_read_the_same_examples(make: Callable[[Path], TaskData], tmp_p
     )
     trial: Any = SimpleNamespace(rung=0, complete=True)
     assert commands.difference(candidate, [(trial, 5)]) == ""
-    trial.complete = False
-    assert commands.difference(candidate, [(trial, 5)]).startswith("its time was too short")
-    lines = [shlex.split(line)[1:] for line in commands.of(candidate, [(trial, 5)])]
+    for complete, epochs in ((False, 5), (True, 4.5)):
+        trial.complete = complete
+        assert commands.difference(candidate, [(trial, epochs)]).startswith("its time was too short")
+    lines = [shlex.split(line)[1:] for line in commands.of(candidate, [(trial, 4.5)])]
     parsed = {name: command_line.parse(name, arguments) for name, *arguments in lines}
     for name in ("finetune", "prune", "distill"):
         options = parsed[name]
@@ -186,3 +189,4 @@ def test_commands_read_the_same_examples(make: Callable[[Path], TaskData], tmp_p
     examples, table = parsed["export"][ExampleOptions], parsed["export"][TableOptions]
     gate = example_options.read(examples, table, data.task, labelled=None)
     assert _content(gate) == _content(data.dev)
+    assert parsed["export"][CardOptions] == inputs.card
