@@ -169,10 +169,10 @@ def test_commands_read_the_same_examples(make: Callable[[Path], TaskData], tmp_p
     )
     trial: Any = SimpleNamespace(rung=0, complete=True)
     assert commands.difference(candidate, [(trial, 5)]) == ""
-    for complete, epochs in ((False, 5), (True, 4.5)):
+    for complete, epochs in ((False, 5), (True, 0.5)):
         trial.complete = complete
         assert commands.difference(candidate, [(trial, epochs)]).startswith("its time was too short")
-    lines = [shlex.split(line)[1:] for line in commands.of(candidate, [(trial, 4.5)])]
+    lines = [shlex.split(line)[1:] for line in commands.of(candidate, [(trial, 5)])]
     parsed = {name: command_line.parse(name, arguments) for name, *arguments in lines}
     for name in ("finetune", "prune", "distill"):
         options = parsed[name]

@@ -148,9 +148,11 @@ def test_three_kinds_are_tried_in_a_short_time(total: float, tmp_path: Path) -> 
 def test_epochs_of_first_rungs_follow_the_pace_of_the_teacher(tmp_path: Path) -> None:
     # The teacher has taken 6 seconds for an epoch of 70 steps.
     # Half of the time is for three trials, each with 5 seconds for its setup and 6, 5 or 4 seconds for an epoch.
-    run(tmp_path / "slow", slow := Stopwatch(SCORES), total=75.0, teacher_pace=(6.0, 70))
+    run(tmp_path / "slow", slow := Stopwatch(SCORES), total=45.0, teacher_pace=(6.0, 70))
+    run(tmp_path / "usual", usual := Stopwatch(SCORES), total=75.0, teacher_pace=(6.0, 70))
     run(tmp_path / "fast", fast := Stopwatch(SCORES), total=900.0, teacher_pace=(6.0, 70))
-    assert slow.jobs[0][2] == pytest.approx((37.5 - 3 * 5) / (6 + 5 + 4) * 6, rel=1e-3) and fast.jobs[0][2] == 12.0
+    assert slow.jobs[0][2] == pytest.approx((22.5 - 3 * 5) / (6 + 5 + 4) * 6, rel=1e-3)
+    assert usual.jobs[0][2] == 6.0 and fast.jobs[0][2] == 12.0
 
 
 @pytest.mark.parametrize("total", [12.0, 24.0])

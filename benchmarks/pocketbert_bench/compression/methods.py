@@ -43,10 +43,6 @@ _SHORTEST = 3
 LEAST_STEPS = 10
 
 
-# Fewer epochs need not be whole ones.
-_FEW_EPOCHS = 2
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
     """How a candidate trains.
@@ -194,18 +190,15 @@ class TrialData:
 
 
 def rounded_epochs(epochs: float) -> float:
-    """Epochs that fit a time: whole ones, unless they are less than two, where a large part would be lost."""
-    return math.floor(epochs) if epochs >= _FEW_EPOCHS else epochs
+    """Epochs that fit a time: whole ones, or a part of a single one."""
+    return math.floor(epochs) if epochs >= 1 else epochs
 
 
 def part_of(data: TaskData, epochs: float) -> TaskData:
-    """The data of a training with some epochs; evenly chosen examples unless it has whole epochs.
-
-    One and a half epochs are two passes over three quarters of the examples.
-    """
-    if float(epochs).is_integer():
+    """The data of a training with some epochs: evenly chosen examples for a part of an epoch, otherwise all."""
+    if epochs >= 1:
         return data
-    count = math.ceil(epochs / math.ceil(epochs) * len(data.train))
+    count = math.ceil(epochs * len(data.train))
     return dataclasses.replace(data, train=data.train.select(evenly(len(data.train), count)))
 
 

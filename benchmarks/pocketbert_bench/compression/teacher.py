@@ -47,7 +47,9 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
         epochs = record("epochs of the teacher", lambda: _epochs(inputs, usual, folder, _SHARE * seconds))
         config, data = dataclasses.replace(config, epochs=math.ceil(epochs)), part_of(data, epochs)
     callbacks = [] if seconds == math.inf else [Deadline(time.time() + max(_MOST_SHARE * seconds, 1))]
-    run = RunConfig(seed=inputs.seed)
+    # A part of the examples counts as small data, which are evaluated often.
+    steps = None if data is inputs.splits.data else math.ceil(len(data.train) / config.batch_size)
+    run = RunConfig(seed=inputs.seed, evaluation_steps=steps)
     result = finetune(inputs.directory, data, folder / TEACHER_FOLDER, config=config, run=run, callbacks=callbacks)
     return Path(result.model_directory)
 
