@@ -17,7 +17,6 @@ from pocketbert.report.outcome import VERDICT_WORDS
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.outcome_notes import simple_methods
 from pocketbert.training.run_folder import MODEL_FOLDER
-from pocketbert.trials.scores import front
 from pocketbert_bench import machine
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.command_lines import CommandLines
@@ -26,7 +25,7 @@ from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.measurements import read_measured, write_measured
 from pocketbert_bench.compression.outcome import Measured, measure, paired_loss
-from pocketbert_bench.compression.published import BUNDLE_FOLDER, MODELS_FOLDER, link
+from pocketbert_bench.compression.published import BUNDLE_FOLDER, kept_folders, link
 from pocketbert_bench.compression.rungs import Rungs
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import Latency, write_card
@@ -130,7 +129,7 @@ class Choice:
         winner, note = self._winner(rungs, candidates, seconds_left)
         measured = winner.measured
         board = rungs.leaderboard(winner.candidate)
-        models = _models([(candidate, row) for candidate, row in board if rungs.has_weights(candidate)])
+        models = kept_folders([(candidate, row) for candidate, row in board if rungs.has_weights(candidate)])
         shutil.rmtree(aside, ignore_errors=True)
         link(winner.bundle.directory, aside / BUNDLE_FOLDER)
         for candidate, path in models.items():
@@ -243,6 +242,7 @@ class Choice:
             raise self._failed()
         if not limits.limits_costs:
             return winner, "the fastest candidate within one standard error of the best dev score"
+        preferred = rungs.preferred(candidates)
         others = preferred[preferred.index(winner.candidate) + 1 :]
         if not others or others[0].cost.latency_ms >= winner.candidate.cost.latency_ms:
             return winner, ""
@@ -288,21 +288,25 @@ class Choice:
         )
 
     def _accepted(self, rungs: Rungs, ordered: Sequence[StudentCandidate]) -> Iterator[_Accepted]:
-        """Exports and measures candidates in order; yields those that pass the gate within the limits."""
-        limits = self._inputs.constraints
-        for candidate in ordered:
+        """Exports and measures candidates in order; yields those that pass the gate within the limits.
+
+        One that fails the gate is tried again with weights of an earlier rung.
+        """
+        limits, waiting = self._inputs.constraints, list(ordered)
+        while waiting:
+            candidate = waiting.pop(0)
             predicted = dataclasses.replace(candidate.cost, latency_ms=self._ratio * candidate.cost.latency_ms)
             if limits.excess(predicted):
                 self._miss(f"{candidate.name}: about {predicted.latency_ms:.3g} ms by measurement of another")
                 continue
             try:
                 # An attempt with a smaller budget may have exported it before it trained further.
-                trained = rungs.best_trial(candidate)
-                assert trained is not None
-                path = self._folder / EXPORTS_FOLDER / f"{candidate.name},rung={trained.rung}"
+                path = self._folder / EXPORTS_FOLDER / f"{candidate.name},rung={rungs.best_rung(candidate)}"
                 bundle = self._export(self._model(rungs, candidate), path, candidate.recipe)
             except GateFailed as failure:
                 self._miss(f"{candidate.name}: {failure}")
+                rungs.refuse(candidate)
+                waiting = rungs.preferred([candidate, *waiting])
                 continue
             measured = self._measured(candidate.name, bundle)
             if not limits.excess(measured.upper):
@@ -386,14 +390,3 @@ class Choice:
             card=inputs.card,
             calibration_options=options or CalibrationOptions(),
         )
-
-
-def _models(board: Sequence[tuple[StudentCandidate, dict[str, Any]]]) -> dict[StudentCandidate, str]:
-    """The winner and those that no faster candidate beats → their folders in the run."""
-    best = front(board, lambda pair: pair[1]["latency_ms"], lambda pair: pair[1]["score"])
-    return {
-        # The winner's model has its bundle's vocabulary; the whole one can train further.
-        candidate: MODEL_FOLDER if row["chosen"] and not candidate.trimmed else f"{MODELS_FOLDER}/{candidate.name}"
-        for candidate, row in board
-        if row["chosen"] or (candidate, row) in best
-    }

@@ -1,8 +1,7 @@
-"""Predicted durations of trials, by those that have ended or by the teacher's training."""
+"""Predicted durations of trials, by those that have ended."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 
@@ -25,8 +24,6 @@ class Durations:
       journal: the trials that have ended.
       teacher: architecture of the teacher.
       max_length: maximum sequence length of the trials.
-      steps: steps of an epoch.
-      teacher_pace: seconds and steps of the teacher's training, with the batch size of trials; None if it is unknown.
     """
 
     def __init__(
@@ -36,24 +33,13 @@ class Durations:
         *,
         teacher: EncoderConfig,
         max_length: int,
-        steps: int,
-        teacher_pace: tuple[float, int] | None,
     ) -> None:
         self._journal, self._max_length, self._teacher = journal, max_length, teacher
         self._work = {candidate.name: self._work_of(candidate) for candidate in candidates}
-        self._of_teacher = None
-        if teacher_pace is not None:
-            seconds, count = teacher_pace
-            self._of_teacher = seconds / (count / steps * 3 * encoder_flops(teacher, max_length))
 
     def seconds(self, candidate: StudentCandidate, epochs: float) -> float:
         """Seconds of a trial with some epochs."""
         return self._setup + epochs * self._epoch(candidate)
-
-    def epochs(self, candidates: Sequence[StudentCandidate], seconds: float) -> float:
-        """Epochs of each candidate that fit into a time together; infinite if no pace is known."""
-        epoch = sum(map(self._epoch, candidates))
-        return (seconds - len(candidates) * self._setup) / epoch if epoch else math.inf
 
     @property
     def _first(self) -> list[Trial]:
@@ -66,8 +52,6 @@ class Durations:
     def _epoch(self, candidate: StudentCandidate) -> float:
         """Seconds of the steps of an epoch."""
         paces = [trial.training_seconds / (trial.epochs * self._work[trial.candidate]) for trial in self._first]
-        if not paces and self._of_teacher is not None:
-            paces.append(self._of_teacher)
         return self._work[candidate.name] * statistics.median(paces) if paces else 0.0
 
     def _work_of(self, candidate: StudentCandidate) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 
 from pocketbert.trials.scores import TrialScore
 
@@ -31,6 +32,12 @@ class Trial(TrialScore):
     training_seconds: float
     interval: tuple[float, float]
     complete: bool
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the score on the dev split."""
+        low, high = self.interval
+        return (high - low) / (2 * statistics.NormalDist().inv_cdf(0.975))
 
     def problems(self) -> list[str]:
         """Problems of the values."""

@@ -26,7 +26,7 @@ from pocketbert.training.grids.points import Point
 from pocketbert.training.plan import Plan
 from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert.training.trainer import run_plan
-from pocketbert_bench.compression.pace import Deadline
+from pocketbert_bench.compression.deadline import Deadline
 
 # On labels; on the relations in the teacher's last layer for plain text, then on labels.
 FINETUNE, TEXT = "finetune", "text"
@@ -41,6 +41,8 @@ _BATCH = 32
 _SHORTEST = 3
 # The first trial also traces graphs in its time; after fewer steps, scores compare nothing.
 LEAST_STEPS = 10
+# More examples would be tokenized for a large part of the time before the first step.
+_EXAMPLES_A_SECOND = 250
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,9 +191,16 @@ class TrialData:
     deadline: float | None = None
 
 
-def rounded_epochs(epochs: float) -> float:
-    """Epochs that fit a time: whole ones, or a part of a single one."""
-    return math.floor(epochs) if epochs >= 1 else epochs
+def planned_epochs(usual: int, examples: int, seconds: float) -> float:
+    """Epochs to plan for a training in some time, which a deadline may shorten: whole ones, or a part of a single one.
+
+    Args:
+      usual: epochs without a limit of the time.
+      examples: number of training examples.
+      seconds: the time.
+    """
+    possible = max(_EXAMPLES_A_SECOND * seconds, LEAST_STEPS * _BATCH) / examples
+    return min(usual, math.floor(possible) if possible >= 1 else possible)
 
 
 def part_of(data: TaskData, epochs: float) -> TaskData:

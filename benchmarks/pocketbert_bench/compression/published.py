@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pocketbert.output_folders import remove
 from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, record_outcome
 from pocketbert.trials.jobs import RESULT_FILE, read_result
+from pocketbert.trials.scores import front
+from pocketbert_bench.compression.candidates import StudentCandidate
 
 # New files until all of them are there.
 ASIDE_FOLDER = "next"
@@ -53,3 +57,14 @@ def _link(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
+
+
+def kept_folders(board: Sequence[tuple[StudentCandidate, dict[str, Any]]]) -> dict[StudentCandidate, str]:
+    """The winner and those that no faster candidate beats → their folders in the run."""
+    best = front(board, lambda pair: pair[1]["latency_ms"], lambda pair: pair[1]["score"])
+    return {
+        # The winner's model has its bundle's vocabulary; the whole one can train further.
+        candidate: MODEL_FOLDER if row["chosen"] and not candidate.trimmed else f"{MODELS_FOLDER}/{candidate.name}"
+        for candidate, row in board
+        if row["chosen"] or (candidate, row) in best
+    }

@@ -45,13 +45,12 @@ from pocketbert_bench.compression.published import (
 from pocketbert_bench.compression.report import page
 from pocketbert_bench.compression.rungs import TRIALS_FOLDER, Rungs
 from pocketbert_bench.compression.space import check_space, space_needed
-from pocketbert_bench.compression.students import IMPORTANCE_FILE, importance_options, student
+from pocketbert_bench.compression.students import IMPORTANCE_FILE, importance_options, prepare_importance, student
 from pocketbert_bench.compression.teacher import (
-    PACE_FOLDER,
     TEACHER_FOLDER,
     teacher_options,
     trained_teacher,
-    training_pace,
+    training_seconds,
 )
 from pocketbert_export.bundles.model_card import CardOptions
 from pocketbert_export.verification.verify import GateFailed
@@ -71,7 +70,6 @@ COMPRESSION_FILES = (
     JOURNAL_FILE,
     TIME_FILE,
     LEADERBOARD_FILE,
-    PACE_FOLDER,
     TRIALS_FOLDER,
     TEACHER_FOLDER,
     MODELS_FOLDER,
@@ -243,6 +241,7 @@ class _Compression:
                     except GateFailed as failure:
                         raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
                 ending = _ENDING_EXPORTS * clock.recorded["export of the teacher"] + _ENDING_SECONDS
+                prepare_importance(inputs, folder, teacher, candidates, _recorded(clock, folder))
                 rungs = self._rungs(inputs, folder, teacher, lambda: choice.teacher_outcome["score"], clock)
                 total = clock.record(f"trials in {inputs.budget}", lambda: seconds_left() - ending)
                 try:
@@ -260,8 +259,8 @@ class _Compression:
             aside = folder / ASIDE_FOLDER
             result = choice.result(rungs, candidates, folds, seconds_left, commands, aside)
             result |= {"minutes": inputs.minutes, "trials": inputs.trials, "seconds": clock.seconds}
-            of_teacher, _ = training_pace(teacher) or (0.0, 0)
-            result["training_seconds"] = of_teacher + sum(row["training_seconds"] for row in result["leaderboard"])
+            of_candidates = sum(row["training_seconds"] for row in result["leaderboard"])
+            result["training_seconds"] = training_seconds(teacher) + of_candidates
             if folds and clock.recorded["budget of the folds"] != inputs.amount:
                 result["notes"].append("the scores of the folds are those of a smaller budget")
             write_json(aside / LEADERBOARD_FILE, result["leaderboard"])
@@ -305,6 +304,7 @@ class _Compression:
     ) -> None:
         inputs = dataclasses.replace(self._inputs, splits=splits)
         teacher = trained_teacher(inputs, path, seconds_left(), _recorded(clock, path))
+        prepare_importance(inputs, path, teacher, candidates, _recorded(clock, path))
         rungs = self._rungs(inputs, path, teacher, lambda: dev_score(inputs, teacher), clock)
         rungs.run(candidates, seconds_left, seconds_left(), inputs.trials)
         chosen = rungs.preferred(candidates) or rungs.ranked(candidates)
@@ -332,7 +332,6 @@ class _Compression:
             kept=kept_models(folder),
             limits=limits,
             least_score=None if limits.max_points_lost is None else limits.least_score(teacher_score()),
-            teacher_pace=training_pace(teacher),
         )
 
 

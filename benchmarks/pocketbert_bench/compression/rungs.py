@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import math
 import shutil
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,11 +25,10 @@ from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.durations import Durations
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.methods import (
-    LEAST_STEPS,
     TrialData,
     part_of,
     passes,
-    rounded_epochs,
+    planned_epochs,
     train_trial,
     trial_point,
 )
@@ -67,7 +65,6 @@ class Rungs:
         has; the weights of others are gone.
       limits: the limits.
       least_score: the dev score that candidates need; None if the points lost have no limit.
-      teacher_pace: seconds and steps of the teacher's training, with the batch size of trials; None if it is unknown.
     """
 
     def __init__(
@@ -85,13 +82,17 @@ class Rungs:
         kept: Mapping[str, Path],
         limits: Constraints,
         least_score: float | None,
-        teacher_pace: tuple[float, int] | None,
     ) -> None:
         self._root, self._journal, self._shared = folder.absolute() / TRIALS_FOLDER, journal, shared
         self._teacher, self._workers, self._seed, self._start = teacher, workers, seed, start
-        self._record, self._limits, self._teacher_pace = record, limits, teacher_pace
+        self._record, self._limits = record, limits
         self._least_score, self._budget, self._kept = least_score, budget, kept
         self._steps = math.ceil(len(shared.data.train) / _BATCH)
+        self._refused: set[tuple[str, int]] = set()
+
+    def refuse(self, candidate: StudentCandidate) -> None:
+        """Leaves out the best trial of a candidate, whose file is not accepted; an earlier one may be the best then."""
+        self._refused.add((candidate.name, self.best_rung(candidate)))
 
     @property
     def scored(self) -> bool:
@@ -122,14 +123,10 @@ class Rungs:
         )
         self._candidates = candidates
         self._durations = Durations(
-            candidates,
-            self._journal,
-            teacher=self._teacher,
-            max_length=self._shared.max_length,
-            steps=self._steps,
-            teacher_pace=self._teacher_pace,
+            candidates, self._journal, teacher=self._teacher, max_length=self._shared.max_length
         )
-        self._epochs = self._record("epochs", lambda: self._first_epochs(candidates[:_KINDS], total))
+        usual = min(max(math.ceil(_STEPS / self._steps), 1), _MOST_EPOCHS)
+        self._epochs = self._record("epochs", lambda: self._planned_epochs(usual, _FIRST_SHARE * total / _KINDS))
         if self._epochs < 1:
             log_info(f"the time is short: candidates first train on {100 * self._epochs:.2g} % of the examples")
         first = self._first_rungs(candidates, total)
@@ -138,7 +135,8 @@ class Rungs:
         # A single one continues in the last rung.
         end = (1 - _SECOND_SHARE) * total
         for batch in self._batches(promoted if len(promoted) > 1 else []):
-            planned = rounded_epochs(self._epochs * _FACTORS[1])
+            doubled = self._epochs * _FACTORS[1]
+            planned = doubled if doubled < 1 else math.floor(doubled)
             fits = [one for one in batch if most or self._durations.seconds(one, planned) <= seconds_left() - end]
             self._train({candidate: (1, planned) for candidate in fits}, end)
         for batch in self._batches(self._promising(first, 2)[: 1 if most else None]):
@@ -211,10 +209,12 @@ class Rungs:
         ranked = [candidate for candidate in self.ranked(candidates) if self.has_weights(candidate)]
         if self._least_score is not None:
             least = self._least_score
-        elif not self._limits.limits_costs:
-            least = self.score(ranked[0]) - self._standard_error(ranked[0])
-        else:
+        elif self._limits.limits_costs or not ranked:
             return ranked
+        else:
+            first = self.best_trial(ranked[0])
+            assert first is not None and first.score is not None
+            least = first.score - first.standard_error
         near = [candidate for candidate in ranked if self.score(candidate) >= least]
         return sorted(near, key=lambda candidate: candidate.cost.latency_ms)
 
@@ -256,23 +256,21 @@ class Rungs:
         assert trial is not None and trial.score is not None
         return trial.score
 
-    def _standard_error(self, candidate: StudentCandidate) -> float:
-        """Standard error of the best trial's score on the dev split."""
-        trial = self.best_trial(candidate)
-        assert trial is not None
-        low, high = trial.interval
-        return (high - low) / (2 * statistics.NormalDist().inv_cdf(0.975))
-
     def best_trial(self, candidate: StudentCandidate, rungs: float = math.inf) -> Trial | None:
         """The trial of a candidate with the best score in its first rungs; the earlier one if they are equal."""
         trials = [trial for trial in self._of(candidate) if trial.rung < rungs]
+        trials = [trial for trial in trials if (trial.candidate, trial.rung) not in self._refused]
         return best(trials) if scores(trials) else None
+
+    def best_rung(self, candidate: StudentCandidate) -> int:
+        """Rung of the best trial."""
+        trial = self.best_trial(candidate)
+        assert trial is not None
+        return trial.rung
 
     def model(self, candidate: StudentCandidate) -> Path:
         """Model directory of the best trial."""
-        trial = self.best_trial(candidate)
-        assert trial is not None
-        model = self._folder(candidate, trial.rung) / MODEL_FOLDER
+        model = self._folder(candidate, self.best_rung(candidate)) / MODEL_FOLDER
         return model if model.exists() else self._kept.get(candidate.name, model)
 
     def has_weights(self, candidate: StudentCandidate) -> bool:
@@ -350,6 +348,10 @@ class Rungs:
         trials = self._of(candidate)
         best, last, rungs = self.best_trial(candidate) or trials[0], trials[-1], max(trial.rung for trial in trials) + 1
         stopped = "others were more promising" if rungs < len(_FACTORS) else "it had all of its time"
+        if (candidate.name, last.rung) in self._refused:
+            stopped = "its file differs from the model"
+        elif not last.complete:
+            stopped = "its time was over"
         return {
             "name": candidate.name,
             "structure": candidate.structure.name,
@@ -366,29 +368,24 @@ class Rungs:
             "seconds": sum(trial.seconds for trial in trials),
             "training_seconds": sum(trial.training_seconds for trial in trials),
             "failure": best.failure,
-            "stopped": last.failure or (stopped if last.complete else "its time was over"),
+            "stopped": last.failure or stopped,
             "chosen": chosen,
         }
 
-    def _first_epochs(self, candidates: Sequence[StudentCandidate], total: float) -> float:
-        """Epochs of first rungs: fewer, or a part of one, if the first candidates would not fit into the time."""
-        usual = min(max(math.ceil(_STEPS / self._steps), 1), _MOST_EPOCHS)
-        if self._most:
-            return usual
-        fitting = self._durations.epochs(candidates, _FIRST_SHARE * total * self._workers.parallel)
-        return rounded_epochs(min(max(fitting, LEAST_STEPS / self._steps), usual))
+    def _planned_epochs(self, usual: int, seconds: float) -> float:
+        """Epochs of a trial in some time; without a limit, the usual ones."""
+        return usual if self._most else planned_epochs(usual, len(self._shared.data.train), seconds)
 
     def _last_epochs(self, candidate: StudentCandidate) -> float:
-        """Epochs of the last rung: those that fit into the time; 0 for fewer than in the first one."""
-        most = rounded_epochs(max(self._epochs, 1) * _FACTORS[2])
-        if self._most:
-            return most
+        """Epochs of the last rung; 0 if there is no time for half of the first one."""
+        usual = math.ceil(self._epochs) * _FACTORS[2]
+        half = self._durations.seconds(candidate, self._of(candidate)[0].epochs / 2)
 
-        def fitting() -> float:
-            epochs = min(self._durations.epochs([candidate], self._seconds_left()), most)
-            return rounded_epochs(epochs) if epochs >= min(self._epochs, 1) else 0
+        def planned() -> float:
+            left = self._seconds_left()
+            return self._planned_epochs(usual, left) if self._most or half <= left else 0
 
-        return self._record(f"epochs of {candidate.name} in {self._budget}", fitting)
+        return self._record(f"epochs of {candidate.name} in {self._budget}", planned)
 
     def _last_rung(self, candidate: StudentCandidate) -> int:
         """Number of the last rung; in a larger time, a candidate continues after the one that it has."""

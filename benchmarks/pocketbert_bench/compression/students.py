@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from pocketbert.checkpoints.directory import read_directory
@@ -21,6 +22,15 @@ IMPORTANCE_FILE = "importance.safetensors"
 _MOST_EXAMPLES, _LONGEST = 1000, 128
 # In a short time, so many for each minute.
 _EXAMPLES_A_MINUTE = 75
+
+
+def prepare_importance(
+    inputs: Inputs, folder: Path, teacher: Path, candidates: Sequence[StudentCandidate], record: Record
+) -> None:
+    """Measures the importance for `student`, before the time of the trials is divided."""
+    cut = (candidate.structure for candidate in candidates if not isinstance(candidate.structure, OtherStudent))
+    if any(structure.sizes.cuts_widths(inputs.described.config) for structure in cut):
+        _importance(inputs, folder, teacher, record)
 
 
 def student(

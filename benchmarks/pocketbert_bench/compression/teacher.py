@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shutil
 import time
 from pathlib import Path
 
 from pocketbert.progress import log_info
 from pocketbert.training.config import FinetuneConfig, RunConfig
-from pocketbert.training.finetune import finetune, plan_finetuning
+from pocketbert.training.finetune import finetune
 from pocketbert.training.run_folder import OPTIONS_FILE, read_record
-from pocketbert.training.trainer import run_plan
 from pocketbert.trials.clock import Record
 from pocketbert.trials.jobs import RESULT_FILE, read_result
+from pocketbert_bench.compression.deadline import Deadline
 from pocketbert_bench.compression.inputs import Inputs
-from pocketbert_bench.compression.methods import LEAST_STEPS, part_of, rounded_epochs
-from pocketbert_bench.compression.pace import Deadline, Pace, Paced
+from pocketbert_bench.compression.methods import LEAST_STEPS, part_of, planned_epochs
 
-TEACHER_FOLDER, PACE_FOLDER = "teacher", "pace"
-# Shares of the time: by plan, and at most.
-_SHARE, _MOST_SHARE = 0.3, 0.4
-# Fewer steps are over before their pace is known.
-_LEAST_STEPS = 60
+TEACHER_FOLDER = "teacher"
+# Share of the time.
+_SHARE = 0.35
 
 
 def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record) -> Path:
@@ -41,40 +37,15 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
     log_info(f"teacher: {inputs.directory} is an encoder, so it is fine-tuned first")
     positions = inputs.described.config.max_position_embeddings
     config = FinetuneConfig(max_length=min(positions, FinetuneConfig.max_length))
-    data = inputs.splits.data
+    data, callbacks = inputs.splits.data, []
     if seconds < math.inf:
-        usual = config
-        epochs = record("epochs of the teacher", lambda: _epochs(inputs, usual, folder, _SHARE * seconds))
+        usual, time_of_teacher = config.epochs, _SHARE * seconds
+        epochs = record("epochs of the teacher", lambda: planned_epochs(usual, len(data.train), time_of_teacher))
         config, data = dataclasses.replace(config, epochs=math.ceil(epochs)), part_of(data, epochs)
-    callbacks = [] if seconds == math.inf else [Deadline(time.time() + max(_MOST_SHARE * seconds, 1))]
-    # A part of the examples counts as small data, which are evaluated often.
-    steps = None if data is inputs.splits.data else math.ceil(len(data.train) / config.batch_size)
-    run = RunConfig(seed=inputs.seed, evaluation_steps=steps)
+        callbacks = [Deadline(time.time() + time_of_teacher, LEAST_STEPS)]
+    run = RunConfig(seed=inputs.seed)
     result = finetune(inputs.directory, data, folder / TEACHER_FOLDER, config=config, run=run, callbacks=callbacks)
     return Path(result.model_directory)
-
-
-def _epochs(inputs: Inputs, config: FinetuneConfig, folder: Path, seconds: float) -> float:
-    """Number of epochs that fit a time, or a part of one, by the pace of a few steps."""
-    data, epochs = inputs.splits.data, float(config.epochs)
-    steps = math.ceil(len(data.train) / config.batch_size)
-    if epochs * steps >= _LEAST_STEPS:
-        rows = range(Pace.STEPS * config.batch_size)
-        few = dataclasses.replace(data, train=data.train.select(rows), dev=data.dev.select(rows[: len(data.dev)]))
-        output = folder / PACE_FOLDER
-        # Timed anew after a kill.
-        shutil.rmtree(output, ignore_errors=True)
-        once = dataclasses.replace(config, epochs=1, head_start="random", contrastive_steps=0)
-        plan = plan_finetuning(inputs.directory, few, once, RunConfig(seed=inputs.seed))
-        try:
-            run_plan(dataclasses.replace(plan, compares=False), output, [Pace()])
-        except Paced as pace:
-            fitting = max(seconds / pace.seconds_a_step, LEAST_STEPS) / steps
-            epochs = min(rounded_epochs(fitting), epochs)
-        shutil.rmtree(output, ignore_errors=True)
-    if epochs < config.epochs:
-        log_info(f"the teacher trains for {epochs:.2g} of {config.epochs} epochs, since the time is short")
-    return epochs
 
 
 def teacher_options(inputs: Inputs, folder: Path) -> tuple[FinetuneConfig | None, bool]:
@@ -87,10 +58,9 @@ def teacher_options(inputs: Inputs, folder: Path) -> tuple[FinetuneConfig | None
     return config, read_result(folder / TEACHER_FOLDER / RESULT_FILE)["steps"] >= steps
 
 
-def training_pace(teacher: Path) -> tuple[float, int] | None:
-    """Seconds and steps of a fine-tuning that wrote `teacher`; None for another model."""
+def training_seconds(teacher: Path) -> float:
+    """Duration of a fine-tuning that wrote `teacher`; 0 for another model."""
     path = teacher.parent / RESULT_FILE
     if teacher.parent.name != TEACHER_FOLDER or not path.exists():
-        return None
-    result = read_result(path)
-    return float(result["seconds"]), int(result["steps"])
+        return 0.0
+    return float(read_result(path)["seconds"])

@@ -19,6 +19,9 @@ Callback: TypeAlias = tf_keras.callbacks.Callback
 class RunCallbacks:
     """Calls a user's callbacks in a run; only the chief has them.
 
+    Besides the hooks of Keras, they can have `on_stage_begin(name, logs)`, `on_stage_end(name, logs)` and
+    `steps_of_stage(taken, planned)`, which returns after how many steps the stage ends. It is asked after each step.
+
     Their `model` is the trained model, and logs hold floats. They see a run without its first steps if it resumes, and
     nothing of a finished run. They are not saved, and a run that no callback stops has the same result without them.
 
@@ -84,6 +87,18 @@ class RunCallbacks:
         if self._list._should_call_train_batch_hooks:
             self._list.on_train_batch_end(step_in_epoch, dict(zip(self._names, losses.numpy().tolist(), strict=True)))
         return self._stops()
+
+    def steps_of_stage(self, taken: int, planned: int) -> int:
+        """After how many steps the stage ends; runs with replicas keep the plan.
+
+        Args:
+          taken: steps of the stage that the run has taken.
+          planned: steps by plan.
+        """
+        if self._distribution.replicas > 1:
+            return planned
+        asked = (getattr(callback, "steps_of_stage", None) for callback in self._list.callbacks)
+        return max(min([planned, *(ask(taken, planned) for ask in asked if ask)]), taken)
 
     def evaluated(self, metrics: Mapping[str, float], loss: float | None) -> None:
         """Receives an evaluation; the next epoch's logs have it, with names that begin with `val_`."""

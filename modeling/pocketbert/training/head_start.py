@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -79,6 +80,9 @@ def fit_head(
         return None
     chosen = data.select(evenly(len(data), MOST_EXAMPLES))
     encoded = task.encode(chosen, model.tokenizer, max_length)
+    if task.per_token and (count := math.ceil(len(chosen) * _MOST_TOKENS / _count_labels(encoded))) < len(chosen):
+        # The encoder computes no other examples.
+        encoded = task.encode(chosen.select(evenly(len(chosen), count)), model.tokenizer, max_length)
     labels = encoded.labels
     assert labels is not None
     if task.per_token:
@@ -155,6 +159,11 @@ def _run(
     for indices, inputs in zip(plan, dataset(encoded.unlabelled(), plan), strict=True):
         gathered.add(indices, {name: values.numpy() for name, values in call(inputs).items()})
     return gathered.outputs
+
+
+def _count_labels(encoded: EncodedExamples) -> int:
+    assert encoded.labels is not None
+    return max(int((encoded.labels >= 0).sum()), 1)
 
 
 def _labelled_tokens(features: np.ndarray, encoded: EncodedExamples) -> tuple[np.ndarray, np.ndarray]:

@@ -108,6 +108,11 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         if named_variables is not None:
             self.bind(named_variables)
 
+    @property
+    def schedule(self) -> Any:
+        """Schedule of the learning rate, or the variable that holds it."""
+        return self._learning_rate
+
     def bind(self, named_variables: Mapping[str, tf.Variable]) -> None:
         """Sets the names of the weights.
 

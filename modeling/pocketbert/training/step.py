@@ -285,7 +285,7 @@ def make_optimizer(
     kind = kind or {"adamw": AdamW, "lamb": LAMB}[config.algorithm]
     multiplier = stage.learning_rate_multiplier
     return kind(
-        _Later(schedule, first_step) if first_step else schedule,
+        StageSchedule(schedule, total_steps, first_step),
         weight_decay=config.weight_decay,
         beta_1=config.beta_1,
         beta_2=config.beta_2,
@@ -296,16 +296,31 @@ def make_optimizer(
     )
 
 
-class _Later(tf_keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule that starts at step `first_step`."""
+class StageSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
+    """The schedule of a stage that can end earlier than planned.
 
-    def __init__(self, schedule: tf_keras.optimizers.schedules.LearningRateSchedule, first_step: int) -> None:
+    Args:
+      schedule: the planned schedule.
+      total_steps: number of planned steps.
+      first_step: the optimizer's step counter at the beginning of the stage.
+    """
+
+    def __init__(
+        self, schedule: tf_keras.optimizers.schedules.LearningRateSchedule, total_steps: int, first_step: int = 0
+    ) -> None:
         super().__init__()
-        self._schedule, self._first_step = schedule, first_step
+        self._schedule, self._total_steps, self._first_step = schedule, total_steps, first_step
+        self._speed = tf.Variable(1.0, trainable=False, name="schedule_speed")
+
+    def end_after(self, steps: int) -> None:
+        """Runs through the whole schedule in fewer steps."""
+        self._speed.assign(self._total_steps / steps)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """Returns the learning rate, a float32 scalar, at a step of the optimizer's counter."""
         # Keras reads the rate of step 0 when it makes the optimizer.
-        return self._schedule(tf.maximum(tf.convert_to_tensor(step) - self._first_step, 0))
+        position = tf.maximum(tf.convert_to_tensor(step) - self._first_step, 0)
+        return self._schedule(self._speed * tf.cast(position, tf.float32))
 
 
 def _sum_over_replicas(losses: tf.Tensor) -> tf.Tensor:

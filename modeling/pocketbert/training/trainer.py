@@ -206,7 +206,11 @@ class Trainer:
                     if state.step_in_epoch == len(rows):
                         state.epoch += 1
                         state.step_in_epoch = 0
-                        state.finished = state.step - state.first_step == total
+                    steps = self._callbacks.steps_of_stage(state.step - state.first_step, total)
+                    if steps != progress.total:
+                        progress.total = steps
+                        self._training_model.optimizer.schedule.end_after(steps)
+                    state.finished = state.step - state.first_step == steps
                     is_evaluated = stops or self._is_evaluated(stage, len(rows))
                     if is_evaluated or state.step % STEPS_PER_LOG_LINE == 0:
                         means = self._lines.write_losses(state.step, self._learning_rate())
@@ -254,11 +258,11 @@ class Trainer:
         After each epoch and every `evaluation_steps`; if epochs are short, at fixed steps and at the end.
         """
         state, run, fixed = self.state, self.plan.run, stage.short_epoch_steps
-        if run.evaluation_steps and state.step % run.evaluation_steps == 0:
+        if state.finished or (run.evaluation_steps and state.step % run.evaluation_steps == 0):
             return True
         if fixed is None or run.evaluation_steps or run.patience or steps_per_epoch >= SHORT_EPOCH:
             return state.step_in_epoch == 0
-        return state.finished or (state.step - state.first_step) % fixed == 0
+        return (state.step - state.first_step) % fixed == 0
 
     def _selects_best(self, stage: Stage) -> bool:
         return stage.keep == "best" and bool(self.plan.data.main_metric)

@@ -1,0 +1,54 @@
+"""A callback that keeps training within a time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from pocketbert._keras import tf_keras
+from pocketbert.progress import log_info
+
+# The first steps trace the graph and fill caches, so they tell no pace.
+_WARM_UP = 3
+
+
+class Deadline(tf_keras.callbacks.Callback):
+    """Ends training at a time, with as many steps as fit.
+
+    The learning rate falls to its end in these steps, instead of being cut. Stages share the time that is left equally.
+
+    Args:
+      seconds: seconds since the epoch, as `time.time` gives them.
+      least_steps: steps that each stage makes in any case.
+      stages: names of the stages in order; a single one needs none.
+    """
+
+    def __init__(self, seconds: float, least_steps: int = 1, stages: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._seconds, self._least_steps, self._stages = seconds, least_steps, stages
+        self._end, self._warm = seconds, 0.0
+        self._first: int | None = None
+
+    def on_stage_begin(self, name: str, logs: object = None) -> None:
+        """Divides the time that is left; a resumed run begins with its unfinished stage."""
+        parts = len(self._stages) - self._stages.index(name) if name in self._stages else 1
+        now = time.time()
+        self._end, self._first = now + (self._seconds - now) / parts, None
+
+    def steps_of_stage(self, taken: int, planned: int) -> int:
+        """After how many steps the stage ends, by the pace of those since it began or resumed."""
+        now = time.time()
+        if self._first is None:
+            self._first = taken - 1
+        timed = taken - self._first - _WARM_UP
+        if timed == 0:
+            self._warm = now
+        if timed > 0:
+            fitting = taken + math.floor(max(self._end - now, 0) * timed / (now - self._warm))
+        else:
+            fitting = taken if now > self._end else planned
+        steps = min(max(fitting, self._least_steps, taken), planned)
+        if taken == steps < planned:
+            log_info(f"the time is over after {taken:,} of {planned:,} steps")
+        return steps
