@@ -367,7 +367,10 @@ def test_files_that_fail_the_gate_are_not_chosen(
     monkeypatch.setattr(choice, "export", export)
     assert main([*finished[0][:-1], f"--output={tmp_path / 'out'}"]) == 1
     assert "no trained candidate met limits and gate" in capsys.readouterr().err.splitlines()[-1]
-    assert len(exported) == 2 and not (tmp_path / "out" / "bundle").exists()
+    # Both candidates, and the best one also with the weights of its first rung.
+    names = [(name.rpartition(",")[0], name.rpartition("=")[2]) for name in exported]
+    assert [rung for _, rung in names] == ["2", "0", "0"] and len({name for name, _ in names}) == 2
+    assert not (tmp_path / "out" / "bundle").exists()
 
 
 @pytest.mark.parametrize(("again", "code"), [(4.9, 0), (5.1, 1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from pocketbert.checkpoints.directory import describe_directory, read_directory
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.pruning.importance import Importance
 from pocketbert.tokenizers import wordpiece_vocabulary
-from pocketbert_bench.compression.methods import Training, TrialData, train_trial, trainings, trial_point
+from pocketbert_bench.compression.deadline import Deadline
+from pocketbert_bench.compression.methods import (
+    Training,
+    TrialData,
+    planned_epochs,
+    train_trial,
+    trainings,
+    trial_point,
+)
 from pocketbert_bench.compression.structures import Structure, write_student
 
 TEACHER = tiny.BERT.replace(num_layers=5, initializer_range=0.1)
@@ -86,6 +95,55 @@ def test_part_of_an_epoch_has_a_part_of_the_examples(
     point = trial_point(Training(), tmp_path / "student", epochs)
     train_trial(dataclasses.replace(shared, deadline=None), point, 0, tmp_path / "trial")
     assert json.loads((tmp_path / "trial" / "result.json").read_text())["steps"] == steps
+
+
+def test_planned_epochs_are_whole_or_a_part_of_one() -> None:
+    # 500 examples a second at most, and at least 10 steps of 32.
+    assert planned_epochs(3, 1_000, 1e9) == 3
+    assert planned_epochs(3, 1_000, 5.0) == 2
+    assert planned_epochs(3, 100_000, 20.0) == 0.1
+    assert planned_epochs(3, 100_000, 0.0) == 0.0032
+
+
+class Clock:
+    """Seconds that pass only if a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(time, "time", lambda: self.now)
+
+
+@pytest.mark.parametrize("resumed", [0, 6])
+def test_deadlines_fit_the_steps_to_the_time(resumed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, planned = Clock(monkeypatch), []
+    deadline = Deadline(1020.0)
+    deadline.on_stage_begin("")
+    for step in range(1, 9):
+        # The first step traces the graph.
+        clock.now += 4 if step == 1 else 0.5
+        planned.append(deadline.steps_of_stage(resumed + step, 99))
+    # After 5 seconds 3 steps are taken, and 15 seconds are left for 30.
+    assert planned == [99] * 3 + [resumed + 33] * 5
+    # A slower machine, from 7.5 to 9.5 seconds: 10.5 seconds are left at 6 steps in 4.5 seconds.
+    clock.now += 2
+    assert deadline.steps_of_stage(resumed + 9, 99) == resumed + 9 + int(10.5 / (4.5 / 6))
+    clock.now = 1021
+    assert deadline.steps_of_stage(resumed + 10, 99) == resumed + 10
+
+
+def test_stages_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    deadline = Deadline(1040.0, least_steps=12, stages=("first", "second"))
+    deadline.on_stage_begin("first")
+    for step in range(1, 5):
+        clock.now += 1
+        steps = deadline.steps_of_stage(step, 99)
+    assert steps == 20
+    clock.now = 1039
+    assert deadline.steps_of_stage(5, 99) == 12
+    deadline.on_stage_begin("second")
+    clock.now = 1041
+    assert [deadline.steps_of_stage(step, 99) for step in (1, 12)] == [12, 12]
 
 
 def test_learning_rates_are_multiples_of_the_default(teacher: Path, shared: TrialData, tmp_path: Path) -> None:

@@ -77,11 +77,13 @@ class Choice:
           GateFailed: that file differs, too.
           TrainingFailed: a simple method is better, and the compression stops then.
         """
+        # Shorter ones for short texts would take as long to verify.
+        lengths = list(self._inputs.shares)
         try:
-            self._teacher = self._export(model, path, self._inputs.recipe)
+            self._teacher = self._export(model, path, self._inputs.recipe, lengths)
         except GateFailed as failure:
             log_info(f"the teacher's bundle is {_EXACT}, since as {self._inputs.recipe} it fails the gate: {failure}")
-            self._teacher = self._export(model, path, _EXACT)
+            self._teacher = self._export(model, path, _EXACT, lengths)
         outcome = self.teacher_outcome
         methods = [Baseline(**method) for method in outcome["baselines"]]
         if self._inputs.is_teacher:
@@ -302,7 +304,7 @@ class Choice:
             try:
                 # An attempt with a smaller budget may have exported it before it trained further.
                 path = self._folder / EXPORTS_FOLDER / f"{candidate.name},rung={rungs.best_rung(candidate)}"
-                bundle = self._export(self._model(rungs, candidate), path, candidate.recipe)
+                bundle = self._export(self._model(rungs, candidate), path, candidate.recipe, self._inputs.lengths)
             except GateFailed as failure:
                 self._miss(f"{candidate.name}: {failure}")
                 rungs.refuse(candidate)
@@ -375,7 +377,7 @@ class Choice:
             write_trimmed_model(rungs.model(candidate), self._inputs.kept_tokens, path)
         return path
 
-    def _export(self, model: Path, path: Path, recipe: str) -> Bundle:
+    def _export(self, model: Path, path: Path, recipe: str, lengths: Sequence[int]) -> Bundle:
         if path.exists():
             return Bundle.open(path)
         path.parent.mkdir(exist_ok=True)
@@ -385,7 +387,7 @@ class Choice:
             model,
             path,
             recipe=recipe,
-            lengths=inputs.lengths,
+            lengths=lengths,
             examples=inputs.splits.data,
             card=inputs.card,
             calibration_options=options or CalibrationOptions(),

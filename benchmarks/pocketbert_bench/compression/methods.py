@@ -42,7 +42,7 @@ _SHORTEST = 3
 # The first trial also traces graphs in its time; after fewer steps, scores compare nothing.
 LEAST_STEPS = 10
 # More examples would be tokenized for a large part of the time before the first step.
-_EXAMPLES_A_SECOND = 250
+_EXAMPLES_A_SECOND = 500
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

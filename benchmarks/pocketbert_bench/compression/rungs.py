@@ -295,7 +295,7 @@ class Rungs:
                 point = trial_point(candidate.training, start, count, first_token=first_token)
                 jobs[folder] = candidate, Job(point, self._seed, folder)
         left = self._seconds_left() - end
-        deadline = None if left == math.inf else time.time() + left
+        deadline = None if self._most else time.time() + left
         train = functools.partial(train_trial, dataclasses.replace(self._shared, deadline=deadline))
         for outcome in self._trials.outcomes(train, [job for _, job in jobs.values()]):
             candidate, _ = jobs[outcome.job.folder]
@@ -377,13 +377,13 @@ class Rungs:
         return usual if self._most else planned_epochs(usual, len(self._shared.data.train), seconds)
 
     def _last_epochs(self, candidate: StudentCandidate) -> float:
-        """Epochs of the last rung; 0 if there is no time for half of the first one."""
+        """Epochs of the last rung; 0 if there is less time than for the first one."""
         usual = math.ceil(self._epochs) * _FACTORS[2]
-        half = self._durations.seconds(candidate, self._of(candidate)[0].epochs / 2)
+        least = self._durations.seconds(candidate, self._of(candidate)[0].epochs)
 
         def planned() -> float:
             left = self._seconds_left()
-            return self._planned_epochs(usual, left) if self._most or half <= left else 0
+            return self._planned_epochs(usual, left) if self._most or least <= left else 0
 
         return self._record(f"epochs of {candidate.name} in {self._budget}", planned)
 

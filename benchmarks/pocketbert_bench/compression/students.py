@@ -21,7 +21,7 @@ from pocketbert_bench.compression.structures import OtherStudent, write_student
 IMPORTANCE_FILE = "importance.safetensors"
 _MOST_EXAMPLES, _LONGEST = 1000, 128
 # In a short time, so many for each minute.
-_EXAMPLES_A_MINUTE = 75
+_EXAMPLES_A_MINUTE = 32
 
 
 def prepare_importance(

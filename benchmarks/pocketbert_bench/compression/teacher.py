@@ -18,8 +18,8 @@ from pocketbert_bench.compression.inputs import Inputs
 from pocketbert_bench.compression.methods import LEAST_STEPS, part_of, planned_epochs
 
 TEACHER_FOLDER = "teacher"
-# Share of the time.
-_SHARE = 0.35
+# Share of the time without exports, measurements and the page, which take so many seconds.
+_SHARE, _OTHER_SECONDS = 0.4, 80
 
 
 def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record) -> Path:
@@ -39,7 +39,7 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
     config = FinetuneConfig(max_length=min(positions, FinetuneConfig.max_length))
     data, callbacks = inputs.splits.data, []
     if seconds < math.inf:
-        usual, time_of_teacher = config.epochs, _SHARE * seconds
+        usual, time_of_teacher = config.epochs, _SHARE * max(seconds - _OTHER_SECONDS, seconds / 2)
         epochs = record("epochs of the teacher", lambda: planned_epochs(usual, len(data.train), time_of_teacher))
         config, data = dataclasses.replace(config, epochs=math.ceil(epochs)), part_of(data, epochs)
         callbacks = [Deadline(time.time() + time_of_teacher, LEAST_STEPS)]

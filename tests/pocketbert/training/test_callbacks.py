@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,38 @@ def test_stopped_stage_is_evaluated(model_directory: Path, tmp_path: Path, capsy
     (_, logs) = recorder.named("epoch end")[0]
     assert logs["val_accuracy"] == line["accuracy"]
     assert "stopping after step 3: a callback has set model.stop_training" in capsys.readouterr().err
+
+
+class Shortener(tf_keras.callbacks.Callback):
+    """Ends a stage after some steps."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self._steps = steps
+
+    def steps_of_stage(self, taken: int, planned: int) -> int:
+        """Half of the plan."""
+        assert taken <= self._steps < planned
+        return self._steps
+
+
+def test_shortened_stages_have_the_rates_of_short_ones(model_directory: Path, tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, warmup_ratio=0.0)
+    long, short = (dataclasses.replace(config, epochs=epochs) for epochs in (4, 2))
+    pb.finetune(model_directory, task_data(), tmp_path / "short", config=short, run=RUN)
+    pb.finetune(model_directory, task_data(), tmp_path / "long", config=long, run=RUN, callbacks=[Shortener(10)])
+    for name in ("model/model.safetensors", "metrics.jsonl"):
+        assert (tmp_path / "long" / name).read_bytes() == (tmp_path / "short" / name).read_bytes()
+
+
+def test_shortened_stages_end_within_an_epoch(model_directory: Path, tmp_path: Path) -> None:
+    recorder = Recorder()
+    result = pb.finetune(
+        model_directory, task_data(), tmp_path / "run", config=CONFIG, run=RUN, callbacks=[Shortener(7), recorder]
+    )
+    # Epochs have 5 steps.
+    assert result.steps == 7 and [line["step"] for line in log_of(tmp_path / "run", "dev")] == [5, 7]
+    assert [number for number, _ in recorder.named("epoch end")] == [0, 1]
 
 
 class Interrupted(BaseException):
