@@ -371,6 +371,9 @@ def test_files_that_fail_the_gate_are_not_chosen(
     names = [(name.rpartition(",")[0], name.rpartition("=")[2]) for name in exported]
     assert [rung for _, rung in names] == ["2", "0", "0"] and len({name for name, _ in names}) == 2
     assert not (tmp_path / "out" / "bundle").exists()
+    # With a limit of the points lost, no candidate is left that could be the nearest.
+    assert main([*finished[0][:-1], "--max-points-lost=90", f"--output={tmp_path / 'points'}"]) == 1
+    assert "no trained candidate met limits and gate" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("again", "code"), [(4.9, 0), (5.1, 1)])

@@ -77,7 +77,7 @@ class Choice:
           GateFailed: that file differs, too.
           TrainingFailed: a simple method is better, and the compression stops then.
         """
-        # Shorter ones for short texts would take as long to verify.
+        # Candidates may have another length for short texts, which no comparison needs.
         lengths = list(self._inputs.shares)
         try:
             self._teacher = self._export(model, path, self._inputs.recipe, lengths)
@@ -277,9 +277,12 @@ class Choice:
                 return accepted
             lost = 100 * (teacher - score)
             self._miss(f"{accepted.candidate.name}: its file loses {lost:.1f} points on the dev split")
-        best = rungs.ranked(candidates)[0]
-        least = 100 * (teacher - rungs.score(best))
-        raise self._failed(f"the nearest, {best.name}, loses {least:.1f} points on the dev split")
+        ranked = rungs.ranked(candidates)
+        if not ranked:
+            # The gate has refused all of them.
+            raise self._failed()
+        least = 100 * (teacher - rungs.score(ranked[0]))
+        raise self._failed(f"the nearest, {ranked[0].name}, loses {least:.1f} points on the dev split")
 
     def _failed(self, nearest: str = "") -> TrainingFailed:
         """The error of a compression without a winner."""

@@ -11,6 +11,8 @@ from pocketbert.progress import log_info
 
 # The first steps trace the graph and fill caches, so they tell no pace.
 _WARM_UP = 3
+# Coarse clocks may not have moved, in seconds.
+_TICK = 1e-6
 
 
 class Deadline(tf_keras.callbacks.Callback):
@@ -45,7 +47,7 @@ class Deadline(tf_keras.callbacks.Callback):
         if timed == 0:
             self._warm = now
         if timed > 0:
-            fitting = taken + math.floor(max(self._end - now, 0) * timed / (now - self._warm))
+            fitting = taken + math.floor(max(self._end - now, 0) * timed / max(now - self._warm, _TICK))
         else:
             fitting = taken if now > self._end else planned
         steps = min(max(fitting, self._least_steps, taken), planned)

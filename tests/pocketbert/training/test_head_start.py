@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_finetuning
+import tiny_tasks
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -21,6 +22,7 @@ from pocketbert.tasks.classification import mean_vectors
 from pocketbert.tasks.linear_fits import fit_linear
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.temperature import softmax_temperature
+from pocketbert.training import head_start
 from pocketbert.training.head_start import fit_head
 
 RANDOM = np.random.default_rng(11)
@@ -135,6 +137,27 @@ def test_fitted_head_on_mean_is_saved_and_refused_by_transformers(tmp_path: Path
     for load in (AutoConfig.from_pretrained, TFAutoModelForSequenceClassification.from_pretrained):
         with pytest.raises(ValueError, match="pocketbert_bert"):
             load(result.model_directory)
+
+
+def test_encoder_computes_only_the_tokens_of_the_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_tasks.write_tags(tmp_path / "train.conll")
+    data, computed = pb.data.tagged(tmp_path / "train.conll"), []
+    frozen_tokens = head_start.frozen_tokens
+
+    def count(model: Any, task: Any, encoded: Any) -> np.ndarray:
+        computed.append(int((encoded.labels >= 0).sum()))
+        return frozen_tokens(model, task, encoded)
+
+    monkeypatch.setattr(head_start, "frozen_tokens", count)
+    labelled = sum(map(len, data.train.tags))
+    most = labelled // 3
+    for limit in (10**6, most):
+        monkeypatch.setattr(head_start, "_MOST_TOKENS", limit)
+        folder = tmp_path / str(limit)
+        folder.mkdir()
+        _finetuned(folder, data)
+    longest = max(map(len, data.train.tags))
+    assert computed[0] == labelled and abs(computed[1] - most) <= longest * 5 < most
 
 
 def test_random_regression_starts_at_mean_score(tmp_path: Path) -> None:
