@@ -98,6 +98,7 @@ class CommandLines:
                 max_length=inputs.length,
                 epochs=math.ceil(epochs),
                 first_token=structure.first_token and not trial.rung,
+                head_examples=inputs.head_examples,
             )
             output = self._by_hand / candidate.name / f"rung-{trial.rung}"
             if candidate.training.method == TEXT and inputs.text is not None:

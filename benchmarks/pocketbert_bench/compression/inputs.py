@@ -25,6 +25,7 @@ from pocketbert.progress import log_info
 from pocketbert.pruning.vocabulary import used_tokens
 from pocketbert.tasks.registry import supervised_kinds, supervised_task
 from pocketbert.tokenizers.opening import open_tokenizer
+from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.initialization import plan_model, vocabulary_of, with_options
 from pocketbert.training.plan import open_data
 from pocketbert.training.state import digest_directory
@@ -61,6 +62,7 @@ class Inputs:
       students: networks that are not cut out of the teacher.
       kept_tokens: ids of the tokens in a trimmed vocabulary; empty if the size has no limit, and on a phone.
       text: plain text for distillation, or None.
+      head_examples: most examples from which a new head starts.
       minutes: time of the run, or None.
       trials: number of first rungs, or None.
       measurements: folder of the run whose measured costs this one takes, or None.
@@ -83,6 +85,7 @@ class Inputs:
     students: Sequence[OtherStudent]
     kept_tokens: Sequence[int]
     text: TextData | None
+    head_examples: int = FinetuneConfig.head_start_examples
     minutes: float | None
     trials: int | None
     measurements: Path | None

@@ -75,6 +75,7 @@ class TrialShape:
       max_length: maximum sequence length.
       epochs: passes over the examples in each stage.
       first_token: whether a new head reads the first token, instead of what fine-tuning chooses.
+      head_examples: most examples from which a new head starts.
     """
 
     teacher: EncoderConfig
@@ -84,6 +85,7 @@ class TrialShape:
     max_length: int
     epochs: int
     first_token: bool = False
+    head_examples: int = FinetuneConfig.head_start_examples
 
 
 def _tinybert(shape: TrialShape, rate: float) -> Method:
@@ -181,6 +183,7 @@ class TrialData:
       teacher: model directory of the teacher.
       max_length: maximum sequence length.
       text: plain text, or None.
+      head_examples: most examples from which a new head starts.
       deadline: time at which training stops, in seconds since the epoch; None for no limit.
     """
 
@@ -188,6 +191,7 @@ class TrialData:
     teacher: str
     max_length: int
     text: TextData | None = None
+    head_examples: int = FinetuneConfig.head_start_examples
     deadline: float | None = None
 
 
@@ -249,6 +253,7 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
         max_length=shared.max_length,
         epochs=math.ceil(trial["epochs"]),
         first_token=trial["first_token"],
+        head_examples=shared.head_examples,
     )
     if training.method == TEXT:
         start = _train_on_text(shared, text_options(shape), start, RunConfig(seed=seed), folder)
@@ -269,6 +274,7 @@ def trial_options(training: Training, shape: TrialShape, seed: int) -> tuple[Fin
         max_length=shape.max_length,
         head_pooling="first" if shape.first_token else "auto",
         new_head=shape.first_token,
+        head_start_examples=shape.head_examples,
         contrastive_steps=0,
         calibrate=False,
     )

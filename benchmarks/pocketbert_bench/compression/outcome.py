@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.data.task_data import TaskData
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
+from pocketbert.tasks.base import Outputs
+from pocketbert.tasks.predictor import Predictor
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.network_latency import Device
 from pocketbert_bench.statistics import bootstrap_median
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
-from pocketbert_export.quantization.scored_texts import Loss, ScoredTexts
+from pocketbert_export.quantization.scored_texts import Loss, paired
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,22 +140,32 @@ def measure(
     )
 
 
-def paired_loss(teacher: Bundle, bundle: Bundle, final: TaskData, metric: str) -> Loss:
-    """Points of a metric lost against the teacher's bundle on the same examples, with the paired interval.
+def remembering(predictor: Predictor) -> Predictor:
+    """A predictor that computes rows only once if it gets the same ones again."""
+    known: list[tuple[EncodedExamples, Outputs]] = []
 
-    Each bundle has a tokenizer of its own: a trimmed vocabulary has other ids.
+    def forward(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+        if not known or any(
+            not np.array_equal(getattr(known[0][0], name), getattr(encoded, name))
+            for name in ("word_ids", "type_ids", "offsets")
+        ):
+            known[:] = [(encoded, predictor.forward(encoded, show_progress=show_progress))]
+        return known[0][1]
+
+    return Predictor(predictor.task, forward, predictor.tokenizer, predictor.max_length, **predictor.windows)
+
+
+def paired_loss(teacher: Predictor, student: Predictor, data: LabelledData, metric: str) -> Loss:
+    """Points of a metric lost against the teacher on the same examples, with the paired interval.
+
+    Each network has a tokenizer of its own: a trimmed vocabulary has other ids.
     """
-    of_teacher, of_bundle = (
-        ScoredTexts(
-            compared.model_path.read_bytes(),
-            compared.task,
-            final.dev,
-            compared.tokenizer,
-            sorted(compared.lengths),
-            metric,
-        )
-        for compared in (teacher, bundle)
+    both = [
+        network.task.rows(data, network.tokenizer, network.max_length, **network.windows)
+        for network in (teacher, student)
+    ]
+    of_teacher, of_student = (
+        rows.resampled(network.forward(rows.encoded), metric)
+        for network, rows in zip((teacher, student), both, strict=True)
     )
-    loss = of_teacher.loss_of(of_bundle)
-    assert loss is not None
-    return loss
+    return paired(of_teacher, of_student, len(both[0]))

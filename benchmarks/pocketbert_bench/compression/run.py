@@ -81,6 +81,8 @@ _TEMPORARY = (EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER)
 _LEAST_SECONDS = 40
 # So many dev examples, and so many for each minute, are scored by each evaluation.
 _LEAST_DEV, _DEV_A_MINUTE = 500, 100
+# A new head starts from a fit on so many examples for each minute.
+_HEAD_EXAMPLES_A_MINUTE = 300
 # Export and gate, in exports of the teacher, which is slower; seconds of measurement and page.
 _ENDING_EXPORTS, _ENDING_SECONDS = 0.9, 10
 
@@ -226,7 +228,7 @@ class _Compression:
                 write_measured(read_measured(inputs.measurements), folder)
             write_costs(costs, folder / COSTS_FILE)
             clock.start_saving()
-            self._inputs = inputs = _with_few_dev_examples(inputs, clock)
+            self._inputs = inputs = _with_few_examples(inputs, clock)
 
             def seconds_left() -> float:
                 return math.inf if inputs.minutes is None else 60 * inputs.minutes - clock.seconds
@@ -257,7 +259,7 @@ class _Compression:
             importance = importance_options(inputs, _recorded(clock, folder))
             commands = CommandLines(inputs, folder, teacher=config, teacher_complete=complete, importance=importance)
             aside = folder / ASIDE_FOLDER
-            result = choice.result(rungs, candidates, folds, seconds_left, commands, aside)
+            result = choice.result(rungs, candidates, folds, commands, aside)
             result |= {"minutes": inputs.minutes, "trials": inputs.trials, "seconds": clock.seconds}
             of_candidates = sum(row["training_seconds"] for row in result["leaderboard"])
             result["training_seconds"] = training_seconds(teacher) + of_candidates
@@ -322,6 +324,7 @@ class _Compression:
                 teacher=str(teacher.absolute()),
                 max_length=inputs.length,
                 text=inputs.text,
+                head_examples=inputs.head_examples,
             ),
             teacher=inputs.described.config,
             workers=self._workers,
@@ -346,12 +349,14 @@ def _check_minutes(inputs: Inputs, seconds: float) -> None:
         )
 
 
-def _with_few_dev_examples(inputs: Inputs, clock: RunClock) -> Inputs:
-    """The input with a part of the dev split, if the time is short: every evaluation reads all of it."""
+def _with_few_examples(inputs: Inputs, clock: RunClock) -> Inputs:
+    """The input with a part of the dev split and of the examples from which heads start, if the time is short."""
     if inputs.minutes is None:
         return inputs
-    minutes, data = inputs.minutes, inputs.splits.data
-    # A larger time later compares with earlier scores.
+    minutes, data, usual = inputs.minutes, inputs.splits.data, inputs.head_examples
+    # A larger time later continues the same training, and compares with earlier scores.
+    most = round(clock.record("head examples", lambda: min(usual, math.ceil(_HEAD_EXAMPLES_A_MINUTE * minutes))))
+    inputs = dataclasses.replace(inputs, head_examples=most)
     most = round(clock.record("dev examples", lambda: max(_LEAST_DEV, _DEV_A_MINUTE * minutes)))
     if len(data.dev) <= most:
         return inputs

@@ -36,7 +36,8 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
         return inputs.directory
     log_info(f"teacher: {inputs.directory} is an encoder, so it is fine-tuned first")
     positions = inputs.described.config.max_position_embeddings
-    config = FinetuneConfig(max_length=min(positions, FinetuneConfig.max_length))
+    longest = min(positions, FinetuneConfig.max_length)
+    config = FinetuneConfig(max_length=longest, head_start_examples=inputs.head_examples)
     data, callbacks = inputs.splits.data, []
     if seconds < math.inf:
         usual, time_of_teacher = config.epochs, _SHARE * max(seconds - _OTHER_SECONDS, seconds / 2)
@@ -53,7 +54,9 @@ def teacher_options(inputs: Inputs, folder: Path) -> tuple[FinetuneConfig | None
     if inputs.is_teacher:
         return None, True
     record = read_record(folder / TEACHER_FOLDER / OPTIONS_FILE)
-    config = FinetuneConfig(max_length=record["max_length"], epochs=record["epochs"])
+    config = FinetuneConfig(
+        max_length=record["max_length"], epochs=record["epochs"], head_start_examples=inputs.head_examples
+    )
     steps = config.epochs * math.ceil(len(inputs.splits.data.train) / config.batch_size)
     return config, read_result(folder / TEACHER_FOLDER / RESULT_FILE)["steps"] >= steps
 

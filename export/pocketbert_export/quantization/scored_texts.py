@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from pocketbert_export.checks.validation_set import ValidationSet, gate_metric
 from pocketbert_export.quantization.calibration import outputs_of
 from pocketbert_export.tflite.length_buckets import bucket_by_length
 
+Metric: TypeAlias = Callable[[np.ndarray], float]
+
 
 class Loss(NamedTuple):
     """Loss of a metric against the float file.
@@ -28,6 +30,21 @@ class Loss(NamedTuple):
 
     points: float
     interval: tuple[float, float]
+
+
+def paired(reference: Metric, metric: Metric, count: int) -> Loss:
+    """Loss of a metric against a reference.
+
+    Args:
+      reference: computes the metric of the reference on the texts at some indices, int64 [N], with repetitions.
+      metric: the same for the network that may lose.
+      count: number of texts.
+    """
+
+    def points_lost(indices: np.ndarray) -> float:
+        return 100 * (reference(indices) - metric(indices))
+
+    return Loss(points_lost(np.arange(count)), score_interval(count, points_lost))
 
 
 class ScoredTexts:
@@ -45,10 +62,9 @@ class ScoredTexts:
         data: LabelledData,
         tokenizer: Tokenizer,
         lengths: Sequence[int],
-        metric: str | None = None,
     ) -> None:
         self._asked = ValidationSet(None if task is None else get_task(task), data, tokenizer, max(lengths))
-        self._metric = gate_metric(task, metric, data)
+        self._metric = gate_metric(task, None, data)
         self.labelled = self._asked.labelled and self._metric is not None
         self.count = self._asked.count
         self._buckets = bucket_by_length(self._asked.encoded, lengths, tokenizer.pad_token_id)
@@ -56,22 +72,9 @@ class ScoredTexts:
 
     def loss(self, content: bytes) -> Loss | None:
         """Loss of the metric in points; None without labels."""
-        return None if self._reference is None else self._loss(self._metric_of(content))
+        return None if self._reference is None else paired(self._reference, self._metric_of(content), self.count)
 
-    def loss_of(self, other: ScoredTexts) -> Loss | None:
-        """Loss of another float file, which reads the same texts with a tokenizer of its own; None without labels."""
-        return None if other._reference is None else self._loss(other._reference)
-
-    def _loss(self, metric: Callable[[np.ndarray], float]) -> Loss:
-        reference = self._reference
-        assert reference is not None
-
-        def points_lost(indices: np.ndarray) -> float:
-            return 100 * (reference(indices) - metric(indices))
-
-        return Loss(points_lost(np.arange(self.count)), score_interval(self.count, points_lost))
-
-    def _metric_of(self, content: bytes) -> Callable[[np.ndarray], float]:
+    def _metric_of(self, content: bytes) -> Metric:
         """Computes a file's metric of the texts at some indices."""
         assert self._metric is not None
         order = np.concatenate([bucket.indices for bucket in self._buckets])

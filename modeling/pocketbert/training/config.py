@@ -104,6 +104,7 @@ class FinetuneConfig:
       head_pooling: where a sentence head reads the text: the `first` token, the `mean` of the tokens, or `auto`: the
         one that fits better on frozen features. A head on the first token makes bundles faster.
       head_start: weights of a new head: from a linear `fit` on frozen features, or `random`.
+      head_start_examples: most training examples that this fit reads; fewer start sooner.
       contrastive_steps: updates that move texts with one label together before the head is fitted, for classes of
         single texts (default: 24 for 24 to 199 examples, otherwise 0).
       calibrate: scale the logits by a temperature that fits the dev split (Guo et al. 2017); decisions do not change.
@@ -127,6 +128,7 @@ class FinetuneConfig:
     learning_rate: float | None = None
     head_pooling: Literal["auto", "first", "mean"] = "auto"
     head_start: Literal["fit", "random"] = "fit"
+    head_start_examples: int = 5000
     contrastive_steps: int | None = None
     calibrate: bool = True
     schedule: Literal["linear", "constant"] = "linear"
@@ -177,6 +179,7 @@ FIXED_IN_A_GRID = (
     "class_weights",
     "contrastive_steps",
     "head_start",
+    "head_start_examples",
     "new_head",
     *(field.name for field in dataclasses.fields(RunConfig) if field.name not in _VARIED_OF_A_RUN),
 )

@@ -129,11 +129,14 @@ def plan_finetuning(
     options = dataclasses.asdict(config)
     if not config.contrastive_steps:
         del options["contrastive_steps"]
+    if config.head_start_examples == FinetuneConfig.head_start_examples:
+        del options["head_start_examples"]
     return FinetuningPlan(
         objective=Finetuning(
             class_weights=_class_weights(config, data),
             head_pooling=config.head_pooling,
             head_start=config.head_start,
+            head_start_examples=config.head_start_examples,
             contrastive_steps=config.contrastive_steps or 0,
             continues=continued is not None,
         ),

@@ -21,8 +21,7 @@ from pocketbert.tasks.linear_fits import LinearFit, LinearForm, fit_linear
 from pocketbert.tasks.outputs import GatheredOutputs
 
 Pooling = Literal["first", "mean"]
-# The fit reads at most so many examples, and tokens of them: more hardly change it.
-MOST_EXAMPLES = 5000
+# The fit reads at most so many tokens: more hardly change it.
 _MOST_TOKENS = 20_000
 _BATCH_SIZE = 64
 # Mean length of the features in a fit.
@@ -65,6 +64,8 @@ def fit_head(
     max_length: int,
     poolings: Sequence[Pooling],
     class_weights: np.ndarray | None = None,
+    *,
+    most_examples: int,
 ) -> HeadStart | None:
     """Fits the head of a model on features of its frozen encoder; None for tasks whose heads have no such fit.
 
@@ -75,10 +76,11 @@ def fit_head(
       max_length: maximum sequence length.
       poolings: the poolings to compare; the one with the smallest cross-validated loss wins.
       class_weights: float32 [classes], weight of each class; None for 1.
+      most_examples: evenly chosen examples that the fit reads, if there are more.
     """
     if task.linear_form is None:
         return None
-    chosen = data.select(evenly(len(data), MOST_EXAMPLES))
+    chosen = data.select(evenly(len(data), most_examples))
     encoded = task.encode(chosen, model.tokenizer, max_length)
     if task.per_token and (count := math.ceil(len(chosen) * _MOST_TOKENS / _count_labels(encoded))) < len(chosen):
         # The encoder computes no other examples.

@@ -18,6 +18,7 @@ import pocketbert as pb
 from pocketbert._keras import tf_keras
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
+from pocketbert.json_reading import read_json
 from pocketbert.tasks.classification import mean_vectors
 from pocketbert.tasks.linear_fits import fit_linear
 from pocketbert.tasks.registry import supervised_task
@@ -65,7 +66,8 @@ def test_fit_picks_pooling_of_encoder(tmp_path: Path, pooling: str, seed: int) -
             break
     model.save_pretrained(tmp_path / "trained")
     encoder = pb.from_pretrained(tmp_path / "trained", task=tiny_finetuning.TASK)
-    start = fit_head(encoder, supervised_task(tiny_finetuning.TASK), _mixed(300, 100 + seed), 16, ("first", "mean"))
+    task, data = supervised_task(tiny_finetuning.TASK), _mixed(300, 100 + seed)
+    start = fit_head(encoder, task, data, 16, ("first", "mean"), most_examples=300)
     assert start is not None and start.pooling == pooling
 
 
@@ -158,6 +160,30 @@ def test_encoder_computes_only_the_tokens_of_the_fit(tmp_path: Path, monkeypatch
         _finetuned(folder, data)
     longest = max(map(len, data.train.tags))
     assert computed[0] == labelled and abs(computed[1] - most) <= longest * 5 < most
+
+
+def test_head_starts_from_so_many_examples(tmp_path: Path) -> None:
+    examples, task = tiny_finetuning.examples(150, 6), supervised_task(tiny_finetuning.TASK)
+    model = pb.from_pretrained(tiny_finetuning.write_model(tmp_path / "encoder"), task=tiny_finetuning.TASK)
+
+    def kernel(data: Examples, most_examples: int) -> np.ndarray:
+        start = fit_head(model, task, data, 24, ("mean",), most_examples=most_examples)
+        assert start is not None
+        return start.fit.kernel
+
+    second = examples.select(np.arange(0, 150, 2))
+    np.testing.assert_array_equal(kernel(examples, 75), kernel(second, 5000))
+    assert not np.allclose(kernel(examples, 75), kernel(examples, 5000))
+    names = [tiny_finetuning.TASK.labels[label] for label in examples.labels]
+    reasons = []
+    for count in (40, 5000):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        reasons.append(_mood(folder, examples.texts, names, head_start_examples=count).head["reason"])
+        recorded = read_json(folder / "run" / "run.json")
+        # Runs of earlier commits had the default, and resume.
+        assert ("head_start_examples" in recorded) == (count == 40)
+    assert reasons[0] != reasons[1]
 
 
 def test_random_regression_starts_at_mean_score(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pocketbert.tasks.registry import get_task, supervised_task
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.contrastive_start import train_contrastively
-from pocketbert.training.head_start import fit_head, frozen_vectors, start_head
+from pocketbert.training.head_start import HeadStart, Pooling, fit_head, frozen_vectors, start_head
 from pocketbert.training.initialization import assign_weights
 from pocketbert.training.label_losses import labels_loss
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
@@ -47,6 +47,7 @@ class Finetuning(Objective):
       class_weights: float32 `[classes]`, weight of each class in the loss; None for 1.
       head_pooling: see `FinetuneConfig`.
       head_start: see `FinetuneConfig`.
+      head_start_examples: see `FinetuneConfig`.
       contrastive_steps: see `FinetuneConfig`.
       continues: whether the head of the model directory continues.
     """
@@ -55,6 +56,7 @@ class Finetuning(Objective):
     class_weights: np.ndarray | None = None
     head_pooling: str = "first"
     head_start: str = "random"
+    head_start_examples: int = FinetuneConfig.head_start_examples
     contrastive_steps: int = 0
     continues: bool = False
 
@@ -116,8 +118,7 @@ class FinetuningPlan(Plan):
         poolings: tuple[Any, ...] = ("first", "mean")
         if objective.head_pooling != "auto":
             poolings = (objective.head_pooling,)
-        task, train = supervised_task(self.tasks[0]), self.data.given.train
-        start = fit_head(model, task, train, self.stages[-1].max_length, poolings, objective.class_weights)
+        start = self._fit_head(model, poolings)
         if start is None:
             return model
         log_info(start.reason)
@@ -180,12 +181,23 @@ class FinetuningPlan(Plan):
             seed=self.run.seed,
             frozen=self.frozen_paths,
         )
-        start = fit_head(run.model, task, train, length, (pooling,), self.objective.class_weights)
+        start = self._fit_head(run.model, (pooling,))
         assert start is not None
         start_head(run.model, start.fit)
         line = f"{steps} contrastive steps on pairs of the {len(train)} examples, and a new fit of the head"
         log_info(line)
         run.start["reason"] += f"; then {line}"
+
+    def _fit_head(self, model: Model, poolings: Sequence[Pooling]) -> HeadStart | None:
+        return fit_head(
+            model,
+            supervised_task(self.tasks[0]),
+            self.data.given.train,
+            self.stages[-1].max_length,
+            poolings,
+            self.objective.class_weights,
+            most_examples=self.objective.head_start_examples,
+        )
 
     def _start_random(self, model: Model, run: PlannedRun) -> Model:
         pooling = "mean" if self.objective.head_pooling == "mean" else "first"
