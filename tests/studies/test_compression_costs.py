@@ -1,4 +1,4 @@
-"""The study of the costs that `pocketbert compress` predicts: its structures, errors and table."""
+"""Studies of `pocketbert compress`: structures, errors and tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from pocketbert.configs import TaskConfig
 from pocketbert.presets import PRESETS
-from pocketbert_bench import results
+from pocketbert_bench import accuracy, results
 from pocketbert_bench.compression.costs import fitted_networks
 from studies import compression_costs
 from studies.tables import compression
@@ -34,3 +34,25 @@ def test_table_has_median_and_largest_error(predicted: list[float], met: str) ->
     row = compression.costs(results.result_file("", quick=False, ratios=[ratio], notes=["busy"])).splitlines()[2]
     largest = "4.5" if met == "yes" else "5.5"
     assert row == f"| net | dynamic_wi8 | mean | 64 tokens | 3 | 1.5 % | {largest} % | {met} |"
+
+
+def test_table_has_both_models_of_each_seed() -> None:
+    fields: dict[str, Any] = {
+        "recipe": "dynamic_wi8",
+        "task": "films",
+        "split": "",
+        "metric": "accuracy",
+        "examples": 9,
+    }
+    records = [
+        accuracy.record(label=f"seed {seed}", model=model, value=value, **fields)
+        for seed, model, value in (
+            (0, "student", 0.71),
+            (0, "compress", 0.752),
+            (4, "student", 0.7),
+            (4, "compress", 0.6),
+        )
+    ]
+    lines = compression.demo(results.result_file("", quick=False, accuracies=records, notes=["busy"])).splitlines()
+    assert lines[0] == "| Seed | student | compress |"
+    assert lines[2:4] == ["| seed 0 | 71.0 % | 75.2 % |", "| seed 4 | 70.0 % | 60.0 % |"]
