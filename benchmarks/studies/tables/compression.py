@@ -27,3 +27,13 @@ def costs(content: results.ResultFile) -> str:
             ]
         )
     return page(table(heads, rows), bullets(content.notes))
+
+
+def demo(content: results.ResultFile) -> str:
+    """Accuracy of compressed models and of the demo's students."""
+    models = list(dict.fromkeys(accuracy.model for accuracy in content.accuracies))
+    by_seed: dict[str, dict[str, float]] = {}
+    for accuracy in content.accuracies:
+        by_seed.setdefault(accuracy.label, {})[accuracy.model] = accuracy.value
+    rows = [[seed, *(f"{100 * scores[model]:.1f} %" for model in models)] for seed, scores in by_seed.items()]
+    return page(table(["Seed", *(f">{model}" for model in models)], rows), bullets(content.notes))
