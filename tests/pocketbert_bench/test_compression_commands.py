@@ -153,6 +153,7 @@ def test_commands_read_the_same_examples(make: Callable[[Path], TaskData], tmp_p
         length=24,
         lengths=[12, 24],
         is_teacher=False,
+        head_examples=700,
         card=CardOptions(license="mit", limits=("It knows films only.",)),
     )
     commands = CommandLines(
