@@ -18,6 +18,7 @@ from pocketbert.checkpoints.directory import describe_directory, read_directory
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.pruning.importance import Importance
 from pocketbert.tokenizers import wordpiece_vocabulary
+from pocketbert_bench.compression import folds
 from pocketbert_bench.compression.deadline import Deadline
 from pocketbert_bench.compression.methods import (
     Training,
@@ -203,3 +204,17 @@ def test_embeddings_learn_from_the_vectors_of_the_teacher(teacher: Path, tmp_pat
     train_trial(shared, trial_point(Training(method="embedding"), tmp_path / "student", 8), 0, tmp_path / "trial")
     result = json.loads((tmp_path / "trial" / "result.json").read_text())
     assert [stage["name"] for stage in result["stages"]] == ["embedding"] and result["steps"] == 10
+
+
+def test_folds_are_scored_at_the_length_of_training(tmp_path: Path) -> None:
+    encoder = tiny_finetuning.write_model(tmp_path / "encoder", tiny.BERT.replace(num_layers=2, initializer_range=0.1))
+    examples = tiny_finetuning.examples(700, 1)
+    data = pb.data.from_pairs(examples.texts, [tiny_finetuning.TASK.labels[label] for label in examples.labels])
+    config = pb.FinetuneConfig(epochs=2, max_length=16, calibrate=False)
+    result = pb.finetune(encoder, data, tmp_path / "run", config=config)
+    cut, whole = (
+        folds._cut_predictor(Path(result.model_directory), length).evaluator(data.dev).metrics("after training")
+        for length in (16, 64)
+    )
+    # Texts with up to 19 words.
+    assert cut == pytest.approx(result.metrics) and cut != whole
