@@ -122,29 +122,6 @@ def test_final_loss_is_that_of_the_answers(compress: Callable[..., int], inputs:
     assert written["points_lost"][0] == pytest.approx(100 * written["teacher_score"] - right)
 
 
-def test_a_late_runner_up_is_not_measured(
-    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(choice, "paired_loss", lambda *_: Loss(0.5, (-1.0, 2.0)))
-    # The slowest candidate is the first one.
-    monkeypatch.setattr(
-        choice.Rungs, "preferred", lambda self, some: sorted(self.ranked(some), key=lambda one: -one.cost.latency_ms)
-    )
-    result_of = choice.Choice.result
-    # Of the 100 seconds, the winner's export takes 60.
-    times = iter([100.0, 40.0, 40.0])
-    monkeypatch.setattr(
-        choice.Choice,
-        "result",
-        lambda self, *arguments: result_of(self, *arguments[:3], lambda: next(times), *arguments[4:]),
-    )
-    assert compress("--trials=2", "--max-latency-ms=9") == 0
-    rows = result(tmp_path)["leaderboard"]
-    slowest = max(rows, key=lambda row: row["latency_ms"])
-    assert slowest["chosen"] and min(row["latency_ms"] for row in rows) < slowest["latency_ms"]
-    assert result(tmp_path)["notes"][0].startswith("the time was over before the runner-up, ")
-
-
 def test_the_fastest_within_the_points(compress: Callable[..., int], tmp_path: Path) -> None:
     assert compress("--trials=4", "--max-points-lost=100") == 0
     rows = result(tmp_path)["leaderboard"]

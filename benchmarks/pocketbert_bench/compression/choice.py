@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pocketbert.errors import TrainingFailed
+from pocketbert.model import from_pretrained
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.pruning.vocabulary import write_trimmed_model
 from pocketbert.report.outcome import VERDICT_WORDS
+from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.outcome_notes import simple_methods
 from pocketbert.training.run_folder import MODEL_FOLDER
@@ -67,6 +69,8 @@ class Choice:
         self._misses: list[str] = []
         # Measured latency over the predicted one, which the first measured candidate corrects.
         self._ratio = 1.0
+        # Name of a candidate → why it is chosen instead of a slower one.
+        self._equals: dict[str, str] = {}
 
     def export_teacher(self, model: Path, path: Path) -> None:
         """Exports the teacher, unless an earlier attempt did, and compares it with simple methods.
@@ -111,7 +115,6 @@ class Choice:
         rungs: Rungs,
         candidates: Sequence[StudentCandidate],
         folds: Sequence[FoldScores],
-        seconds_left: Callable[[], float],
         commands: CommandLines,
         aside: Path,
     ) -> dict[str, Any]:
@@ -121,14 +124,13 @@ class Choice:
           rungs: the trials.
           candidates: all candidates.
           folds: scores of the folds, which are the final scores; empty for those of the final split.
-          seconds_left: time left; without time, the runner-up is not exported.
           commands: the commands of each row.
           aside: folder that receives bundle and models, anew.
 
         Raises:
           TrainingFailed: no candidate met limits and gate.
         """
-        winner, note = self._winner(rungs, candidates, seconds_left)
+        winner = self._winner(rungs, candidates)
         measured = winner.measured
         board = rungs.leaderboard(winner.candidate)
         models = kept_folders([(candidate, row) for candidate, row in board if rungs.has_weights(candidate)])
@@ -141,7 +143,7 @@ class Choice:
         write_card(aside / BUNDLE_FOLDER, self._folder.absolute().name, self._latencies(measured))
         bundle = Bundle.open(aside / BUNDLE_FOLDER)
         scores, loss = pooled(folds) if folds else self._final_scores(bundle)
-        notes = [note, self._doubt(measured), self._teacher_remark, *scores.warnings]
+        notes = [self._reason(winner.candidate), self._doubt(measured), self._teacher_remark, *scores.warnings]
         return {
             "main_metric": scores.main_metric,
             "metrics": dict(scores.metrics),
@@ -232,43 +234,41 @@ class Choice:
             sentence = f"{VERDICT_WORDS[scores.verdict]}{better}: {sentence}"
         return sentence
 
-    def _winner(
-        self, rungs: Rungs, candidates: Sequence[StudentCandidate], seconds_left: Callable[[], float]
-    ) -> tuple[_Accepted, str]:
-        """The candidate that the limits ask for, and a remark on the choice."""
-        limits, preferred = self._inputs.constraints, rungs.preferred(candidates)
-        if limits.max_points_lost is not None:
-            return self._fastest_within_points(rungs, candidates), ""
-        before = seconds_left()
-        winner = next(self._accepted(rungs, preferred), None)
+    def _winner(self, rungs: Rungs, candidates: Sequence[StudentCandidate]) -> _Accepted:
+        """The candidate that the limits ask for."""
+        if self._inputs.constraints.max_points_lost is not None:
+            return self._fastest_within_points(rungs, candidates)
+        winner = next(self._accepted(rungs, rungs.preferred(candidates)), None)
         if winner is None:
             raise self._failed()
-        if not limits.limits_costs:
-            return winner, "the fastest candidate within one standard error of the best dev score"
-        preferred = rungs.preferred(candidates)
-        others = preferred[preferred.index(winner.candidate) + 1 :]
-        if not others or others[0].cost.latency_ms >= winner.candidate.cost.latency_ms:
-            return winner, ""
-        # The runner-up takes as long as the winner.
-        if seconds_left() < before - seconds_left():
-            return winner, f"the time was over before the runner-up, {others[0].name}, was measured"
-        return self._faster_of_equals(rungs, winner, others[0])
+        return winner
 
-    def _faster_of_equals(self, rungs: Rungs, winner: _Accepted, other: StudentCandidate) -> tuple[_Accepted, str]:
-        """The runner-up in place of the winner, if it is faster and the dev examples do not tell them apart."""
-        runner_up = next(self._accepted(rungs, [other]), None)
-        if runner_up is None or runner_up.measured.latency_ms[0] >= winner.measured.latency_ms[0]:
-            return winner, ""
-        data = self._inputs.splits.data
-        first, second = (one.bundle.predictor(max_length=self._inputs.length) for one in (winner, runner_up))
-        loss = paired_loss(first, second, data.dev, self.teacher_outcome["metric"])
+    def _reason(self, candidate: StudentCandidate) -> str:
+        """A remark on the choice of a candidate."""
+        limits = self._inputs.constraints
+        if limits.limits_costs or limits.max_points_lost is not None:
+            return self._equals.get(candidate.name, "")
+        return "the fastest candidate within one standard error of the best dev score"
+
+    def _faster_of_equals(self, rungs: Rungs, first: StudentCandidate, second: StudentCandidate) -> bool:
+        """Whether the second one is faster, and the dev examples do not tell them apart; no file is needed for it."""
+        limits, data = self._inputs.constraints, self._inputs.splits.data
+        compared = limits.limits_costs and limits.max_points_lost is None
+        if not compared or second.cost.latency_ms >= first.cost.latency_ms:
+            return False
+        best, other = (
+            model_predictor(from_pretrained(rungs.model(candidate)), max_length=self._inputs.length)
+            for candidate in (first, second)
+        )
+        loss = paired_loss(best, other, data.dev, self.teacher_outcome["metric"])
         if loss.interval[0] > 0:
-            return winner, ""
-        return runner_up, (
-            f"{len(data.dev)} dev examples do not tell this candidate from {winner.candidate.name}, which is slower: "
+            return False
+        self._equals[second.name] = (
+            f"{len(data.dev)} dev examples do not tell this candidate from {first.name}, which is slower: "
             f"it loses {loss.points:.1f} points, with a 95 % interval of {loss.interval[0]:.1f} to "
             f"{loss.interval[1]:.1f}; so the faster one is chosen"
         )
+        return True
 
     def _fastest_within_points(self, rungs: Rungs, candidates: Sequence[StudentCandidate]) -> _Accepted:
         teacher = self.teacher_outcome["score"]
@@ -301,7 +301,8 @@ class Choice:
         """
         limits, waiting = self._inputs.constraints, list(ordered)
         while waiting:
-            candidate = waiting.pop(0)
+            faster = len(waiting) > 1 and self._faster_of_equals(rungs, *waiting[:2])
+            candidate = waiting.pop(1 if faster else 0)
             predicted = dataclasses.replace(candidate.cost, latency_ms=self._ratio * candidate.cost.latency_ms)
             if limits.excess(predicted):
                 self._miss(f"{candidate.name}: about {predicted.latency_ms:.3g} ms by measurement of another")

@@ -10,7 +10,7 @@ from pathlib import Path
 from pocketbert.files import write_json
 from pocketbert.json_reading import from_json, read_json
 from pocketbert.model import from_pretrained
-from pocketbert.tasks.predictor import Predictor, model_predictor
+from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.outcome_notes import simple_methods
 from pocketbert_bench.compression.inputs import Inputs
@@ -44,7 +44,10 @@ def score_fold(inputs: Inputs, teacher: Path, student: Path, path: Path) -> None
     final = inputs.splits.final
     assert final is not None
     examples = ScoringData(data=final.dev, metrics=tuple(final.metrics) or None, main_metric=final.main_metric or None)
-    of_student, of_teacher = (examples.score(_cut_predictor(model, inputs.length))[0] for model in (student, teacher))
+    of_student, of_teacher = (
+        examples.score(model_predictor(from_pretrained(model), max_length=inputs.length))[0]
+        for model in (student, teacher)
+    )
     methods = simple_methods(final, of_student.main_metric)
     everything = dataclasses.replace(of_student, baselines=tuple(methods)).outcome()["baselines"]
     scores = FoldScores(
@@ -61,15 +64,7 @@ def dev_score(inputs: Inputs, teacher: Path) -> float:
     """Main metric of the float teacher on the dev split."""
     data = inputs.splits.data
     examples = ScoringData(data=data.dev, metrics=tuple(data.metrics) or None, main_metric=data.main_metric or None)
-    return examples.score(_cut_predictor(teacher, inputs.length))[0].score
-
-
-def _cut_predictor(model: Path, length: int) -> Predictor:
-    """A predictor of a float model that cuts texts as a bundle with this length does."""
-    predictor = model_predictor(from_pretrained(model), max_length=length)
-    # Tasks without windows ignore max_length.
-    predictor.max_length = min(predictor.max_length, length)
-    return predictor
+    return examples.score(model_predictor(from_pretrained(teacher), max_length=inputs.length))[0].score
 
 
 def read_fold(path: Path) -> FoldScores:

@@ -259,7 +259,7 @@ class _Compression:
             importance = importance_options(inputs, _recorded(clock, folder))
             commands = CommandLines(inputs, folder, teacher=config, teacher_complete=complete, importance=importance)
             aside = folder / ASIDE_FOLDER
-            result = choice.result(rungs, candidates, folds, seconds_left, commands, aside)
+            result = choice.result(rungs, candidates, folds, commands, aside)
             result |= {"minutes": inputs.minutes, "trials": inputs.trials, "seconds": clock.seconds}
             of_candidates = sum(row["training_seconds"] for row in result["leaderboard"])
             result["training_seconds"] = training_seconds(teacher) + of_candidates

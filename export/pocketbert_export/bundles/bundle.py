@@ -190,8 +190,7 @@ class Bundle:
         """A predictor, which also scores the bundle on data.
 
         Args:
-          **windows: `max_length` and the task's `window_options`, up to the longest signature; tasks without windows
-            ignore them.
+          **windows: `max_length`, up to the longest signature, and the task's `window_options`; see `model_predictor`.
         Raises:
           UserError: the bundle has no task that predicts, or no signature fits the window.
         """

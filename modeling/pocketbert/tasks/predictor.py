@@ -75,7 +75,7 @@ def model_predictor(model: Any, source: str = "the model", **windows: int | None
     Args:
       model: a `pocketbert.Model` with a supervised task and a tokenizer.
       source: name of the model in messages.
-      **windows: `max_length` and options in the task's `window_options`; tasks without windows ignore them.
+      **windows: `max_length`, at which other tasks truncate texts, and options in the task's `window_options`.
 
     Raises:
       UserError: there is no supervised task or no tokenizer, or the windows do not fit.
@@ -105,8 +105,9 @@ def fitting_windows(
     """Resolves the maximum sequence length and the other window options.
 
     Args:
-      task: the task; without `window_options`, rows have the maximum length of the network.
-      windows: `max_length` and other options, if given.
+      task: the task.
+      windows: `max_length` and other options, if given. A task without `window_options` has no others, and truncates
+        texts at `max_length`, at most at `longest`.
       default: default for `max_length`.
       longest: maximum length of the network.
       room: name of that limit in the message.
@@ -115,7 +116,7 @@ def fitting_windows(
       UserError: the rows are too long, or the window options contradict each other.
     """
     if not task.window_options:
-        return longest, {}
+        return min(windows.get("max_length") or longest, longest), {}
     options = WindowOptions(**{"max_length": default, **windows})  # type: ignore[arg-type]
     if options.max_length > longest:
         raise UserError(f"windows must fit into {room}; received {options.max_length}")

@@ -55,6 +55,14 @@ def test_model_directory(small_model: Model, small_directory: Path, monkeypatch:
     np.testing.assert_allclose(predictor.logits(TEXTS), one_by_one(small_model, 23), atol=3e-5)
 
 
+@pytest.mark.parametrize("pairs", [None, ["the cat", "sun", "a bright film", "well , well", "good", "bad"]])
+def test_texts_are_truncated_at_the_given_length(small_model: Model, pairs: list[str] | None) -> None:
+    cut, longest = (model_predictor(small_model, max_length=length).logits(TEXTS, pairs) for length in (6, 99))
+    np.testing.assert_allclose(cut, one_by_one(small_model, 6, pairs), atol=3e-5)
+    np.testing.assert_allclose(longest, one_by_one(small_model, 23, pairs), atol=3e-5)
+    assert np.abs(cut - longest).max() > 1e-3
+
+
 def test_pairs(small_model: Model) -> None:
     pairs = ["the cat", "sun", "a bright film", "well , well", "good", "bad"]
     predictor = model_predictor(small_model)
