@@ -31,7 +31,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
 	sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## train, distil, export and time a real network in about five minutes
+demo: $(INSTALLED) ## compress a real network on film reviews in about five minutes
 	$(BIN)/pocketbert quickstart --output runs/quickstart
 
 venv: $(INSTALLED) ## install the pinned packages and this one into .venv

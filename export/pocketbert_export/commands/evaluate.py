@@ -18,7 +18,7 @@ languages, "parts" has the scores of each and the metrics are their mean. MLQA's
 them for your own file with --answer-language. --predictions writes the answers by id, as SQuAD's scripts read them.
 
 Example:
-  pocketbert evaluate --model=runs/quickstart/bundles/student/dynamic_wi8 --task=sst2 --data=glue
+  pocketbert evaluate --model=runs/quickstart/bundle --task=sst2 --data=glue
   pocketbert evaluate --model=bundles/xnli --task=xnli --data=xnli --split=test --languages=en,sw
   pocketbert evaluate --model=models/reviews --file=dev.csv --text-column=review --label-column=stars
   pocketbert evaluate --model=models/moods --file=dev.csv --labels=negative,positive

@@ -17,7 +17,7 @@ format. It adds "answer" (a substring of the context), "start" and "end" in code
 An empty answer means that there is none. --n-best adds the best "answers".
 
 Example:
-  echo "a gripping film" | pocketbert predict --model=runs/quickstart/bundles/student/dynamic_wi8
+  echo "a gripping film" | pocketbert predict --model=runs/quickstart/bundle
   pocketbert predict --model=models/mrpc --input=pairs.jsonl > answers.jsonl
   pocketbert predict --model=bundles/moods --input=reviews.csv --text-column=review --output=moods.csv
   pocketbert predict --model=bundles/questions --input=questions.jsonl --n-best=3

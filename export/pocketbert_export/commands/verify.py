@@ -7,7 +7,7 @@ claimed by the bundle; tflite-2.16 creates its own environment for TFLite 2.16.1
 ~/.cache/pocketbert) on first use.
 
 Example:
-  pocketbert verify runs/quickstart/bundles/student/dynamic_wi8
+  pocketbert verify runs/quickstart/bundle
   pocketbert verify bundles/sst2 --model=runs/sst2/model --task=sst2 --data=glue
   pocketbert verify phone --runtime=litert,tflite-2.16
   pocketbert verify bundles/sst2 --model=runs/sst2/model --task=sst2 --data=glue --mediapipe
