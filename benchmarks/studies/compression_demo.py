@@ -27,7 +27,6 @@ from pocketbert_bench.quickstart import (
     DISTILLATION,
     LENGTH,
     METRIC,
-    MINUTES,
     OPTIONS,
     STUDENT_NETWORK,
     TASK,
@@ -38,7 +37,7 @@ from pocketbert_bench.quickstart import (
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
 from pocketbert_export.verification.outcomes import ScoringData
 
-SEEDS = (0, 1, 2)
+SEEDS, MINUTES = (0, 1, 2), 4.0
 COMPRESSED = "pocketbert compress"
 _QUICK_MINUTES = 2.0
 # A part of the data gives few steps: smaller batches give more of them, and the teacher's rate is higher.

@@ -18,6 +18,7 @@ from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.output_folders import held_directory
 from pocketbert_bench import host, results
 from pocketbert_bench import quickstart as module
+from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.checks.outputs import Check
 from pocketbert_export.verification.verify import GateFailed, Verification
@@ -155,6 +156,13 @@ def test_quickstart_compresses_the_sentences(
         return SimpleNamespace(sentence="small and fast", bundle_directory=output / "bundle", report=output / "page")
 
     monkeypatch.setattr(pb, "compress", compress)
+    costs = CostModel(
+        first_token=False,
+        latency=[LengthModel(length=module.LENGTH, coefficients=[3.0, *7 * [0.0]])],
+        size=5 * [0.0],
+        memory=5 * [0.0],
+    )
+    monkeypatch.setattr(module, "measured_costs", lambda inputs: {inputs.recipe: costs})
     assert cli.main(["quickstart", f"--output={tmp_path / 'run'}", "--seed=3"]) == 0
     assert capsys.readouterr().out == f"Small and fast\n\nbundle: {tmp_path}/run/bundle\nreport: {tmp_path}/run/page\n"
     data, test = compressions[0]["data"], tiny_finetuning.examples(DEV, 2)
@@ -162,6 +170,7 @@ def test_quickstart_compresses_the_sentences(
     assert data.test.texts == test.texts and data.test.labels.tolist() == test.labels.tolist()
     assert len(data.train) + len(data.dev) == TRAIN and data.task.labels == module.TASK.labels
     assert compressions[0]["seed"] == 3 and compressions[0]["minutes"] <= 4
+    assert compressions[0]["constraints"] == pb.Constraints(max_latency_ms=1.5, length=module.LENGTH)
 
 
 @pytest.mark.parametrize(

@@ -174,16 +174,16 @@ def check(
     data: TaskData,
     *,
     constraints: Constraints,
-    minutes: float | None,
-    trials: int | None,
-    measurements: str | os.PathLike[str] | None,
-    kfold: int | None,
-    recipe: str | None,
-    students: Sequence[str | os.PathLike[str]],
-    text: str | os.PathLike[str] | None,
-    stop_below_baseline: bool,
+    minutes: float | None = None,
+    trials: int | None = None,
+    measurements: str | os.PathLike[str] | None = None,
+    kfold: int | None = None,
+    recipe: str | None = None,
+    students: Sequence[str | os.PathLike[str]] = (),
+    text: str | os.PathLike[str] | None = None,
+    stop_below_baseline: bool = False,
     card: CardOptions = CardOptions(),  # noqa: B008
-    seed: int,
+    seed: int = 0,
 ) -> Inputs:
     """Checks the arguments of `compress`.
 
@@ -234,7 +234,8 @@ def check(
     splits = all_examples(data, seed) if count else three_splits(data, seed=seed)
     sizes = [f"{len(splits.data.train):,} for training", f"{len(splits.data.dev):,} for the choice (dev)"]
     sizes += [f"{len(splits.final.dev):,} for the final score"] if splits.final else []
-    log_info(f"splits of the compression: {', '.join(sizes)}")
+    drawn = "splits of the compression" if data.undivided is None else "the compression draws splits anew"
+    log_info(f"{drawn}: {', '.join(sizes)}")
     inputs = Inputs(
         directory=directory,
         described=described,
