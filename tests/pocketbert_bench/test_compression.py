@@ -25,7 +25,7 @@ from pocketbert_bench.compression import choice, costs
 from pocketbert_bench.compression.constraints import Constraints, Cost
 from pocketbert_bench.compression.costs import fit, fitted_networks
 from pocketbert_bench.compression.journal import Trial
-from pocketbert_bench.compression.outcome import Measured
+from pocketbert_bench.compression.measurements import Measured
 from pocketbert_bench.compression.structures import Structure, structures, write_student
 from pocketbert_bench.network_latency import Host, NetworkCost, Setting
 from pocketbert_export.verification.verify import GateFailed
@@ -386,7 +386,7 @@ def test_near_misses_are_measured_again(
         latency = next(latencies, 99.0)
         return Measured(latency_ms=(latency - 0.1, latency - 0.2, latency), teacher_ms=6.0, size_mb=0.1, memory_mb=9.0)
 
-    monkeypatch.setattr(choice, "measure", measure)
+    monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measure)
     assert main([*finished[0][:-1], "--max-latency-ms=5", f"--output={tmp_path / 'out'}"]) == code
     assert next(latencies, None) is None
     if code == 0:

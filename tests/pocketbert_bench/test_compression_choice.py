@@ -27,7 +27,7 @@ from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import check
 from pocketbert_bench.compression.journal import Trial
-from pocketbert_bench.compression.outcome import Measured
+from pocketbert_bench.compression.measurements import Measured
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.verify import GateFailed
@@ -69,7 +69,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
     monkeypatch.setattr(run, "measured_costs", lambda _: {"dynamic_wi8": COSTS})
-    monkeypatch.setattr(choice, "measure", measurements())
+    monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measurements())
     monkeypatch.setattr(choice, "simple_methods", lambda *_: [])
 
     def command(*options: str, table: str = "train") -> int:
@@ -325,7 +325,10 @@ def test_wide_intervals_are_measured_again_and_named(
 ) -> None:
     calls: list[Bundle] = []
     measure = measurements(interval=0.2)
-    monkeypatch.setattr(choice, "measure", lambda bundle, *_, **__: calls.append(bundle) or measure(bundle))
+    monkeypatch.setattr(
+        "pocketbert_bench.compression.measurements.measure",
+        lambda bundle, *_, **__: calls.append(bundle) or measure(bundle),
+    )
     assert compress("--trials=1", "--max-latency-ms=9") == 0
     assert len(calls) == 4
     assert any(note.startswith("the machine is busy") for note in result(tmp_path)["notes"])

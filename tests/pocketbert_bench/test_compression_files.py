@@ -17,7 +17,7 @@ from pocketbert.cli import main
 from pocketbert_bench.compression import candidates, choice, run
 from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_bench.compression.inputs import check
-from pocketbert_bench.compression.outcome import Measured
+from pocketbert_bench.compression.measurements import Measured
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
 
 TEACHER = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
@@ -50,7 +50,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
-    monkeypatch.setattr(choice, "measure", measured)
+    monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measured)
     monkeypatch.setattr(choice, "simple_methods", lambda *_: [])
 
     def command(costs: dict[str, CostModel], *options: str, model: str = "teacher") -> int:

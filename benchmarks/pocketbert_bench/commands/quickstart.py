@@ -2,8 +2,8 @@
 
 The command downloads a pretrained 6-layer BERT (all-MiniLM-L6-v2) and labelled film reviews (Rotten Tomatoes). Then
 it does what `pocketbert compress` does for your own data: it fine-tunes the network, cuts smaller networks out of it,
-trains them, and exports, verifies and measures the best one within half the latency. The report is one HTML page. This
-takes less than five minutes. Rerun the same command to resume.
+trains them, and exports, verifies and measures the best one that takes at most 40 % of the time. The report is one HTML
+page. This takes about five minutes. Rerun the same command to resume.
 
 --full does each step with fixed settings: it fine-tunes a teacher, distils it into a student with 3 layers (TinyBERT),
 exports both as float32 and int8, and times them beside the teacher's export by TensorFlow's converter. The page also

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ from pocketbert_bench.compression.command_lines import CommandLines
 from pocketbert_bench.compression.constraints import ROUNDING
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
-from pocketbert_bench.compression.measurements import read_measured, write_measured
-from pocketbert_bench.compression.outcome import Measured, measure, paired_loss, remembering
+from pocketbert_bench.compression.measurements import BundleMeasurements, Measured
 from pocketbert_bench.compression.published import BUNDLE_FOLDER, kept_folders, link
 from pocketbert_bench.compression.rungs import Rungs
+from pocketbert_bench.paired_scores import paired_loss, remembering
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import Latency, write_card
 from pocketbert_export.exporter import export
@@ -37,14 +37,9 @@ from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.outcomes import ScoringData
 from pocketbert_export.verification.verify import GateFailed
 
-EXPORTS_FOLDER, MEASUREMENTS_FOLDER = "exports", "measurements"
+EXPORTS_FOLDER = "exports"
 # Recipe of a teacher's bundle whose file would differ from it.
 _EXACT = "float32"
-# Share of the limit by which a busy machine may miss it.
-_NEAR = 0.1
-# A latency is certain if its interval is at most this share of it. Otherwise it is measured again, so many times at
-# most, and for this share of the time; winner and runner-up together take a tenth.
-_CERTAIN, _MOST_MEASURED, _MEASURING_SHARE = 0.1, 4, 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,16 +61,24 @@ class Choice:
 
     def __init__(self, inputs: Inputs, folder: Path) -> None:
         self._inputs, self._folder = inputs, folder
+        self._measurements = BundleMeasurements(
+            folder, inputs.shares, inputs.constraints, device=inputs.device, minutes=inputs.minutes
+        )
         self._misses: list[str] = []
         # Measured latency over the predicted one, which the first measured candidate corrects.
         self._ratio = 1.0
         # Name of a candidate → why it is chosen instead of a slower one.
         self._equals: dict[str, str] = {}
 
-    def export_teacher(self, model: Path, path: Path) -> None:
+    def export_teacher(self, model: Path, path: Path, timed: Callable[[], AbstractContextManager[None]]) -> None:
         """Exports the teacher, unless an earlier attempt did, and compares it with simple methods.
 
         If its file differs from the model, candidates are compared with its float32 file.
+
+        Args:
+          model: its model directory.
+          path: folder of its bundle.
+          timed: receives the duration of the export that passes the gate.
 
         Raises:
           GateFailed: that file differs, too.
@@ -84,10 +87,12 @@ class Choice:
         # Candidates may have another length for short texts, which no comparison needs.
         lengths = list(self._inputs.shares)
         try:
-            self._teacher = self._export(model, path, self._inputs.recipe, lengths)
+            with timed():
+                self._teacher = self._export(model, path, self._inputs.recipe, lengths)
         except GateFailed as failure:
             log_info(f"the teacher's bundle is {_EXACT}, since as {self._inputs.recipe} it fails the gate: {failure}")
-            self._teacher = self._export(model, path, _EXACT, lengths)
+            with timed():
+                self._teacher = self._export(model, path, _EXACT, lengths)
         outcome = self.teacher_outcome
         methods = [Baseline(**method) for method in outcome["baselines"]]
         if self._inputs.is_teacher:
@@ -143,7 +148,7 @@ class Choice:
         write_card(aside / BUNDLE_FOLDER, self._folder.absolute().name, self._latencies(measured))
         bundle = Bundle.open(aside / BUNDLE_FOLDER)
         scores, loss = pooled(folds) if folds else self._final_scores(bundle)
-        notes = [self._reason(winner.candidate), self._doubt(measured), self._teacher_remark, *scores.warnings]
+        notes = [self._reason(winner.candidate), measured.doubt, self._teacher_remark, *scores.warnings]
         return {
             "main_metric": scores.main_metric,
             "metrics": dict(scores.metrics),
@@ -316,7 +321,7 @@ class Choice:
                 rungs.refuse(candidate)
                 waiting = rungs.preferred([candidate, *waiting])
                 continue
-            measured = self._measured(candidate.name, bundle)
+            measured = self._measurements.of(candidate.name, bundle, self._teacher)
             if not limits.excess(measured.upper):
                 yield _Accepted(candidate=candidate, bundle=bundle, measured=measured)
                 continue
@@ -325,49 +330,6 @@ class Choice:
                 f"{candidate.name}: {measured.latency_ms[2]:.3g} ms, {measured.size_mb:.3g} MB{memory} by measurement"
             )
             self._ratio = max(self._ratio, measured.latency_ms[2] / candidate.cost.latency_ms)
-
-    def _measured(self, name: str, bundle: Bundle) -> Measured:
-        """The costs of a bundle, which an earlier attempt may have measured."""
-        measured = read_measured(self._folder)
-        if name not in measured:
-            measured[name] = self._measured_now(name, bundle)
-            write_measured(measured, self._folder)
-        return measured[name]
-
-    def _measured_now(self, name: str, bundle: Bundle) -> Measured:
-        """Measures a bundle, again if other programs disturb; these only add time, so the fastest run counts."""
-        limits, minutes = self._inputs.constraints, self._inputs.minutes
-        began = time.monotonic()
-        measured = self._measure(name, bundle, 0)
-        for number in range(1, _MOST_MEASURED):
-            late = minutes is not None and time.monotonic() - began > 60 * minutes * _MEASURING_SHARE
-            of_latency = dataclasses.replace(measured.upper, size_mb=0.0, memory_mb=0.0)
-            near_miss = 0 < limits.excess(of_latency) < _NEAR
-            if late or not (near_miss or (limits.max_latency_ms is not None and self._doubt(measured))):
-                break
-            log_info(f"{name}: {measured.latency_ms[2]:.3g} ms is not certain: measuring again")
-            measured = min(measured, self._measure(name, bundle, number), key=lambda one: one.latency_ms)
-            if near_miss:
-                break
-        return measured
-
-    def _measure(self, name: str, bundle: Bundle, number: int) -> Measured:
-        return measure(
-            bundle,
-            self._teacher,
-            self._inputs.shares,
-            device=self._inputs.device,
-            threads=self._inputs.constraints.threads,
-            folder=self._folder / MEASUREMENTS_FOLDER / f"{name}-{number}",
-        )
-
-    @staticmethod
-    def _doubt(measured: Measured) -> str:
-        """A remark on a latency whose interval is wide."""
-        median, low, high = measured.latency_ms
-        if high - low <= _CERTAIN * median:
-            return ""
-        return f"the machine is busy: latencies lie between {low:.3g} and {high:.3g} ms, so the limit is not certain"
 
     def _miss(self, sentence: str) -> None:
         self._misses.append(sentence)

@@ -1,21 +1,146 @@
-"""What a run has measured, for a later run that repeats its choice."""
+"""Costs of bundles, measured beside the teacher's, and kept for a later run that repeats the choice."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.json_reading import from_json, read_json
 from pocketbert.notation import argument
+from pocketbert.progress import log_info
 from pocketbert.training.run_folder import OPTIONS_FILE, RESULT_FILE, read_record
-from pocketbert_bench.compression.outcome import Measured
+from pocketbert_bench.compression.constraints import Constraints, Cost
+from pocketbert_bench.network_latency import Device
+from pocketbert_bench.statistics import bootstrap_median
+from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
 
 # Costs of structures, predicted from measured networks; and costs of exported candidates.
 COSTS_FILE, MEASURED_FILE = "costs.json", "measurements.json"
+MEASUREMENTS_FOLDER = "measurements"
+# Share of the limit by which a busy machine may miss it.
+_NEAR = 0.1
+# A latency is certain if its interval is at most this share of it. Otherwise it is measured again, so many times at
+# most, and for this share of the time; winner and runner-up together take a tenth.
+_CERTAIN, _MOST_MEASURED, _MEASURING_SHARE = 0.1, 4, 0.05
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Median latency with its 95 % interval, the teacher's median in the same rounds, size, memory, and runtime."""
+
+    latency_ms: tuple[float, float, float]
+    teacher_ms: float
+    size_mb: float
+    memory_mb: float
+    runtime: str = ""
+
+    @property
+    def doubt(self) -> str:
+        """A remark on a latency whose interval is wide; otherwise empty."""
+        median, low, high = self.latency_ms
+        if high - low <= _CERTAIN * median:
+            return ""
+        return f"the machine is busy: latencies lie between {low:.3g} and {high:.3g} ms, so the limit is not certain"
+
+    @property
+    def upper(self) -> Cost:
+        """The costs, with the upper end of the latency's interval."""
+        return Cost(latency_ms=self.latency_ms[2], size_mb=self.size_mb, memory_mb=self.memory_mb)
+
+
+class BundleMeasurements:
+    """Measures bundles beside the teacher's, again if other programs disturb.
+
+    Args:
+      folder: folder of the compression, which keeps them.
+      shares: see `measure`.
+      limits: the limits.
+      device: where they run.
+      minutes: time of the compression, or None.
+    """
+
+    def __init__(
+        self, folder: Path, shares: Mapping[int, float], limits: Constraints, *, device: Device, minutes: float | None
+    ) -> None:
+        self._folder, self._shares, self._limits, self._device = folder, shares, limits, device
+        self._most_seconds = math.inf if minutes is None else 60 * minutes * _MEASURING_SHARE
+
+    def of(self, name: str, bundle: Bundle, teacher: Bundle) -> Measured:
+        """The costs of a bundle, which an earlier attempt may have measured.
+
+        Other programs only add time, so the fastest measurement counts.
+        """
+        measured = read_measured(self._folder)
+        if name in measured:
+            return measured[name]
+        began, limits = time.monotonic(), self._limits
+        costs = self._measure(f"{name}-0", bundle, teacher)
+        for number in range(1, _MOST_MEASURED):
+            of_latency = dataclasses.replace(costs.upper, size_mb=0.0, memory_mb=0.0)
+            near_miss = 0 < limits.excess(of_latency) < _NEAR
+            late = time.monotonic() - began > self._most_seconds
+            if late or not (near_miss or (limits.max_latency_ms is not None and costs.doubt)):
+                break
+            log_info(f"{name}: {costs.latency_ms[2]:.3g} ms is not certain: measuring again")
+            costs = min(costs, self._measure(f"{name}-{number}", bundle, teacher), key=lambda one: one.latency_ms)
+            if near_miss:
+                break
+        write_measured(measured | {name: costs}, self._folder)
+        return costs
+
+    def _measure(self, name: str, bundle: Bundle, teacher: Bundle) -> Measured:
+        folder = self._folder / MEASUREMENTS_FOLDER / name
+        threads = self._limits.threads
+        return measure(bundle, teacher, self._shares, device=self._device, threads=threads, folder=folder)
+
+
+def measure(
+    bundle: Bundle, teacher: Bundle, shares: Mapping[int, float], *, device: Device, threads: int, folder: Path
+) -> Measured:
+    """Measures a bundle and the teacher's in interleaved rounds.
+
+    Args:
+      bundle: the bundle.
+      teacher: the teacher's bundle.
+      shares: length in tokens → share in the mean latency. The ends of its interval are means of the ends of each
+        length, so the interval is rather too wide.
+      device: where they run.
+      threads: threads of a call.
+      folder: keeps what an interrupted call has measured on a phone.
+
+    Raises:
+      UserError: a bundle does not run.
+    """
+    paths = {bundle.directory: "candidate", teacher.directory: "teacher"}
+    measurements = device.bench(paths, list(shares), threads, folder)
+    if problems := [measurement.error for measurement in measurements if measurement.error]:
+        raise UserError(f"the bundles must run to be measured; received: {problems[0]}")
+    medians, memory, runtime = {"candidate": np.zeros(3), "teacher": np.zeros(3)}, 0, ""
+    for measurement in measurements:
+        assert measurement.length is not None
+        samples = np.array(measurement.latency_us) / 1e3
+        medians[measurement.model] += shares[measurement.length] * np.array(
+            [np.median(samples), *bootstrap_median(samples)]
+        )
+        if measurement.model == "candidate":
+            memory = max(memory, measurement.peak_memory_bytes or 0)
+            runtime = f"{measurement.runtime.name} {measurement.runtime.version}" if measurement.runtime else ""
+    median, low, high = map(float, medians["candidate"])
+    return Measured(
+        latency_ms=(median, low, high),
+        teacher_ms=float(medians["teacher"][0]),
+        size_mb=(bundle.directory / MODEL_FILE).stat().st_size / 1e6,
+        memory_mb=memory / 1e6,
+        runtime=runtime,
+    )
 
 
 def check_measurements(run: Path, networks: Mapping[str, Any]) -> None:

@@ -24,14 +24,20 @@ from pocketbert.trials.jobs import RESULT_FILE, read_result
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.workers import InTurn, Workers
 from pocketbert_bench.compression.candidates import StudentCandidate, candidates_within, measured_costs
-from pocketbert_bench.compression.choice import EXPORTS_FOLDER, MEASUREMENTS_FOLDER, Choice
+from pocketbert_bench.compression.choice import EXPORTS_FOLDER, Choice
 from pocketbert_bench.compression.command_lines import SPLITS_FOLDER, CommandLines
 from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.costs import read_costs, write_costs
 from pocketbert_bench.compression.folds import FOLD_FILE, FoldScores, dev_score, read_fold, score_fold
 from pocketbert_bench.compression.inputs import Inputs, check
 from pocketbert_bench.compression.journal import Trial
-from pocketbert_bench.compression.measurements import COSTS_FILE, MEASURED_FILE, read_measured, write_measured
+from pocketbert_bench.compression.measurements import (
+    COSTS_FILE,
+    MEASURED_FILE,
+    MEASUREMENTS_FOLDER,
+    read_measured,
+    write_measured,
+)
 from pocketbert_bench.compression.methods import TrialData
 from pocketbert_bench.compression.outcome import CompressResult
 from pocketbert_bench.compression.published import (
@@ -85,6 +91,7 @@ _LEAST_DEV, _DEV_A_MINUTE = 500, 100
 _HEAD_EXAMPLES_A_MINUTE = 300
 # Export and gate, in exports of the teacher, which is slower; seconds of measurement and page.
 _ENDING_EXPORTS, _ENDING_SECONDS = 0.9, 10
+_EXPORT = "export of the teacher"
 
 
 def compress(
@@ -237,12 +244,11 @@ class _Compression:
                 folds = self._folds(folder, clock, candidates, seconds_left)
                 teacher = trained_teacher(inputs, folder, seconds_left(), _recorded(clock, folder))
                 choice = Choice(inputs, folder)
-                with clock.timed("export of the teacher", 1):
-                    try:
-                        choice.export_teacher(teacher, folder / TEACHER_BUNDLE)
-                    except GateFailed as failure:
-                        raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
-                ending = _ENDING_EXPORTS * clock.recorded["export of the teacher"] + _ENDING_SECONDS
+                try:
+                    choice.export_teacher(teacher, folder / TEACHER_BUNDLE, lambda: clock.timed(_EXPORT, 1))
+                except GateFailed as failure:
+                    raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
+                ending = _ENDING_EXPORTS * clock.recorded[_EXPORT] + _ENDING_SECONDS
                 prepare_importance(inputs, folder, teacher, candidates, _recorded(clock, folder))
                 rungs = self._rungs(inputs, folder, teacher, lambda: choice.teacher_outcome["score"], clock)
                 total = clock.record(f"trials in {inputs.budget}", lambda: seconds_left() - ending)
