@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pocketbert_bench.benchmark import Benchmark, benchmark
     from pocketbert_bench.compression.constraints import Constraints
     from pocketbert_bench.compression.run import compress
+    from pocketbert_bench.model_comparison import compare
     from pocketbert_export.bundles.bundle import Bundle
     from pocketbert_export.exporter import export
 
@@ -77,6 +78,7 @@ _MODULE_OF = {
     "UserError": "pocketbert.errors",
     "WordPieceTokenizer": "pocketbert.tokenizers.wordpiece",
     "benchmark": "pocketbert_bench.benchmark",
+    "compare": "pocketbert_bench.model_comparison",
     "compress": "pocketbert_bench.compression.run",
     "data": "pocketbert.data",
     "distill": "pocketbert.distillation.run",

@@ -59,6 +59,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("pocketbert_export.commands.evaluate", "Score a model directory or a bundle"),
     "predict": ("pocketbert_export.commands.predict", "Predict labels, scores or answers for your texts"),
     "embed": ("pocketbert_export.commands.embed", "Embed texts, compare pairs and search"),
+    "compare": (
+        "pocketbert_bench.commands.compare",
+        "Compare two models or bundles on the same examples, by class and slice",
+    ),
     "glue-scores": ("pocketbert_export.commands.glue_scores", "Score models on the GLUE development sets"),
     "glue-submission": ("pocketbert_export.commands.glue_submission", "Write a GLUE submission zip"),
     "export": ("pocketbert_export.commands.export", "Write a verified TFLite bundle"),

@@ -12,13 +12,13 @@ import numpy as np
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.data_warnings import DataWarning, label_warnings
+from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from pocketbert.data.examples import LabelledData
     from pocketbert.tasks.linear_fits import LinearForm
-    from pocketbert.tasks.mistakes import Mistake
     from pocketbert.tasks.scores import Baseline, Scores
     from pocketbert.tasks.simple_methods import Vectors
 
@@ -90,8 +90,8 @@ class Evaluator(Protocol):
           metrics: result of `metrics` for the current weights, if known.
         """
 
-    def mistakes(self) -> list[Mistake]:
-        """Up to `MOST_MISTAKES` wrong answers of the last call of `scores`, the most certain first."""
+    def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
+        """Up to `most` wrong answers of the last call of `scores`, the most certain first; None for all."""
 
 
 class Task(abc.ABC):

@@ -23,7 +23,7 @@ from pocketbert.layers.core import Dense
 from pocketbert.notation import argument
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.metrics import compute
-from pocketbert.tasks.mistakes import Mistake
+from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.outputs import check_finite, check_finite_answers, mean_over_examples, unit_vectors
 from pocketbert.tasks.scores import Scores, score_interval
 from pocketbert.tasks.text_inputs import texts_and_pairs
@@ -375,7 +375,7 @@ class EmbeddingEvaluator:
             scores, examples=len(self._rows), interval=self._rows.interval(outputs, scores.main_metric)
         )
 
-    def mistakes(self) -> list[Mistake]:
+    def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
         """None: a vector is neither right nor wrong."""
         return []
 

@@ -15,6 +15,7 @@ class Mistake:
     """A wrong answer.
 
     Attributes:
+      index: index of the example.
       text: the text, or the question.
       pair: the second text, or the part of the paragraph around the right answer; None without one.
       label: the right answer, in words.
@@ -22,6 +23,7 @@ class Mistake:
       probability: probability that the network gives to its answer; None for scores.
     """
 
+    index: int
     text: str
     pair: str | None
     label: str
@@ -29,13 +31,13 @@ class Mistake:
     probability: float | None
 
 
-def most_certain(wrong: np.ndarray, certainty: np.ndarray, most: int = MOST_MISTAKES) -> list[int]:
+def most_certain(wrong: np.ndarray, certainty: np.ndarray, most: int | None = MOST_MISTAKES) -> list[int]:
     """Indices of wrong answers, the most certain first.
 
     Args:
       wrong: bool `[N]`.
       certainty: float `[N]`.
-      most: maximum number of indices.
+      most: maximum number of indices; None for all.
     """
     places = np.flatnonzero(wrong)
     order = np.argsort(-certainty[places], kind="stable")[:most]

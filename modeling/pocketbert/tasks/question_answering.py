@@ -20,7 +20,7 @@ from pocketbert.progress import bar
 from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
 from pocketbert.tasks.base import Forward, Outputs
-from pocketbert.tasks.mistakes import Mistake, excerpt, most_certain
+from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, excerpt, most_certain
 from pocketbert.tasks.outputs import check_finite
 from pocketbert.tasks.scores import Scores, score_interval
 
@@ -304,7 +304,7 @@ class QuestionEvaluator:
         """Question id → answer of the last evaluation, with `keep_answers`."""
         return {name: answered.text(self.task.null_threshold) for name, answered in self._answers_by_id.items()}
 
-    def mistakes(self) -> list[Mistake]:
+    def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
         """See `Evaluator.mistakes`. Answers that share a word with a right one are not wrong."""
         assert self._last is not None
         threshold = self.task.null_threshold
@@ -314,7 +314,7 @@ class QuestionEvaluator:
             ("", none) if is_empty else (text, probability)
             for (text, probability, none), is_empty in zip(self._best, empty, strict=True)
         ]
-        places = most_certain(f1 == 0, np.array([probability for _, probability in answers]))
+        places = most_certain(f1 == 0, np.array([probability for _, probability in answers]), most)
         mistakes = []
         # A file gives questions in its own order.
         questions = dict(zip(sorted(places), self._questions.select(places), strict=True))
@@ -324,6 +324,7 @@ class QuestionEvaluator:
             length = len(question.answers[0]) if question.answers else len(text)
             mistakes.append(
                 Mistake(
+                    index=position,
                     text=question.question,
                     pair=excerpt(question.context, start, start + length),
                     label=" / ".join(dict.fromkeys(question.answers)) or "no answer",

@@ -16,7 +16,7 @@ from pocketbert.errors import UserError
 from pocketbert.tasks.base import Outputs
 from pocketbert.tasks.classification import probabilities_of
 from pocketbert.tasks.metrics import tag_scores
-from pocketbert.tasks.mistakes import Mistake, listed, most_certain
+from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, listed, most_certain
 
 if TYPE_CHECKING:
     from pocketbert.tasks.token_classification import TokenClassification
@@ -141,7 +141,7 @@ class TaggedRows:
             spans.append(of_text)
         return spans
 
-    def mistakes(self, outputs: Outputs) -> list[Mistake]:
+    def mistakes(self, outputs: Outputs, most: int | None = MOST_MISTAKES) -> list[Mistake]:
         """Texts with wrong spans; the most certain wrong tag of a word orders them."""
         probability = probabilities_of(outputs[self._task.output_names[0]]).max(axis=1)
         predicted = self.tags(outputs)
@@ -154,13 +154,14 @@ class TaggedRows:
         wrong = np.array([span_set(gold) != span_set(tags) for gold, tags in zip(self.gold, predicted, strict=True)])
         return [
             Mistake(
+                index=index,
                 text=self.data.texts[index],
                 pair=None,
                 label=self._in_words(index, self.gold[index]),
                 prediction=self._in_words(index, predicted[index]),
                 probability=float(certainty[index]),
             )
-            for index in most_certain(wrong, certainty)
+            for index in most_certain(wrong, certainty, most)
         ]
 
     def _in_words(self, index: int, tags: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from pocketbert.data.readers.tables import read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.metrics import compute
-from pocketbert.tasks.mistakes import Mistake, most_certain
+from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, most_certain
 from pocketbert.tasks.outputs import check_finite, check_finite_answers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
@@ -84,12 +84,13 @@ class TextTask(SupervisedTask):
         """A label or a prediction, a row of `Examples.labels`, for readers."""
         return self.config.labels[int(answer)] if self.config.labels else f"{float(answer):.3g}"
 
-    def mistakes(self, data: Examples, logits: np.ndarray) -> list[Mistake]:
+    def mistakes(self, data: Examples, logits: np.ndarray, most: int | None = MOST_MISTAKES) -> list[Mistake]:
         """Wrong answers, the most certain first; for scores the answers with the largest errors.
 
         Args:
           data: labelled examples.
           logits: [N, ...], those of the examples.
+          most: maximum number; None for all.
         """
         labels, predictions = data.labels, self.decide(logits)
         assert labels is not None
@@ -100,9 +101,10 @@ class TextTask(SupervisedTask):
         else:
             order = np.where(wrong, certainty, 0.0)
         rows = tuple(range(1, labels.ndim))
-        worst = most_certain(wrong.any(axis=rows), order.max(axis=rows))
+        worst = most_certain(wrong.any(axis=rows), order.max(axis=rows), most)
         return [
             Mistake(
+                index=index,
                 text=data.texts[index],
                 pair=data.pairs[index] if data.pairs else None,
                 label=self.in_words(labels[index]),
@@ -354,10 +356,10 @@ class TextEvaluator:
         metrics_known = scores.metrics if metrics is None else metrics
         return dataclasses.replace(scores, metrics=metrics_known, pairs=self._data.pairs is not None)
 
-    def mistakes(self) -> list[Mistake]:
+    def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
         """See `Evaluator.mistakes`."""
         assert self._logits is not None
-        return self._task.mistakes(self._data, self._logits)
+        return self._task.mistakes(self._data, self._logits, most)
 
     def _predictions(self, when: str) -> np.ndarray:
         outputs = check_finite(when, self._forward(self._encoded, show_progress=self._show_progress))

@@ -25,7 +25,7 @@ from pocketbert.tasks.base import Decisions, Forward, Outputs, SupervisedTask
 from pocketbert.tasks.classification import class_decisions
 from pocketbert.tasks.masked_lm import is_labelled, only_labelled
 from pocketbert.tasks.metrics import TAG_METRICS, tag_results, tag_scores
-from pocketbert.tasks.mistakes import Mistake
+from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, tag_method
@@ -240,10 +240,10 @@ class TokenEvaluator:
         interval = score_interval(len(gold), resampled_tags(scores.main_metric, gold, predicted))
         return dataclasses.replace(scores, classes=tag_results(gold, predicted), interval=interval)
 
-    def mistakes(self) -> list[Mistake]:
+    def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
         """See `Evaluator.mistakes`."""
         assert self._outputs is not None
-        return self._rows.mistakes(self._outputs)
+        return self._rows.mistakes(self._outputs, most)
 
     def _predictions(self, when: str) -> list[list[str]]:
         self._outputs = check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress))

@@ -63,6 +63,8 @@ def test_most_certain_wrong_class_comes_first() -> None:
     assert len(wrong) > 21
     expected = sorted(wrong, key=lambda index: -probabilities[index].max())[:20]
     assert [mistake.text for mistake in actual] == [f"text {index}" for index in expected]
+    assert [mistake.index for mistake in actual] == expected
+    assert {mistake.index for mistake in task.mistakes(data, logits, None)} == {*wrong}
     assert [value.pair for value in actual] == [f"pair text {index}" for index in expected]
     for mistake, index in zip(actual, expected, strict=True):
         assert mistake.label == task.config.labels[labels[index]]
@@ -112,6 +114,7 @@ def test_wrong_spans_are_named(tmp_path: Path, tokenizer: WordPieceTokenizer) ->
         for text, answer in zip(data.texts, predicted, strict=True)
     }
     assert mistakes and all(mistake.prediction == shown[mistake.text] for mistake in mistakes)
+    assert all(data.texts[mistake.index] == mistake.text for mistake in mistakes)
     assert all(mistake.label != mistake.prediction for mistake in mistakes)
     certainties = [mistake.probability for mistake in mistakes if mistake.probability is not None]
     assert certainties == sorted(certainties, reverse=True) and len(certainties) == len(mistakes) <= 20

@@ -31,7 +31,7 @@ def scores(right: float, **fields: Any) -> Scores:
 
 
 def mistake(text: str) -> Mistake:
-    return Mistake(text=text, pair=None, label="low", prediction="high", probability=0.876)
+    return Mistake(index=4, text=text, pair=None, label="low", prediction="high", probability=0.876)
 
 
 def order(text: str, *parts: str) -> bool:

@@ -228,6 +228,16 @@ def check_columns(path: str | os.PathLike[str], required: Sequence[str], separat
     next(_file_rows(Path(path), required, separator), None)
 
 
+def column_values(path: str | os.PathLike[str], column: str, separator: str = ",") -> dict[str, str]:
+    """The cells of a column by the ids that `read_table` gives the rows.
+
+    Raises:
+      UserError: the file is no table, or has no such column.
+    """
+    rows = _file_rows(Path(path), [column], separator)
+    return {str(line): cells[column] for line, cells in rows if not isinstance(cells, str)}
+
+
 def _file_rows(path: Path, required: Sequence[str], separator: str) -> Iterator[Row]:
     """Reads the rows of a file.
 

@@ -1,0 +1,223 @@
+"""Comparing two networks: the same answers as one by one, intervals that cover the truth, exit codes and messages."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import tiny_finetuning
+from sklearn.metrics import f1_score
+
+import pocketbert as pb
+from pocketbert import cli
+from pocketbert.data.examples import Examples
+from pocketbert.errors import UserError
+from pocketbert.model import Model
+from pocketbert_bench import model_comparison
+
+LABELS = ("bad", "fair", "good")
+COUNT = 237
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tiny_finetuning.write_model(tmp_path_factory.mktemp("encoder") / "model")
+    return pb.from_pretrained(folder).tokenizer
+
+
+def network(tokenizer: Any, seed: int, labels: tuple[str, ...] = LABELS, never: str = "") -> Model:
+    """A network whose answers depend on the text; `never` is a class that it never chooses."""
+    task = pb.TaskConfig(kind="classification", labels=labels)
+    config = tiny.BERT.replace(num_layers=1, initializer_range=0.7, vocab_size=tokenizer.vocab_size)
+    model = pb.from_preset(config, [task], tokenizer, seed=seed)
+    bias = next(
+        weight
+        for path, weight in model.weights_by_path().items()
+        if path.startswith("heads.") and tuple(weight.shape) == (len(labels),)
+    )
+    texts = tiny_finetuning.examples(COUNT, 3).texts
+    mean = np.mean([list(answer["probabilities"].values()) for answer in model.predict(texts)], axis=0)
+    bias.assign(np.where(np.array(labels) == never, -90.0, -np.log(mean)))
+    return model
+
+
+def answers(model: Model, texts: list[str]) -> np.ndarray:
+    return np.array([answer["label"] for answer in model.predict(texts)])
+
+
+@pytest.fixture(scope="module")
+def pair(tokenizer: Any) -> tuple[Model, Model]:
+    """Two networks; the labels of the second one have another order, and it never answers fair."""
+    return network(tokenizer, 4), network(tokenizer, 9, ("good", "bad", "fair"), never="fair")
+
+
+@pytest.fixture(scope="module")
+def labelled(pair: tuple[Model, Model]) -> Examples:
+    """Sentences with the first network's answers, of which every fifth is changed."""
+    texts = tiny_finetuning.examples(COUNT, 3).texts
+    labels = np.array([LABELS.index(label) for label in answers(pair[0], texts)], np.int32)
+    labels[::5] = (labels[::5] + 1) % 3
+    return Examples(texts, None, labels, [str(index) for index in range(COUNT)], "here")
+
+
+def test_scores_and_changed_answers_are_those_of_each_network(pair: tuple[Model, Model], labelled: Examples) -> None:
+    compared = pb.compare(*pair, labelled)
+    assert labelled.labels is not None
+    labels = np.array(LABELS)[labelled.labels]
+    first, second = (answers(model, labelled.texts) == labels for model in pair)
+    assert compared.scores == pytest.approx((first.mean(), second.mean()))
+    assert compared.points_lost == pytest.approx(100 * (first.mean() - second.mean())) and compared.examples == COUNT
+    assert compared.newly_wrong == (first & ~second).sum() > 20
+    assert compared.newly_right == (second & ~first).sum() > 0
+    assert len(compared.wrong_texts) == 20
+    for mistake in compared.wrong_texts:
+        assert first[mistake.index] and not second[mistake.index]
+        assert (mistake.text, mistake.label) == (labelled.texts[mistake.index], labels[mistake.index])
+        assert mistake.prediction == answers(pair[1], [mistake.text])[0]
+    assert all(second[mistake.index] and not first[mistake.index] for mistake in compared.right_texts)
+    assert compared.latency_ms is None and compared.size_mb[0] > 0
+
+
+def test_a_class_that_is_never_answered_is_named_first(pair: tuple[Model, Model], labelled: Examples) -> None:
+    compared = pb.compare(*pair, labelled)
+    assert labelled.labels is not None
+    fair = labelled.labels == LABELS.index("fair")
+    right = answers(pair[0], labelled.texts)[fair] == "fair"
+    worst = compared.parts[0]
+    assert (worst.column, worst.value, worst.examples) == ("label", "fair", fair.sum())
+    assert worst.points == pytest.approx(100 * right.mean())
+    assert "worst: label 'fair' loses" in str(compared).splitlines()[0]
+
+
+def test_slices_have_the_metric_of_their_examples(pair: tuple[Model, Model], labelled: Examples) -> None:
+    values = ["de"] * 100 + ["fr"] * 108 + ["us"] * 29
+    compared = pb.compare(*pair, labelled, metric="macro_f1", slices={"country": values})
+    assert labelled.labels is not None
+    labels = np.array(LABELS)[labelled.labels]
+    parts = {part.value: part for part in compared.parts if part.column == "country"}
+    assert parts.keys() == {"de", "fr"} and compared.small_parts == 1
+    for value, places in (("de", slice(0, 100)), ("fr", slice(100, 208))):
+        scores = [
+            f1_score(labels[places], answers(model, labelled.texts[places]), average="macro", labels=LABELS)
+            for model in pair
+        ]
+        assert parts[value].points == pytest.approx(100 * (scores[0] - scores[1]))
+        assert parts[value].interval[0] < parts[value].points < parts[value].interval[1]
+    assert "1 classes and slices have fewer than 30 examples" in str(compared)
+
+
+# With six answers that differ, the interval is rather too wide.
+@pytest.mark.parametrize(("differ", "count", "most"), [(0.15, 300, 196), (0.4, 61, 196), (0.03, 200, 200)])
+def test_intervals_cover_the_true_difference(differ: float, count: int, most: int) -> None:
+    """200 pairs of networks; the second one loses a third of the differing answers more than it gains."""
+    random = np.random.default_rng(2)
+    truth, covered = 100 * differ / 3, 0
+    for _ in range(200):
+        change = random.choice([1.0, -1.0, 0.0], count, p=[2 * differ / 3, differ / 3, 1 - differ])
+        _, (low, high) = model_comparison._mean_loss(100 * change, 0.95)
+        covered += low <= truth <= high
+    assert 186 <= covered <= most
+
+
+def correlated(labels: np.ndarray, guesses: np.ndarray) -> SimpleNamespace:
+    """Answers without right and wrong, whose metric is their correlation."""
+    return SimpleNamespace(
+        right=None, is_mean=False, metric=lambda some: float(np.corrcoef(labels[some], guesses[some])[0, 1])
+    )
+
+
+def test_bootstrap_intervals_cover_the_true_difference() -> None:
+    random = np.random.default_rng(5)
+    # Correlations of 0.9 and 0.8 with the labels.
+    truth, covered, count = 10.0, 0, 150
+    for _ in range(200):
+        labels, noise = random.normal(size=count), random.normal(size=(2, count))
+        scored: Any = [
+            correlated(labels, share * labels + (1 - share**2) ** 0.5 * values)
+            for share, values in zip((0.9, 0.8), noise, strict=True)
+        ]
+        _, (low, high) = model_comparison._loss(tuple(scored), np.arange(count), 0.95)
+        covered += low <= truth <= high
+    assert 186 <= covered <= 197
+
+
+@pytest.fixture(scope="module")
+def folders(pair: tuple[Model, Model], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    paths = [tmp_path_factory.mktemp("models") / name for name in ("first", "second")]
+    for model, path in zip(pair, paths, strict=True):
+        model.save_pretrained(path)
+    return [str(path) for path in paths]
+
+
+@pytest.fixture(scope="module")
+def table(labelled: Examples, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "dev.csv"
+    assert labelled.labels is not None
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label", "shop"])
+        for index, (text, label) in enumerate(zip(labelled.texts, labelled.labels, strict=True)):
+            rows.writerow([text, LABELS[label], "north" if index % 2 else "south"])
+    return path
+
+
+@pytest.mark.parametrize(("most", "code"), [("90", 0), ("1.5", 1)])
+def test_the_command_prints_the_comparison(
+    folders: list[str], table: Path, labelled: Examples, pair: tuple[Model, Model], capsys: Any, most: str, code: int
+) -> None:
+    call = ["compare", *folders, f"--file={table}", "--slice-column=shop", f"--max-points-lost={most}"]
+    assert cli.main(call) == code
+    output = capsys.readouterr()
+    compared = pb.compare(*pair, labelled, slices={"shop": ["south", "north"] * (COUNT // 2) + ["south"]})
+    printed = json.loads(output.out)
+    assert printed["points_lost"] == pytest.approx(compared.points_lost) and printed["first"] == folders[0]
+    assert [part["points"] for part in printed["parts"]] == pytest.approx([part.points for part in compared.parts])
+    assert ("at most 1.5 points may be lost" in output.err) == bool(code)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "compare takes two models or bundles; received 1"),
+        (["{second}", "--file={table}", "--slice-column=town"], "town"),
+        (["{second}", "--file={plain}"], "label"),
+        (["{second}"], "compare needs --data, a task's folder, or --file"),
+        (
+            ["{second}", "--file={table}", "--metric=bleu"],
+            "--metric must be one of accuracy, macro_f1, matthews for classification; received 'bleu'",
+        ),
+        (
+            ["{other}", "--file={table}"],
+            "both networks must have the same labels; received bad, fair, good and no, yes",
+        ),
+        (
+            ["{scores}", "--file={table}"],
+            "both networks must have the same task; received classification and regression",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(
+    folders: list[str], table: Path, tokenizer: Any, tmp_path: Path, capsys: Any, arguments: list[str], message: str
+) -> None:
+    network(tokenizer, 2, ("no", "yes")).save_pretrained(tmp_path / "other")
+    config = tiny.BERT.replace(num_layers=1, vocab_size=tokenizer.vocab_size)
+    scores = pb.from_preset(config, [pb.TaskConfig(kind="regression")], tokenizer, seed=1)
+    scores.save_pretrained(tmp_path / "scores")
+    (tmp_path / "plain.csv").write_text("text\na film\n")
+    names = {name: tmp_path / name for name in ("other", "scores")}
+    names |= {"second": Path(folders[1]), "table": table, "plain": tmp_path / "plain.csv"}
+    call = ["compare", folders[0], *(argument.format(**names) for argument in arguments)]
+    assert cli.main(call) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pocketbert compare: ")]
+    assert len(lines) == 1 and message in lines[0]
+
+
+def test_slices_need_a_value_for_each_example(pair: tuple[Model, Model], labelled: Examples) -> None:
+    with pytest.raises(UserError, match="slices=: country must have a value for each of the 237 examples; received 2"):
+        pb.compare(*pair, labelled, slices={"country": ["de", "fr"]})
