@@ -1,6 +1,9 @@
-"""Scores of two networks on the same examples."""
+"""Scores of two networks on the same examples, and on each class and slice of them."""
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -8,7 +11,141 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import LabelledData
 from pocketbert.tasks.base import Outputs
 from pocketbert.tasks.predictor import Predictor
-from pocketbert_export.quantization.scored_texts import Loss, paired
+from pocketbert_export.quantization.scored_texts import Loss
+
+# Examples of a class or a slice that has a row.
+LEAST_EXAMPLES = 30
+_CONFIDENCE, _RESAMPLES = 0.95, 400
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartLoss:
+    """Points that the second network loses on a part of the examples.
+
+    Attributes:
+      column: `label`, or the column of the slice.
+      value: the class, or the value in the column.
+      examples: number of examples.
+      points: points lost: of the share of right answers for a class, of the metric for a slice.
+      interval: its interval; all intervals of a comparison hold together in 95 % of cases (Bonferroni).
+    """
+
+    column: str
+    value: str
+    examples: int
+    points: float
+    interval: tuple[float, float]
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.value!r} {in_words(self.points, self.interval)} on {self.examples:,} examples"
+
+
+class PairedScores:
+    """Answers of two networks to the same examples.
+
+    Args:
+      networks: the network to compare with, and the one that may lose.
+      data: the examples for each of them, with labels in the order of its logits.
+      metric: the compared metric.
+
+    Attributes:
+      right: for each network float64 `[N]`, how right each answer is; None if answers are not right or wrong.
+    """
+
+    def __init__(self, networks: Sequence[Predictor], data: Sequence[LabelledData], metric: str) -> None:
+        self._labels, self._classes = networks[0].task.config.labels, data[0].classes
+        self.right: list[np.ndarray | None] = []
+        self._metrics, self._is_mean = [], True
+        # Each network has a tokenizer of its own: a trimmed vocabulary has other ids.
+        for network, examples in zip(networks, data, strict=True):
+            rows = network.task.rows(examples, network.tokenizer, network.max_length, **network.windows)
+            outputs = network.forward(rows.encoded)
+            value, right = rows.score(outputs, metric)
+            self.right.append(right)
+            self._metrics.append(rows.resampled(outputs, metric))
+            self._is_mean &= right is not None and bool(np.isclose(right.mean(), value, rtol=0, atol=1e-6))
+        self._count = len(data[0])
+
+    def loss(self) -> Loss:
+        """Points that the second network loses, with the paired 95 % interval."""
+        return self._loss(np.arange(self._count), _CONFIDENCE, of_right=self._is_mean)
+
+    def parts(self, slices: Mapping[str, Sequence[str]] = {}) -> tuple[list[PartLoss], int]:
+        """Classes and slices with at least 30 examples, the largest loss first; and the number of smaller ones.
+
+        Args:
+          slices: column → value of each example.
+        """
+        parts = self._places(slices)
+        large = {name: places for name, places in parts.items() if len(places) >= LEAST_EXAMPLES}
+        level = 1 - (1 - _CONFIDENCE) / max(len(large), 1)
+        losses = []
+        for (column, value, is_class), places in large.items():
+            loss = self._loss(places, level, of_right=is_class or self._is_mean)
+            part = PartLoss(
+                column=column, value=value, examples=len(places), points=loss.points, interval=loss.interval
+            )
+            losses.append(part)
+        return sorted(losses, key=lambda part: -part.points), len(parts) - len(large)
+
+    def _places(self, slices: Mapping[str, Sequence[str]]) -> dict[tuple[str, str, bool], np.ndarray]:
+        """Column, value, and whether it is a class → indices of its examples."""
+        parts: dict[tuple[str, str, bool], np.ndarray] = {}
+        if self._classes is not None and self.right[0] is not None:
+            parts = {
+                ("label", label, True): np.flatnonzero(self._classes == index)
+                for index, label in enumerate(self._labels)
+            }
+        for column, values in slices.items():
+            array = np.asarray(values)
+            parts |= {(column, str(value), False): np.flatnonzero(array == value) for value in np.unique(array)}
+        return {name: places for name, places in parts.items() if len(places)}
+
+    def _loss(self, places: np.ndarray, level: float, *, of_right: bool) -> Loss:
+        """Points lost on some examples, with the paired interval at a level; of the metric, or of right answers."""
+        first, second = self.right
+        if of_right and first is not None and second is not None:
+            return mean_loss(100 * (first[places] - second[places]), level)
+        reference, metric = self._metrics
+
+        def points(chosen: np.ndarray) -> float:
+            return 100 * (reference(chosen) - metric(chosen))
+
+        return resampled_loss(points, places, level)
+
+
+def paired_loss(first: Predictor, second: Predictor, data: LabelledData, metric: str) -> Loss:
+    """Points of a metric that the second network loses on the same examples; see `PairedScores`."""
+    return PairedScores((first, second), (data, data), metric).loss()
+
+
+def mean_loss(points: np.ndarray, level: float) -> Loss:
+    """Mean of the points that each example loses, with its interval.
+
+    As if one more example lost and one more gained 100 points, with half the weight each: otherwise the interval is too
+    short where few answers differ (Agresti and Min 2005, "Simple improved confidence intervals for comparing matched
+    proportions").
+    """
+    count, total = len(points) + 2, points.sum()
+    variance = (np.square(points).sum() + 100**2 - total**2 / count) / count**2
+    half = _normal(level) * variance**0.5
+    return Loss(float(points.mean()), (float(total / count - half), float(total / count + half)))
+
+
+def resampled_loss(points: Callable[[np.ndarray], float], places: np.ndarray, level: float) -> Loss:
+    """Points lost on the examples at some places, with an interval from the bootstrap's standard error (Efron 1979)."""
+    random = np.random.default_rng(0)
+    lost = points(places)
+    half = _normal(level) * np.std([points(random.choice(places, len(places))) for _ in range(_RESAMPLES)])
+    return Loss(lost, (float(lost - half), float(lost + half)))
+
+
+def in_words(points_lost: float, interval: tuple[float, float]) -> str:
+    """A loss or a gain in words."""
+    low, high = interval
+    if points_lost > 0:
+        return f"loses {points_lost:.1f} points ({low:.1f} to {high:.1f})"
+    return f"gains {-points_lost:.1f} points ({-high:.1f} to {-low:.1f})"
 
 
 def remembering(predictor: Predictor) -> Predictor:
@@ -26,17 +163,7 @@ def remembering(predictor: Predictor) -> Predictor:
     return Predictor(predictor.task, forward, predictor.tokenizer, predictor.max_length, **predictor.windows)
 
 
-def paired_loss(teacher: Predictor, student: Predictor, data: LabelledData, metric: str) -> Loss:
-    """Points of a metric lost against the teacher on the same examples, with the paired interval.
+def _normal(level: float) -> float:
+    from scipy.stats import norm
 
-    Each network has a tokenizer of its own: a trimmed vocabulary has other ids.
-    """
-    both = [
-        network.task.rows(data, network.tokenizer, network.max_length, **network.windows)
-        for network in (teacher, student)
-    ]
-    of_teacher, of_student = (
-        rows.resampled(network.forward(rows.encoded), metric)
-        for network, rows in zip((teacher, student), both, strict=True)
-    )
-    return paired(of_teacher, of_student, len(both[0]))
+    return float(norm.ppf((1 + level) / 2))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from pocketbert import cli
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert_bench import model_comparison
+from pocketbert_bench import paired_scores
 
 LABELS = ("bad", "fair", "good")
 COUNT = 237
@@ -120,16 +120,17 @@ def test_intervals_cover_the_true_difference(differ: float, count: int, most: in
     truth, covered = 100 * differ / 3, 0
     for _ in range(200):
         change = random.choice([1.0, -1.0, 0.0], count, p=[2 * differ / 3, differ / 3, 1 - differ])
-        _, (low, high) = model_comparison._mean_loss(100 * change, 0.95)
+        _, (low, high) = paired_scores.mean_loss(100 * change, 0.95)
         covered += low <= truth <= high
     assert 186 <= covered <= most
 
 
-def correlated(labels: np.ndarray, guesses: np.ndarray) -> SimpleNamespace:
-    """Answers without right and wrong, whose metric is their correlation."""
-    return SimpleNamespace(
-        right=None, is_mean=False, metric=lambda some: float(np.corrcoef(labels[some], guesses[some])[0, 1])
-    )
+def points_of_correlation(labels: np.ndarray, first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], float]:
+    def points(some: np.ndarray) -> float:
+        both = [np.corrcoef(labels[some], guesses[some])[0, 1] for guesses in (first, second)]
+        return float(100 * (both[0] - both[1]))
+
+    return points
 
 
 def test_bootstrap_intervals_cover_the_true_difference() -> None:
@@ -138,11 +139,11 @@ def test_bootstrap_intervals_cover_the_true_difference() -> None:
     truth, covered, count = 10.0, 0, 150
     for _ in range(200):
         labels, noise = random.normal(size=count), random.normal(size=(2, count))
-        scored: Any = [
-            correlated(labels, share * labels + (1 - share**2) ** 0.5 * values)
-            for share, values in zip((0.9, 0.8), noise, strict=True)
+        guesses = [
+            share * labels + (1 - share**2) ** 0.5 * values for share, values in zip((0.9, 0.8), noise, strict=True)
         ]
-        _, (low, high) = model_comparison._loss(tuple(scored), np.arange(count), 0.95)
+        lost = points_of_correlation(labels, *guesses)
+        _, (low, high) = paired_scores.resampled_loss(lost, np.arange(count), 0.95)
         covered += low <= truth <= high
     assert 186 <= covered <= 197
 

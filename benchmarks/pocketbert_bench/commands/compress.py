@@ -54,6 +54,7 @@ class CompressOptions:
       students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
         directories.
       text: file or folder of plain text; candidates may learn the teacher's relations on it before the labels.
+      like: finished run on other data; only its winner's structure and method are trained, with its recipe.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       seed: seed of the splits, new weights, shuffling and dropout.
       dry_run: list the candidates within the limits with their predicted costs, and train none; needs neither
@@ -71,6 +72,7 @@ class CompressOptions:
     recipe: str | None = None
     students: tuple[PresetOrPath, ...] = ()
     text: AnyPath | None = None
+    like: DirectoryPath | None = None
     stop_below_baseline: bool = False
     seed: int = 0
     dry_run: bool = False
@@ -113,6 +115,7 @@ def run(options: Options) -> int | None:
         "recipe": chosen.recipe,
         "students": chosen.students,
         "text": chosen.text,
+        "like": chosen.like,
         "stop_below_baseline": chosen.stop_below_baseline,
         "card": options[CardOptions],
         "seed": chosen.seed,

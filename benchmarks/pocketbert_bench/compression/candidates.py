@@ -124,6 +124,13 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
             f"has about {candidate.cost.latency_ms:.2g} ms {inputs.where}, {candidate.cost.size_mb:.3g} MB{memory} as "
             f"{candidate.recipe}; raise the limit, or use a smaller encoder as the model"
         )
+    if inputs.like:
+        within = [candidate for candidate in within if candidate.name == inputs.like]
+        if not within:
+            raise UserError(
+                f"the winner of {argument('like')}, {inputs.like}, must be within the limits and made of this teacher; "
+                "it is not; leave the option out"
+            )
     log_info(f"{len(within)} of {len(nearest)} candidates are within the limits by their predicted costs")
     shares = (math.inf,) if limits.max_latency_ms is not None else _SHARES
     slowest = costs[inputs.recipe].predict(inputs.described.config, inputs.shares).latency_ms

@@ -28,7 +28,7 @@ from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.measurements import BundleMeasurements, Measured
 from pocketbert_bench.compression.published import BUNDLE_FOLDER, kept_folders, link
 from pocketbert_bench.compression.rungs import Rungs
-from pocketbert_bench.paired_scores import paired_loss, remembering
+from pocketbert_bench.paired_scores import PairedScores, PartLoss, paired_loss, remembering
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import Latency, write_card
 from pocketbert_export.exporter import export
@@ -147,7 +147,7 @@ class Choice:
             link(self._model(rungs, winner.candidate), aside / MODEL_FOLDER)
         write_card(aside / BUNDLE_FOLDER, self._folder.absolute().name, self._latencies(measured))
         bundle = Bundle.open(aside / BUNDLE_FOLDER)
-        scores, loss = pooled(folds) if folds else self._final_scores(bundle)
+        scores, loss, parts = (*pooled(folds), []) if folds else self._final_scores(bundle)
         notes = [self._reason(winner.candidate), measured.doubt, self._teacher_remark, *scores.warnings]
         return {
             "main_metric": scores.main_metric,
@@ -156,6 +156,7 @@ class Choice:
             "teacher_score": scores.teacher,
             "teacher_dev_score": self.teacher_outcome["score"],
             "points_lost": [loss.points, *loss.interval],
+            "parts": [dataclasses.asdict(part) for part in parts],
             "latency_ms": list(measured.latency_ms),
             "teacher_latency_ms": measured.teacher_ms,
             "size_mb": measured.size_mb,
@@ -198,8 +199,8 @@ class Choice:
             )
         ]
 
-    def _final_scores(self, bundle: Bundle) -> tuple[Scores, Loss]:
-        """Scores on the final split, beside simple methods and the teacher's bundle, and the paired loss."""
+    def _final_scores(self, bundle: Bundle) -> tuple[Scores, Loss, list[PartLoss]]:
+        """Scores on the final split, beside simple methods and the teacher's bundle, and the paired losses."""
         final = self._inputs.splits.final
         assert final is not None
         examples = ScoringData(
@@ -211,7 +212,8 @@ class Choice:
         of_teacher, _ = examples.score(teacher)
         methods = simple_methods(final, scores.main_metric)
         scores = dataclasses.replace(scores, teacher=of_teacher.score, baselines=tuple(methods))
-        return scores, paired_loss(teacher, network, examples.scored, scores.main_metric)
+        paired = PairedScores((teacher, network), (examples.scored, examples.scored), scores.main_metric)
+        return scores, paired.loss(), paired.parts()[0]
 
     def _sentence(self, measured: Measured, scores: Scores, loss: Loss) -> str:
         """The answer in one line."""

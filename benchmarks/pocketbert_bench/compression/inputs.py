@@ -33,6 +33,7 @@ from pocketbert_bench.compression.constraints import Constraints, budget_problem
 from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import lengths_of, rounded_up, token_counts, usual_length
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
+from pocketbert_bench.compression.outcome import winner_of
 from pocketbert_bench.compression.structures import SMALL_RANK, OtherStudent
 from pocketbert_bench.network_latency import Device, Setting, open_device
 from pocketbert_export.bundles.model_card import CardOptions, with_base_model
@@ -66,6 +67,7 @@ class Inputs:
       minutes: time of the run, or None.
       trials: number of first rungs, or None.
       measurements: folder of the run whose measured costs this one takes, or None.
+      like: name of the only candidate; empty for all.
       stop_below_baseline: whether a teacher that is worse than a simple method ends the run.
       card: facts for the model card.
       seed: random seed.
@@ -89,6 +91,7 @@ class Inputs:
     minutes: float | None
     trials: int | None
     measurements: Path | None
+    like: str
     stop_below_baseline: bool
     card: CardOptions
     seed: int
@@ -163,6 +166,7 @@ class Inputs:
             "model_card": {**dataclasses.asdict(self.card), "limits": list(self.card.limits)},
             "seed": self.seed,
             **self.networks,
+            **({"like": self.like} if self.like else {}),
             "final_sha256": [split.final.dev.identity for split in self.folds or (self.splits,) if split.final],
             **(open_data(self.text).recorded() if self.text else {}),
             **open_data(self.splits.data).recorded(),
@@ -181,6 +185,7 @@ def check(
     recipe: str | None = None,
     students: Sequence[str | os.PathLike[str]] = (),
     text: str | os.PathLike[str] | None = None,
+    like: str | os.PathLike[str] | None = None,
     stop_below_baseline: bool = False,
     card: CardOptions = CardOptions(),  # noqa: B008
     seed: int = 0,
@@ -191,6 +196,8 @@ def check(
       UserError: lists all problems.
     """
     problems = budget_problems(minutes, trials, measurements)
+    only, recipe_of_winner = ("", None) if like is None else winner_of(Path(like))
+    recipe = recipe or recipe_of_winner
     if data.task.kind not in supervised_kinds():
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
     if recipe == MIXED_RECIPE and constraints.max_mb is None:
@@ -256,6 +263,7 @@ def check(
         minutes=minutes,
         trials=trials,
         measurements=None if measurements is None else Path(measurements),
+        like=only,
         stop_below_baseline=stop_below_baseline,
         card=with_base_model(card, directory),
         seed=seed,

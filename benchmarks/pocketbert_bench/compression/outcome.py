@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pocketbert.errors import UserError
+from pocketbert.json_reading import read_json
+from pocketbert.notation import argument
 from pocketbert_export.bundles.bundle import Bundle
+
+LEADERBOARD_FILE = "leaderboard.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,6 +30,8 @@ class CompressResult:
       teacher_dev_score: the same on the dev split, to compare with the leaderboard.
       points_lost: points lost against the teacher's bundle on the final split, with the ends of the paired 95 %
         interval.
+      parts: for each class with at least 30 final examples the fields of `pocketbert_bench.paired_scores.PartLoss`,
+        the largest loss first; none with folds.
       latency_ms: measured median latency, with the ends of its 95 % interval.
       teacher_latency_ms: median latency of the teacher's bundle in the same run.
       size_mb: size of model.tflite, in MB of 10⁶ bytes.
@@ -65,8 +72,27 @@ class CompressResult:
     trials: int | None
     seconds: float
     training_seconds: float
+    # Absent in results of earlier commits.
+    parts: Sequence[dict[str, Any]] = ()
 
     @property
     def bundle(self) -> Bundle:
         """The bundle, opened."""
         return Bundle.open(Path(self.bundle_directory))
+
+
+def winner_of(run: Path) -> tuple[str, str]:
+    """Name and recipe of the winner of a finished run.
+
+    Raises:
+      UserError: the folder has no finished run of `compress`.
+    """
+    path = run / LEADERBOARD_FILE
+    rows = read_json(path) if path.is_file() else []
+    winners = [(row["name"], row["recipe"]) for row in rows if isinstance(row, dict) and row.get("chosen")]
+    if len(winners) != 1:
+        raise UserError(
+            f"{argument('like', str(run))} must be a finished run of pocketbert compress; it has no {LEADERBOARD_FILE} "
+            "with a winner"
+        )
+    return winners[0]

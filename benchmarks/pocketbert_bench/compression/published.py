@@ -13,10 +13,11 @@ from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, record_out
 from pocketbert.trials.jobs import RESULT_FILE, read_result
 from pocketbert.trials.scores import front
 from pocketbert_bench.compression.candidates import StudentCandidate
+from pocketbert_bench.compression.outcome import LEADERBOARD_FILE
 
 # New files until all of them are there.
 ASIDE_FOLDER = "next"
-BUNDLE_FOLDER, MODELS_FOLDER, LEADERBOARD_FILE = "bundle", "models", "leaderboard.json"
+BUNDLE_FOLDER, MODELS_FOLDER = "bundle", "models"
 # The result comes last: with it, the new files are complete.
 PUBLISHED = (BUNDLE_FOLDER, MODEL_FOLDER, MODELS_FOLDER, REPORT_FILE, LEADERBOARD_FILE)
 

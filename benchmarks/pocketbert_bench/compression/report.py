@@ -12,6 +12,7 @@ from pocketbert.report.scatter import Scatter
 from pocketbert.trials.scores import front
 from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.formats import FILTERS
+from pocketbert_bench.paired_scores import PartLoss
 from pocketbert_export.bundles.bundle import read_verification
 from pocketbert_export.bundles.model_card import CARD_FILE
 
@@ -32,6 +33,7 @@ def page(result: Mapping[str, Any], constraints: Constraints, where: str, bundle
     name = "points lost"
     if lost < 0:
         lost, least, most, name = -lost, -most, -least, "points gained"
+    parts = [PartLoss(**part) for part in result["parts"]]
     milliseconds, fastest, slowest = result["latency_ms"]
     verification = read_verification(bundle)
     checks = verification["checks"]
@@ -57,6 +59,11 @@ def page(result: Mapping[str, Any], constraints: Constraints, where: str, bundle
             (f"{sum(check['passed'] for check in checks)} of {len(checks)}", "checks passed", "verification gate"),
         ],
         limits=constraints.text,
+        parts=parts,
+        class_rows=[
+            [part.value, f"{part.examples:,}", *(f"{points:.1f}" for points in (part.points, *part.interval))]
+            for part in parts
+        ],
         verification={bundle.name: verification},
         cards={bundle.name: (bundle / CARD_FILE).read_text(encoding="utf-8")},
         final=view("The bundle on the final split", result["outcome"]),

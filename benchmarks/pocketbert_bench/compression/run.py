@@ -39,11 +39,10 @@ from pocketbert_bench.compression.measurements import (
     write_measured,
 )
 from pocketbert_bench.compression.methods import TrialData
-from pocketbert_bench.compression.outcome import CompressResult
+from pocketbert_bench.compression.outcome import LEADERBOARD_FILE, CompressResult
 from pocketbert_bench.compression.published import (
     ASIDE_FOLDER,
     BUNDLE_FOLDER,
-    LEADERBOARD_FILE,
     MODELS_FOLDER,
     kept_models,
     publish,
@@ -107,6 +106,7 @@ def compress(
     recipe: str | None = None,
     students: Sequence[str | os.PathLike[str]] = (),
     text: str | os.PathLike[str] | None = None,
+    like: str | os.PathLike[str] | None = None,
     stop_below_baseline: bool = False,
     card: CardOptions = CardOptions(),  # noqa: B008
     seed: int = 0,
@@ -144,6 +144,7 @@ def compress(
       students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
         directories.
       text: plain text, on which candidates also learn the teacher's relations (MiniLMv2) before they learn the labels.
+      like: folder of a finished run; only its winner's structure and method are trained, with its recipe.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       card: facts for the model card.
       seed: random seed.
@@ -168,12 +169,13 @@ def compress(
         recipe=recipe,
         students=students,
         text=text,
+        like=like,
         stop_below_baseline=stop_below_baseline,
         card=card,
         seed=seed,
     )
     sources = [split.source for split in (data.train, data.dev, data.test) if split is not None]
-    check_inputs(output, (inputs.directory, text, *students, *sources))
+    check_inputs(output, (inputs.directory, text, like, *students, *sources))
     compression = _Compression(inputs, workers or InTurn())
     folder, result = run_once(
         output,
