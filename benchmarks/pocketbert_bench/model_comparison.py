@@ -171,8 +171,7 @@ def _in_order(
     for column, values in slices.items():
         if len(values) != len(examples):
             raise UserError(
-                f"{argument('slices')}: {column} must have a value for each of the {len(examples)} examples; received "
-                f"{len(values)}"
+                f"slices must have a value for each of the {len(examples)} examples; received {len(values)} for {column}"
             )
     others = examples
     if isinstance(examples, Examples) and labels[0]:

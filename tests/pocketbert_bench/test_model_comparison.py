@@ -220,5 +220,7 @@ def test_bad_input_is_one_line(
 
 
 def test_slices_need_a_value_for_each_example(pair: tuple[Model, Model], labelled: Examples) -> None:
-    with pytest.raises(UserError, match="slices=: country must have a value for each of the 237 examples; received 2"):
+    with pytest.raises(
+        UserError, match="slices must have a value for each of the 237 examples; received 2 for country"
+    ):
         pb.compare(*pair, labelled, slices={"country": ["de", "fr"]})
