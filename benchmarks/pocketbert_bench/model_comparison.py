@@ -171,7 +171,8 @@ def _in_order(
     for column, values in slices.items():
         if len(values) != len(examples):
             raise UserError(
-                f"slices must have a value for each of the {len(examples)} examples; received {len(values)} for {column}"
+                f"slices must have a value for each of the {len(examples)} examples; received {len(values)} for "
+                f"{column}"
             )
     others = examples
     if isinstance(examples, Examples) and labels[0]:
