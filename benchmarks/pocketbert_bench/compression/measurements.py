@@ -19,7 +19,8 @@ from pocketbert.progress import log_info
 from pocketbert.training.run_folder import OPTIONS_FILE, RESULT_FILE, read_record
 from pocketbert_bench.compression.constraints import Constraints, Cost
 from pocketbert_bench.network_latency import Device
-from pocketbert_bench.statistics import bootstrap_median
+from pocketbert_bench.results import Measurement
+from pocketbert_bench.statistics import bootstrap_median, round_medians
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
 
 # Costs of structures, predicted from measured networks; and costs of exported candidates.
@@ -34,7 +35,7 @@ _CERTAIN, _MOST_MEASURED, _MEASURING_SHARE = 0.1, 4, 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Median latency with its 95 % interval, the teacher's median in the same rounds, size, memory, and runtime."""
+    """Median latency with its 95 % interval, the teacher's latency by the ratio of both, size, memory, and runtime."""
 
     latency_ms: tuple[float, float, float]
     teacher_ms: float
@@ -123,24 +124,31 @@ def measure(
     measurements = device.bench(paths, list(shares), threads, folder)
     if problems := [measurement.error for measurement in measurements if measurement.error]:
         raise UserError(f"the bundles must run to be measured; received: {problems[0]}")
-    medians, memory, runtime = {"candidate": np.zeros(3), "teacher": np.zeros(3)}, 0, ""
-    for measurement in measurements:
-        assert measurement.length is not None
-        samples = np.array(measurement.latency_us) / 1e3
-        medians[measurement.model] += shares[measurement.length] * np.array(
-            [np.median(samples), *bootstrap_median(samples)]
-        )
-        if measurement.model == "candidate":
-            memory = max(memory, measurement.peak_memory_bytes or 0)
-            runtime = f"{measurement.runtime.name} {measurement.runtime.version}" if measurement.runtime else ""
-    median, low, high = map(float, medians["candidate"])
+    of = {(measurement.model, measurement.length): measurement for measurement in measurements}
+    latency, teacher_ms, memory, runtime = np.zeros(3), 0.0, 0, ""
+    for length, share in shares.items():
+        candidate = of["candidate", length]
+        samples = np.array(candidate.latency_us) / 1e3
+        latency += share * np.array([np.median(samples), *bootstrap_median(samples)])
+        # Other programs slow down both networks of a round.
+        teacher_ms += share * float(np.median(samples)) / round_ratio(candidate, of["teacher", length])
+        memory = max(memory, candidate.peak_memory_bytes or 0)
+        runtime = f"{candidate.runtime.name} {candidate.runtime.version}" if candidate.runtime else ""
+    median, low, high = map(float, latency)
     return Measured(
         latency_ms=(median, low, high),
-        teacher_ms=float(medians["teacher"][0]),
+        teacher_ms=teacher_ms,
         size_mb=(bundle.directory / MODEL_FILE).stat().st_size / 1e6,
         memory_mb=memory / 1e6,
         runtime=runtime,
     )
+
+
+def round_ratio(first: Measurement, second: Measurement) -> float:
+    """Median ratio of two latencies over the rounds in which both were measured."""
+    rounds = [round_medians(one.latency_us, one.round_sizes) for one in (first, second)]
+    count = min(map(len, rounds))
+    return float(np.median(rounds[0][:count] / rounds[1][:count]))
 
 
 def check_measurements(run: Path, networks: Mapping[str, Any]) -> None:
