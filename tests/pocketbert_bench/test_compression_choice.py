@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -123,6 +124,16 @@ def test_final_loss_is_that_of_the_answers(compress: Callable[..., int], inputs:
     assert f"the worst class: label &#39;{worst}&#39; " in (tmp_path / "out" / "report.html").read_text(
         encoding="utf-8"
     )
+
+
+@pytest.mark.parametrize(("most", "code"), [("1", 1), ("99", 0)])
+def test_no_class_may_lose_more(
+    most: str, code: int, compress: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compress("--trials=1", "--max-latency-ms=9", f"--max-class-points-lost={most}") == code
+    # The teacher has random weights and gives all texts one label, so the others' label can only get better.
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert bool(re.search(r"label '(low|high)' loses \d+\.\d points .* examples of the dev split", error)) == bool(code)
 
 
 def test_the_winner_of_another_run_is_made_again(

@@ -148,7 +148,9 @@ class Choice:
         write_card(aside / BUNDLE_FOLDER, self._folder.absolute().name, self._latencies(measured))
         bundle = Bundle.open(aside / BUNDLE_FOLDER)
         scores, loss, parts = (*pooled(folds), []) if folds else self._final_scores(bundle)
-        notes = [self._reason(winner.candidate), measured.doubt, self._teacher_remark, *scores.warnings]
+        most = self._inputs.constraints.max_class_points_lost
+        beyond = [f"on the final split, {part}" for part in parts if most is not None and part.points > most]
+        notes = [*beyond, self._reason(winner.candidate), measured.doubt, self._teacher_remark, *scores.warnings]
         return {
             "main_metric": scores.main_metric,
             "metrics": dict(scores.metrics),
@@ -324,6 +326,9 @@ class Choice:
                 waiting = rungs.preferred([candidate, *waiting])
                 continue
             measured = self._measurements.of(candidate.name, bundle, self._teacher)
+            if worst := self._class_beyond(bundle):
+                self._miss(f"{candidate.name}: {worst} of the dev split")
+                continue
             if not limits.excess(measured.upper):
                 yield _Accepted(candidate=candidate, bundle=bundle, measured=measured)
                 continue
@@ -332,6 +337,15 @@ class Choice:
                 f"{candidate.name}: {measured.latency_ms[2]:.3g} ms, {measured.size_mb:.3g} MB{memory} by measurement"
             )
             self._ratio = max(self._ratio, measured.latency_ms[2] / candidate.cost.latency_ms)
+
+    def _class_beyond(self, bundle: Bundle) -> PartLoss | None:
+        """The class that loses most on the dev split, if it loses more than the limit."""
+        most, dev = self._inputs.constraints.max_class_points_lost, self._inputs.splits.data.dev
+        if most is None:
+            return None
+        networks = [one.predictor(max_length=self._inputs.length) for one in (self._teacher, bundle)]
+        parts, _ = PairedScores(networks, (dev, dev), self.teacher_outcome["metric"]).parts()
+        return next((part for part in parts if part.points > most + ROUNDING), None)
 
     def _miss(self, sentence: str) -> None:
         self._misses.append(sentence)

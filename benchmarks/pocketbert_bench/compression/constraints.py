@@ -30,6 +30,8 @@ class Constraints:
         bytes.
       max_points_lost: find the fastest model that loses at most so many points of the main metric against the
         teacher's bundle. The dev split decides.
+      max_class_points_lost: most points of right answers that a class may lose against the teacher's bundle, if it has
+        at least 30 dev examples.
       device: where to measure: host, or a phone's serial number as listed by adb devices.
       apk: benchmark app, for a phone without it; built by make android.
       threads: threads of one call.
@@ -45,6 +47,7 @@ class Constraints:
     max_mb: float | None = None
     max_memory_mb: float | None = None
     max_points_lost: float | None = None
+    max_class_points_lost: float | None = None
     device: str = HOST
     apk: FilePath | None = None
     threads: int = 1
@@ -91,6 +94,7 @@ class Constraints:
             (self.max_mb, "at most {:g} MB"),
             (self.max_memory_mb, "at most {:g} MB of memory"),
             (self.max_points_lost, "at most {:g} points lost"),
+            (self.max_class_points_lost, "at most {:g} points lost in a class"),
         )
         return ", ".join(words.format(limit) for limit, words in limits if limit is not None) or "none"
 

@@ -157,8 +157,13 @@ class Inputs:
         """What determines the result, as JSON values."""
         return {
             "objective": "compression",
-            # No file has a serial number.
-            "constraints": {**dataclasses.asdict(self.constraints), "device": self.device.name, "apk": None},
+            # No file has a serial number, and those of earlier commits have no limit of a class.
+            "constraints": {
+                name: value
+                for name, value in dataclasses.asdict(self.constraints).items()
+                if name != "max_class_points_lost" or value is not None
+            }
+            | {"device": self.device.name, "apk": None},
             # A finished run continues with more of it.
             "budget": "trials" if self.minutes is None else "minutes",
             "measurements_sha256": self.measurements and sha256(self.measurements / MEASURED_FILE),
@@ -200,6 +205,11 @@ def check(
     recipe = recipe or recipe_of_winner
     if data.task.kind not in supervised_kinds():
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
+    if constraints.max_class_points_lost is not None and data.train.classes is None:
+        problems.append(
+            f"{argument('max_class_points_lost')} needs texts with one class each; received {data.task.kind}; leave it "
+            "out"
+        )
     if recipe == MIXED_RECIPE and constraints.max_mb is None:
         problems.append(
             f"{argument('recipe', MIXED_RECIPE)} is for files that are too large with {DEFAULT_RECIPE}; received no "

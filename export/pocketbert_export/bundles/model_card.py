@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pocketbert.errors import printable
+from pocketbert.progress import log_info
 from pocketbert.report.outcome import no_outcome
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ class CardOptions:
     """Facts for the model card that PocketBERT cannot know.
 
     Attributes:
-      license: licence of this model, such as apache-2.0.
+      license: licence of this model, such as apache-2.0 (default: that in the model directory's README.md).
       base_model: model that training started from, such as google-bert/bert-base-uncased (default: known for weights
-        from `pocketbert fetch`).
+        from `pocketbert fetch`, otherwise that in the model directory's README.md).
       base_model_license: licence of --base-model.
       dataset: data that the model was trained on, such as stanfordnlp/sst2.
       dataset_license: licence of --dataset.
@@ -76,24 +77,58 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
     """
     from pocketbert.files import sha256
 
-    run_file = None if model_directory is None else Path(model_directory).resolve().parent / _RUN_FILE
-    if run_file is None or not run_file.is_file():
+    if model_directory is None:
+        return {**asdict(options), "limits": list(options.limits), "run_sha256": None}
+    run_file = Path(model_directory).resolve().parent / _RUN_FILE
+    if not run_file.is_file():
+        options = _with_card(options, model_directory)
         return {**asdict(options), "limits": list(options.limits), "run_sha256": None}
     options = _with_base(options, _start_of(run_file))
     return {**asdict(options), "limits": list(options.limits), "run_sha256": sha256(run_file)}
 
 
 def with_base_model(options: CardOptions, model_directory: str | os.PathLike[str]) -> CardOptions:
-    """Adds the base model of weights to facts from the caller, if it is one of `pocketbert fetch`.
+    """Adds the origin of weights to facts from the caller: of `pocketbert fetch`, or from the model's own card.
 
     Args:
       options: facts from the caller, which come first.
-      model_directory: the fetched weights, or the model of a run that started from them.
+      model_directory: the fetched weights, the model of a run that started from them, or a directory with a model card.
     """
     from pocketbert.training.state import digest_directory
 
     run_file = Path(model_directory).resolve().parent / _RUN_FILE
-    return _with_base(options, _start_of(run_file) if run_file.is_file() else digest_directory(model_directory))
+    if run_file.is_file():
+        return _with_base(options, _start_of(run_file))
+    known = _with_base(options, digest_directory(model_directory))
+    return _with_card(options, model_directory) if known == options else known
+
+
+def _with_card(options: CardOptions, model_directory: str | os.PathLike[str]) -> CardOptions:
+    """Adds licence and base model from the model card of a directory in the layout of Hugging Face's hub."""
+    import yaml
+
+    path = Path(model_directory) / CARD_FILE
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    front = re.match(r"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
+    if front is None:
+        return options
+    try:
+        facts = yaml.safe_load(front[1])
+    except yaml.YAMLError:
+        log_info(f"{path}: the lines between --- are not YAML; licence and base model are not passed on")
+        return options
+    facts = facts if isinstance(facts, dict) else {}
+    return replace(
+        options,
+        license=options.license or _joined(facts.get("license")),
+        base_model=options.base_model or _joined(facts.get("base_model")),
+    )
+
+
+def _joined(value: Any) -> str | None:
+    """A text, or several with commas; None for anything else."""
+    texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+    return ", ".join(texts) or None
 
 
 def _start_of(run_file: Path) -> str | None:

@@ -126,6 +126,28 @@ def test_run_names_its_base_model(small_directory: Path, tmp_path: Path, monkeyp
     assert card_facts(CardOptions(base_model="mine"), tmp_path / "model")["base_model"] == "mine"
 
 
+@pytest.mark.parametrize(
+    ("card", "expected"),
+    [
+        ("---\nlicense: apache-2.0\nbase_model: lab/bert\ntags: [x]\n---\n# Mine\n", ("apache-2.0", "lab/bert")),
+        ("---\nbase_model:\n- lab/one\n- lab/two\n---\n", (None, "lab/one, lab/two")),
+        ("---\nlicense: 3\n---\n", (None, None)),
+        ("---\n- a list\n---\n", (None, None)),
+        ("license: mit\n", (None, None)),
+        ("---\nlicense: [\n---\n", (None, None)),
+    ],
+)
+def test_the_card_of_a_model_directory_is_read(
+    card: str, expected: tuple[str | None, str | None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "README.md").write_text(card, encoding="utf-8")
+    facts = card_facts(CardOptions(dataset="films"), tmp_path)
+    assert (facts["license"], facts["base_model"]) == expected and facts["dataset"] == "films"
+    own = card_facts(CardOptions(license="mit"), tmp_path)
+    assert (own["license"], own["base_model"]) == ("mit", expected[1])
+    assert ("are not YAML" in capsys.readouterr().err) == (card.count("[") == 1 and "x" not in card)
+
+
 @pytest.mark.parametrize("record", ["[1]", "3", '"a"', '{"model_sha256": 5}', "[", "NaN"])
 def test_foreign_run_file_is_one_line(record: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(record, encoding="utf-8")
