@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import phone_runs
@@ -17,6 +18,7 @@ from fake_adb import FakePhone, ending
 import pocketbert as pb
 from pocketbert.cli import main
 from pocketbert_bench.compression import costs
+from pocketbert_bench.compression.measurements import round_ratio
 
 TEACHER = tiny.BERT.replace(num_layers=2)
 PEAK = 87_000_000
@@ -98,3 +100,15 @@ def test_phones_that_cannot_measure(
 def test_an_app_without_a_phone(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command[:-1], f"--apk={__file__}", "--dry-run"]) == 2
     assert "--apk is for phones; received it without --device" in capsys.readouterr().err
+
+
+def test_latencies_are_compared_within_rounds() -> None:
+    # Other programs double the times of four rounds, but of one of them only for the first network.
+    slowness = ([1, 1, 2, 2, 2, 2, 1], [1, 1, 2, 2, 2, 1, 1])
+    first, second = (
+        SimpleNamespace(
+            latency_us=[time * factor for factor in factors for _ in range(calls)], round_sizes=7 * (calls,)
+        )
+        for factors, time, calls in zip(slowness, (200.0, 600.0), (4, 3), strict=True)
+    )
+    assert round_ratio(first, second) == pytest.approx(1 / 3)  # type: ignore[arg-type]
