@@ -15,6 +15,7 @@ from pocketbert_export.quantization.scored_texts import Loss
 
 # Examples of a class or a slice that has a row.
 LEAST_EXAMPLES = 30
+CLASS_COLUMN = "label"
 _CONFIDENCE, _RESAMPLES = 0.95, 400
 
 
@@ -93,7 +94,7 @@ class PairedScores:
         parts: dict[tuple[str, str, bool], np.ndarray] = {}
         if self._classes is not None and self.right[0] is not None:
             parts = {
-                ("label", label, True): np.flatnonzero(self._classes == index)
+                (CLASS_COLUMN, label, True): np.flatnonzero(self._classes == index)
                 for index, label in enumerate(self._labels)
             }
         for column, values in slices.items():

@@ -54,6 +54,7 @@ class CompressOptions:
       students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
         directories.
       text: file or folder of plain text; candidates may learn the teacher's relations on it before the labels.
+      slice_column: columns of the table; the page has the loss for each value with at least 30 final examples.
       like: finished run on other data; only its winner's structure and method are trained, with its recipe.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       seed: seed of the splits, new weights, shuffling and dropout.
@@ -72,6 +73,7 @@ class CompressOptions:
     recipe: str | None = None
     students: tuple[PresetOrPath, ...] = ()
     text: AnyPath | None = None
+    slice_column: tuple[str, ...] = ()
     like: DirectoryPath | None = None
     stop_below_baseline: bool = False
     seed: int = 0
@@ -99,6 +101,8 @@ def check(options: Options) -> None:
         problems.append("--output is required; received none")
     if chosen.test_file and not options[TaskOptions].train_file:
         problems.append("--test-file must be used with --train-file; received no table")
+    if chosen.slice_column and not options[TaskOptions].train_file:
+        problems.append("--slice-column must be used with --train-file; received no table")
     raise_if_any(problems, "compress")
 
 
@@ -115,6 +119,7 @@ def run(options: Options) -> int | None:
         "recipe": chosen.recipe,
         "students": chosen.students,
         "text": chosen.text,
+        "slices": _slices(options),
         "like": chosen.like,
         "stop_below_baseline": chosen.stop_below_baseline,
         "card": options[CardOptions],
@@ -167,6 +172,15 @@ def _read(options: Options) -> Any:
     with_test = dataclasses.replace(options[TaskOptions], dev_file=path)
     tested = task_options.read_examples(with_test, options[TableOptions])
     return dataclasses.replace(data, test=tested.dev)
+
+
+def _slices(options: Options) -> dict[str, dict[str, str]]:
+    """The values of --slice-column in the file with the final examples."""
+    from pocketbert.data.readers.tables import column_values
+
+    chosen, table = options[CompressOptions], options[TableOptions]
+    path = chosen.test_file or options[TaskOptions].train_file
+    return {column: column_values(str(path), column, table.separator) for column in chosen.slice_column}
 
 
 def _print_candidates(model: str | None, data: Any, arguments: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from pocketbert.data.examples import Examples
 from pocketbert.errors import TrainingFailed
 from pocketbert.model import from_pretrained
 from pocketbert.notation import argument
@@ -28,7 +29,7 @@ from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.measurements import BundleMeasurements, Measured
 from pocketbert_bench.compression.published import BUNDLE_FOLDER, kept_folders, link
 from pocketbert_bench.compression.rungs import Rungs
-from pocketbert_bench.paired_scores import PairedScores, PartLoss, paired_loss, remembering
+from pocketbert_bench.paired_scores import CLASS_COLUMN, PairedScores, PartLoss, paired_loss, remembering
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import Latency, write_card
 from pocketbert_export.exporter import export
@@ -149,7 +150,8 @@ class Choice:
         bundle = Bundle.open(aside / BUNDLE_FOLDER)
         scores, loss, parts = (*pooled(folds), []) if folds else self._final_scores(bundle)
         most = self._inputs.constraints.max_class_points_lost
-        beyond = [f"on the final split, {part}" for part in parts if most is not None and part.points > most]
+        losses = [part for part in parts if part.column == CLASS_COLUMN]
+        beyond = [f"on the final split, {part}" for part in losses if most is not None and part.points > most]
         notes = [*beyond, self._reason(winner.candidate), measured.doubt, self._teacher_remark, *scores.warnings]
         return {
             "main_metric": scores.main_metric,
@@ -215,7 +217,9 @@ class Choice:
         methods = simple_methods(final, scores.main_metric)
         scores = dataclasses.replace(scores, teacher=of_teacher.score, baselines=tuple(methods))
         paired = PairedScores((teacher, network), (examples.scored, examples.scored), scores.main_metric)
-        return scores, paired.loss(), paired.parts()[0]
+        ids = examples.scored.ids if isinstance(examples.scored, Examples) else ()
+        slices = {column: [values[name] for name in ids] for column, values in self._inputs.slices.items()}
+        return scores, paired.loss(), paired.parts(slices)[0]
 
     def _sentence(self, measured: Measured, scores: Scores, loss: Loss) -> str:
         """The answer in one line."""

@@ -12,6 +12,7 @@ from pocketbert.checkpoints.directory import DirectoryDescription, describe_dire
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm, model_directory
 from pocketbert.data.constructors import text as text_data
+from pocketbert.data.examples import Examples
 from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, folds_of, three_splits
 from pocketbert.data.label_order import in_label_order
 from pocketbert.data.task_data import TaskData, TextData
@@ -67,6 +68,7 @@ class Inputs:
       minutes: time of the run, or None.
       trials: number of first rungs, or None.
       measurements: folder of the run whose measured costs this one takes, or None.
+      slices: column → id of an example → its value; their values have rows on the page.
       like: name of the only candidate; empty for all.
       stop_below_baseline: whether a teacher that is worse than a simple method ends the run.
       card: facts for the model card.
@@ -91,6 +93,7 @@ class Inputs:
     minutes: float | None
     trials: int | None
     measurements: Path | None
+    slices: Mapping[str, Mapping[str, str]]
     like: str
     stop_below_baseline: bool
     card: CardOptions
@@ -172,6 +175,7 @@ class Inputs:
             "seed": self.seed,
             **self.networks,
             **({"like": self.like} if self.like else {}),
+            **({"slices": list(self.slices)} if self.slices else {}),
             "final_sha256": [split.final.dev.identity for split in self.folds or (self.splits,) if split.final],
             **(open_data(self.text).recorded() if self.text else {}),
             **open_data(self.splits.data).recorded(),
@@ -190,6 +194,7 @@ def check(
     recipe: str | None = None,
     students: Sequence[str | os.PathLike[str]] = (),
     text: str | os.PathLike[str] | None = None,
+    slices: Mapping[str, Mapping[str, str]] = {},
     like: str | os.PathLike[str] | None = None,
     stop_below_baseline: bool = False,
     card: CardOptions = CardOptions(),  # noqa: B008
@@ -210,6 +215,8 @@ def check(
             f"{argument('max_class_points_lost')} needs texts with one class each; received {data.task.kind}; leave it "
             "out"
         )
+    if slices and not isinstance(data.train, Examples):
+        problems.append(f"slices need a table of texts; received {data.train.source}; leave them out")
     if recipe == MIXED_RECIPE and constraints.max_mb is None:
         problems.append(
             f"{argument('recipe', MIXED_RECIPE)} is for files that are too large with {DEFAULT_RECIPE}; received no "
@@ -273,6 +280,7 @@ def check(
         minutes=minutes,
         trials=trials,
         measurements=None if measurements is None else Path(measurements),
+        slices=slices,
         like=only,
         stop_below_baseline=stop_below_baseline,
         card=with_base_model(card, directory),

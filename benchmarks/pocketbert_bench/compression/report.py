@@ -61,7 +61,11 @@ def page(result: Mapping[str, Any], constraints: Constraints, where: str, bundle
         limits=constraints.text,
         parts=parts,
         class_rows=[
-            [part.value, f"{part.examples:,}", *(f"{points:.1f}" for points in (part.points, *part.interval))]
+            [
+                f"{part.column} {part.value}",
+                f"{part.examples:,}",
+                *(f"{points:.1f}" for points in (part.points, *part.interval)),
+            ]
             for part in parts
         ],
         verification={bundle.name: verification},

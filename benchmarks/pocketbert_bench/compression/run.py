@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,7 @@ def compress(
     recipe: str | None = None,
     students: Sequence[str | os.PathLike[str]] = (),
     text: str | os.PathLike[str] | None = None,
+    slices: Mapping[str, Mapping[str, str]] = {},
     like: str | os.PathLike[str] | None = None,
     stop_below_baseline: bool = False,
     card: CardOptions = CardOptions(),  # noqa: B008
@@ -144,6 +145,8 @@ def compress(
       students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
         directories.
       text: plain text, on which candidates also learn the teacher's relations (MiniLMv2) before they learn the labels.
+      slices: name → id of an example, its line or row number → value. The page has the loss for each value with at
+        least 30 final examples.
       like: folder of a finished run; only its winner's structure and method are trained, with its recipe.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       card: facts for the model card.
@@ -169,6 +172,7 @@ def compress(
         recipe=recipe,
         students=students,
         text=text,
+        slices=slices,
         like=like,
         stop_below_baseline=stop_below_baseline,
         card=card,
