@@ -8,19 +8,24 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import fetch_asset, model_names
-from pocketbert.data.examples import Examples, LabelledData
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.examples import LabelledData
 from pocketbert.data.model_paths import find_model
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
+from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.model import Model, from_pretrained
 from pocketbert.notation import argument
+from pocketbert.tasks.base import Outputs, SupervisedTask
 from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.predictor import Predictor, model_predictor
+from pocketbert.tasks.registry import supervised_task
 from pocketbert_bench import host
 from pocketbert_bench.paired_scores import LEAST_EXAMPLES, PairedScores, PartLoss, in_words, remembering
 from pocketbert_export.bundles.bundle import BUNDLE_FILE, Bundle
-from pocketbert_export.checks.label_order import examples_for, in_order_of
+from pocketbert_export.checks.label_order import examples_for, with_label_names
 from pocketbert_export.glue.scoring import labelled_evaluator
 
 # Texts of each list of changed answers.
@@ -90,6 +95,7 @@ def compare(
     data: LabelledData | TaskData,
     *,
     metric: str | None = None,
+    labels: Sequence[str] | None = None,
     slices: Mapping[str, Sequence[str]] = {},
     latency: bool = True,
     **windows: int | None,
@@ -106,6 +112,7 @@ def compare(
       second: the one that may lose.
       data: labelled examples, in the order of the first network's labels, or a run's data, whose dev split is compared.
       metric: the compared metric; None for that of `data` or of the task.
+      labels: names for placeholder labels LABEL_0, LABEL_1, …, in the order of the logits.
       slices: name → value of each example. Each value with at least 30 examples has a row.
       latency: whether to measure two bundles, in turns with one thread.
       **windows: `max_length`, and options of windows for long paragraphs.
@@ -114,15 +121,17 @@ def compare(
       UserError: the networks have different tasks or labels, or the examples have no labels.
     """
     opened = open_network(first), open_network(second)
-    networks = [remembering(_predictor(network, windows)) for network in opened]
-    in_order = _in_order(networks, data, metric, slices)
+    networks = _in_one_order(*(remembering(_predictor(network, windows)) for network in opened), labels=labels)
+    examples = _checked_examples(networks[0].task, data, metric, slices)
     name = metric or (data.main_metric if isinstance(data, TaskData) else "") or None
     scores, wrong = [], []
-    for network, examples in zip(networks, in_order, strict=True):
+    for network in networks:
         evaluator = labelled_evaluator(network, examples, metrics=(name,) if name else None)
         scores.append(evaluator.scores(name))
         wrong.append({mistake.index: mistake for mistake in evaluator.mistakes(None)})
-    paired = PairedScores(networks, in_order, scores[0].main_metric)
+        # The second network may have another task name, and with it another metric.
+        name = scores[0].main_metric
+    paired = PairedScores(networks, examples, scores[0].main_metric)
     loss, (parts, small_parts) = paired.loss(), paired.parts(slices)
     newly_wrong = [mistake for index, mistake in wrong[1].items() if index not in wrong[0]]
     newly_right = [mistake for index, mistake in wrong[0].items() if index not in wrong[1]]
@@ -130,7 +139,7 @@ def compare(
     length, medians = _latencies(*opened) if latency else (None, None)
     return ModelComparison(
         metric=scores[0].main_metric,
-        examples=len(in_order[0]),
+        examples=len(examples),
         scores=(scores[0].score, scores[1].score),
         points_lost=loss.points,
         interval=loss.interval,
@@ -146,27 +155,47 @@ def compare(
     )
 
 
-def _in_order(
-    networks: Sequence[Predictor],
-    data: LabelledData | TaskData,
-    metric: str | None,
-    slices: Mapping[str, Sequence[str]],
-) -> list[LabelledData]:
-    """The examples for each network, with labels in the order of its logits; checks all arguments."""
-    first, second = (network.task for network in networks)
-    if first.kind != second.kind:
-        raise UserError(f"both networks must have the same task; received {first.kind} and {second.kind}")
-    labels = first.config.labels, second.config.labels
-    if {*labels[0]} != {*labels[1]}:
+def _in_one_order(first: Predictor, second: Predictor, *, labels: Sequence[str] | None) -> tuple[Predictor, Predictor]:
+    """Both networks, with the first one's order and names of labels."""
+    configs = [with_label_names(network.task.config, labels) for network in (first, second)]
+    if configs[0].kind != configs[1].kind:
+        raise UserError(f"both networks must have the same task; received {configs[0].kind} and {configs[1].kind}")
+    order = label_positions(configs[0].labels, configs[1].labels)
+    if order is None:
+        remedy = f"; name placeholders with {argument('labels')}" if any(map(_unnamed, configs)) else ""
         raise UserError(
-            f"both networks must have the same labels; received {', '.join(labels[0])} and {', '.join(labels[1])}"
+            f"both networks must have the same labels; received {', '.join(configs[0].labels)} and "
+            f"{', '.join(configs[1].labels)}{remedy}"
         )
-    examples = examples_for(first.config, data)
+
+    def forward(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+        outputs = second.forward(encoded, show_progress=show_progress)
+        return {name: values[..., order] for name, values in outputs.items()} if order else outputs
+
+    tasks = [
+        supervised_task(dataclasses.replace(config, labels=configs[0].labels, name=configs[0].name))
+        for config in configs
+    ]
+    return (
+        Predictor(tasks[0], first.forward, first.tokenizer, first.max_length, **first.windows),
+        Predictor(tasks[1], forward, second.tokenizer, second.max_length, **second.windows),
+    )
+
+
+def _unnamed(config: TaskConfig) -> bool:
+    return are_placeholders(config.labels)
+
+
+def _checked_examples(
+    task: SupervisedTask, data: LabelledData | TaskData, metric: str | None, slices: Mapping[str, Sequence[str]]
+) -> LabelledData:
+    """The examples with labels in the order of the networks."""
+    examples = examples_for(task.config, data)
     assert examples is not None
-    accepted = first.selection_metrics(examples)
+    accepted = task.selection_metrics(examples)
     if metric is not None and metric not in accepted:
         raise UserError(
-            f"{argument('metric')} must be one of {', '.join(accepted)} for {first.kind}; received {metric!r}"
+            f"{argument('metric')} must be one of {', '.join(accepted)} for {task.kind}; received {metric!r}"
         )
     for column, values in slices.items():
         if len(values) != len(examples):
@@ -174,10 +203,7 @@ def _in_order(
                 f"slices must have a value for each of the {len(examples)} examples; received {len(values)} for "
                 f"{column}"
             )
-    others = examples
-    if isinstance(examples, Examples) and labels[0]:
-        others = in_order_of(second.config, first.config, examples)
-    return [examples, others]
+    return examples
 
 
 def _predictor(network: Model | Bundle, windows: Mapping[str, int | None]) -> Predictor:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.examples import LabelledData
+from pocketbert.data.examples import Examples, LabelledData
+from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert.tasks.base import Outputs
 from pocketbert.tasks.predictor import Predictor
 from pocketbert_export.quantization.scored_texts import Loss
@@ -46,26 +48,26 @@ class PairedScores:
 
     Args:
       networks: the network to compare with, and the one that may lose.
-      data: the examples for each of them, with labels in the order of its logits.
+      data: the examples, with labels in the order of their logits.
       metric: the compared metric.
 
     Attributes:
       right: for each network float64 `[N]`, how right each answer is; None if answers are not right or wrong.
     """
 
-    def __init__(self, networks: Sequence[Predictor], data: Sequence[LabelledData], metric: str) -> None:
-        self._labels, self._classes = networks[0].task.config.labels, data[0].classes
+    def __init__(self, networks: Sequence[Predictor], data: LabelledData, metric: str) -> None:
+        self._labels, self._classes = networks[0].task.config.labels, data.classes
         self.right: list[np.ndarray | None] = []
         self._metrics, self._is_mean = [], True
         # Each network has a tokenizer of its own: a trimmed vocabulary has other ids.
-        for network, examples in zip(networks, data, strict=True):
-            rows = network.task.rows(examples, network.tokenizer, network.max_length, **network.windows)
+        for network in networks:
+            rows = network.task.rows(data, network.tokenizer, network.max_length, **network.windows)
             outputs = network.forward(rows.encoded)
             value, right = rows.score(outputs, metric)
             self.right.append(right)
             self._metrics.append(rows.resampled(outputs, metric))
             self._is_mean &= right is not None and bool(np.isclose(right.mean(), value, rtol=0, atol=1e-6))
-        self._count = len(data[0])
+        self._count = len(data)
 
     def loss(self) -> Loss:
         """Points that the second network loses, with the paired 95 % interval."""
@@ -115,9 +117,42 @@ class PairedScores:
         return resampled_loss(points, places, level)
 
 
+def check_classes(data: LabelledData) -> None:
+    """Raises a `UserError` if no class has enough examples for a limit of its loss."""
+    largest = 0 if data.classes is None else int(max(np.bincount(data.classes), default=0))
+    if largest < LEAST_EXAMPLES:
+        raise UserError(
+            f"{argument('max_class_points_lost')} needs at least {LEAST_EXAMPLES} dev examples of a class; received at "
+            f"most {largest}; pass more examples, or leave it out"
+        )
+
+
+def slice_values(slices: Mapping[str, Mapping[str, str]], data: LabelledData) -> dict[str, list[str]]:
+    """The value of each example in the columns of slices.
+
+    Args:
+      slices: column → id of an example, its line or row number as a text → value.
+      data: the examples.
+
+    Raises:
+      UserError: the examples are no table, or one has no value.
+    """
+    if not slices:
+        return {}
+    if not isinstance(data, Examples):
+        raise UserError(f"slices need a table of texts; received {data.source}; leave them out")
+    for column, values in slices.items():
+        if missing := [name for name in data.ids if name not in values]:
+            raise UserError(
+                f"slices must have a value for the line or row number of each example, as a text; {column} has none "
+                f"for {missing[0]!r}" + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
+            )
+    return {column: [values[name] for name in data.ids] for column, values in slices.items()}
+
+
 def paired_loss(first: Predictor, second: Predictor, data: LabelledData, metric: str) -> Loss:
     """Points of a metric that the second network loses on the same examples; see `PairedScores`."""
-    return PairedScores((first, second), (data, data), metric).loss()
+    return PairedScores((first, second), data, metric).loss()
 
 
 def mean_loss(points: np.ndarray, level: float) -> Loss:
@@ -144,9 +179,9 @@ def resampled_loss(points: Callable[[np.ndarray], float], places: np.ndarray, le
 def in_words(points_lost: float, interval: tuple[float, float]) -> str:
     """A loss or a gain in words."""
     low, high = interval
-    if points_lost > 0:
-        return f"loses {points_lost:.1f} points ({low:.1f} to {high:.1f})"
-    return f"gains {-points_lost:.1f} points ({-high:.1f} to {-low:.1f})"
+    if points_lost < 0:
+        return f"gains {-points_lost:.1f} points ({-high:.1f} to {-low:.1f})"
+    return f"loses {points_lost:.1f} points ({low:.1f} to {high:.1f})"
 
 
 def remembering(predictor: Predictor) -> Predictor:

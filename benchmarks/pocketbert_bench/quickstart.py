@@ -13,12 +13,13 @@ import pocketbert as pb
 from pocketbert.data.assets import ASSETS, minilm, rotten_tomatoes
 from pocketbert.data.examples import Examples
 from pocketbert.notation import argument
-from pocketbert.output_folders import held_directory
+from pocketbert.output_folders import RUN_KIND, check_held, held_directory
 from pocketbert.progress import log_info
 from pocketbert.tasks.classification import probabilities_of
 from pocketbert.tasks.registry import text_task
 from pocketbert.training.config import DistillResult, FinetuneResult
 from pocketbert.training.grids.published import PUBLISHED_HEAD
+from pocketbert.training.run_folder import OPTIONS_FILE, read_record
 from pocketbert_bench import baselines, report
 from pocketbert_bench.benchmark import latencies_of
 from pocketbert_bench.compression.candidates import measured_costs
@@ -89,8 +90,11 @@ def quickstart(output: Path, *, full: bool = False, seed: int = 0) -> str:
 
 
 def _compressed(output: Path, seed: int) -> str:
-    data = tables()
-    limits = pb.Constraints(max_latency_ms=_limit_ms(data), length=LENGTH)
+    data, record = tables(), output / OPTIONS_FILE
+    check_held(output, RUN_KIND)
+    # A resumed run keeps its limit.
+    limit = read_record(record)["constraints"]["max_latency_ms"] if record.exists() else _limit_ms(data)
+    limits = pb.Constraints(max_latency_ms=limit, length=LENGTH)
     result = pb.compress(None, data, output, constraints=limits, minutes=MINUTES, card=CARD, seed=seed)
     sentence = result.sentence
     return f"{sentence[0].upper()}{sentence[1:]}\n\nbundle: {result.bundle_directory}\nreport: {result.report}"

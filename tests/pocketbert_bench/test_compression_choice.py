@@ -162,7 +162,7 @@ def test_the_winner_of_another_run_is_made_again(
     rows = result(tmp_path)["leaderboard"]
     assert [(row["name"], row["recipe"]) for row in rows] == [(winner["name"], winner["recipe"])]
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pocketbert compress: ")]
-    assert f"the winner of --like, {winner['name']}, must be within the limits" in errors[0]
+    assert f"the nearest, {winner['structure']}, has about" in errors[0]
     assert "must be a finished run of pocketbert compress; it has no leaderboard.json" in errors[1]
 
 

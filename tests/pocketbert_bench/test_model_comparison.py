@@ -17,6 +17,7 @@ from sklearn.metrics import f1_score
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data.examples import Examples
+from pocketbert.data.readers.tables import column_values
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert_bench import paired_scores
@@ -31,9 +32,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return pb.from_pretrained(folder).tokenizer
 
 
-def network(tokenizer: Any, seed: int, labels: tuple[str, ...] = LABELS, never: str = "") -> Model:
+def network(tokenizer: Any, seed: int, labels: tuple[str, ...] = LABELS, never: str = "", name: str = "") -> Model:
     """A network whose answers depend on the text; `never` is a class that it never chooses."""
-    task = pb.TaskConfig(kind="classification", labels=labels)
+    task = pb.TaskConfig(kind="classification", labels=labels, name=name)
     config = tiny.BERT.replace(num_layers=1, initializer_range=0.7, vocab_size=tokenizer.vocab_size)
     model = pb.from_preset(config, [task], tokenizer, seed=seed)
     bias = next(
@@ -219,6 +220,59 @@ def test_bad_input_is_one_line(
     assert len(lines) == 1 and message in lines[0]
 
 
+def test_label_orders_do_not_matter(tokenizer: Any, labelled: Examples) -> None:
+    first = network(tokenizer, 4)
+    task = pb.TaskConfig(kind="classification", labels=LABELS[::-1])
+    second = pb.from_preset(first.config, [task], tokenizer)
+    for path, weight in second.weights_by_path().items():
+        value = first.weights_by_path()[path].numpy()
+        weight.assign(value[..., ::-1] if path.startswith("heads.") and value.shape[-1] == 3 else value)
+    compared = pb.compare(first, second, labelled, metric="macro_f1")
+    assert compared.points_lost == 0 and compared.newly_wrong == compared.newly_right == 0
+    assert str(compared).count("loses 0.0 points (0.0 to 0.0)") == 1
+
+
+def test_the_second_network_is_scored_by_the_metric_of_the_first(tokenizer: Any) -> None:
+    examples = tiny_finetuning.examples(90, 6)
+    first, second = network(tokenizer, 4, ("low", "high"), name="mrpc"), network(tokenizer, 5, ("high", "low"))
+    compared = pb.compare(first, second, examples)
+    assert examples.labels is not None and compared.metric == "f1"
+    labels = np.array(["low", "high"])[examples.labels]
+    expected = [f1_score(labels, answers(model, examples.texts), pos_label="high") for model in (first, second)]
+    assert compared.scores == pytest.approx(expected)
+
+
+def test_placeholder_labels_get_names(tokenizer: Any, labelled: Examples, pair: tuple[Model, Model]) -> None:
+    unnamed = network(tokenizer, 4, ("LABEL_0", "LABEL_1", "LABEL_2"))
+    with pytest.raises(UserError, match="received bad, fair, good and LABEL_0, .*; name placeholders with labels"):
+        pb.compare(pair[0], unnamed, labelled)
+    assert pb.compare(pair[0], unnamed, labelled, labels=LABELS).points_lost == pytest.approx(0)
+
+
 def test_slices_need_a_value_for_each_example(pair: tuple[Model, Model], labelled: Examples) -> None:
     with pytest.raises(UserError, match="slices must have a value for each of the 237 examples; received 2"):
         pb.compare(*pair, labelled, slices={"country": ["de", "fr"]})
+
+
+def test_slices_are_read_by_line(table: Path, labelled: Examples) -> None:
+    data = pb.data.table(table, text="text", label="label").train
+    shops = column_values(table, "shop")
+    values = paired_scores.slice_values({"shop": shops}, data)["shop"]
+    # Line 1 has the names of the columns.
+    assert values == ["south" if int(name) % 2 == 0 else "north" for name in data.ids]
+    with pytest.raises(UserError, match=rf"shop has none for '{data.ids[0]}' and {len(data) - 1} others"):
+        paired_scores.slice_values({"shop": dict(enumerate(values))}, data)  # type: ignore[dict-item]
+
+
+def test_absent_members_are_an_empty_value(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "a", "label": "x", "shop": 3}\n{"text": "b", "label": "y"}\n', encoding="utf-8")
+    assert column_values(path, "shop") == {"1": "3", "2": ""}
+
+
+def test_a_limit_of_a_class_needs_examples(labelled: Examples) -> None:
+    paired_scores.check_classes(labelled)
+    with pytest.raises(UserError, match="max_class_points_lost= needs at least 30 dev examples .* at most 8"):
+        paired_scores.check_classes(
+            Examples(["a"] * 11, None, np.array([0] * 3 + [2] * 8, np.int32), [*"abcdefghijk"], "")
+        )

@@ -73,18 +73,34 @@ def run(options: Options) -> int:
     from pocketbert.data.readers.tables import column_values
     from pocketbert.progress import log_info
     from pocketbert.tasks.predictor import predicting_task
+    from pocketbert.tasks.registry import get_task, supervised_task
     from pocketbert_bench.model_comparison import compare, open_network
+    from pocketbert_bench.paired_scores import slice_values
+    from pocketbert_export.checks.label_order import named
 
     first, second = (open_network(path) for path in chosen.networks)
     task = predicting_task(first.task, chosen.networks[0]).config
     question_options.check_no_questions(options, task)
-    data: Any = example_options.read(source, table, task)
-    slices = {}
-    for column in chosen.slice_column:
-        values = column_values(str(source.file), column, table.separator)
-        slices[column] = [values[name] for name in data.ids]
-    windows = question_options.windows(options)
-    compared = compare(first, second, data, metric=chosen.metric, slices=slices, latency=chosen.latency, **windows)
+    data: Any
+    if get_task(task).needs_pairs:
+        files = example_options.question_files(source, table, task)
+        (part, data), *others = files.items()
+        if others:
+            log_info(f"comparing {part}; leaving {', '.join(name for name, _ in others)} out")
+    else:
+        data = example_options.read_texts(source, table, task)
+    columns = {column: column_values(str(source.file), column, table.separator) for column in chosen.slice_column}
+    of_data = supervised_task(named(task, source.task)) if source.task else None
+    compared = compare(
+        first,
+        second,
+        data,
+        metric=chosen.metric or (of_data.main_metric if of_data else None),
+        labels=source.labels,
+        slices=slice_values(columns, data),
+        latency=chosen.latency,
+        **question_options.windows(options),
+    )
     log_info(str(compared))
     names = dict(zip(("first", "second"), chosen.networks, strict=True))
     print(json.dumps({**names, **dataclasses.asdict(compared)}))

@@ -101,8 +101,8 @@ def check(options: Options) -> None:
         problems.append("--output is required; received none")
     if chosen.test_file and not options[TaskOptions].train_file:
         problems.append("--test-file must be used with --train-file; received no table")
-    if chosen.slice_column and not options[TaskOptions].train_file:
-        problems.append("--slice-column must be used with --train-file; received no table")
+    if chosen.slice_column and (options[TaskOptions].task or not options[TaskOptions].train_file):
+        problems.append("--slice-column must be used with --train-file alone; received no table of your own")
     raise_if_any(problems, "compress")
 
 

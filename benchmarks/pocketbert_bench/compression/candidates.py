@@ -109,12 +109,19 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
     limits = inputs.constraints
     nearest: dict[tuple[object, ...], tuple[float, StudentCandidate]] = {}
     for candidate in _candidates(inputs, costs):
+        if inputs.like not in ("", candidate.name):
+            continue
         excess, structure = limits.excess(candidate.cost, _MARGIN), candidate.structure
         if isinstance(structure, Structure):
             structure = dataclasses.replace(structure, embedding_rank=None)
         key = structure, candidate.training
         if key not in nearest or excess < nearest[key][0]:
             nearest[key] = excess, candidate
+    if not nearest:
+        raise UserError(
+            f"the winner of {argument('like')}, {inputs.like}, must be a candidate of this run; it is not; pass "
+            f"model, {argument('text')}, {argument('students')} and {argument('max_mb')} of that run, or leave it out"
+        )
     within = [candidate for excess, candidate in nearest.values() if excess == 0]
     if not within:
         _, candidate = min(nearest.values(), key=lambda pair: pair[0])
@@ -124,13 +131,6 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
             f"has about {candidate.cost.latency_ms:.2g} ms {inputs.where}, {candidate.cost.size_mb:.3g} MB{memory} as "
             f"{candidate.recipe}; raise the limit, or use a smaller encoder as the model"
         )
-    if inputs.like:
-        within = [candidate for candidate in within if candidate.name == inputs.like]
-        if not within:
-            raise UserError(
-                f"the winner of {argument('like')}, {inputs.like}, must be within the limits and made of this teacher; "
-                "it is not; leave the option out"
-            )
     log_info(f"{len(within)} of {len(nearest)} candidates are within the limits by their predicted costs")
     shares = (math.inf,) if limits.max_latency_ms is not None else _SHARES
     slowest = costs[inputs.recipe].predict(inputs.described.config, inputs.shares).latency_ms

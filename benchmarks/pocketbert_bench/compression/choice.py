@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from pocketbert.data.examples import Examples
 from pocketbert.errors import TrainingFailed
 from pocketbert.model import from_pretrained
 from pocketbert.notation import argument
@@ -29,7 +28,7 @@ from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.measurements import BundleMeasurements, Measured
 from pocketbert_bench.compression.published import BUNDLE_FOLDER, kept_folders, link
 from pocketbert_bench.compression.rungs import Rungs
-from pocketbert_bench.paired_scores import CLASS_COLUMN, PairedScores, PartLoss, paired_loss, remembering
+from pocketbert_bench.paired_scores import CLASS_COLUMN, PairedScores, PartLoss, paired_loss, remembering, slice_values
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import Latency, write_card
 from pocketbert_export.exporter import export
@@ -216,9 +215,8 @@ class Choice:
         of_teacher, _ = examples.score(teacher)
         methods = simple_methods(final, scores.main_metric)
         scores = dataclasses.replace(scores, teacher=of_teacher.score, baselines=tuple(methods))
-        paired = PairedScores((teacher, network), (examples.scored, examples.scored), scores.main_metric)
-        ids = examples.scored.ids if isinstance(examples.scored, Examples) else ()
-        slices = {column: [values[name] for name in ids] for column, values in self._inputs.slices.items()}
+        paired = PairedScores((teacher, network), examples.scored, scores.main_metric)
+        slices = slice_values(self._inputs.slices, examples.scored)
         return scores, paired.loss(), paired.parts(slices)[0]
 
     def _sentence(self, measured: Measured, scores: Scores, loss: Loss) -> str:
@@ -348,7 +346,7 @@ class Choice:
         if most is None:
             return None
         networks = [one.predictor(max_length=self._inputs.length) for one in (self._teacher, bundle)]
-        parts, _ = PairedScores(networks, (dev, dev), self.teacher_outcome["metric"]).parts()
+        parts, _ = PairedScores(networks, dev, self.teacher_outcome["metric"]).parts()
         return next((part for part in parts if part.points > most + ROUNDING), None)
 
     def _miss(self, sentence: str) -> None:
@@ -377,6 +375,6 @@ class Choice:
             recipe=recipe,
             lengths=lengths,
             examples=inputs.splits.data,
-            card=inputs.card,
+            card=inputs.bundle_card,
             calibration_options=options or CalibrationOptions(),
         )

@@ -123,7 +123,7 @@ class CommandLines:
             files["max_mb"] = inputs.constraints.max_mb
         named = {"model": model, "recipe": candidate.recipe, "lengths": lengths, **files, **self._pair}
         output = self._by_hand / candidate.name / "bundle"
-        return [*commands, _command("export", *_flags(inputs.card), **named, output=output)]
+        return [*commands, _command("export", *_flags(inputs.bundle_card), **named, output=output)]
 
     def _start(self, structure: Structure | OtherStudent) -> tuple[list[str], Path | None]:
         """The first commands, and the model directory from which the first trial starts; None for new weights."""

@@ -12,7 +12,6 @@ from pocketbert.checkpoints.directory import DirectoryDescription, describe_dire
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm, model_directory
 from pocketbert.data.constructors import text as text_data
-from pocketbert.data.examples import Examples
 from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, folds_of, three_splits
 from pocketbert.data.label_order import in_label_order
 from pocketbert.data.task_data import TaskData, TextData
@@ -37,7 +36,8 @@ from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measu
 from pocketbert_bench.compression.outcome import winner_of
 from pocketbert_bench.compression.structures import SMALL_RANK, OtherStudent
 from pocketbert_bench.network_latency import Device, Setting, open_device
-from pocketbert_export.bundles.model_card import CardOptions, with_base_model
+from pocketbert_bench.paired_scores import check_classes, slice_values
+from pocketbert_export.bundles.model_card import CardOptions, with_base_model, with_model_card
 from pocketbert_export.recipes import get_recipe
 
 # The others are for files that are too large with the first.
@@ -114,6 +114,11 @@ class Inputs:
     def recipe(self) -> str:
         """The preferred recipe, also that of the teacher's bundle."""
         return self.settings[0].recipe
+
+    @property
+    def bundle_card(self) -> CardOptions:
+        """Facts for the model card, also those of the teacher's own card."""
+        return with_model_card(self.card, self.directory)
 
     @property
     def mean_pooling(self) -> bool:
@@ -210,13 +215,6 @@ def check(
     recipe = recipe or recipe_of_winner
     if data.task.kind not in supervised_kinds():
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
-    if constraints.max_class_points_lost is not None and data.train.classes is None:
-        problems.append(
-            f"{argument('max_class_points_lost')} needs texts with one class each; received {data.task.kind}; leave it "
-            "out"
-        )
-    if slices and not isinstance(data.train, Examples):
-        problems.append(f"slices need a table of texts; received {data.train.source}; leave them out")
     if recipe == MIXED_RECIPE and constraints.max_mb is None:
         problems.append(
             f"{argument('recipe', MIXED_RECIPE)} is for files that are too large with {DEFAULT_RECIPE}; received no "
@@ -256,6 +254,11 @@ def check(
         reason = ", since there are few examples" if kfold is None else ""
         log_info(f"{count} folds give the final score{reason}")
     splits = all_examples(data, seed) if count else three_splits(data, seed=seed)
+    if constraints.max_class_points_lost is not None:
+        check_classes(splits.data.dev)
+    if slices and splits.final is None:
+        raise UserError("slices need a final split; folds score these few examples; leave the slices out")
+    slice_values(slices, splits.final.dev if splits.final else splits.data.dev)
     sizes = [f"{len(splits.data.train):,} for training", f"{len(splits.data.dev):,} for the choice (dev)"]
     sizes += [f"{len(splits.final.dev):,} for the final score"] if splits.final else []
     drawn = "splits of the compression" if data.undivided is None else "the compression draws splits anew"

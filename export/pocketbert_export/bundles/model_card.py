@@ -81,47 +81,49 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
         return {**asdict(options), "limits": list(options.limits), "run_sha256": None}
     run_file = Path(model_directory).resolve().parent / _RUN_FILE
     if not run_file.is_file():
-        options = _with_card(options, model_directory)
+        options = with_model_card(options, model_directory)
         return {**asdict(options), "limits": list(options.limits), "run_sha256": None}
     options = _with_base(options, _start_of(run_file))
     return {**asdict(options), "limits": list(options.limits), "run_sha256": sha256(run_file)}
 
 
 def with_base_model(options: CardOptions, model_directory: str | os.PathLike[str]) -> CardOptions:
-    """Adds the origin of weights to facts from the caller: of `pocketbert fetch`, or from the model's own card.
+    """Adds the base model of weights to facts from the caller, if it is one of `pocketbert fetch`.
 
     Args:
       options: facts from the caller, which come first.
-      model_directory: the fetched weights, the model of a run that started from them, or a directory with a model card.
+      model_directory: the fetched weights, or the model of a run that started from them.
     """
     from pocketbert.training.state import digest_directory
 
     run_file = Path(model_directory).resolve().parent / _RUN_FILE
     if run_file.is_file():
         return _with_base(options, _start_of(run_file))
-    known = _with_base(options, digest_directory(model_directory))
-    return _with_card(options, model_directory) if known == options else known
+    return _with_base(options, digest_directory(model_directory))
 
 
-def _with_card(options: CardOptions, model_directory: str | os.PathLike[str]) -> CardOptions:
-    """Adds licence and base model from the model card of a directory in the layout of Hugging Face's hub."""
+def with_model_card(options: CardOptions, model_directory: str | os.PathLike[str]) -> CardOptions:
+    """Adds licence and base model from the model card of a directory in the layout of Hugging Face's hub.
+
+    A base model that is known already stands for both.
+    """
     import yaml
 
     path = Path(model_directory) / CARD_FILE
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     front = re.match(r"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
-    if front is None:
+    if front is None or options.base_model is not None:
         return options
     try:
         facts = yaml.safe_load(front[1])
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         log_info(f"{path}: the lines between --- are not YAML; licence and base model are not passed on")
         return options
     facts = facts if isinstance(facts, dict) else {}
     return replace(
         options,
         license=options.license or _joined(facts.get("license")),
-        base_model=options.base_model or _joined(facts.get("base_model")),
+        base_model=_joined(facts.get("base_model")),
     )
 
 

@@ -229,13 +229,13 @@ def check_columns(path: str | os.PathLike[str], required: Sequence[str], separat
 
 
 def column_values(path: str | os.PathLike[str], column: str, separator: str = ",") -> dict[str, str]:
-    """The cells of a column by the ids that `read_table` gives the rows.
+    """The cells of a column by the ids that `read_table` gives the rows; empty where a JSON object has no such member.
 
     Raises:
       UserError: the file is no table, or has no such column.
     """
     rows = _file_rows(Path(path), [column], separator)
-    return {str(line): cells[column] for line, cells in rows if not isinstance(cells, str)}
+    return {str(line): str(cells.get(column, "")) for line, cells in rows if not isinstance(cells, str)}
 
 
 def _file_rows(path: Path, required: Sequence[str], separator: str) -> Iterator[Row]:
