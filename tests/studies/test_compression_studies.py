@@ -10,7 +10,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.presets import PRESETS
 from pocketbert_bench import accuracy, results
 from pocketbert_bench.compression.costs import fitted_networks
-from studies import compression_costs
+from studies import compression_costs, compression_limits
 from studies.tables import compression
 
 
@@ -56,3 +56,34 @@ def test_table_has_both_models_of_each_seed() -> None:
     lines = compression.demo(results.result_file("", quick=False, accuracies=records, notes=["busy"])).splitlines()
     assert lines[0] == "| Seed | student | compress |"
     assert lines[2:4] == ["| seed 0 | 71.0 % | 75.2 % |", "| seed 4 | 70.0 % | 60.0 % |"]
+
+
+def test_table_counts_runs_within_their_limits() -> None:
+    used = {
+        "names, small network, 0.2": {"latency": (2.0, 2.0), "latency again": (0.19, 0.201), "time": (82.0, 75.0)},
+        "stsb, big, 0.6": {
+            "latency": (3.1, 3.0),
+            "latency again": (0.56, 0.6),
+            "size": (4.0, 5.0),
+            "memory": (60.0, 59.0),
+            "time": (83.0, 75.0),
+        },
+    }
+    ratios = [
+        compression_limits._ratio(f"{name}, {what}", *pair)
+        for name, pairs in used.items()
+        for what, pair in pairs.items()
+    ]
+    assert [ratio.met for ratio in ratios] == [True, True, True, False, True, True, False, False]
+    lines = compression.limits(results.result_file("", quick=False, ratios=ratios)).splitlines()
+    assert lines[2] == "| names | small network | 0.2 | 100 % | 95 % | – | – | 109 % |"
+    assert lines[3] == "| stsb | big | 0.6 | 103 % | 93 % | 80 % | 102 % | 111 % |"
+    counts = [word for line in lines if line.startswith("- ") for word in line.split() if "/" in word]
+    assert counts == ["1/2", "0/2", "1/1", "0/1", "1/2"]
+
+
+def test_cases_spread_their_limits() -> None:
+    cases = compression_limits.all_cases()
+    assert len({case.name for case in cases}) == 20 and {case.task for case in cases} == set(compression_limits.DATA)
+    assert sum(case.sizes for case in cases) == 10 and sum(case.real for case in cases) == 6
+    assert min(case.share for case in cases) == 0.15 and max(case.share for case in cases) == 0.8

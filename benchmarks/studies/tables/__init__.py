@@ -49,6 +49,7 @@ BLOCKS = tuple(
         ("docs/results/small-data.md", "VARIANTS", "small_data", small_data.variants_table),
         ("docs/results/compression.md", "COSTS", "compression_costs", compression.costs),
         ("docs/results/compression.md", "DEMO", "compression_demo", compression.demo),
+        ("docs/results/compression.md", "LIMITS", "compression_limits", compression.limits),
         ("docs/results/embeddings.md", "SCORES", "sentence_embeddings", measurements.embeddings),
         ("docs/results/embeddings.md", "SEARCH", "sentence_embeddings", measurements.embedding_search),
     )

@@ -6,6 +6,7 @@ import numpy as np
 
 from pocketbert_bench import results
 from studies.compression_costs import LARGEST_TARGET, MEDIAN_TARGET, errors
+from studies.compression_limits import MOST_DIFFERENCE, MOST_MINUTES
 from studies.tables.render import NOTHING, bullets, page, table
 
 
@@ -37,3 +38,28 @@ def demo(content: results.ResultFile) -> str:
         by_seed.setdefault(accuracy.label, {})[accuracy.model] = accuracy.value
     rows = [[seed, *(f"{100 * scores[model]:.1f} %" for model in models)] for seed, scores in by_seed.items()]
     return page(table(["Seed", *(f">{model}" for model in models)], rows), bullets(content.notes))
+
+
+def limits(content: results.ResultFile) -> str:
+    """What each run used of its limits, and how many runs kept them."""
+    columns = ("latency", "latency again", "size", "memory", "time")
+    runs: dict[str, dict[str, float]] = {}
+    for ratio in content.ratios:
+        name, _, what = ratio.name.rpartition(", ")
+        runs.setdefault(name, {})[what] = ratio.value
+    rows = [
+        [*name.split(", "), *(f"{100 * used[what]:.0f} %" if what in used else NOTHING for what in columns)]
+        for name, used in runs.items()
+    ]
+    counts = []
+    for what in columns:
+        values = [used[what] for used in runs.values() if what in used]
+        if what == "latency again":
+            kept = [abs(value - 1) <= MOST_DIFFERENCE for value in values]
+            counts.append(f"{what}: {sum(kept)}/{len(kept)} runs differ by at most {100 * MOST_DIFFERENCE:.0f} %")
+            continue
+        most = MOST_MINUTES if what == "time" else 1.0
+        kept = [value <= most for value in values]
+        counts.append(f"{what}: {sum(kept)}/{len(kept)} runs use at most {100 * most:.0f} %")
+    heads = ["Task", "Teacher", ">Share", *(f">{what.capitalize()}" for what in columns)]
+    return page(table(heads, rows), bullets([*counts, *content.notes]))
