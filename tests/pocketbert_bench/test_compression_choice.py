@@ -188,7 +188,7 @@ def test_labels_in_another_order_keep_their_names(compress: Callable[..., int], 
 def test_points_that_the_final_split_cannot_show(
     compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(choice, "paired_loss", lambda *_: Loss(2.0, (-7.0, 101.0)))
+    monkeypatch.setattr(choice.PairedScores, "loss", lambda _: Loss(2.0, (-7.0, 101.0)))
     assert compress("--trials=1", "--max-points-lost=100") == 0
     assert result(tmp_path)["sentence"].startswith("100 examples cannot show that at most 100 points are lost: ")
 

@@ -154,7 +154,7 @@ def test_commands_read_the_same_examples(make: Callable[[Path], TaskData], tmp_p
         lengths=[12, 24],
         is_teacher=False,
         head_examples=700,
-        card=CardOptions(license="mit", limits=("It knows films only.",)),
+        bundle_card=CardOptions(license="mit", limits=("It knows films only.",)),
     )
     commands = CommandLines(
         inputs, tmp_path / "out", teacher=FinetuneConfig(), teacher_complete=True, importance={"max_length": 24}
@@ -190,4 +190,4 @@ def test_commands_read_the_same_examples(make: Callable[[Path], TaskData], tmp_p
     examples, table = parsed["export"][ExampleOptions], parsed["export"][TableOptions]
     gate = example_options.read(examples, table, data.task, labelled=None)
     assert _content(gate) == _content(data.dev)
-    assert parsed["export"][CardOptions] == inputs.card
+    assert parsed["export"][CardOptions] == inputs.bundle_card
