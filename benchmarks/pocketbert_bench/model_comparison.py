@@ -8,23 +8,23 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pocketbert.configs import TaskConfig
-from pocketbert.data.assets import fetch_asset, model_names
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import LabelledData
-from pocketbert.data.model_paths import find_model
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.label_names import are_placeholders, label_positions
-from pocketbert.model import Model, from_pretrained
+from pocketbert.model import Model
 from pocketbert.notation import argument
+from pocketbert.progress import log_info
 from pocketbert.tasks.base import Outputs, SupervisedTask
 from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert.tasks.registry import supervised_task
 from pocketbert_bench import host
+from pocketbert_bench.compression.measurements import round_ratio
 from pocketbert_bench.paired_scores import LEAST_EXAMPLES, PairedScores, PartLoss, in_words, remembering
-from pocketbert_export.bundles.bundle import BUNDLE_FILE, Bundle
+from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_export.bundles.predictors import open_network
 from pocketbert_export.checks.label_order import examples_for, with_label_names
 from pocketbert_export.glue.scoring import labelled_evaluator
 
@@ -49,7 +49,7 @@ class ModelComparison:
       parts: classes and slices with at least 30 examples, the largest loss first.
       small_parts: number of classes and slices with fewer examples.
       size_mb: size of both files of weights, in MB of 10⁶ bytes.
-      latency_ms: median latency of both; None unless both are bundles with a common length.
+      latency_ms: latency of both, by the ratio of their rounds; None unless both are bundles with a common length.
       length: tokens of the latency.
     """
 
@@ -120,7 +120,7 @@ def compare(
     Raises:
       UserError: the networks have different tasks or labels, or the examples have no labels.
     """
-    opened = open_network(first), open_network(second)
+    opened = _opened(first), _opened(second)
     networks = _in_one_order(*(remembering(_predictor(network, windows)) for network in opened), labels=labels)
     examples = _checked_examples(networks[0].task, data, metric, slices)
     name = metric or (data.main_metric if isinstance(data, TaskData) else "") or None
@@ -162,7 +162,11 @@ def _in_one_order(first: Predictor, second: Predictor, *, labels: Sequence[str] 
         raise UserError(f"both networks must have the same task; received {configs[0].kind} and {configs[1].kind}")
     order = label_positions(configs[0].labels, configs[1].labels)
     if order is None:
-        remedy = f"; name placeholders with {argument('labels')}" if any(map(_unnamed, configs)) else ""
+        remedy = (
+            f"; name placeholders with {argument('labels')}"
+            if any(are_placeholders(config.labels) for config in configs)
+            else ""
+        )
         raise UserError(
             f"both networks must have the same labels; received {', '.join(configs[0].labels)} and "
             f"{', '.join(configs[1].labels)}{remedy}"
@@ -180,10 +184,6 @@ def _in_one_order(first: Predictor, second: Predictor, *, labels: Sequence[str] 
         Predictor(tasks[0], first.forward, first.tokenizer, first.max_length, **first.windows),
         Predictor(tasks[1], forward, second.tokenizer, second.max_length, **second.windows),
     )
-
-
-def _unnamed(config: TaskConfig) -> bool:
-    return are_placeholders(config.labels)
 
 
 def _checked_examples(
@@ -206,22 +206,14 @@ def _checked_examples(
     return examples
 
 
+def _opened(network: Model | Bundle | str | os.PathLike[str]) -> Model | Bundle:
+    return network if isinstance(network, Model | Bundle) else open_network(network)
+
+
 def _predictor(network: Model | Bundle, windows: Mapping[str, int | None]) -> Predictor:
     if isinstance(network, Bundle):
         return network.predictor(**windows)
     return model_predictor(network, "the model", **windows)
-
-
-def open_network(network: Model | Bundle | str | os.PathLike[str]) -> Model | Bundle:
-    """Opens a folder with a model or a bundle.
-
-    Raises:
-      UserError: the folder has neither, or is damaged.
-    """
-    if isinstance(network, Model | Bundle):
-        return network
-    folder = find_model(network, "either", model_names()) or fetch_asset(os.fspath(network))
-    return Bundle.open(folder) if (folder / BUNDLE_FILE).exists() else from_pretrained(folder)
 
 
 def _size_mb(network: Model | Bundle) -> float:
@@ -237,12 +229,15 @@ def _latencies(first: Model | Bundle, second: Model | Bundle) -> tuple[int | Non
         return None, None
     common = {*first.lengths} & {*second.lengths}
     if not common:
+        log_info("latencies are not compared: the bundles have no common length")
         return None, None
     names = {first.directory: "first", second.directory: "second"}
     measured = host.bench_bundles(
         list(names), lengths=[max(common)], threads=[1], quick=True, weights="trained", names=names
     )
-    medians = {one.model: float(np.median(one.latency_us)) / 1e3 for one in measured.measurements if not one.error}
-    if len(medians) < len(names):
-        return None, None
-    return max(common), (medians["first"], medians["second"])
+    if problems := [one.error for one in measured.measurements if one.error]:
+        raise UserError(f"the bundles must run to be measured; received: {problems[0]}")
+    of = {one.model: one for one in measured.measurements}
+    median = float(np.median(of["second"].latency_us)) / 1e3
+    # Other programs slow down both networks of a round.
+    return max(common), (median * round_ratio(of["first"], of["second"]), median)

@@ -3,7 +3,7 @@
 Prints one JSON object: both scores, the points that the second network loses with the paired 95 % interval, the number
 of answers that become wrong or right with up to 20 texts of each, sizes, and latencies of two bundles. "parts" has the
 loss for each class and each value of --slice-column with at least 30 examples, the largest first; these intervals hold
-together. The first line on stderr names the largest loss.
+together. The first line of the summary on stderr names the largest loss.
 
 Classes count right answers; slices count the metric. Scores and embeddings have no right answers, and so no texts.
 
@@ -74,8 +74,9 @@ def run(options: Options) -> int:
     from pocketbert.progress import log_info
     from pocketbert.tasks.predictor import predicting_task
     from pocketbert.tasks.registry import get_task, supervised_task
-    from pocketbert_bench.model_comparison import compare, open_network
+    from pocketbert_bench.model_comparison import compare
     from pocketbert_bench.paired_scores import slice_values
+    from pocketbert_export.bundles.predictors import open_network
     from pocketbert_export.checks.label_order import named
 
     first, second = (open_network(path) for path in chosen.networks)

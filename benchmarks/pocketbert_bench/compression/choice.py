@@ -328,10 +328,11 @@ class Choice:
                 waiting = rungs.preferred([candidate, *waiting])
                 continue
             measured = self._measurements.of(candidate.name, bundle, self._teacher)
-            if worst := self._class_beyond(bundle):
+            within = not limits.excess(measured.upper)
+            if within and (worst := self._class_beyond(bundle)):
                 self._miss(f"{candidate.name}: {worst} of the dev split")
                 continue
-            if not limits.excess(measured.upper):
+            if within:
                 yield _Accepted(candidate=candidate, bundle=bundle, measured=measured)
                 continue
             memory = "" if limits.max_memory_mb is None else f", {measured.memory_mb:.3g} MB of memory"

@@ -20,7 +20,7 @@ from pocketbert.training.run_folder import OPTIONS_FILE, RESULT_FILE, read_recor
 from pocketbert_bench.compression.constraints import Constraints, Cost
 from pocketbert_bench.network_latency import Device
 from pocketbert_bench.results import Measurement
-from pocketbert_bench.statistics import bootstrap_median, round_medians
+from pocketbert_bench.statistics import bootstrap_median, pair_ratios, round_medians
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
 
 # Costs of structures, predicted from measured networks; and costs of exported candidates.
@@ -148,7 +148,7 @@ def round_ratio(first: Measurement, second: Measurement) -> float:
     """Median ratio of two latencies over the rounds in which both were measured."""
     rounds = [round_medians(one.latency_us, one.round_sizes) for one in (first, second)]
     count = min(map(len, rounds))
-    return float(np.median(rounds[0][:count] / rounds[1][:count]))
+    return float(np.median(pair_ratios(*(latencies[:count].tolist() for latencies in rounds))))
 
 
 def check_measurements(run: Path, networks: Mapping[str, Any]) -> None:

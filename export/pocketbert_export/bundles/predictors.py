@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pocketbert.data.assets import fetch_asset, model_names
 from pocketbert.data.model_paths import find_model
-from pocketbert.model import from_pretrained
+from pocketbert.model import Model, from_pretrained
 from pocketbert.notation import argument
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert_export.bundles.bundle import BUNDLE_FILE, Bundle
@@ -19,10 +19,20 @@ def open_predictor(path: str | os.PathLike[str], **windows: int | None) -> Predi
     Raises:
       UserError: the folder is neither, is damaged, or has no task that predicts; or the windows do not fit.
     """
+    network = open_network(path)
+    if isinstance(network, Bundle):
+        return network.predictor(**windows)
+    return model_predictor(network, str(path), **windows)
+
+
+def open_network(path: str | os.PathLike[str]) -> Model | Bundle:
+    """Opens a model directory or a bundle, which `pocketbert fetch` may download first.
+
+    Raises:
+      UserError: the folder is neither, or is damaged.
+    """
     folder = find_model(path, "either", model_names()) or fetch_asset(os.fspath(path))
-    if (folder / BUNDLE_FILE).exists():
-        return Bundle.open(folder).predictor(**windows)
-    return model_predictor(from_pretrained(folder), str(path), **windows)
+    return Bundle.open(folder) if (folder / BUNDLE_FILE).exists() else from_pretrained(folder)
 
 
 def open_both(
