@@ -54,7 +54,8 @@ OTHER_PROGRAMS = {
 
 def library_files(suffix: str) -> list[Path]:
     paths = [path for package in PACKAGES for path in (ROOT / package).rglob(f"*{suffix}")]
-    return sorted(path for path in paths if "commands" not in path.parts)
+    # A package's __main__ is a command line, too.
+    return sorted(path for path in paths if "commands" not in path.parts and path.name != "__main__.py")
 
 
 @cache

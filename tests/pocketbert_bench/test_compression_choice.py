@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-import tiny
 import tiny_finetuning
+from tiny_compression import COSTS, TEACHER, compress_command, write_inputs
 
 import pocketbert as pb
 from pocketbert.checkpoints.name_maps import parameter_count
@@ -23,61 +23,22 @@ from pocketbert.cli import main
 from pocketbert.tasks.scores import Baseline
 from pocketbert.trials.journal import Journal
 from pocketbert_bench.compression import choice, run, space, students
-from pocketbert_bench.compression.costs import CostModel, LengthModel
-from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import check
 from pocketbert_bench.compression.journal import Trial
-from pocketbert_bench.compression.measurements import Measured
 from pocketbert_bench.paired_scores import PartLoss
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.verify import GateFailed
 
-TEACHER = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
-# A layer takes 1 ms, each of its heads 0.1 ms, and each of its neurons 0.01 ms.
-COSTS = CostModel(
-    first_token=False,
-    latency=[LengthModel(length=16, coefficients=[0.0, 1.0, 0.1, 0.01, 0.0, 0.0, 0.0, 0.0])],
-    size=[1.0] + 4 * [0.0],
-    memory=[9.0] + 4 * [0.0],
-)
-
-
-def measurements(interval: float = 0.01) -> Callable[..., Measured]:
-    """Latencies by the structure in the name of a bundle's folder."""
-
-    def measure(bundle: Bundle, *_: Any, **__: Any) -> Measured:
-        parts = dict(part.split("=") for part in bundle.directory.name.split(",")[:3])
-        layers, heads, neurons = len(parts["layers"].split("-")), int(parts["heads"]), int(parts["neurons"])
-        milliseconds = layers * (1 + 0.1 * heads + 0.01 * neurons)
-        half = interval * milliseconds
-        latency = (milliseconds, milliseconds - half, milliseconds + half)
-        return Measured(latency_ms=latency, teacher_ms=4.0, size_mb=1.0, memory_mb=9.0)
-
-    return measure
-
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("choice")
-    tokenizer = pb.from_pretrained(tiny_finetuning.write_model(folder / "encoder", TEACHER)).tokenizer
-    pb.from_preset(TEACHER, tiny_finetuning.TASK, tokenizer, seed=4).save_pretrained(folder / "teacher")
-    for name, count in (("train", 560), ("few", 150)):
-        tiny_finetuning.write_table(folder / f"{name}.csv", tiny_finetuning.examples(count, seed=1))
-    return folder
+    return write_inputs(tmp_path_factory.mktemp("choice"))
 
 
 @pytest.fixture
-def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
-    monkeypatch.setattr(run, "measured_costs", lambda _: {"dynamic_wi8": COSTS})
-    monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measurements())
-    monkeypatch.setattr(choice, "simple_methods", lambda *_: [])
-
-    def command(*options: str, table: str = "train") -> int:
-        start = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / table}.csv", "--length=16"]
-        return main([*start, *options, f"--output={tmp_path / 'out'}"])
-
-    yield command
+def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    return compress_command(inputs, tmp_path / "out", monkeypatch)
 
 
 def result(folder: Path) -> dict[str, Any]:
@@ -103,7 +64,8 @@ def test_final_loss_is_that_of_the_answers(compress: Callable[..., int], inputs:
     final = tmp_path / "final.csv"
     tiny_finetuning.write_table(final, tiny_finetuning.examples(240, seed=9))
     with final.open(encoding="utf-8", newline="") as table:
-        rows = [{**row, "shop": "east" if number % 3 else "west"} for number, row in enumerate(csv.DictReader(table))]
+        shops = ["east" if number % 3 else "west" if number > 30 else "north" for number in range(240)]
+        rows = [{**row, "shop": shop} for shop, row in zip(shops, csv.DictReader(table), strict=True)]
     with final.open("w", encoding="utf-8", newline="") as table:
         writer = csv.DictWriter(table, rows[0])
         writer.writeheader()
@@ -129,6 +91,7 @@ def test_final_loss_is_that_of_the_answers(compress: Callable[..., int], inputs:
         (column, value): pytest.approx(lost[groups[column] == value].mean())
         for column, value in [("label", "high"), ("label", "low"), ("shop", "east"), ("shop", "west")]
     }
+    assert "classes and slices with fewer than 30 final examples, which have no row: 1" in written["notes"]
     column, value = max(parts, key=lambda part: parts[part])
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert f"the largest loss or least gain: {column} &#39;{value}&#39; " in page
@@ -161,9 +124,14 @@ def test_the_winner_of_another_run_is_made_again(
     assert compress("--trials=1", f"--like={earlier}", "--seed=7") == 0
     rows = result(tmp_path)["leaderboard"]
     assert [(row["name"], row["recipe"]) for row in rows] == [(winner["name"], winner["recipe"])]
+    # Or by its name in the leaderboard, without the run.
+    assert compress("--trials=1", f"--like={winner['name']}", "--seed=7", "--overwrite") == 0
+    assert [row["name"] for row in result(tmp_path)["leaderboard"]] == [winner["name"]]
+    assert compress("--trials=1", "--like=layers=9,heads=5,neurons=41,finetune", "--overwrite") == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pocketbert compress: ")]
     assert f"the nearest, {winner['structure']}, has about" in errors[0]
     assert "must be a finished run of pocketbert compress; it has no leaderboard.json" in errors[1]
+    assert "received layers=9,heads=5,neurons=41,finetune; pass" in errors[2]
 
 
 def test_the_fastest_within_the_points(compress: Callable[..., int], tmp_path: Path) -> None:
@@ -364,20 +332,6 @@ def test_teacher_that_fails_the_gate_is_compared_as_float32(
     assert recipes == ["float32", "dynamic_wi8"]
 
 
-def test_wide_intervals_are_measured_again_and_named(
-    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    calls: list[Bundle] = []
-    measure = measurements(interval=0.2)
-    monkeypatch.setattr(
-        "pocketbert_bench.compression.measurements.measure",
-        lambda bundle, *_, **__: calls.append(bundle) or measure(bundle),
-    )
-    assert compress("--trials=1", "--max-latency-ms=9") == 0
-    assert len(calls) == 4
-    assert any(note.startswith("the machine is busy") for note in result(tmp_path)["notes"])
-
-
 def test_few_examples_are_scored_in_folds(
     compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -418,17 +372,3 @@ def test_few_examples_are_scored_in_folds(
     assert len(scored) == 3 and result(tmp_path)["metrics"] == content["metrics"]
     assert "the scores of the folds are those of a smaller budget" in result(tmp_path)["notes"]
     assert len(result(tmp_path)["leaderboard"]) == 2
-
-
-def test_intervals_over_folds_are_those_of_a_t_test() -> None:
-    students, teachers = [0.71, 0.8, 0.62, 0.77], [0.75, 0.79, 0.7, 0.83]
-    folds = [
-        FoldScores(metric="f1", examples=30 + number, student=student, teacher=teacher, methods={"words": 0.5})
-        for number, (student, teacher) in enumerate(zip(students, teachers, strict=True))
-    ]
-    scores, loss = pooled(folds)
-    expected = scipy.stats.ttest_1samp(students, 0).confidence_interval()
-    assert scores.interval == pytest.approx((expected.low, expected.high)) and scores.examples == 126
-    expected = scipy.stats.ttest_rel(teachers, students).confidence_interval()
-    assert loss.interval == pytest.approx((100 * expected.low, 100 * expected.high))
-    assert loss.points == pytest.approx(100 * (np.mean(teachers) - np.mean(students)))

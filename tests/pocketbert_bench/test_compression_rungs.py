@@ -89,6 +89,7 @@ def run(
     trials: int | None = None,
     limits: Constraints = Constraints(max_latency_ms=9),  # noqa: B008
     kept: Mapping[str, Path] = {},  # noqa: B006
+    candidates: Sequence[StudentCandidate] = CANDIDATES,
 ) -> Rungs:
     folder.mkdir(exist_ok=True)
     recorded: dict[str, float] = {}
@@ -118,7 +119,7 @@ def run(
         limits=limits,
         least_score=None if limits.max_points_lost is None else limits.least_score(0.8),
     )
-    rungs.run(CANDIDATES, lambda: total - workers.seconds, total, trials)
+    rungs.run(candidates, lambda: total - workers.seconds, total, trials)
     return rungs
 
 
@@ -141,6 +142,19 @@ def test_three_kinds_are_tried_in_a_short_time(total: float, tmp_path: Path) -> 
     # A trial whose time was over has a part of its epochs, so that the pace of later ones is known.
     trial = Journal(tmp_path / "run" / "journal.jsonl", (Trial,)).records[0]
     assert trial.epochs == pytest.approx(first[0][1] / 6, abs=2 / 70)
+
+
+@pytest.mark.parametrize(("total", "trials", "epochs"), [(20.0, None, 20 / 6), (90.0, None, 8), (1e9, 1, 8)])
+def test_a_single_candidate_trains_in_one_go(total: float, trials: int | None, epochs: float, tmp_path: Path) -> None:
+    run(tmp_path / "run", workers := Stopwatch(SCORES), total=total, trials=trials, candidates=CANDIDATES[:1])
+    trial = Journal(tmp_path / "run" / "journal.jsonl", (Trial,)).records[0]
+    assert trial.epochs == pytest.approx(epochs, abs=2 / 70)
+    assert len(workers.jobs) == 1
+
+
+def test_two_candidates_share_the_time_of_first_rungs(tmp_path: Path) -> None:
+    run(tmp_path / "run", workers := Stopwatch(SCORES), total=24.0, candidates=CANDIDATES[:2])
+    assert [seconds for _, rung, seconds in workers.jobs if rung == 0] == pytest.approx([6.0, 5.0], abs=1.1)
 
 
 @pytest.mark.parametrize("total", [12.0, 24.0])

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import tiny
 import tiny_finetuning
 from sklearn.metrics import f1_score
@@ -21,6 +22,7 @@ from pocketbert.data.readers.tables import column_values
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert_bench import paired_scores
+from pocketbert_bench.compression.folds import FoldScores, pooled
 
 LABELS = ("bad", "fair", "good")
 COUNT = 237
@@ -276,3 +278,17 @@ def test_a_limit_of_a_class_needs_examples(labelled: Examples) -> None:
         paired_scores.check_classes(
             Examples(["a"] * 11, None, np.array([0] * 3 + [2] * 8, np.int32), [*"abcdefghijk"], "")
         )
+
+
+def test_intervals_over_folds_are_those_of_a_t_test() -> None:
+    students, teachers = [0.71, 0.8, 0.62, 0.77], [0.75, 0.79, 0.7, 0.83]
+    folds = [
+        FoldScores(metric="f1", examples=30 + number, student=student, teacher=teacher, methods={"words": 0.5})
+        for number, (student, teacher) in enumerate(zip(students, teachers, strict=True))
+    ]
+    scores, loss = pooled(folds)
+    expected = scipy.stats.ttest_1samp(students, 0).confidence_interval()
+    assert scores.interval == pytest.approx((expected.low, expected.high)) and scores.examples == 126
+    expected = scipy.stats.ttest_rel(teachers, students).confidence_interval()
+    assert loss.interval == pytest.approx((100 * expected.low, 100 * expected.high))
+    assert loss.points == pytest.approx(100 * (np.mean(teachers) - np.mean(students)))

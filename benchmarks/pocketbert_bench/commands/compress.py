@@ -55,7 +55,8 @@ class CompressOptions:
         directories.
       text: file or folder of plain text; candidates may learn the teacher's relations on it before the labels.
       slice_column: columns of the table; the page has the loss for each value with at least 30 final examples.
-      like: finished run on other data; only its winner's structure and method are trained, with its recipe.
+      like: finished run on other data, of which only the winner's structure and method are trained, with its recipe; or
+        the name of a candidate, as in its leaderboard.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       seed: seed of the splits, new weights, shuffling and dropout.
       dry_run: list the candidates within the limits with their predicted costs, and train none; needs neither
@@ -74,7 +75,7 @@ class CompressOptions:
     students: tuple[PresetOrPath, ...] = ()
     text: AnyPath | None = None
     slice_column: tuple[str, ...] = ()
-    like: DirectoryPath | None = None
+    like: str | None = None
     stop_below_baseline: bool = False
     seed: int = 0
     dry_run: bool = False

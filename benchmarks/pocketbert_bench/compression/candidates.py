@@ -119,8 +119,9 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
             nearest[key] = excess, candidate
     if not nearest:
         raise UserError(
-            f"the winner of {argument('like')}, {inputs.like}, must be a candidate of this run; it is not; pass "
-            f"model, {argument('text')}, {argument('students')} and {argument('max_mb')} of that run, or leave it out"
+            f"{argument('like')} must be a run of pocketbert compress, or a name in its leaderboard, with a candidate "
+            f"that this run has, too; received {inputs.like}; pass model, {argument('text')}, {argument('students')} "
+            f"and {argument('max_mb')} of that run, or leave it out"
         )
     within = [candidate for excess, candidate in nearest.values() if excess == 0]
     if not within:

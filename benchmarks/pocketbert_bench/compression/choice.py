@@ -28,7 +28,15 @@ from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.measurements import BundleMeasurements, Measured
 from pocketbert_bench.compression.published import BUNDLE_FOLDER, kept_folders, link
 from pocketbert_bench.compression.rungs import Rungs
-from pocketbert_bench.paired_scores import CLASS_COLUMN, PairedScores, PartLoss, paired_loss, remembering, slice_values
+from pocketbert_bench.paired_scores import (
+    CLASS_COLUMN,
+    LEAST_EXAMPLES,
+    PairedScores,
+    PartLoss,
+    paired_loss,
+    remembering,
+    slice_values,
+)
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import Latency, write_card
 from pocketbert_export.exporter import export
@@ -57,12 +65,15 @@ class Choice:
     Args:
       inputs: the input of the compression.
       folder: folder of the compression.
+      teacher_ms: predicted latency of the teacher's bundle.
+      is_late: whether there is no time for another export.
     """
 
-    def __init__(self, inputs: Inputs, folder: Path) -> None:
-        self._inputs, self._folder = inputs, folder
+    def __init__(self, inputs: Inputs, folder: Path, teacher_ms: float, is_late: Callable[[], bool]) -> None:
+        self._inputs, self._folder, self._is_late = inputs, folder, is_late
+        limits = inputs.constraints
         self._measurements = BundleMeasurements(
-            folder, inputs.shares, inputs.constraints, device=inputs.device, minutes=inputs.minutes
+            folder, inputs.shares, limits, device=inputs.device, minutes=inputs.minutes, teacher_ms=teacher_ms
         )
         self._misses: list[str] = []
         # Measured latency over the predicted one, which the first measured candidate corrects.
@@ -147,11 +158,11 @@ class Choice:
             link(self._model(rungs, winner.candidate), aside / MODEL_FOLDER)
         write_card(aside / BUNDLE_FOLDER, self._folder.absolute().name, self._latencies(measured))
         bundle = Bundle.open(aside / BUNDLE_FOLDER)
-        scores, loss, parts = (*pooled(folds), []) if folds else self._final_scores(bundle)
+        scores, loss, parts, small = (*pooled(folds), [], "") if folds else self._final_scores(bundle)
         most = self._inputs.constraints.max_class_points_lost
         losses = [part for part in parts if part.column == CLASS_COLUMN]
         beyond = [f"on the final split, {part}" for part in losses if most is not None and part.points > most]
-        notes = [*beyond, self._reason(winner.candidate), measured.doubt, self._teacher_remark, *scores.warnings]
+        notes = [*beyond, self._reason(winner.candidate), measured.doubt, self._teacher_remark, small, *scores.warnings]
         return {
             "main_metric": scores.main_metric,
             "metrics": dict(scores.metrics),
@@ -202,22 +213,24 @@ class Choice:
             )
         ]
 
-    def _final_scores(self, bundle: Bundle) -> tuple[Scores, Loss, list[PartLoss]]:
-        """Scores on the final split, beside simple methods and the teacher's bundle, and the paired losses."""
+    def _final_scores(self, bundle: Bundle) -> tuple[Scores, Loss, list[PartLoss], str]:
+        """Scores on the final split, beside simple methods and the teacher's bundle, paired losses, and a remark."""
         final = self._inputs.splits.final
         assert final is not None
         examples = ScoringData(
             data=final.dev, metrics=tuple(final.metrics) or None, main_metric=final.main_metric or None
         )
-        longest = {"max_length": max(bundle.lengths)}
-        network, teacher = (remembering(one.predictor(**longest)) for one in (bundle, self._teacher))
+        longest = max(bundle.lengths)
+        network, teacher = (remembering(one.predictor(max_length=longest)) for one in (bundle, self._teacher))
         scores, _ = examples.score(network)
         of_teacher, _ = examples.score(teacher)
         methods = simple_methods(final, scores.main_metric)
         scores = dataclasses.replace(scores, teacher=of_teacher.score, baselines=tuple(methods))
         paired = PairedScores((teacher, network), examples.scored, scores.main_metric)
         slices = slice_values(self._inputs.slices, examples.scored)
-        return scores, paired.loss(), paired.parts(slices)[0]
+        parts, small = paired.parts(slices)
+        remark = f"classes and slices with fewer than {LEAST_EXAMPLES} final examples, which have no row: {small}"
+        return scores, paired.loss(), parts, remark if small else ""
 
     def _sentence(self, measured: Measured, scores: Scores, loss: Loss) -> str:
         """The answer in one line."""
@@ -236,6 +249,8 @@ class Choice:
             f"{abs(loss.points):.1f} points {side} {teacher}, "
             f"{measured.teacher_ms / measured.latency_ms[0]:.1f} times faster"
         )
+        if now := self._measurements.misses_only_now(measured):
+            sentence = f"{now}: {sentence}"
         most = inputs.constraints.max_points_lost
         if most is not None and loss.interval[1] > most + ROUNDING:
             sentence = f"{scores.examples} examples cannot show that at most {most:g} points are lost: {sentence}"
@@ -284,8 +299,7 @@ class Choice:
     def _fastest_within_points(self, rungs: Rungs, candidates: Sequence[StudentCandidate]) -> _Accepted:
         teacher = self.teacher_outcome["score"]
         for accepted in self._accepted(rungs, rungs.preferred(candidates)):
-            assert accepted.bundle.outcome is not None
-            score = accepted.bundle.outcome["score"]
+            score = (accepted.bundle.outcome or {})["score"]
             if score >= self._inputs.constraints.least_score(teacher):
                 return accepted
             lost = 100 * (teacher - score)
@@ -308,9 +322,10 @@ class Choice:
     def _accepted(self, rungs: Rungs, ordered: Sequence[StudentCandidate]) -> Iterator[_Accepted]:
         """Exports and measures candidates in order; yields those that pass the gate within the limits.
 
-        One that fails the gate is tried again with weights of an earlier rung.
+        One that fails the gate is tried again with weights of an earlier rung. Those that are only too slow because the
+        machine has become slower come last, or if it is too late for others.
         """
-        limits, waiting = self._inputs.constraints, list(ordered)
+        limits, waiting, uncertain = self._inputs.constraints, list(ordered), list[_Accepted]()
         while waiting:
             faster = len(waiting) > 1 and self._faster_of_equals(rungs, *waiting[:2])
             candidate = waiting.pop(1 if faster else 0)
@@ -328,18 +343,22 @@ class Choice:
                 waiting = rungs.preferred([candidate, *waiting])
                 continue
             measured = self._measurements.of(candidate.name, bundle, self._teacher)
+            accepted = _Accepted(candidate=candidate, bundle=bundle, measured=measured)
+            now = self._measurements.misses_only_now(measured)
             within = not limits.excess(measured.upper)
-            if within and (worst := self._class_beyond(bundle)):
+            if (within or now) and (worst := self._class_beyond(bundle)):
                 self._miss(f"{candidate.name}: {worst} of the dev split")
                 continue
-            if within:
-                yield _Accepted(candidate=candidate, bundle=bundle, measured=measured)
+            if within or (now and self._is_late()):
+                yield accepted
                 continue
+            uncertain += [accepted] if now else []
             memory = "" if limits.max_memory_mb is None else f", {measured.memory_mb:.3g} MB of memory"
             self._miss(
                 f"{candidate.name}: {measured.latency_ms[2]:.3g} ms, {measured.size_mb:.3g} MB{memory} by measurement"
             )
             self._ratio = max(self._ratio, measured.latency_ms[2] / candidate.cost.latency_ms)
+        yield from uncertain
 
     def _class_beyond(self, bundle: Bundle) -> PartLoss | None:
         """The class that loses most on the dev split, if it loses more than the limit."""
@@ -369,7 +388,7 @@ class Choice:
             return Bundle.open(path)
         path.parent.mkdir(exist_ok=True)
         inputs = self._inputs
-        options = CalibrationOptions(max_mb=inputs.constraints.max_mb) if recipe == MIXED_RECIPE else None
+        most = inputs.constraints.max_mb if recipe == MIXED_RECIPE else None
         return export(
             model,
             path,
@@ -377,5 +396,5 @@ class Choice:
             lengths=lengths,
             examples=inputs.splits.data,
             card=inputs.bundle_card,
-            calibration_options=options or CalibrationOptions(),
+            calibration_options=CalibrationOptions(max_mb=most),
         )

@@ -211,7 +211,7 @@ def check(
       UserError: lists all problems.
     """
     problems = budget_problems(minutes, trials, measurements)
-    only, recipe_of_winner = ("", None) if like is None else winner_of(Path(like))
+    only, recipe_of_winner = ("", None) if like is None else winner_of(like)
     recipe = recipe or recipe_of_winner
     if data.task.kind not in supervised_kinds():
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import time
@@ -14,11 +15,15 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.data.examples import evenly
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
+from pocketbert.distillation.methods import get_method, names_of_packages
+from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
 from pocketbert.distillation.methods.hsk import HSK
 from pocketbert.distillation.methods.minilmv2 import MiniLMv2
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.planning import plan_distillation
+from pocketbert.errors import UserError
+from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import plan_finetuning
@@ -50,7 +55,7 @@ class Training:
     """How a candidate trains.
 
     Attributes:
-      method: `finetune`, `text`, or a key of `DISTILLATIONS`.
+      method: `finetune`, `text`, a key of `DISTILLATIONS`, or a method of another package.
       rate: factor of the default learning rate; MiniLMv2 and HSK have it in their last stage.
     """
 
@@ -120,17 +125,23 @@ def _hsk(shape: TrialShape, rate: float) -> Method:
     return HSK(max_length=shape.max_length, epochs=shape.epochs, prediction_learning_rate=rate)
 
 
+def _efficientbert(shape: TrialShape, rate: float) -> Method:
+    return EfficientBERT(max_length=shape.max_length, epochs=shape.epochs, learning_rate=rate)
+
+
 def _embedding(shape: TrialShape, rate: float) -> Method:
     return EmbeddingDistillation(max_length=shape.max_length, epochs=shape.epochs, learning_rate=rate)
 
 
 # On the teacher's predictions; on its layers, then on its predictions; on the relations in its last layer, then on
-# labels; on some activations, then on its predictions; on its vectors. In the order in which they are tried.
+# labels; on some activations, then on its predictions; on its layers and predictions at once; on its vectors. In the
+# order in which they are tried.
 DISTILLATIONS: Mapping[str, Callable[[TrialShape, float], Method]] = {
     "predictions": _predictions,
     "tinybert": _tinybert,
     "minilmv2": _minilmv2,
     "hsk": _hsk,
+    "efficientbert": _efficientbert,
     "embedding": _embedding,
 }
 # Factors of the learning rate, after all methods.
@@ -167,11 +178,43 @@ def trainings(data: TaskData, teacher: DirectoryDescription, student: EncoderCon
     )
     methods = [FINETUNE, *([TEXT] if text else [])]
     if TASKS[data.task.kind].distillable:
-        made = {name: make(shape, _RATE) for name, make in DISTILLATIONS.items()}
+        made = {name: distillation(name, shape, _RATE) for name in (*DISTILLATIONS, *_methods_of_packages())}
         # A kind with methods of its own uses no others.
         special = [name for name, method in made.items() if data.task.kind in method.task_kinds]
         methods[1:1] = [name for name in special or made if not validated_stages(made[name], spec)[1]]
     return [Training(method=method, rate=rate) for rate in _RATES for method in methods]
+
+
+@functools.cache
+def _methods_of_packages() -> list[str]:
+    """Names of the methods of other packages that can train for some epochs; logs the others."""
+    usable = []
+    for name in names_of_packages():
+        try:
+            missing = {"max_length", "epochs"} - {field.name for field in dataclasses.fields(get_method(name))}
+        except UserError as error:
+            log_info(f"the method {name} is not tried: {error}")
+            continue
+        if missing:
+            log_info(f"the method {name} is not tried, since it has no option {' and '.join(sorted(missing))}")
+        else:
+            usable.append(name)
+    return usable
+
+
+def distillation(name: str, shape: TrialShape, rate: float) -> Method:
+    """The options of a distillation in a trial.
+
+    Args:
+      name: a key of `DISTILLATIONS`, or a method of another package.
+      shape: what they depend on.
+      rate: the learning rate.
+    """
+    if name in DISTILLATIONS:
+        return DISTILLATIONS[name](shape, rate)
+    method = get_method(name)
+    values = {"max_length": shape.max_length, "epochs": shape.epochs, "learning_rate": rate}
+    return method(**{field.name: values[field.name] for field in dataclasses.fields(method) if field.name in values})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -268,7 +311,7 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
 def trial_options(training: Training, shape: TrialShape, seed: int) -> tuple[FinetuneConfig | Method, RunConfig]:
     """The options of a trial, which a user can pass to `finetune` or `distill`."""
     if training.method not in (FINETUNE, TEXT):
-        return DISTILLATIONS[training.method](shape, training.rate * _RATE), RunConfig(seed=seed)
+        return distillation(training.method, shape, training.rate * _RATE), RunConfig(seed=seed)
     config = FinetuneConfig(
         epochs=shape.epochs,
         max_length=shape.max_length,
@@ -300,7 +343,9 @@ def text_options(shape: TrialShape) -> MiniLMv2:
 
 def passes(method: str) -> int:
     """Passes over the examples in one epoch of a trial, by its steps: some methods have two stages."""
-    return 1 if method in (FINETUNE, TEXT, "predictions", "embedding") else 2
+    if method in DISTILLATIONS:
+        return 2 if method in ("tinybert", "minilmv2", "hsk") else 1
+    return 1 if method in (FINETUNE, TEXT) else get_method(method).passes
 
 
 def reads_teacher(method: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,12 +82,15 @@ class CompressResult:
         return Bundle.open(Path(self.bundle_directory))
 
 
-def winner_of(run: Path) -> tuple[str, str]:
-    """Name and recipe of the winner of a finished run.
+def winner_of(like: str | os.PathLike[str]) -> tuple[str, str | None]:
+    """Name and recipe of the winner of a finished run; or a name as it is, without a recipe.
 
     Raises:
-      UserError: the folder has no finished run of `compress`.
+      UserError: it is a folder without a finished run of `compress`.
     """
+    run = Path(like)
+    if "," in str(like) and not run.exists():
+        return str(like), None
     path = run / LEADERBOARD_FILE
     rows = read_json(path) if path.is_file() else []
     winners = [(row["name"], row["recipe"]) for row in rows if isinstance(row, dict) and row.get("chosen")]

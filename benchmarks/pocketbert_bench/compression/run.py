@@ -91,6 +91,8 @@ _HEAD_EXAMPLES_A_MINUTE = 300
 # Export and gate, in exports of the teacher, which is slower; seconds of measurement and page.
 _ENDING_EXPORTS, _ENDING_SECONDS = 0.9, 10
 _EXPORT = "export of the teacher"
+# Share of the time by which another export may exceed it.
+_LATE = 0.05
 
 
 def compress(
@@ -147,7 +149,8 @@ def compress(
       text: plain text, on which candidates also learn the teacher's relations (MiniLMv2) before they learn the labels.
       slices: name → id of an example, its line or row number → value. The page has the loss for each value with at
         least 30 final examples.
-      like: folder of a finished run; only its winner's structure and method are trained, with its recipe.
+      like: folder of a finished run, of which only the winner's structure and method are trained, with its recipe; or
+        the name of a candidate, as in a leaderboard.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       card: facts for the model card.
       seed: random seed.
@@ -249,12 +252,18 @@ class _Compression:
             try:
                 folds = self._folds(folder, clock, candidates, seconds_left)
                 teacher = trained_teacher(inputs, folder, seconds_left(), _recorded(clock, folder))
-                choice = Choice(inputs, folder)
+                at_start = costs[inputs.recipe].predict(inputs.described.config, inputs.shares)
+                choice = Choice(
+                    inputs,
+                    folder,
+                    at_start.latency_ms,
+                    lambda: seconds_left() + _LATE * 60 * (inputs.minutes or 0) < _ending(clock),
+                )
                 try:
                     choice.export_teacher(teacher, folder / TEACHER_BUNDLE, lambda: clock.timed(_EXPORT, 1))
                 except GateFailed as failure:
                     raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
-                ending = _ENDING_EXPORTS * clock.recorded[_EXPORT] + _ENDING_SECONDS
+                ending = _ending(clock)
                 prepare_importance(inputs, folder, teacher, candidates, _recorded(clock, folder))
                 rungs = self._rungs(inputs, folder, teacher, lambda: choice.teacher_outcome["score"], clock)
                 total = clock.record(f"trials in {inputs.budget}", lambda: seconds_left() - ending)
@@ -375,6 +384,11 @@ def _with_few_examples(inputs: Inputs, clock: RunClock) -> Inputs:
     log_info(f"the time is short: the choice reads {most:,} of {len(data.dev):,} dev examples")
     data = dataclasses.replace(data, dev=data.dev.select(evenly(len(data.dev), most)))
     return dataclasses.replace(inputs, splits=dataclasses.replace(inputs.splits, data=data))
+
+
+def _ending(clock: RunClock) -> float:
+    """Seconds of an export, its measurement and the page."""
+    return _ENDING_EXPORTS * clock.recorded[_EXPORT] + _ENDING_SECONDS
 
 
 def _recorded(clock: RunClock, folder: Path) -> Record:

@@ -126,7 +126,9 @@ class Rungs:
             candidates, self._journal, teacher=self._teacher, max_length=self._shared.max_length
         )
         usual = min(max(math.ceil(_STEPS / self._steps), 1), _MOST_EPOCHS)
-        self._epochs = self._record("epochs", lambda: self._planned_epochs(usual, _FIRST_SHARE * total / _KINDS))
+        # A single candidate needs no comparison, so it trains at once, with one schedule of the learning rate.
+        factor, share = (_FACTORS[-1], 1.0) if len(candidates) == 1 else (1, _FIRST_SHARE / _KINDS)
+        self._epochs = self._record("epochs", lambda: self._planned_epochs(factor * usual, share * total))
         if self._epochs < 1:
             log_info(f"the time is short: candidates first train on {100 * self._epochs:.2g} % of the examples")
         first = self._first_rungs(candidates, total)
@@ -139,7 +141,8 @@ class Rungs:
             planned = doubled if doubled < 1 else math.floor(doubled)
             fits = [one for one in batch if most or self._durations.seconds(one, planned) <= seconds_left() - end]
             self._train({candidate: (1, planned) for candidate in fits}, end)
-        for batch in self._batches(self._promising(first, 2)[: 1 if most else None]):
+        longest = 0 if most and len(candidates) == 1 else 1 if most else None
+        for batch in self._batches(self._promising(first, 2)[:longest]):
             last = {candidate: (self._last_rung(candidate), self._last_epochs(candidate)) for candidate in batch}
             self._train({candidate: (rung, epochs) for candidate, (rung, epochs) in last.items() if epochs}, 0.0)
 
@@ -147,7 +150,8 @@ class Rungs:
         """Trains first rungs; returns all candidates that have one."""
         tried = [candidate for candidate in candidates if self._finished(candidate, 0)]
         waiting = [candidate for candidate in candidates if candidate not in tried]
-        end, most = (1 - _FIRST_SHARE) * total, self._most or len(candidates)
+        kinds, most = min(_KINDS, len(candidates)), self._most or len(candidates)
+        end = 0.0 if kinds == 1 else (1 - _FIRST_SHARE) * total
         while waiting and len(tried) < most:
             left = self._seconds_left() - end
             self._drop_weights(tried)
@@ -155,11 +159,11 @@ class Rungs:
             while waiting and len(batch) < min(self._workers.parallel, most - len(tried)):
                 batch.append(self._next(waiting, [*tried, *batch]))
                 waiting.remove(batch[-1])
-            late = left <= 0 or (len(tried) >= _KINDS and self._durations.seconds(batch[0], self._epochs) > left)
+            late = left <= 0 or (len(tried) >= kinds and self._durations.seconds(batch[0], self._epochs) > left)
             if tried and late and not self._most:
                 break
             # Equal parts for the candidates that must be tried.
-            parts = max(math.ceil((_KINDS - len(tried)) / self._workers.parallel), 1)
+            parts = max(math.ceil((kinds - len(tried)) / self._workers.parallel), 1)
             end_of_batch = self._seconds_left() - max(left, 0) / parts
             self._train(dict.fromkeys(batch, (0, self._epochs)), end_of_batch)
             tried += batch
@@ -378,7 +382,7 @@ class Rungs:
 
     def _last_epochs(self, candidate: StudentCandidate) -> float:
         """Epochs of the last rung; 0 if there is less time than for the first one."""
-        usual = math.ceil(self._epochs) * _FACTORS[2]
+        usual = math.ceil(self._epochs) * (1 if len(self._candidates) == 1 else _FACTORS[2])
         least = self._durations.seconds(candidate, self._of(candidate)[0].epochs)
 
         def planned() -> float:

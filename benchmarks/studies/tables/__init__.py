@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from studies.tables import (
+    bake_off,
     charts,
     comparisons,
     compression,
@@ -50,6 +51,8 @@ BLOCKS = tuple(
         ("docs/results/compression.md", "COSTS", "compression_costs", compression.costs),
         ("docs/results/compression.md", "DEMO", "compression_demo", compression.demo),
         ("docs/results/compression.md", "LIMITS", "compression_limits", compression.limits),
+        ("docs/results/bake-off.md", "ROWS", "bake_off", bake_off.rows),
+        ("docs/results/bake-off.md", "WINNERS", "bake_off", bake_off.winners),
         ("docs/results/embeddings.md", "SCORES", "sentence_embeddings", measurements.embeddings),
         ("docs/results/embeddings.md", "SEARCH", "sentence_embeddings", measurements.embedding_search),
     )

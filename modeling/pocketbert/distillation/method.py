@@ -57,20 +57,23 @@ class DistillationSpec:
 class Method(Objective):
     """Base class of distillation methods.
 
-    A method is a file in `methods` with a frozen keyword-only dataclass that extends this class. The fields are the
-    options of the method. Flags, `--help` and docs are generated from fields, defaults and the `Attributes:` section of
-    the docstring (`describe_options`).
+    A method is a frozen keyword-only dataclass that extends this class, in a file in `methods` or in another package.
+    The fields are the options of the method. Flags, `--help` and docs are generated from fields, defaults and the
+    `Attributes:` section of the docstring (`describe_options`). `pb.compress` tries a method of another package if it
+    has the options `max_length` and `epochs`; `learning_rate` is optional.
 
     Attributes:
       name: name on the command line.
       reference: paper and equations.
       task_kinds: kinds of the tasks that the method is for; empty for all kinds of one output per text, and for text.
       keeps_adapters: whether a student from another run's folder, or slices of it, continue that run's adapters.
+      passes: passes over the examples for each of `epochs`, such as 2 for two stages.
     """
 
     reference: ClassVar[str]
     task_kinds: ClassVar[tuple[str, ...]] = ()
     keeps_adapters: ClassVar[bool] = False
+    passes: ClassVar[int] = 1
 
     @abc.abstractmethod
     def stages(self, spec: DistillationSpec) -> Sequence[Stage]:

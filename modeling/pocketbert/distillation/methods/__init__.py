@@ -1,4 +1,9 @@
-"""Distillation methods: one file per method, discovered automatically.
+"""Distillation methods: one file per method, discovered automatically, and those of other packages.
+
+Another package adds a method with an entry point of the group `pocketbert.methods`, in its `pyproject.toml`:
+
+    [project.entry-points."pocketbert.methods"]
+    my-method = "my_package.my_method:MyMethod"
 
 Import TensorFlow inside functions only, because `--help` reads the options of every method.
 """
@@ -7,23 +12,34 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
 import pkgutil
 
 from pocketbert.distillation.method import Method
 from pocketbert.errors import UserError, did_you_mean
 
+ENTRY_POINTS = "pocketbert.methods"
+
 
 def names() -> tuple[str, ...]:
     """Returns the sorted names of the methods."""
-    return tuple(sorted(_methods()))
+    return tuple(sorted({*_methods(), *names_of_packages()}))
+
+
+def names_of_packages() -> tuple[str, ...]:
+    """Returns the sorted names of the methods of other packages; imports none of them."""
+    return tuple(sorted({entry.name for entry in _entry_points()}))
 
 
 def get_method(name: str) -> type[Method]:
     """Returns the class of a method, a dataclass with the options as fields.
 
     Raises:
-      UserError: the method does not exist; the message lists all methods.
+      UserError: the method does not exist, and the message lists all methods; or that of another package cannot be
+        used.
     """
+    if name in names_of_packages():
+        return _method_of_package(name)
     if name not in _methods():
         hint = did_you_mean(name, names())
         raise UserError(f"no distillation method {name!r}{hint}; the methods are {', '.join(names())}")
@@ -31,7 +47,7 @@ def get_method(name: str) -> type[Method]:
 
 
 def classes() -> dict[str, type[Method]]:
-    """Returns class name → method; each class is public as `pocketbert.NAME`."""
+    """Returns class name → method of this package; each class is public as `pocketbert.NAME`."""
     return {method.__name__: method for method in _methods().values()}
 
 
@@ -47,3 +63,36 @@ def _methods() -> dict[str, type[Method]]:
                 raise ValueError(f"methods must have different names; received {value.name!r} again in {entry.name}")
             classes[value.name] = value
     return classes
+
+
+@functools.cache
+def _entry_points() -> tuple[importlib.metadata.EntryPoint, ...]:
+    # A package that is found twice on the path counts once.
+    return tuple(dict.fromkeys(importlib.metadata.entry_points(group=ENTRY_POINTS)))
+
+
+@functools.cache
+def _method_of_package(name: str) -> type[Method]:
+    entries = [entry for entry in _entry_points() if entry.name == name]
+    packages = ["pocketbert"] if name in _methods() else []
+    packages += [entry.dist.name if entry.dist else entry.value for entry in entries]
+    if len(packages) > 1:
+        raise UserError(
+            f"a distillation method must have a name of its own; received {name!r} from {' and '.join(packages)}; "
+            f"uninstall {packages[-1]}"
+        )
+    try:
+        method = entries[0].load()
+    # The package may raise anything.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(
+            f"the distillation method {name!r} of {packages[0]} must be importable; received {reason}; update or "
+            f"uninstall {packages[0]}"
+        ) from error
+    if not (isinstance(method, type) and issubclass(method, Method)) or getattr(method, "name", None) != name:
+        raise UserError(
+            f"the entry point {name!r} of {packages[0]} must be a pocketbert.distillation.method.Method with that "
+            f"name; received {entries[0].value}; update or uninstall {packages[0]}"
+        )
+    return method

@@ -1,0 +1,332 @@
+"""Which method for my data? Every method that accepts a teacher, on seven tasks, at equal seconds and latency.
+
+A cell is a task, a limit of the latency and a seed. Its rows are fine-tuning, each distillation method, and
+`pocketbert compress`. All rows of a task have one teacher: all-MiniLM-L6-v2, fine-tuned on the training examples. Each
+row takes four minutes, with the exports of teacher and student, the gate and the measurement; the teacher's training
+does not count. A row with one method has the largest number of the teacher's layers within the limit. A dev split
+chooses; the scores are of a final split. The study keeps finished rows, and resumes. Close other programs first: with
+fewer steps, every row gets worse. It takes nine hours on two cores; `--until` starts no cell after some minutes.
+
+    python -m studies bake_off
+    python -m studies.bake_off --until=100
+    python -m studies.bake_off --train-file=tickets.csv --text-column=text --label-column=queue --methods=finetune,hsk
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+import pocketbert as pb
+from pocketbert.data.assets import minilm
+from pocketbert.data.task_data import TaskData
+from pocketbert.data.train_dev_split import train_dev_split
+from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.files import sha256, write_json
+from pocketbert.progress import log_info
+from pocketbert_bench import results
+from pocketbert_bench.claims import claim
+from pocketbert_bench.compression.candidates import measured_costs
+from pocketbert_bench.compression.inputs import check
+from pocketbert_bench.compression.outcome import CompressResult
+from pocketbert_bench.compression.run import planned_candidates
+from pocketbert_bench.paired_scores import paired_loss
+from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
+from studies import small_data
+from studies.jobs import StudyJob, keep, run_jobs
+from studies.runner import RESULTS
+
+RESULT, MINUTES = "bake_off", 4.0
+FINETUNE, COMPRESS = "finetune", "compress"
+_FOLDER = Path("runs/bake_off")
+# Layers that are copied evenly, at full width.
+_KIND = "even layers, 1 of heads, 1 of neurons, rank None"
+# Longer texts are cut.
+_USUAL_LENGTH = 64
+_DEV_SHARE = 0.15
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BakeOffTask:
+    """A task of the study, or a table of your own.
+
+    Attributes:
+      name: key of `studies.small_data.DATA`, or a name for the table.
+      shares: limits, as shares of the latency of the teacher's bundle.
+      seeds: seeds of all rows.
+      length: tokens of a text; longer ones are cut.
+      dev_share: share of the training examples that choose.
+      epochs: epochs of the teacher.
+      table: arguments of `pb.data.table`, and their values; empty for a task of the study.
+      encoder: model directory of the encoder to fine-tune; empty for all-MiniLM-L6-v2.
+    """
+
+    name: str
+    shares: tuple[float, ...] = (0.5,)
+    seeds: tuple[int, ...] = (0,)
+    length: int = _USUAL_LENGTH
+    dev_share: float = _DEV_SHARE
+    epochs: int = 3
+    table: tuple[tuple[str, Any], ...] = ()
+    encoder: str = ""
+
+    def data(self) -> TaskData:
+        """Training examples, a dev split that chooses, and the test examples of the final score."""
+        if self.table:
+            whole = pb.data.table(**dict(self.table))
+            rows, test = train_dev_split(whole.undivided or whole.train, _DEV_SHARE, 0, stratify=True)
+        else:
+            whole, test = small_data.DATA[self.name]()
+            rows = whole.train
+        train, dev = train_dev_split(rows, self.dev_share, 0, stratify=True)
+        return dataclasses.replace(whole, train=train, dev=dev, test=test, undivided=None)
+
+
+_HALF_AND_QUARTER = (0.5, 0.25)
+TASKS = (
+    # Of 67,349 sentences, 2,020 choose.
+    BakeOffTask(name="sst2", shares=_HALF_AND_QUARTER, seeds=(0, 1, 2), dev_share=0.03, epochs=1),
+    BakeOffTask(name="stsb", shares=_HALF_AND_QUARTER, seeds=(0, 1, 2)),
+    BakeOffTask(name="mrpc", shares=_HALF_AND_QUARTER, length=96),
+    BakeOffTask(name="names", shares=_HALF_AND_QUARTER),
+    BakeOffTask(name="cola"),
+    BakeOffTask(name="xnli", length=96, epochs=4),
+    BakeOffTask(name="questions", length=192),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class BakeOffCell:
+    """A task, a limit and a seed; the limit is a share of the latency of the teacher's bundle."""
+
+    task: BakeOffTask
+    share: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name of the job, which is also a folder."""
+        return f"{self.task.name}-{self.share:g}-{self.seed}"
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Trains the rows of all cells; returns their scores."""
+    if not quick:
+        return content(all_cells(TASKS), _FOLDER, MINUTES)
+    with tempfile.TemporaryDirectory() as name:
+        cells = [BakeOffCell(TASKS[2], 0.5, 0)]
+        return content(cells, Path(name), MINUTES / 2, methods=(FINETUNE, "predictions"), quick=True)
+
+
+def all_cells(tasks: Sequence[BakeOffTask]) -> list[BakeOffCell]:
+    """All cells: first seeds first, and first limits before second ones."""
+    cells = [BakeOffCell(task, share, seed) for task in tasks for share in task.shares for seed in task.seeds]
+    return sorted(cells, key=lambda cell: (cell.seed, cell.task.shares.index(cell.share)))
+
+
+def content(
+    cells: Sequence[BakeOffCell],
+    folder: Path,
+    minutes: float,
+    *,
+    methods: Sequence[str] = (),
+    quick: bool = False,
+    until: float | None = None,
+) -> dict[str, Any]:
+    """Runs unfinished cells; returns the result file of those that have finished.
+
+    Args:
+      cells: the cells.
+      folder: folder of the study.
+      minutes: time of each row.
+      methods: the rows; all if empty.
+      quick: whether this is a trial of the study.
+      until: start no cell after so many minutes; None for no limit.
+    """
+    threads = os.cpu_count() or 1
+    done = {cell.name for cell in cells if (folder / "jobs" / f"{cell.name}.json").exists()}
+    tasks = {cell.task.name: cell.task for cell in cells if cell.name not in done}
+    jobs: list[StudyJob] = []
+    for cell in cells:
+        teacher = f"teacher-{cell.task.name}"
+        if cell.task.name in tasks and teacher not in [job.name for job in jobs]:
+            jobs.append(StudyJob(name=teacher, call=teach, arguments=(cell.task, folder), threads=threads))
+        needs = () if cell.name in done else (teacher,)
+        arguments = (cell, folder, minutes, tuple(methods))
+        jobs.append(StudyJob(name=cell.name, call=bake, arguments=arguments, needs=needs, threads=threads))
+    finished, failed = run_jobs(jobs, folder, processes=1, minutes=until)
+    rows = [row for cell in cells for row in finished.get(cell.name, {"rows": []})["rows"]]
+    notes = [json.dumps(row, sort_keys=True) for row in rows]
+    notes += [f"failed: {name}: {reason}" for name, reason in failed.items()]
+    records = [_record(row) for row in rows if "score" in row]
+    return results.to_json(results.result_file("bake-off", quick=quick, accuracies=records, notes=notes))
+
+
+def teach(task: BakeOffTask, folder: Path) -> dict[str, Any]:
+    """Trains the teacher of a task, and measures networks for the limits; returns its scores and latency."""
+    data, path = task.data(), folder / "teachers" / task.name
+    options = pb.FinetuneConfig(epochs=task.epochs, max_length=task.length)
+    trained = pb.finetune(task.encoder or minilm(), data, path, config=options, run=pb.RunConfig(overwrite=True))
+    inputs = check(path / "model", data, constraints=pb.Constraints(length=task.length), trials=1)
+    costs = measured_costs(inputs)[inputs.recipe].predict(inputs.described.config, inputs.shares)
+    return {"metrics": trained.metrics, "seconds": trained.seconds, "latency_ms": costs.latency_ms}
+
+
+def bake(cell: BakeOffCell, folder: Path, minutes: float, methods: Sequence[str]) -> dict[str, Any]:
+    """Trains all rows of a cell; returns their numbers."""
+    task, data = cell.task, cell.task.data()
+    teacher = json.loads((folder / "jobs" / f"teacher-{task.name}.json").read_text(encoding="utf-8"))
+    limits = pb.Constraints(max_latency_ms=cell.share * teacher["latency_ms"], length=task.length)
+    inputs = check(folder / "teachers" / task.name / "model", data, constraints=limits, minutes=minutes, seed=cell.seed)
+    fixed = {
+        candidate.training.method: candidate.name
+        for candidate in planned_candidates(inputs)
+        if candidate.kind == _KIND and candidate.training.rate == 1
+    }
+    rows: dict[str, dict[str, Any]] = {}
+    for method, like in {**fixed, COMPRESS: None}.items():
+        if methods and method not in (FINETUNE, *methods):
+            continue
+        output = folder / "runs" / cell.name / method
+        try:
+            result = pb.compress(
+                inputs.directory, data, output, constraints=limits, minutes=minutes, like=like, seed=cell.seed
+            )
+        except (TrainingFailed, UserError) as error:
+            log_info(f"{cell.name}, {method}: {error}")
+            rows[method] = {"failure": str(error)}
+            continue
+        rows[method] = _numbers(result, output)
+    finetuned = folder / "runs" / cell.name / FINETUNE / "bundle"
+    named: dict[str, Any] = {"task": task.name, "share": cell.share, "seed": cell.seed, "minutes": minutes}
+    for method, row in rows.items():
+        row |= {**named, "method": method, "teacher_dev_metrics": teacher["metrics"]}
+        if "score" in row and method != FINETUNE and finetuned.exists():
+            bundles = [Bundle.open(finetuned), Bundle.open(folder / "runs" / cell.name / method / "bundle")]
+            networks = [bundle.predictor(max_length=task.length) for bundle in bundles]
+            assert data.test is not None
+            loss = paired_loss(networks[0], networks[1], data.test, row["metric"])
+            row["points_to_finetuning"] = [-loss.points, -loss.interval[1], -loss.interval[0]]
+    return {"rows": list(rows.values())}
+
+
+def _numbers(result: CompressResult, output: Path) -> dict[str, Any]:
+    """What the page reads of a row."""
+    (winner,) = [row for row in result.leaderboard if row["chosen"]]
+    return {
+        "structure": winner["structure"],
+        "winner": winner["name"],
+        "winner_method": winner["method"],
+        "candidates": len(result.leaderboard),
+        "epochs": winner["epochs"],
+        "dev_score": winner["score"],
+        "teacher_dev_score": result.teacher_dev_score,
+        "metric": result.main_metric,
+        "score": result.metrics[result.main_metric],
+        "interval": list(result.interval),
+        "examples": result.outcome["examples"],
+        "teacher_score": result.teacher_score,
+        "points_lost": list(result.points_lost),
+        "latency_ms": list(result.latency_ms),
+        "teacher_latency_ms": result.teacher_latency_ms,
+        "size_mb": result.size_mb,
+        "seconds": result.seconds,
+        "training_seconds": result.training_seconds,
+        "model_sha256": sha256(output / "bundle" / MODEL_FILE),
+    }
+
+
+def _record(row: dict[str, Any]) -> results.Accuracy:
+    return results.Accuracy(
+        label=f"{row['task']}, {row['share']:g} of the latency, seed {row['seed']}: {row['method']}",
+        model=row["structure"],
+        recipe="dynamic_wi8",
+        model_sha256=row["model_sha256"],
+        task=row["task"],
+        split="final split",
+        metric=row["metric"],
+        value=row["score"],
+        examples=row["examples"],
+    )
+
+
+def rows_of(file: results.ResultFile) -> list[dict[str, Any]]:
+    """The rows of a result file."""
+    return [json.loads(note) for note in file.notes if note.startswith("{")]
+
+
+def kept_cells(file: results.ResultFile, cells: Sequence[BakeOffCell], minutes: float) -> dict[str, Any]:
+    """Name → result of the cells in a result file whose rows have had this time."""
+    kept: dict[str, Any] = {}
+    for cell in cells:
+        key = cell.task.name, cell.share, cell.seed, minutes
+        rows = [row for row in rows_of(file) if (row["task"], row["share"], row["seed"], row["minutes"]) == key]
+        if rows:
+            kept[cell.name] = {"rows": rows}
+    return kept
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the study, or a bake-off of your own table; returns 2 for bad input."""
+    values = flags.FlagValues()
+    for name, default, help_text in (
+        ("train-file", None, "a table of your own, instead of the seven tasks"),
+        ("text-column", "text", "its column with the texts"),
+        ("pair-column", "", "its column with second texts"),
+        ("label-column", "label", "its column with the labels"),
+        ("model", "", "model directory of the encoder to fine-tune for your table (default: all-MiniLM-L6-v2)"),
+        ("output", str(_FOLDER), "folder of the runs"),
+    ):
+        flags.DEFINE_string(name, default, help_text, flag_values=values)
+    flags.DEFINE_list("methods", [], "rows beside fine-tuning; all if empty", flag_values=values)
+    flags.DEFINE_list("shares", ["0.5", "0.25"], "limits for your table, of the teacher's latency", flag_values=values)
+    flags.DEFINE_float("minutes", MINUTES, "time of each row", flag_values=values)
+    flags.DEFINE_float("until", None, "start no cell after so many minutes", flag_values=values)
+    try:
+        if rest := values(arguments)[1:]:
+            raise UserError(f"the bake-off takes flags only; received {' '.join(rest)}")
+        given = values.flag_values_dict()
+        folder, path = Path(given["output"]), RESULTS / f"{RESULT}.json"
+        tasks: Sequence[BakeOffTask] = TASKS
+        if given["train-file"]:
+            columns = {"source": given["train-file"], "text": given["text-column"], "label": given["label-column"]}
+            columns |= {"pair": given["pair-column"]} if given["pair-column"] else {}
+            name, shares = Path(given["train-file"]).stem, tuple(map(float, given["shares"]))
+            table = tuple(columns.items())
+            tasks = (BakeOffTask(name=name, shares=shares, table=table, encoder=given["model"]),)
+            path = folder / f"{RESULT}.json"
+        elif given["model"] or given["methods"]:
+            raise UserError("--model and --methods must be used with --train-file; received them alone")
+        # Another set of methods would be ignored for cells that have finished.
+        digest = given["train-file"] and sha256(Path(given["train-file"]))
+        settings = {"minutes": given["minutes"], "methods": given["methods"], "table_sha256": digest}
+        settings["tasks"] = [dataclasses.asdict(task) for task in tasks]
+        claim(folder / "settings.json", json.loads(json.dumps(settings)))
+        cells = all_cells(tasks)
+        if path.exists():
+            keep(folder, kept_cells(results.read(path), cells, given["minutes"]))
+        made = content(cells, folder, given["minutes"], methods=given["methods"], until=given["until"])
+    except (UserError, flags.Error) as error:
+        print(error, file=sys.stderr)
+        return 2
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, made)
+    print(path)
+    written = results.read(path)
+    for row in rows_of(written):
+        print(json.dumps({name: row.get(name) for name in ("task", "share", "seed", "method", "score", "latency_ms")}))
+    failures = [note for note in written.notes if not note.startswith("{")]
+    print(*failures, sep="\n", end="\n" if failures else "", file=sys.stderr)
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

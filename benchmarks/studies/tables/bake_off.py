@@ -1,0 +1,147 @@
+"""Tables of the bake-off: every row of every cell, what each method won, and the regret of `pocketbert compress`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pocketbert_bench import results
+from studies.bake_off import COMPRESS, FINETUNE, rows_of
+from studies.tables.render import NOTHING, bullets, page, table
+
+# Names of methods in tables.
+_NAMES = {
+    FINETUNE: "fine-tuning",
+    "predictions": "the teacher's predictions",
+    "tinybert": "TinyBERT",
+    "minilmv2": "MiniLMv2",
+    "hsk": "HSK",
+    "efficientbert": "EfficientBERT",
+    "embedding": "the teacher's vectors",
+    COMPRESS: "`pocketbert compress`",
+}
+# Task and limit of a cell → method → its rows, one for each seed.
+Cells = Mapping[tuple[str, float], Mapping[str, Sequence[Mapping[str, Any]]]]
+
+
+def rows(content: results.ResultFile) -> str:
+    """Each method of each cell, the best first; means over seeds."""
+    heads = [
+        "Task",
+        ">Limit",
+        "Method",
+        ">Score",
+        ">Over fine-tuning",
+        ">Points lost",
+        ">ms",
+        "Layers, heads, neurons",
+        ">s",
+        ">Seeds",
+    ]
+    lines = []
+    for (task, share), methods in _cells(content).items():
+        for method in sorted(methods, key=lambda method: -_score(methods[method])):
+            of_method = methods[method]
+            lines.append(
+                [
+                    f"{task}, {of_method[0]['metric']}",
+                    f"{100 * share:.0f} %",
+                    _named(method, of_method),
+                    f"{_score(of_method):.1f}",
+                    _over_finetuning(of_method),
+                    f"{_mean(of_method, lambda row: row['points_lost'][0]):.1f}",
+                    f"{_mean(of_method, lambda row: row['latency_ms'][0]):.2f}",
+                    "; ".join(dict.fromkeys(_sizes(row) for row in of_method)),
+                    f"{_mean(of_method, lambda row: row['seconds']):.0f}",
+                    str(len(of_method)),
+                ]
+            )
+    failures = [
+        f"{row['task']}, {100 * row['share']:.0f} %, seed {row['seed']}, {_NAMES.get(row['method'], row['method'])}: "
+        f"{row['failure']}"
+        for row in rows_of(content)
+        if "failure" in row
+    ]
+    return page(table(heads, lines), bullets(failures))
+
+
+def winners(content: results.ResultFile) -> str:
+    """What each method won, or its best row and the distance to the winner; and the regret of `compress`."""
+    cells = _cells(content)
+    best = {cell: max(map(_score, methods.values())) for cell, methods in cells.items()}
+    lines = []
+    for method, name in _NAMES.items():
+        behind = {cell: best[cell] - _score(methods[method]) for cell, methods in cells.items() if method in methods}
+        if not behind:
+            continue
+        won = [_cell_name(cell) for cell, points in behind.items() if points == 0]
+        nearest = min(behind, key=lambda cell: behind[cell])
+        distance = NOTHING if won else f"{_cell_name(nearest)}: {behind[nearest]:.1f} points behind"
+        lines.append([name, f"{len(won)} of {len(behind)}", ", ".join(won) or NOTHING, distance])
+    return page(table(["Method", ">Cells won", "Where", "Otherwise its best cell"], lines), bullets(_regrets(content)))
+
+
+def _regrets(content: results.ResultFile) -> list[str]:
+    """How many points `compress` is behind the method that the dev split chooses."""
+    by_run: dict[tuple[str, float, int], list[Mapping[str, Any]]] = {}
+    for row in rows_of(content):
+        if "score" in row:
+            by_run.setdefault((row["task"], row["share"], row["seed"]), []).append(row)
+    regrets = {}
+    for run, of_run in by_run.items():
+        compressed = [row for row in of_run if row["method"] == COMPRESS]
+        others = [row for row in of_run if row["method"] != COMPRESS]
+        if compressed and others:
+            chosen = max(others, key=lambda row: row["dev_score"])
+            regrets[run] = 100 * (chosen["score"] - compressed[0]["score"])
+    if not regrets:
+        return []
+    (task, share, seed), worst = max(regrets.items(), key=lambda item: item[1])
+    return [
+        f"`pocketbert compress` is {np.mean(list(regrets.values())):.2f} points behind the method that the dev split "
+        f"chooses, as a mean over {len(regrets)} runs; at worst {worst:.1f} points: {task}, {100 * share:.0f} %, "
+        f"seed {seed}"
+    ]
+
+
+def _cells(content: results.ResultFile) -> Cells:
+    cells: dict[tuple[str, float], dict[str, list[Mapping[str, Any]]]] = {}
+    for row in rows_of(content):
+        if "score" in row:
+            cells.setdefault((row["task"], row["share"]), {}).setdefault(row["method"], []).append(row)
+    return cells
+
+
+def _cell_name(cell: tuple[str, float]) -> str:
+    return f"{cell[0]} at {100 * cell[1]:.0f} %"
+
+
+def _mean(of_method: Sequence[Mapping[str, Any]], value: Any) -> float:
+    return float(np.mean([value(row) for row in of_method]))
+
+
+def _score(of_method: Sequence[Mapping[str, Any]]) -> float:
+    return 100 * _mean(of_method, lambda row: row["score"])
+
+
+def _over_finetuning(of_method: Sequence[Mapping[str, Any]]) -> str:
+    """The paired difference with its 95 % interval; over seeds, means of the ends, so it is rather too wide."""
+    if any("points_to_finetuning" not in row for row in of_method):
+        return NOTHING
+    points, low, high = np.mean([row["points_to_finetuning"] for row in of_method], axis=0)
+    return f"{points:+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def _sizes(row: Mapping[str, Any]) -> str:
+    parts = dict(part.split("=") for part in row["structure"].split(",") if "=" in part)
+    return f"{len(parts['layers'].split('-'))}, {parts['heads']}, {parts['neurons']}"
+
+
+def _named(method: str, of_method: Sequence[Mapping[str, Any]]) -> str:
+    """The method; for `compress` also those that it chose."""
+    if method != COMPRESS:
+        return _NAMES.get(method, method)
+    chosen = dict.fromkeys(_NAMES.get(row["winner_method"], row["winner_method"]) for row in of_method)
+    return f"{_NAMES[COMPRESS]}: {', '.join(chosen)}"

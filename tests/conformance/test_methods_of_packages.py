@@ -1,0 +1,108 @@
+"""Methods of other packages, by their entry points: `distill`, the rules, and messages for those that do not work."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_distillation
+import tiny_finetuning
+
+from pocketbert import cli
+from pocketbert.conformance.__main__ import main
+from pocketbert.distillation import methods
+
+PACKAGE = Path(__file__).resolve().parents[1] / "fixtures" / "toy_package"
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package is on the path, as if installed."""
+    monkeypatch.syspath_prepend(PACKAGE)
+    for cache in (methods._entry_points, methods._method_of_package):
+        cache.cache_clear()
+    yield
+    for cache in (methods._entry_points, methods._method_of_package):
+        cache.cache_clear()
+    sys.modules.pop("toy_distillation", None)
+
+
+def test_distill_trains_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["distill", "--method=last-layer", "--help"]) == 0
+    assert "passes over the examples" in capsys.readouterr().out
+    teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
+    table = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(60, seed=2))
+    student = tmp_path / "config.json"
+    config = json.loads((teacher / "config.json").read_text())
+    student.write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    code = cli.main([
+        "distill", "--method=last-layer", f"--teacher={teacher}", f"--student={student}", f"--train-file={table}",
+        "--labels=low,high", "--max-length=19", "--epochs=2", f"--output={tmp_path / 'run'}",
+    ])  # fmt: skip
+    assert code == 0
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["objective"] == "last-layer" and record["option_epochs"] == 2
+    # 54 of 60 examples, in batches of 32, twice.
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"] == 4
+    first, *_, last = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    assert {"hidden", "labels"} <= set(first)
+
+
+@pytest.mark.parametrize(("name", "code"), [("last-layer", 0), ("careless", 1)])
+def test_rules_find_what_is_broken(name: str, code: int, capsys: pytest.CaptureFixture[str], eager: None) -> None:
+    assert main([name]) == code
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("ok", "BROKEN", "skipped"))]
+    broken = [line.split(": ")[1] for line in lines if line.startswith("BROKEN")]
+    # Three kinds of data, and six rules for each.
+    assert len(lines) == 18 and set(broken) == ({"padding", "teacher cache"} if code else set())
+    if code:
+        assert lines[1].startswith("BROKEN   careless, classification: padding: BrokenRule: stage all: tokens in the ")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent", "of toy-distillation must be importable; received AttributeError: module 'toy_distillation' has no"),
+        ("tinybert", "a name of its own; received 'tinybert' from pocketbert and toy-distillation; uninstall toy-dist"),
+        ("last-leyer", "no distillation method 'last-leyer' (did you mean 'last-layer'?)"),
+    ],
+)
+def test_methods_that_cannot_be_used(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name]) == 2
+    assert cli.main(["distill", f"--method={name}", "--output=out"]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2 and all(message in line for line in errors)
+
+
+def test_options_of_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [main(["last-layer", option]) for option in ("--epoch=2", "--epochs=two", "2")] == [2, 2, 2]
+    errors = capsys.readouterr().err.splitlines()
+    assert (
+        "no option --epoch (did you mean '--epochs'?); last-layer has --max-length, --epochs, --learning-" in errors[0]
+    )
+    assert "--epochs" in errors[1] and "received two" in errors[1] and len(errors) == 3
+
+
+def test_compress_tries_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: Any, capsys: Any) -> None:
+    from pocketbert_bench.compression import methods as of_compression
+
+    of_compression._methods_of_packages.cache_clear()
+    teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
+    described = of_compression.describe_directory(teacher)
+    data = tiny_distillation.task_data(teacher)
+    ways = of_compression.trainings(data, described, described.config.replace(num_layers=1), text=False)
+    of_compression._methods_of_packages.cache_clear()
+    names = [way.method for way in ways if way.rate == 1]
+    assert names[-2:] == ["careless", "last-layer"] and names[0] == "finetune"
+    error = capsys.readouterr().err
+    assert "the method absent is not tried: the distillation method 'absent' of toy-distillation must be" in error
+    shape = of_compression.TrialShape(
+        teacher=described.config, student=described.config, kind="classification", examples=9, max_length=19, epochs=4
+    )
+    options, _ = of_compression.trial_options(of_compression.Training(method="last-layer", rate=3.0), shape, seed=0)
+    assert dataclasses.asdict(options) == {"max_length": 19, "epochs": 4, "learning_rate": pytest.approx(3e-4)}

@@ -1,0 +1,67 @@
+"""A compression of a tiny teacher with predicted and measured costs that are simple formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import tiny_finetuning
+
+import pocketbert as pb
+from pocketbert.cli import main
+from pocketbert_bench.compression import choice, run
+from pocketbert_bench.compression.costs import CostModel, LengthModel
+from pocketbert_bench.compression.measurements import Measured
+from pocketbert_export.bundles.bundle import Bundle
+
+TEACHER = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
+# A layer takes 1 ms, each of its heads 0.1 ms, and each of its neurons 0.01 ms.
+COSTS = CostModel(
+    first_token=False,
+    latency=[LengthModel(length=16, coefficients=[0.0, 1.0, 0.1, 0.01, 0.0, 0.0, 0.0, 0.0])],
+    size=[1.0] + 4 * [0.0],
+    memory=[9.0] + 4 * [0.0],
+)
+
+
+TEACHER_MS = 2 * (1 + 0.1 * TEACHER.num_attention_heads + 0.01 * TEACHER.intermediate_size)
+
+
+def measurements(interval: float = 0.01, slower: float = 1.0, teacher_slower: float = 1.0) -> Callable[..., Measured]:
+    """Latencies by the structure in the name of a bundle's folder, on a machine that may be slower than at first."""
+
+    def measure(bundle: Bundle, *_: Any, **__: Any) -> Measured:
+        parts = dict(part.split("=") for part in bundle.directory.name.split(",")[:3])
+        layers, heads, neurons = len(parts["layers"].split("-")), int(parts["heads"]), int(parts["neurons"])
+        milliseconds = slower * layers * (1 + 0.1 * heads + 0.01 * neurons)
+        half = interval * milliseconds
+        latency = (milliseconds, milliseconds - half, milliseconds + half)
+        teacher_ms = teacher_slower * TEACHER_MS
+        return Measured(latency_ms=latency, teacher_ms=teacher_ms, size_mb=1.0, memory_mb=9.0)
+
+    return measure
+
+
+def write_inputs(folder: Path) -> Path:
+    """A teacher, and tables of 560 and 150 examples."""
+    tokenizer = pb.from_pretrained(tiny_finetuning.write_model(folder / "encoder", TEACHER)).tokenizer
+    pb.from_preset(TEACHER, tiny_finetuning.TASK, tokenizer, seed=4).save_pretrained(folder / "teacher")
+    for name, count in (("train", 560), ("few", 150)):
+        tiny_finetuning.write_table(folder / f"{name}.csv", tiny_finetuning.examples(count, seed=1))
+    return folder
+
+
+def compress_command(inputs: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """`pocketbert compress` with these costs and some options."""
+    monkeypatch.setattr(run, "measured_costs", lambda _: {"dynamic_wi8": COSTS})
+    monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measurements())
+    monkeypatch.setattr(choice, "simple_methods", lambda *_: [])
+
+    def command(*options: str, table: str = "train") -> int:
+        start = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / table}.csv", "--length=16"]
+        return main([*start, *options, f"--output={output}"])
+
+    return command

@@ -1,0 +1,82 @@
+"""Compressions on machines that other programs slow down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_compression import TEACHER_MS, compress_command, measurements, write_inputs
+
+from pocketbert_bench.compression import run
+from pocketbert_bench.compression.candidates import StudentCandidate
+from pocketbert_bench.compression.choice import Choice
+from pocketbert_bench.compression.rungs import Rungs
+from pocketbert_export.bundles.bundle import Bundle
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_inputs(tmp_path_factory.mktemp("choice"))
+
+
+@pytest.fixture
+def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    return compress_command(inputs, tmp_path / "out", monkeypatch)
+
+
+def latency(candidate: StudentCandidate) -> float:
+    return candidate.cost.latency_ms
+
+
+def result(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "out" / "result.json").read_text())
+    return content
+
+
+def test_wide_intervals_are_measured_again_and_named(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[Bundle] = []
+    measure = measurements(interval=0.2)
+    monkeypatch.setattr(
+        "pocketbert_bench.compression.measurements.measure",
+        lambda bundle, *_, **__: calls.append(bundle) or measure(bundle),
+    )
+    assert compress("--trials=1", "--max-latency-ms=9") == 0
+    assert len(calls) == 4
+    assert any(note.startswith("the machine is busy") for note in result(tmp_path)["notes"])
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_uncertain_candidates_come_first_if_it_is_too_late_for_others(
+    late: bool, compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measure = measurements(slower=1.5, teacher_slower=1.5)
+    monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measure)
+    monkeypatch.setattr(Rungs, "preferred", lambda _, all_of_them: sorted(all_of_them[:6], key=latency, reverse=True))
+    monkeypatch.setattr(run, "Choice", lambda inputs, folder, ms, _: Choice(inputs, folder, ms, lambda: late))
+    limit = TEACHER_MS / 0.92 + 1e-6
+    assert compress("--trials=6", f"--max-latency-ms={limit}") == 0
+    assert (result(tmp_path)["latency_ms"][0] > limit) == result(tmp_path)["sentence"].startswith("the limit") == late
+
+
+@pytest.mark.parametrize("of_teacher", [1.5, 1.04])
+def test_a_machine_that_becomes_slower_does_not_lose_the_result(
+    of_teacher: float, compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    # One layer of the teacher takes 0.92 of this limit by its predicted costs.
+    limit = TEACHER_MS / 2 / 0.92 + 1e-6
+    measure = measurements(interval=0.04, slower=1.5, teacher_slower=of_teacher)
+    monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measure)
+    if of_teacher < 1.5:
+        assert compress("--trials=1", f"--max-latency-ms={limit}") == 1
+        assert "no trained candidate met limits and gate" in capsys.readouterr().err.splitlines()[-1]
+        return
+    assert compress("--trials=1", f"--max-latency-ms={limit}") == 0
+    start, now = f"{TEACHER_MS:.3g} ms at the start", f"{1.5 * TEACHER_MS:.3g} ms now"
+    sentence = result(tmp_path)["sentence"]
+    assert sentence.startswith(f"the limit of {limit:g} ms is not certain, since the machine has become slower: ")
+    assert f"the teacher took {start}, and takes {now}: {1.5 * TEACHER_MS / 2:.2f} ms at 16 tokens" in sentence

@@ -1,0 +1,122 @@
+"""The bake-off: which rows win, how far `compress` is behind, and a bake-off of one's own table with another method."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_finetuning
+
+from pocketbert_bench import results
+from studies import bake_off
+from studies.tables import bake_off as tables
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def row(task: str, method: str, score: float, dev: float, seed: int = 0, **more: Any) -> dict[str, Any]:
+    return {
+        "task": task, "share": 0.5, "seed": seed, "method": method, "score": score, "dev_score": dev, "minutes": 4.0,
+        "metric": "accuracy", "points_lost": [1.5, 0.5, 2.5], "latency_ms": [1.25, 1.2, 1.3], "seconds": 230.0,
+        "structure": "layers=3-6,heads=12,neurons=1536", "winner_method": "hsk", **more,
+    }  # fmt: skip
+
+
+def file_of(*rows: dict[str, Any]) -> results.ResultFile:
+    return results.result_file("bake-off", quick=False, notes=[json.dumps(one) for one in rows])
+
+
+FILE = file_of(
+    row("sst2", "finetune", 0.80, 0.85, seed=0),
+    row("sst2", "finetune", 0.84, 0.85, seed=1),
+    row("sst2", "hsk", 0.83, 0.86, seed=0, points_to_finetuning=[3.0, 1.0, 5.0]),
+    row("sst2", "hsk", 0.82, 0.83, seed=1, points_to_finetuning=[-2.0, -4.0, 0.0]),
+    row("sst2", "compress", 0.81, 0.9, seed=0, points_to_finetuning=[1.0, -1.0, 3.0]),
+    row("sst2", "compress", 0.85, 0.9, seed=1, points_to_finetuning=[1.0, -1.0, 3.0]),
+    row("mrpc", "finetune", 0.70, 0.70),
+    row("mrpc", "hsk", 0.75, 0.71, points_to_finetuning=[5.0, 1.0, 9.0]),
+    {
+        "task": "mrpc",
+        "share": 0.5,
+        "seed": 0,
+        "minutes": 4.0,
+        "method": "tinybert",
+        "failure": "no candidate met limits",
+    },
+)
+
+
+def test_winners_and_the_regret() -> None:
+    text = tables.winners(FILE)
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    assert lines[2:] == [
+        ["fine-tuning", "0 of 2", "–", "sst2 at 50 %: 1.0 points behind"],
+        ["HSK", "1 of 2", "mrpc at 50 %", "–"],
+        ["`pocketbert compress`", "1 of 1", "sst2 at 50 %", "–"],
+    ]
+    # Seed 0: dev chooses HSK, 2 points above; seed 1: fine-tuning, 1 point below.
+    assert "0.50 points behind" in text and "mean over 2 runs; at worst 2.0 points: sst2, 50 %, seed 0" in text
+
+
+def test_rows_are_means_over_seeds() -> None:
+    lines = tables.rows(FILE).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| sst2")]
+    assert [line[2:5] for line in cells] == [
+        ["`pocketbert compress`: HSK", "83.0", "+1.0 (-1.0 to +3.0)"],
+        ["HSK", "82.5", "+0.5 (-1.5 to +2.5)"],
+        ["fine-tuning", "82.0", "–"],
+    ]
+    assert cells[0][5:] == ["1.5", "1.25", "2, 12, 1536", "230", "2"]
+    assert "- mrpc, 50 %, seed 0, TinyBERT: no candidate fits" in lines
+
+
+def test_finished_cells_are_kept() -> None:
+    cells = bake_off.all_cells(bake_off.TASKS)
+    kept = bake_off.kept_cells(FILE, cells, 4.0)
+    assert {name: len(cell["rows"]) for name, cell in kept.items()} == {
+        "sst2-0.5-0": 3,
+        "sst2-0.5-1": 3,
+        "mrpc-0.5-0": 3,
+    }
+    assert bake_off.kept_cells(FILE, cells, 2.0) == {}
+    names = [cell.name for cell in cells]
+    assert len(set(names)) == len(names) == 6 + 6 + 2 + 2 + 3
+    assert names[:4] == ["sst2-0.5-0", "stsb-0.5-0", "mrpc-0.5-0", "names-0.5-0"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--methods=hsk"], "--model and --methods must be used with --train-file"),
+        (["hsk"], "the bake-off takes flags only; received hsk"),
+        (["--metods=hsk"], "metods"),
+    ],
+)
+def test_bad_input(flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bake_off.main(["bake_off", f"--output={tmp_path / 'runs'}", *flags]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.nightly
+def test_own_table_with_a_method_of_a_package(tmp_path: Path) -> None:
+    encoder = tiny_finetuning.write_model(tmp_path / "encoder", tiny_finetuning.CONFIG.replace(num_layers=4))
+    table = tiny_finetuning.write_table(tmp_path / "films.csv", tiny_finetuning.examples(900, seed=3))
+    paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), str(ROOT / "benchmarks")]
+    command = [
+        sys.executable, "-m", "studies.bake_off", f"--train-file={table}", f"--model={encoder}", "--shares=0.6",
+        "--methods=last-layer", "--minutes=0.8", f"--output={tmp_path / 'runs'}",
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, str(ROOT / "tests/fixtures/toy_package")])}
+    # The second call finds what the first one has finished.
+    for _ in range(2):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+        assert done.returncode == 0, done.stderr[-3000:]
+    rows = bake_off.rows_of(results.read(tmp_path / "runs" / "bake_off.json"))
+    assert [one["method"] for one in rows] == ["finetune", "last-layer"]
+    assert all(one["winner_method"] == one["method"] and one["seconds"] <= 1.1 * 60 * 0.8 for one in rows)
