@@ -46,7 +46,7 @@ FILE = file_of(
         "seed": 0,
         "minutes": 4.0,
         "method": "tinybert",
-        "failure": "no candidate met limits",
+        "failure": "no candidate fits",
     },
 )
 
@@ -60,7 +60,9 @@ def test_winners_and_the_regret() -> None:
         ["`pocketbert compress`", "1 of 1", "sst2 at 50 %", "–"],
     ]
     # Seed 0: dev chooses HSK, 2 points above; seed 1: fine-tuning, 1 point below.
-    assert "0.50 points behind" in text and "mean over 2 runs; at worst 2.0 points: sst2, 50 %, seed 0" in text
+    assert "is 0.50 points behind the method" in text
+    assert "mean over 2 runs; its worst regret is +2.0 points: sst2, 50 %, seed 0" in text
+    assert "- 3 of 19 runs of the study have finished" in text
 
 
 def test_rows_are_means_over_seeds() -> None:

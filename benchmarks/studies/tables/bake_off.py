@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert_bench import results
-from studies.bake_off import COMPRESS, FINETUNE, rows_of
+from studies.bake_off import COMPRESS, FINETUNE, TASKS, all_cells, rows_of
 from studies.tables.render import NOTHING, bullets, page, table
 
 # Names of methods in tables.
@@ -96,13 +96,17 @@ def _regrets(content: results.ResultFile) -> list[str]:
         if compressed and others:
             chosen = max(others, key=lambda row: row["dev_score"])
             regrets[run] = 100 * (chosen["score"] - compressed[0]["score"])
+    runs = [f"{len(by_run)} of {len(all_cells(TASKS))} runs of the study have finished"]
     if not regrets:
-        return []
+        return runs
+    mean = float(np.mean(list(regrets.values())))
+    side = "behind" if mean >= 0 else "ahead of"
     (task, share, seed), worst = max(regrets.items(), key=lambda item: item[1])
     return [
-        f"`pocketbert compress` is {np.mean(list(regrets.values())):.2f} points behind the method that the dev split "
-        f"chooses, as a mean over {len(regrets)} runs; at worst {worst:.1f} points: {task}, {100 * share:.0f} %, "
-        f"seed {seed}"
+        *runs,
+        f"`pocketbert compress` is {abs(mean):.2f} points {side} the method that the dev split "
+        f"chooses, as a mean over {len(regrets)} runs; its worst regret is {worst:+.1f} points: {task}, "
+        f"{100 * share:.0f} %, seed {seed}",
     ]
 
 
