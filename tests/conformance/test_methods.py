@@ -14,7 +14,7 @@ import tiny_pretraining
 from method_cases import each_case, each_kind_of_data, each_kind_of_stored_data, each_method
 
 from pocketbert.conformance import cases
-from pocketbert.conformance.rules import RULES, Subject
+from pocketbert.conformance.rules import RULES, MethodUnderTest
 from pocketbert.data.batches import encode
 from pocketbert.data.pretraining.reader import PretrainingData
 from pocketbert.distillation.distiller import Distiller
@@ -33,7 +33,7 @@ def test_methods_are_discovered() -> None:
 
 def check(rule: str, name: str, kind: str, folder: Path) -> None:
     """Raises unless the method keeps a rule, and there is something to check."""
-    assert not RULES[rule](Subject(name=name, kind=kind, options={}, folder=folder))
+    assert not RULES[rule](MethodUnderTest(name=name, kind=kind, options={}, folder=folder))
 
 
 @each_case

@@ -53,7 +53,7 @@ def _keeps_all(name: str, options: dict[str, Any]) -> bool:
     """Prints a line for each rule and kind of data; returns whether all are kept."""
     # They import TensorFlow.
     from pocketbert.conformance import cases
-    from pocketbert.conformance.rules import RULES, BrokenRule, Subject
+    from pocketbert.conformance.rules import RULES, BrokenRule, MethodUnderTest
 
     keeps = True
     for kind, problems in cases.kinds(name, options).items():
@@ -62,7 +62,7 @@ def _keeps_all(name: str, options: dict[str, Any]) -> bool:
         for rule, check in RULES.items() if not problems else ():
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    reason = check(Subject(name=name, kind=kind, options=options, folder=Path(folder)))
+                    reason = check(MethodUnderTest(name=name, kind=kind, options=options, folder=Path(folder)))
                     mark = "skipped" if reason else "ok"
                 # A method may raise anything.
                 except Exception as error:

@@ -149,7 +149,7 @@ def spec(name: str, kind: str, *, copies: bool = False, shallow: bool = False) -
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class TinyCase:
     """A method on tiny networks; every stage has 23 tokens, 8 examples a batch and 3 steps."""
 
     method: Method
@@ -176,14 +176,14 @@ class Case:
 
 def make_case(
     name: str, kind: str, *, copies: bool = False, shallow: bool = False, options: Mapping[str, Any] = {}
-) -> Case:
+) -> TinyCase:
     """A method on tiny networks; see `spec`. `options` are its options, instead of those that fit."""
     planned = spec(name, kind, copies=copies, shallow=shallow)
     method = short_method(name, options)
     stages = tuple(shortened(stage) for stage in plan_stages(method, planned))
     teacher = from_preset(planned.teacher, HEADS[kind], seed=12)
     student = from_preset(planned.student, HEADS[kind], seed=12 if copies else 4)
-    return Case(method, kind, planned, stages, teacher, student)
+    return TinyCase(method, kind, planned, stages, teacher, student)
 
 
 def shortened(stage: Stage) -> Stage:

@@ -45,7 +45,7 @@ def _require(condition: bool, message: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Subject:
+class MethodUnderTest:
     """What a rule is checked on.
 
     Attributes:
@@ -60,12 +60,12 @@ class Subject:
     options: Mapping[str, Any]
     folder: Path
 
-    def case(self, *, copies: bool = False, shallow: bool = False) -> cases.Case:
+    def case(self, *, copies: bool = False, shallow: bool = False) -> cases.TinyCase:
         """The method on tiny networks."""
         return cases.make_case(self.name, self.kind, copies=copies, shallow=shallow, options=self.options)
 
 
-def identical_student(subject: Subject) -> None:
+def identical_student(subject: MethodUnderTest) -> None:
     """A student that equals its teacher has no loss but for labels and the teacher's entropy, and no gradients."""
     case, data = subject.case(copies=True), cases.batch(subject.kind)
     for layer in case.adapters.values():
@@ -91,7 +91,7 @@ def identical_student(subject: Subject) -> None:
     _require(compared > 0, "no term compares the student with the teacher")
 
 
-def labels(subject: Subject) -> None:
+def labels(subject: MethodUnderTest) -> None:
     """Labels change only the terms that are named after them."""
     case, data = subject.case(), cases.batch(subject.kind)
     for stage, distiller in zip(case.stages, case.distillers(), strict=True):
@@ -104,7 +104,7 @@ def labels(subject: Subject) -> None:
             )
 
 
-def padding(subject: Subject) -> None:
+def padding(subject: MethodUnderTest) -> None:
     """Tokens in the padding, and the order of the examples, change no term."""
     case, data = subject.case(), cases.batch(subject.kind)
     mask = data["input_mask"].numpy()
@@ -117,7 +117,7 @@ def padding(subject: Subject) -> None:
             _require_equal(cases.terms(distiller, changed), expected, _ROUNDING, f"stage {stage.name}: {what}")
 
 
-def gradients(subject: Subject) -> None:
+def gradients(subject: MethodUnderTest) -> None:
     """Every adapter learns, and the teacher does not; adapters are no part of the student."""
     case, data = subject.case(), cases.batch(subject.kind)
     adapters = adapter_variables(case.adapters)
@@ -143,7 +143,7 @@ def gradients(subject: Subject) -> None:
     _require(not shared, f"adapters that are variables of the student: {', '.join(sorted(shared))}")
 
 
-def teacher_cache(subject: Subject) -> str | None:
+def teacher_cache(subject: MethodUnderTest) -> str | None:
     """A loss from stored targets is that from the live teacher, to the rounding of float16."""
     if subject.kind == "pretraining":
         return "each epoch masks anew, so nothing is stored"
@@ -166,7 +166,7 @@ def teacher_cache(subject: Subject) -> str | None:
     return None if stages else "the method says that no stage can be stored"
 
 
-def resuming(subject: Subject) -> None:
+def resuming(subject: MethodUnderTest) -> None:
     """A run that is interrupted in each stage ends with the same weights and metrics."""
     case = subject.case(shallow=True)
     arguments: dict[str, Any] = {
@@ -197,7 +197,7 @@ def resuming(subject: Subject) -> None:
 
 
 # Name → rule, in the order of their durations. A rule returns why it has nothing to check, and raises BrokenRule.
-RULES: Mapping[str, Callable[[Subject], str | None]] = {
+RULES: Mapping[str, Callable[[MethodUnderTest], str | None]] = {
     "labels": labels,
     "padding": padding,
     "identical student": identical_student,
@@ -237,11 +237,11 @@ def _cut(method: Method) -> Method:
     )(**vars(method))
 
 
-def _tokenizer(subject: Subject) -> Any:
+def _tokenizer(subject: MethodUnderTest) -> Any:
     return cases.write_vocabulary(subject.folder / "vocab.txt")
 
 
-def _write_teacher(subject: Subject, case: cases.Case) -> Path:
+def _write_teacher(subject: MethodUnderTest, case: cases.TinyCase) -> Path:
     """The teacher as a model directory."""
     path = subject.folder / "teacher"
     if not path.exists():
@@ -250,7 +250,7 @@ def _write_teacher(subject: Subject, case: cases.Case) -> Path:
     return path
 
 
-def _data(subject: Subject) -> Any:
+def _data(subject: MethodUnderTest) -> Any:
     if subject.kind not in ("general", "pretraining"):
         return cases.task_data(subject.kind)
     path = subject.folder / "text.txt"
@@ -265,7 +265,7 @@ def _data(subject: Subject) -> Any:
     return PretrainingData.open(folder)
 
 
-def _entropy_of_teacher(case: cases.Case, data: Mapping[str, tf.Tensor]) -> float:
+def _entropy_of_teacher(case: cases.TinyCase, data: Mapping[str, tf.Tensor]) -> float:
     """Mean over examples, or over masked tokens, in nats; 0 where the teacher gives no distribution."""
     inputs = {name: value for name, value in data.items() if name not in LABEL_TERMS.values()}
     if not {"classification", "masked_lm"} & set(case.spec.teacher_heads or ()):
