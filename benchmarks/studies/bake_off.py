@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from absl import flags
 
 import pocketbert as pb
@@ -32,7 +33,8 @@ from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import sha256, write_json
 from pocketbert.progress import log_info
-from pocketbert_bench import results
+from pocketbert.training.state import digest_directory
+from pocketbert_bench import machine, results
 from pocketbert_bench.claims import claim
 from pocketbert_bench.compression.candidates import measured_costs
 from pocketbert_bench.compression.inputs import check
@@ -52,6 +54,8 @@ _KIND = "even layers, 1 of heads, 1 of neurons, rank None"
 # Longer texts are cut.
 _USUAL_LENGTH = 64
 _DEV_SHARE = 0.15
+# Of the teacher's latency in the rows from that of the limits.
+_MOST_DIFFERENCE = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,7 +195,10 @@ def bake(cell: BakeOffCell, folder: Path, minutes: float, methods: Sequence[str]
         for candidate in planned_candidates(inputs)
         if candidate.kind == _KIND and candidate.training.rate == 1
     }
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {
+        method: {"failure": "no network with these layers, and within the limit, trains with it"}
+        for method in {FINETUNE, *methods} - {*fixed, COMPRESS}
+    }
     for method, like in {**fixed, COMPRESS: None}.items():
         if methods and method not in (FINETUNE, *methods):
             continue
@@ -206,15 +213,29 @@ def bake(cell: BakeOffCell, folder: Path, minutes: float, methods: Sequence[str]
             continue
         rows[method] = _numbers(result, output)
     finetuned = folder / "runs" / cell.name / FINETUNE / "bundle"
-    named: dict[str, Any] = {"task": task.name, "share": cell.share, "seed": cell.seed, "minutes": minutes}
+    named: dict[str, Any] = {
+        "commit": machine.commit(),
+        "task": task.name,
+        "share": cell.share,
+        "seed": cell.seed,
+        "minutes": minutes,
+    }
     for method, row in rows.items():
         row |= {**named, "method": method, "teacher_dev_metrics": teacher["metrics"]}
         if "score" in row and method != FINETUNE and finetuned.exists():
             bundles = [Bundle.open(finetuned), Bundle.open(folder / "runs" / cell.name / method / "bundle")]
             networks = [bundle.predictor(max_length=task.length) for bundle in bundles]
-            assert data.test is not None
-            loss = paired_loss(networks[0], networks[1], data.test, row["metric"])
+            assert inputs.splits.final is not None
+            loss = paired_loss(networks[0], networks[1], inputs.splits.final.dev, row["metric"])
             row["points_to_finetuning"] = [-loss.points, -loss.interval[1], -loss.interval[0]]
+    measured = [row["teacher_latency_ms"] for row in rows.values() if "score" in row]
+    if measured and abs(float(np.median(measured)) / teacher["latency_ms"] - 1) > _MOST_DIFFERENCE:
+        raise UserError(
+            f"the teacher must be as fast as at first, {teacher['latency_ms']:.3g} ms; received "
+            f"{float(np.median(measured)):.3g} ms, so its limits are wrong; close other programs, delete "
+            f"{folder / 'jobs' / f'teacher-{task.name}.json'}, {folder / 'runs' / cell.name} and the kept costs, and "
+            "run the study again"
+        )
     return {"rows": list(rows.values())}
 
 
@@ -274,6 +295,16 @@ def kept_cells(file: results.ResultFile, cells: Sequence[BakeOffCell], minutes: 
     return kept
 
 
+def _shares(texts: Sequence[str]) -> tuple[float, ...]:
+    try:
+        shares = tuple(map(float, texts))
+    except ValueError:
+        shares = ()
+    if not shares or not all(0 < share <= 1 for share in shares):
+        raise UserError(f"--shares must be numbers up to 1, such as 0.5,0.25; received {','.join(texts)}")
+    return shares
+
+
 def main(arguments: list[str]) -> int:
     """Runs the study, or a bake-off of your own table; returns 2 for bad input."""
     values = flags.FlagValues()
@@ -299,7 +330,7 @@ def main(arguments: list[str]) -> int:
         if given["train-file"]:
             columns = {"source": given["train-file"], "text": given["text-column"], "label": given["label-column"]}
             columns |= {"pair": given["pair-column"]} if given["pair-column"] else {}
-            name, shares = Path(given["train-file"]).stem, tuple(map(float, given["shares"]))
+            name, shares = Path(given["train-file"]).stem, _shares(given["shares"])
             table = tuple(columns.items())
             tasks = (BakeOffTask(name=name, shares=shares, table=table, encoder=given["model"]),)
             path = folder / f"{RESULT}.json"
@@ -308,6 +339,7 @@ def main(arguments: list[str]) -> int:
         # Another set of methods would be ignored for cells that have finished.
         digest = given["train-file"] and sha256(Path(given["train-file"]))
         settings = {"minutes": given["minutes"], "methods": given["methods"], "table_sha256": digest}
+        settings["model_sha256"] = given["model"] and digest_directory(Path(given["model"]))
         settings["tasks"] = [dataclasses.asdict(task) for task in tasks]
         claim(folder / "settings.json", json.loads(json.dumps(settings)))
         cells = all_cells(tasks)
@@ -323,7 +355,7 @@ def main(arguments: list[str]) -> int:
     written = results.read(path)
     for row in rows_of(written):
         print(json.dumps({name: row.get(name) for name in ("task", "share", "seed", "method", "score", "latency_ms")}))
-    failures = [note for note in written.notes if not note.startswith("{")]
+    failures = [note for note in written.notes if not note.startswith("{") or "failure" in json.loads(note)]
     print(*failures, sep="\n", end="\n" if failures else "", file=sys.stderr)
     return int(bool(failures))
 

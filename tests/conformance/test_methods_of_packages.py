@@ -14,8 +14,10 @@ import tiny_distillation
 import tiny_finetuning
 
 from pocketbert import cli
+from pocketbert.commands import distill
 from pocketbert.conformance.__main__ import main
 from pocketbert.distillation import methods
+from pocketbert.errors import TrainingFailed
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fixtures" / "toy_package"
 
@@ -68,20 +70,33 @@ def test_rules_find_what_is_broken(name: str, code: int, capsys: pytest.CaptureF
     ("name", "message"),
     [
         ("absent", "of toy-distillation must be importable; received AttributeError: module 'toy_distillation' has no"),
-        ("tinybert", "a name of its own; received 'tinybert' from pocketbert and toy-distillation; uninstall toy-dist"),
+        ("only-tags", "no rule could be checked for only-tags"),
         ("last-leyer", "no distillation method 'last-leyer' (did you mean 'last-layer'?)"),
     ],
 )
 def test_methods_that_cannot_be_used(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name]) == 2
-    assert cli.main(["distill", f"--method={name}", "--output=out"]) == 2
     errors = capsys.readouterr().err.splitlines()
-    assert len(errors) == 2 and all(message in line for line in errors)
+    assert message in errors[-1]
+    if name != "only-tags":
+        assert cli.main(["distill", f"--method={name}", "--output=out"]) == 2
+        assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_our_methods_keep_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert methods.get_method("tinybert").__module__ == "pocketbert.distillation.methods.tinybert"
+    assert "tinybert" in methods.names() and "finetune" not in methods.names()
+    error = capsys.readouterr().err
+    for name in ("tinybert", "finetune"):
+        assert f"the method {name!r} of toy-distillation is ignored, since PocketBERT has one with this name" in error
+    # Shells complete the options of those that can be used.
+    lines = [line for (line,) in distill.variants()]
+    assert "--method=last-layer" in lines and "--method=absent" not in lines
 
 
 def test_options_of_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
     assert [main(["last-layer", option]) for option in ("--epoch=2", "--epochs=two", "2")] == [2, 2, 2]
-    errors = capsys.readouterr().err.splitlines()
+    errors = [line for line in capsys.readouterr().err.splitlines() if "is ignored" not in line]
     assert (
         "no option --epoch (did you mean '--epochs'?); last-layer has --max-length, --epochs, --learning-" in errors[0]
     )
@@ -98,7 +113,8 @@ def test_compress_tries_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capl
     ways = of_compression.trainings(data, described, described.config.replace(num_layers=1), text=False)
     of_compression._methods_of_packages.cache_clear()
     names = [way.method for way in ways if way.rate == 1]
-    assert names[-2:] == ["careless", "last-layer"] and names[0] == "finetune"
+    # One for this kind alone does not replace the others.
+    assert names[-3:] == ["careless", "last-layer", "only-classes"] and names[:2] == ["finetune", "predictions"]
     error = capsys.readouterr().err
     assert "the method absent is not tried: the distillation method 'absent' of toy-distillation must be" in error
     shape = of_compression.TrialShape(
@@ -106,3 +122,13 @@ def test_compress_tries_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capl
     )
     options, _ = of_compression.trial_options(of_compression.Training(method="last-layer", rate=3.0), shape, seed=0)
     assert dataclasses.asdict(options) == {"max_length": 19, "epochs": 4, "learning_rate": pytest.approx(3e-4)}
+
+
+def test_a_faulty_method_costs_its_trial(tmp_path: Path) -> None:
+    from pocketbert_bench.compression import methods as of_compression
+
+    teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
+    shared = of_compression.TrialData(data=tiny_distillation.task_data(teacher), teacher=str(teacher), max_length=19)
+    point = of_compression.trial_point(of_compression.Training(method="faulty"), teacher, 1)
+    with pytest.raises(TrainingFailed, match="the method faulty raised KeyError: 'nothing'"):
+        of_compression.train_trial(shared, point, 0, tmp_path / "trial")

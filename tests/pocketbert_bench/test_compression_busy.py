@@ -76,7 +76,7 @@ def test_a_machine_that_becomes_slower_does_not_lose_the_result(
         assert "no trained candidate met limits and gate" in capsys.readouterr().err.splitlines()[-1]
         return
     assert compress("--trials=1", f"--max-latency-ms={limit}") == 0
-    start, now = f"{TEACHER_MS:.3g} ms at the start", f"{1.5 * TEACHER_MS:.3g} ms now"
+    start, now = f"{TEACHER_MS:.3g} ms by measurements for predictions", f"{1.5 * TEACHER_MS:.3g} ms now"
     sentence = result(tmp_path)["sentence"]
     assert sentence.startswith(f"the limit of {limit:g} ms is not certain, since the machine has become slower: ")
     assert f"the teacher took {start}, and takes {now}: {1.5 * TEACHER_MS / 2:.2f} ms at 16 tokens" in sentence

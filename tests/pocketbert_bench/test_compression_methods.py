@@ -169,7 +169,8 @@ def test_kinds_have_the_methods_that_accept_them(teacher: Path, shared: TrialDat
         return [training.method for training in trainings(data, described, student, text=text) if training.rate == 1]
 
     labels = ("low", "high")
-    assert methods("classification", labels=labels) == ["finetune", "predictions", "tinybert", "minilmv2", "hsk"]
+    ways = ["finetune", "predictions", "tinybert", "minilmv2", "hsk", "efficientbert"]
+    assert methods("classification", labels=labels) == ways
     assert methods("classification", labels=labels, text=True)[-1] == "text"
     assert methods("multi_label", labels=labels) == ["finetune"]
     assert methods("embedding") == ["finetune", "embedding"]

@@ -144,7 +144,7 @@ def test_three_kinds_are_tried_in_a_short_time(total: float, tmp_path: Path) -> 
     assert trial.epochs == pytest.approx(first[0][1] / 6, abs=2 / 70)
 
 
-@pytest.mark.parametrize(("total", "trials", "epochs"), [(20.0, None, 20 / 6), (90.0, None, 8), (1e9, 1, 8)])
+@pytest.mark.parametrize(("total", "trials", "epochs"), [(20.0, None, 20 / 6), (90.0, None, 15), (1e9, 1, 8)])
 def test_a_single_candidate_trains_in_one_go(total: float, trials: int | None, epochs: float, tmp_path: Path) -> None:
     run(tmp_path / "run", workers := Stopwatch(SCORES), total=total, trials=trials, candidates=CANDIDATES[:1])
     trial = Journal(tmp_path / "run" / "journal.jsonl", (Trial,)).records[0]

@@ -23,7 +23,7 @@ def row(task: str, method: str, score: float, dev: float, seed: int = 0, **more:
     return {
         "task": task, "share": 0.5, "seed": seed, "method": method, "score": score, "dev_score": dev, "minutes": 4.0,
         "metric": "accuracy", "points_lost": [1.5, 0.5, 2.5], "latency_ms": [1.25, 1.2, 1.3], "seconds": 230.0,
-        "structure": "layers=3-6,heads=12,neurons=1536", "winner_method": "hsk", **more,
+        "commit": "abc", "structure": "layers=3-6,heads=12,neurons=1536", "winner_method": "hsk", **more,
     }  # fmt: skip
 
 
@@ -62,7 +62,17 @@ def test_winners_and_the_regret() -> None:
     # Seed 0: dev chooses HSK, 2 points above; seed 1: fine-tuning, 1 point below.
     assert "is 0.50 points behind the method" in text
     assert "mean over 2 runs; its worst regret is +2.0 points: sst2, 50 %, seed 0" in text
-    assert "- 3 of 19 runs of the study have finished" in text
+    assert "- 3 of 19 runs of the study have finished, at commits abc" in text
+
+
+def test_methods_are_compared_on_the_same_seeds() -> None:
+    rows = [row("sst2", "finetune", score, 0.8, seed=seed) for seed, score in enumerate((0.8, 0.9))]
+    text = tables.winners(
+        file_of(*rows, row("sst2", "hsk", 0.89, 0.8, seed=1), row("sst2", "compress", 0.87, 0.8, seed=1))
+    )
+    assert "| fine-tuning | 1 of 1 |" in text and "| HSK | 0 of 1 | – | sst2 at 50 %: 1.0 points behind |" in text
+    # Dev does not choose between 0.9 and 0.89.
+    assert "is 2.50 points behind" in text
 
 
 def test_rows_are_means_over_seeds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -75,9 +76,8 @@ class Choice:
         self._measurements = BundleMeasurements(
             folder, inputs.shares, limits, device=inputs.device, minutes=inputs.minutes, teacher_ms=teacher_ms
         )
-        self._misses: list[str] = []
         # Measured latency over the predicted one, which the first measured candidate corrects.
-        self._ratio = 1.0
+        self._misses, self._ratio = list[str](), 1.0
         # Name of a candidate → why it is chosen instead of a slower one.
         self._equals: dict[str, str] = {}
 
@@ -104,6 +104,8 @@ class Choice:
             log_info(f"the teacher's bundle is {_EXACT}, since as {self._inputs.recipe} it fails the gate: {failure}")
             with timed():
                 self._teacher = self._export(model, path, _EXACT, lengths)
+        if self._teacher_remark:
+            self._measurements.teacher_ms = math.inf
         outcome = self.teacher_outcome
         methods = [Baseline(**method) for method in outcome["baselines"]]
         if self._inputs.is_teacher:
@@ -122,9 +124,7 @@ class Choice:
     @property
     def teacher_outcome(self) -> dict[str, Any]:
         """Scores of the teacher's bundle on the dev split."""
-        outcome = self._teacher.outcome
-        assert outcome is not None
-        return outcome
+        return self._teacher.outcome or {}
 
     def result(
         self,
@@ -326,7 +326,7 @@ class Choice:
         machine has become slower come last, or if it is too late for others.
         """
         limits, waiting, uncertain = self._inputs.constraints, list(ordered), list[_Accepted]()
-        while waiting:
+        while waiting and not (uncertain and self._is_late()):
             faster = len(waiting) > 1 and self._faster_of_equals(rungs, *waiting[:2])
             candidate = waiting.pop(1 if faster else 0)
             predicted = dataclasses.replace(candidate.cost, latency_ms=self._ratio * candidate.cost.latency_ms)
@@ -349,7 +349,7 @@ class Choice:
             if (within or now) and (worst := self._class_beyond(bundle)):
                 self._miss(f"{candidate.name}: {worst} of the dev split")
                 continue
-            if within or (now and self._is_late()):
+            if within:
                 yield accepted
                 continue
             uncertain += [accepted] if now else []

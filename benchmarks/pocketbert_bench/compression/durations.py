@@ -43,7 +43,11 @@ class Durations:
 
     @property
     def _first(self) -> list[Trial]:
-        return [trial for trial in self._journal.records if trial.rung == 0 and trial.score is not None]
+        return [
+            trial
+            for trial in self._journal.records
+            if trial.rung == 0 and trial.score is not None and trial.candidate in self._work
+        ]
 
     @property
     def _setup(self) -> float:

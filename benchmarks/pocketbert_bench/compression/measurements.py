@@ -68,7 +68,7 @@ class BundleMeasurements:
       limits: the limits.
       device: where they run.
       minutes: time of the compression, or None.
-      teacher_ms: latency of the teacher's bundle when networks were measured for predictions.
+      teacher_ms: latency of the teacher's bundle by the measurements for predictions; infinite for another recipe.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class BundleMeasurements:
         teacher_ms: float,
     ) -> None:
         self._folder, self._shares, self._limits, self._device = folder, shares, limits, device
-        self._teacher_ms = teacher_ms
+        self.teacher_ms = teacher_ms
         self._most_seconds = math.inf if minutes is None else 60 * minutes * _MEASURING_SHARE
 
     def of(self, name: str, bundle: Bundle, teacher: Bundle) -> Measured:
@@ -110,13 +110,14 @@ class BundleMeasurements:
 
     def misses_only_now(self, costs: Measured) -> str:
         """Why costs that are beyond the limits would be within them at the machine's usual speed; otherwise empty."""
-        slowdown = costs.teacher_ms / self._teacher_ms
+        slowdown = max(costs.teacher_ms / self.teacher_ms, 1.0)
         usual = dataclasses.replace(costs.upper, latency_ms=costs.upper.latency_ms / slowdown)
         if slowdown < _SLOWER or not self._limits.excess(costs.upper) or self._limits.excess(usual):
             return ""
         return (
-            f"the limit of {self._limits.max_latency_ms:g} ms is not certain, since the machine has become slower: the "
-            f"teacher took {self._teacher_ms:.3g} ms at the start, and takes {costs.teacher_ms:.3g} ms now"
+            f"the limit of {self._limits.max_latency_ms:g} ms is not certain, since the machine has become slower: "
+            f"the teacher took {self.teacher_ms:.3g} ms by measurements for predictions, and takes "
+            f"{costs.teacher_ms:.3g} ms now"
         )
 
     def _measure(self, name: str, bundle: Bundle, teacher: Bundle) -> Measured:

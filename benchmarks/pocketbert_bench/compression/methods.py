@@ -22,7 +22,8 @@ from pocketbert.distillation.methods.hsk import HSK
 from pocketbert.distillation.methods.minilmv2 import MiniLMv2
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.planning import plan_distillation
-from pocketbert.errors import UserError
+from pocketbert.errors import TrainingFailed
+from pocketbert.options import describe_options
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS
 from pocketbert.training.config import FinetuneConfig, RunConfig
@@ -42,8 +43,8 @@ _MOST_RELATION_HEADS = 48
 _OPTION = "candidate"
 # Also MiniLMv2's on plain text.
 _BATCH = 32
-# A text between two special tokens.
-_SHORTEST = 3
+# The length of a plan that only lists ways to train.
+_USUAL_LENGTH = 128
 # The first trial also traces graphs in its time; after fewer steps, scores compare nothing.
 LEAST_STEPS = 10
 # More examples would be tokenized for a large part of the time before the first step.
@@ -173,15 +174,19 @@ def trainings(data: TaskData, teacher: DirectoryDescription, student: EncoderCon
         student=student,
         kind=data.task.kind,
         examples=len(data.train),
-        max_length=_SHORTEST,
+        max_length=min(teacher.config.max_position_embeddings, student.max_position_embeddings, _USUAL_LENGTH),
         epochs=1,
     )
     methods = [FINETUNE, *([TEXT] if text else [])]
     if TASKS[data.task.kind].distillable:
         made = {name: distillation(name, shape, _RATE) for name in (*DISTILLATIONS, *_methods_of_packages())}
-        # A kind with methods of its own uses no others.
-        special = [name for name, method in made.items() if data.task.kind in method.task_kinds]
-        methods[1:1] = [name for name in special or made if not validated_stages(made[name], spec)[1]]
+        # A kind with methods of its own uses no others, but those that other packages have for it.
+        kind = data.task.kind
+        special = any(kind in made[name].task_kinds for name in DISTILLATIONS)
+        fitting = [
+            name for name, method in made.items() if kind in method.task_kinds or not (special or method.task_kinds)
+        ]
+        methods[1:1] = [name for name in fitting if not validated_stages(made[name], spec)[1]]
     return [Training(method=method, rate=rate) for rate in _RATES for method in methods]
 
 
@@ -191,8 +196,11 @@ def _methods_of_packages() -> list[str]:
     usable = []
     for name in names_of_packages():
         try:
-            missing = {"max_length", "epochs"} - {field.name for field in dataclasses.fields(get_method(name))}
-        except UserError as error:
+            method = get_method(name)
+            missing = {"max_length", "epochs"} - {field.name for field in describe_options(method)}
+            method(**({} if missing else {"max_length": _USUAL_LENGTH, "epochs": 1}))
+        # The package may raise anything.
+        except Exception as error:
             log_info(f"the method {name} is not tried: {error}")
             continue
         if missing:
@@ -305,7 +313,13 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
         plan: Plan = plan_finetuning(start, data, options, run)
     else:
         plan = plan_distillation(start, data, teacher=shared.teacher, method=options, run=run)
-    run_plan(dataclasses.replace(plan, compares=False), folder, _deadlines(shared.deadline, plan))
+    try:
+        run_plan(dataclasses.replace(plan, compares=False), folder, _deadlines(shared.deadline, plan))
+    except Exception as error:
+        if training.method not in names_of_packages() or isinstance(error, TrainingFailed):
+            raise
+        # A faulty method of another package costs its trial, and not the run.
+        raise TrainingFailed(f"the method {training.method} raised {type(error).__name__}: {error}") from error
 
 
 def trial_options(training: Training, shape: TrialShape, seed: int) -> tuple[FinetuneConfig | Method, RunConfig]:

@@ -35,7 +35,7 @@ from pocketbert_bench.compression.methods import (
 
 TRIALS_FOLDER = "trials"
 # Steps of a first rung: fewer tell little about a candidate.
-_STEPS, _MOST_EPOCHS, _BATCH = 120, 8, 32
+_STEPS, _MOST_EPOCHS, _BATCH, _UNLIMITED = 120, 8, 32, 10**6
 # Each rung trains so many times the epochs of the first one, from the weights of the rung before.
 _FACTORS = (1, 2, 4)
 # Shares of the time after which first and second rungs end.
@@ -126,9 +126,10 @@ class Rungs:
             candidates, self._journal, teacher=self._teacher, max_length=self._shared.max_length
         )
         usual = min(max(math.ceil(_STEPS / self._steps), 1), _MOST_EPOCHS)
-        # A single candidate needs no comparison, so it trains at once, with one schedule of the learning rate.
-        factor, share = (_FACTORS[-1], 1.0) if len(candidates) == 1 else (1, _FIRST_SHARE / _KINDS)
-        self._epochs = self._record("epochs", lambda: self._planned_epochs(factor * usual, share * total))
+        alone, share = len(candidates) == 1, _FIRST_SHARE / _KINDS
+        if alone:  # It trains at once, with one schedule of the learning rate.
+            usual, share = usual * _FACTORS[-1] if most else _UNLIMITED, 1.0
+        self._epochs = self._record("epochs", lambda: self._planned_epochs(usual, share * total))
         if self._epochs < 1:
             log_info(f"the time is short: candidates first train on {100 * self._epochs:.2g} % of the examples")
         first = self._first_rungs(candidates, total)
@@ -141,8 +142,7 @@ class Rungs:
             planned = doubled if doubled < 1 else math.floor(doubled)
             fits = [one for one in batch if most or self._durations.seconds(one, planned) <= seconds_left() - end]
             self._train({candidate: (1, planned) for candidate in fits}, end)
-        longest = 0 if most and len(candidates) == 1 else 1 if most else None
-        for batch in self._batches(self._promising(first, 2)[:longest]):
+        for batch in self._batches(self._promising(first, 2)[: int(not alone) if most else None]):
             last = {candidate: (self._last_rung(candidate), self._last_epochs(candidate)) for candidate in batch}
             self._train({candidate: (rung, epochs) for candidate, (rung, epochs) in last.items() if epochs}, 0.0)
 
@@ -382,7 +382,7 @@ class Rungs:
 
     def _last_epochs(self, candidate: StudentCandidate) -> float:
         """Epochs of the last rung; 0 if there is less time than for the first one."""
-        usual = math.ceil(self._epochs) * (1 if len(self._candidates) == 1 else _FACTORS[2])
+        usual = _UNLIMITED if len(self._candidates) == 1 else math.ceil(self._epochs) * _FACTORS[2]
         least = self._durations.seconds(candidate, self._of(candidate)[0].epochs)
 
         def planned() -> float:

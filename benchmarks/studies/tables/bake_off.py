@@ -94,9 +94,12 @@ def _regrets(content: results.ResultFile) -> list[str]:
         compressed = [row for row in of_run if row["method"] == COMPRESS]
         others = [row for row in of_run if row["method"] != COMPRESS]
         if compressed and others:
-            chosen = max(others, key=lambda row: row["dev_score"])
-            regrets[run] = 100 * (chosen["score"] - compressed[0]["score"])
-    runs = [f"{len(by_run)} of {len(all_cells(TASKS))} runs of the study have finished"]
+            best = max(row["dev_score"] for row in others)
+            # Of equal ones, the dev split chooses none.
+            chosen = [row["score"] for row in others if row["dev_score"] == best]
+            regrets[run] = 100 * (float(np.mean(chosen)) - compressed[0]["score"])
+    commits = ", ".join(sorted({str(row["commit"]) for of_run in by_run.values() for row in of_run}))
+    runs = [f"{len(by_run)} of {len(all_cells(TASKS))} runs of the study have finished, at commits {commits}"]
     if not regrets:
         return runs
     mean = float(np.mean(list(regrets.values())))
@@ -115,6 +118,11 @@ def _cells(content: results.ResultFile) -> Cells:
     for row in rows_of(content):
         if "score" in row:
             cells.setdefault((row["task"], row["share"]), {}).setdefault(row["method"], []).append(row)
+    for methods in cells.values():
+        # Means are over the seeds that all methods have.
+        shared = set.intersection(*({row["seed"] for row in of_method} for of_method in methods.values()))
+        for method, of_method in methods.items():
+            methods[method] = [row for row in of_method if row["seed"] in shared] or of_method
     return cells
 
 

@@ -31,6 +31,7 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -40,7 +41,7 @@ from pocketbert.commands.command_line import OptionGroup, Options, last_value
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.distillation.methods import get_method, names
-from pocketbert.errors import raise_if_any
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import AnyPath, DirectoryPath, FilePath, ModelPath, PresetOrPath, option
 from pocketbert.training.config import RunConfig
 
@@ -123,8 +124,13 @@ def chosen_options(arguments: Sequence[str]) -> tuple[type, ...]:
 
 
 def variants() -> list[list[str]]:
-    """Returns a command line for each method."""
-    return [[f"--method={name}"] for name in names()]
+    """Returns a command line for each method that can be used."""
+    lines = []
+    for name in names():
+        with contextlib.suppress(UserError):
+            get_method(name)
+            lines.append([f"--method={name}"])
+    return lines
 
 
 def run(options: Options) -> int | None:

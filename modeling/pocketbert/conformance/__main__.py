@@ -55,7 +55,7 @@ def _keeps_all(name: str, options: dict[str, Any]) -> bool:
     from pocketbert.conformance import cases
     from pocketbert.conformance.rules import RULES, BrokenRule, MethodUnderTest
 
-    keeps = True
+    keeps, checked = True, 0
     for kind, problems in cases.kinds(name, options).items():
         for problem in problems:
             print(f"skipped  {name}, {kind}: {problem}")
@@ -64,6 +64,7 @@ def _keeps_all(name: str, options: dict[str, Any]) -> bool:
                 try:
                     reason = check(MethodUnderTest(name=name, kind=kind, options=options, folder=Path(folder)))
                     mark = "skipped" if reason else "ok"
+                    checked += not reason
                 # A method may raise anything.
                 except Exception as error:
                     if not isinstance(error, BrokenRule):
@@ -71,6 +72,8 @@ def _keeps_all(name: str, options: dict[str, Any]) -> bool:
                     reason = " ".join(f"{type(error).__name__}: {error}".split())
                     keeps, mark = False, "BROKEN"
                 print(f"{mark:<8} {name}, {kind}: {rule}" + (f": {reason}" if reason else ""), flush=True)
+    if keeps and not checked:
+        raise UserError(f"no rule could be checked for {name}: it accepts none of {', '.join(cases.HEADS)} as above")
     return keeps
 
 

@@ -79,8 +79,8 @@ def identical_student(subject: MethodUnderTest) -> None:
         for term in losses.keys() - learned - {"loss"}:
             gradients = [g for g in tape.gradient(losses[term], variables) if g is not None]
             # Both networks run the same operations on the same numbers; what is left is one rounding of each.
-            largest = max((float(np.abs(tf.convert_to_tensor(g).numpy()).max()) for g in gradients), default=0.0)
-            _require(largest < _ROUNDING, f"term {term}: the largest gradient is {largest:.3g}")
+            largest = [float(np.abs(tf.convert_to_tensor(g).numpy()).max()) for g in gradients]
+            _require(all(one < _ROUNDING for one in largest), f"term {term}: the largest gradients are {largest}")
             value = float(losses[term])
             is_entropy = abs(value - entropy) <= _ROUNDING * abs(entropy)
             _require(
@@ -183,13 +183,18 @@ def resuming(subject: MethodUnderTest) -> None:
         except _Interrupted:
             continue
         raise BrokenRule(f"attempt {stop} ended before its interruption")
-    resumed = distill(output=subject.folder / "resumed", **arguments)
+    last = _Stop(None)
+    resumed = distill(output=subject.folder / "resumed", callbacks=[last], **arguments)
+    _require(last.steps == 1, f"the last attempt makes {last.steps} steps instead of the last one: it starts over")
     _require(
         (resumed.metrics, resumed.steps) == (whole.metrics, whole.steps),
         f"the resumed run has {resumed.metrics} after {resumed.steps} steps; the whole one {whole.metrics} after "
         f"{whole.steps}",
     )
-    for path in (subject.folder / "whole").rglob("*.safetensors"):
+    files = list((subject.folder / "whole").rglob("*.safetensors"))
+    weights = [path for path in files if path.name == WEIGHTS_NAME]
+    _require(len(weights) == len(case.stages), f"{len(weights)} files of weights for {len(case.stages)} stages")
+    for path in files:
         other = subject.folder / "resumed" / path.relative_to(subject.folder / "whole")
         _require(other.exists() and other.read_bytes() == path.read_bytes(), f"{path.name} differs after resuming")
         if path.name == WEIGHTS_NAME:
@@ -212,17 +217,17 @@ class _Interrupted(BaseException):
 
 
 class _Stop(Callback):
-    """Ends a run after some steps."""
+    """Counts steps, and ends a run after some of them; None for no end."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, most: int | None) -> None:
         super().__init__()
-        self._left = steps
+        self._most, self.steps = most, 0
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         """Raises before the step after the last one."""
-        if self._left == 0:
+        if self.steps == self._most:
             raise _Interrupted
-        self._left -= 1
+        self.steps += 1
 
 
 def _cut(method: Method) -> Method:

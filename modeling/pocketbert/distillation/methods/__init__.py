@@ -17,8 +17,11 @@ import pkgutil
 
 from pocketbert.distillation.method import Method
 from pocketbert.errors import UserError, did_you_mean
+from pocketbert.progress import log_info
 
 ENTRY_POINTS = "pocketbert.methods"
+# Ways to train that `compress` calls by these names.
+_RESERVED = ("finetune", "predictions", "text")
 
 
 def names() -> tuple[str, ...]:
@@ -67,15 +70,22 @@ def _methods() -> dict[str, type[Method]]:
 
 @functools.cache
 def _entry_points() -> tuple[importlib.metadata.EntryPoint, ...]:
+    """Those with names of their own; logs the others."""
+    entries = []
     # A package that is found twice on the path counts once.
-    return tuple(dict.fromkeys(importlib.metadata.entry_points(group=ENTRY_POINTS)))
+    for entry in dict.fromkeys(importlib.metadata.entry_points(group=ENTRY_POINTS)):
+        if entry.name in _methods() or entry.name in _RESERVED:
+            package = entry.dist.name if entry.dist else entry.value
+            log_info(f"the method {entry.name!r} of {package} is ignored, since PocketBERT has one with this name")
+        else:
+            entries.append(entry)
+    return tuple(entries)
 
 
 @functools.cache
 def _method_of_package(name: str) -> type[Method]:
     entries = [entry for entry in _entry_points() if entry.name == name]
-    packages = ["pocketbert"] if name in _methods() else []
-    packages += [entry.dist.name if entry.dist else entry.value for entry in entries]
+    packages = [entry.dist.name if entry.dist else entry.value for entry in entries]
     if len(packages) > 1:
         raise UserError(
             f"a distillation method must have a name of its own; received {name!r} from {' and '.join(packages)}; "
