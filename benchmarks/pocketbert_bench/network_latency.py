@@ -64,11 +64,13 @@ class NetworkCost(NamedTuple):
       latency_us: median latency at each length, in microseconds.
       file_bytes: size of the file.
       memory_bytes: peak of resident memory of its processes; 0 where the system does not tell.
+      others_cpu_percent: processor time of other programs meanwhile; 0 where the system does not tell.
     """
 
     latency_us: tuple[float, ...]
     file_bytes: int
     memory_bytes: int
+    others_cpu_percent: float = 0.0
 
 
 class Device(Protocol):
@@ -321,6 +323,7 @@ def _costs(networks: Iterable[tuple[Measurement, ...]]) -> list[NetworkCost]:
             latency_us=of_network,
             file_bytes=at_lengths[0].size_bytes or 0,
             memory_bytes=max(one.peak_memory_bytes or 0 for one in at_lengths),
+            others_cpu_percent=max((one.load.others_cpu_percent or 0.0) if one.load else 0.0 for one in at_lengths),
         )
         for of_network, at_lengths in zip(latencies, measured, strict=True)
     ]

@@ -155,10 +155,11 @@ def test_costs_that_are_linear_in_the_terms_are_predicted(layers: int, pooling: 
 def test_costs_are_measured_once_for_each_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path))
     calls: list[int] = []
+    others = 0.0
 
     def measured(self: Host, networks: Any, setting: Setting, folder: Path) -> list[NetworkCost]:
         calls.append(setting.threads)
-        return [NetworkCost((1.0 + number,), 2, 3) for number in range(len(networks))]
+        return [NetworkCost((1.0 + number,), 2, 3, others) for number in range(len(networks))]
 
     monkeypatch.setattr(Host, "measure", measured)
 
@@ -173,6 +174,9 @@ def test_costs_are_measured_once_for_each_setting(monkeypatch: pytest.MonkeyPatc
     for path in (tmp_path / "costs").iterdir():
         path.write_text('{"float32": {"latency": "fast"}}')
     assert fitted(1) == first and calls == [1, 2, 1]
+    # What other programs disturb is measured again.
+    others = 40.0
+    assert fitted(3) == fitted(3) and calls == [1, 2, 1, 3, 3]
 
 
 def test_excess_is_the_sum_of_shares_beyond_the_limits() -> None:

@@ -30,6 +30,8 @@ _VOCABULARY_PART = 4
 # Half of so few layers is a single one.
 _SHALLOW = 3
 SCHEDULE = dataclasses.replace(host.QUICK, rounds=12, runs=64, seconds=1.0)
+# Percent of the CPU that other programs may use in measurements that are kept.
+_MOST_OTHERS = 25.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,8 +203,13 @@ def _kept(networks: Sequence[RandomNetwork], setting: Setting, device: Device) -
             )
             return model
     folder = path.with_suffix("")
-    model = fit(networks, device.measure(networks, setting, folder), setting)
+    costs = device.measure(networks, setting, folder)
+    model = fit(networks, costs, setting)
     shutil.rmtree(folder, ignore_errors=True)
+    others = float(np.median([cost.others_cpu_percent for cost in costs]))
+    if others > _MOST_OTHERS:
+        log_info(f"other programs used {others:.0f} % of the CPU, so these costs are not kept for the next run")
+        return model
     # A cache that cannot be written costs only time.
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
