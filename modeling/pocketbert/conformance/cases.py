@@ -254,8 +254,7 @@ def examples(kind: str, count: int, seed: int) -> Examples:
         labels = random.integers(0, 3, count).astype(np.int32)
     elif kind in ("regression", "embedding"):
         labels = random.normal(size=count).astype(np.float32)
-    pairs = texts[::-1] if kind == "embedding" else None
-    return Examples(texts, pairs, labels, [str(index) for index in range(count)], "made for the rules")
+    return Examples(texts, None, labels, [str(index) for index in range(count)], "made for the rules")
 
 
 def task_data(kind: str) -> TaskData:
@@ -263,10 +262,13 @@ def task_data(kind: str) -> TaskData:
     (task,) = HEADS[kind]
     metrics = {"classification": "accuracy", "regression": "pearson"}
     metric = metrics.get(kind, "")
+    train, dev = examples(kind, 20, seed=20), examples(kind, 11, seed=11)
+    if kind == "embedding":
+        train, dev = (dataclasses.replace(part, pairs=part.texts[::-1]) for part in (train, dev))
     return TaskData(
         task=task,
-        train=examples(kind, 20, seed=20),
-        dev=examples(kind, 11, seed=11),
+        train=train,
+        dev=dev,
         metrics=(metric,) if metric else (),
         main_metric=metric,
     )
