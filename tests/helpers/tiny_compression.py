@@ -12,7 +12,7 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert.cli import main
-from pocketbert_bench.compression import choice, run
+from pocketbert_bench.compression import choice, final_scores, run
 from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_bench.compression.measurements import Measured
 from pocketbert_export.bundles.bundle import Bundle
@@ -58,7 +58,8 @@ def compress_command(inputs: Path, output: Path, monkeypatch: pytest.MonkeyPatch
     """`pocketbert compress` with these costs and some options."""
     monkeypatch.setattr(run, "measured_costs", lambda _: {"dynamic_wi8": COSTS})
     monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measurements())
-    monkeypatch.setattr(choice, "simple_methods", lambda *_: [])
+    for module in (choice, final_scores):
+        monkeypatch.setattr(module, "simple_methods", lambda *_: [])
 
     def command(*options: str, table: str = "train") -> int:
         start = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / table}.csv", "--length=16"]

@@ -22,7 +22,7 @@ from pocketbert.checkpoints.name_maps import parameter_count
 from pocketbert.cli import main
 from pocketbert.tasks.scores import Baseline
 from pocketbert.trials.journal import Journal
-from pocketbert_bench.compression import choice, run, space, students
+from pocketbert_bench.compression import choice, final_scores, run, space, students
 from pocketbert_bench.compression.inputs import check
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.paired_scores import PartLoss
@@ -279,7 +279,8 @@ def test_a_teacher_below_a_simple_method(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(choice, "simple_methods", lambda *_: [Baseline(name="word counts", score=1.0)])
+    for module in (choice, final_scores):
+        monkeypatch.setattr(module, "simple_methods", lambda *_: [Baseline(name="word counts", score=1.0)])
     assert compress("--trials=1", "--max-latency-ms=9", "--stop-below-baseline") == 1
     assert "the teacher is below the baseline: accuracy 0." in capsys.readouterr().err.splitlines()[-1]
     assert compress("--trials=1", "--max-latency-ms=9", "--overwrite") == 0

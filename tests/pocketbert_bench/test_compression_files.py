@@ -14,7 +14,7 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert.cli import main
-from pocketbert_bench.compression import candidates, choice, run
+from pocketbert_bench.compression import candidates, choice, final_scores, run
 from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_bench.compression.inputs import check
 from pocketbert_bench.compression.measurements import Measured
@@ -51,7 +51,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
     monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measured)
-    monkeypatch.setattr(choice, "simple_methods", lambda *_: [])
+    for module in (choice, final_scores):
+        monkeypatch.setattr(module, "simple_methods", lambda *_: [])
 
     def command(costs: dict[str, CostModel], *options: str, model: str = "teacher") -> int:
         monkeypatch.setattr(run, "measured_costs", lambda _: costs)

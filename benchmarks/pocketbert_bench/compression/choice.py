@@ -24,6 +24,7 @@ from pocketbert_bench import machine
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.command_lines import CommandLines
 from pocketbert_bench.compression.constraints import ROUNDING
+from pocketbert_bench.compression.final_scores import final_scores
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.measurements import BundleMeasurements, Measured
@@ -31,19 +32,15 @@ from pocketbert_bench.compression.published import BUNDLE_FOLDER, kept_folders, 
 from pocketbert_bench.compression.rungs import Rungs
 from pocketbert_bench.paired_scores import (
     CLASS_COLUMN,
-    LEAST_EXAMPLES,
     PairedScores,
     PartLoss,
     paired_loss,
-    remembering,
-    slice_values,
 )
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import Latency, write_card
 from pocketbert_export.exporter import export
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.scored_texts import Loss
-from pocketbert_export.verification.outcomes import ScoringData
 from pocketbert_export.verification.verify import GateFailed
 
 EXPORTS_FOLDER = "exports"
@@ -76,8 +73,9 @@ class Choice:
         self._measurements = BundleMeasurements(
             folder, inputs.shares, limits, device=inputs.device, minutes=inputs.minutes, teacher_ms=teacher_ms
         )
+        self._misses: list[str] = []
         # Measured latency over the predicted one, which the first measured candidate corrects.
-        self._misses, self._ratio = list[str](), 1.0
+        self._ratio = 1.0
         # Name of a candidate → why it is chosen instead of a slower one.
         self._equals: dict[str, str] = {}
 
@@ -124,7 +122,9 @@ class Choice:
     @property
     def teacher_outcome(self) -> dict[str, Any]:
         """Scores of the teacher's bundle on the dev split."""
-        return self._teacher.outcome or {}
+        outcome = self._teacher.outcome
+        assert outcome is not None
+        return outcome
 
     def result(
         self,
@@ -158,7 +158,9 @@ class Choice:
             link(self._model(rungs, winner.candidate), aside / MODEL_FOLDER)
         write_card(aside / BUNDLE_FOLDER, self._folder.absolute().name, self._latencies(measured))
         bundle = Bundle.open(aside / BUNDLE_FOLDER)
-        scores, loss, parts, small = (*pooled(folds), [], "") if folds else self._final_scores(bundle)
+        scores, loss, parts, small = (
+            (*pooled(folds), [], "") if folds else final_scores(self._inputs, bundle, self._teacher)
+        )
         most = self._inputs.constraints.max_class_points_lost
         losses = [part for part in parts if part.column == CLASS_COLUMN]
         beyond = [f"on the final split, {part}" for part in losses if most is not None and part.points > most]
@@ -212,25 +214,6 @@ class Choice:
                 machine=inputs.device.name or machine.machine().cpu,
             )
         ]
-
-    def _final_scores(self, bundle: Bundle) -> tuple[Scores, Loss, list[PartLoss], str]:
-        """Scores on the final split, beside simple methods and the teacher's bundle, paired losses, and a remark."""
-        final = self._inputs.splits.final
-        assert final is not None
-        examples = ScoringData(
-            data=final.dev, metrics=tuple(final.metrics) or None, main_metric=final.main_metric or None
-        )
-        longest = max(bundle.lengths)
-        network, teacher = (remembering(one.predictor(max_length=longest)) for one in (bundle, self._teacher))
-        scores, _ = examples.score(network)
-        of_teacher, _ = examples.score(teacher)
-        methods = simple_methods(final, scores.main_metric)
-        scores = dataclasses.replace(scores, teacher=of_teacher.score, baselines=tuple(methods))
-        paired = PairedScores((teacher, network), examples.scored, scores.main_metric)
-        slices = slice_values(self._inputs.slices, examples.scored)
-        parts, small = paired.parts(slices)
-        remark = f"classes and slices with fewer than {LEAST_EXAMPLES} final examples, which have no row: {small}"
-        return scores, paired.loss(), parts, remark if small else ""
 
     def _sentence(self, measured: Measured, scores: Scores, loss: Loss) -> str:
         """The answer in one line."""
@@ -299,7 +282,8 @@ class Choice:
     def _fastest_within_points(self, rungs: Rungs, candidates: Sequence[StudentCandidate]) -> _Accepted:
         teacher = self.teacher_outcome["score"]
         for accepted in self._accepted(rungs, rungs.preferred(candidates)):
-            score = (accepted.bundle.outcome or {})["score"]
+            assert accepted.bundle.outcome is not None
+            score = accepted.bundle.outcome["score"]
             if score >= self._inputs.constraints.least_score(teacher):
                 return accepted
             lost = 100 * (teacher - score)

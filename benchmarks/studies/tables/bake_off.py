@@ -122,8 +122,8 @@ def _cells(content: results.ResultFile) -> Cells:
         # Means are over the seeds that all methods have.
         shared = set.intersection(*({row["seed"] for row in of_method} for of_method in methods.values()))
         for method, of_method in methods.items():
-            methods[method] = [row for row in of_method if row["seed"] in shared] or of_method
-    return cells
+            methods[method] = [row for row in of_method if row["seed"] in shared]
+    return {cell: methods for cell, methods in cells.items() if all(methods.values())}
 
 
 def _cell_name(cell: tuple[str, float]) -> str:

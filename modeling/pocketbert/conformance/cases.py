@@ -23,35 +23,21 @@ from pocketbert.distillation.method import DistillationSpec, Method, plan_stages
 from pocketbert.distillation.methods import get_method
 from pocketbert.feedforward import FeedForwardConfig
 from pocketbert.model import from_preset
+from pocketbert.presets import preset
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert.training.stage import LABEL_TERMS, Stage, Steps
 
 MAX_LENGTH = 23
 _VOCABULARY = 97
-_BERT = EncoderConfig(
-    model_type="bert",
+_BERT = preset("bert_base_uncased").config.replace(
     vocab_size=_VOCABULARY,
     hidden_size=30,
     num_layers=2,
     num_attention_heads=5,
     head_size=6,
     intermediate_size=41,
-    num_feedforward_networks=1,
-    activation="gelu",
-    norm="layer_norm",
-    layer_norm_eps=1e-12,
-    embedding_layer_norm_eps=1e-12,
     embedding_size=30,
-    embedding_projection="none",
-    trigram=False,
     max_position_embeddings=29,
-    position_offset=0,
-    type_vocab_size=2,
-    pad_token_id=0,
-    bottleneck=None,
-    pooler="tanh",
-    hidden_dropout=0.1,
-    attention_dropout=0.1,
     initializer_range=0.2,
 )
 # Attention heads are compared one by one; every other size differs.
