@@ -60,7 +60,9 @@ def test_rounds_on_a_slow_machine_change_the_ratios_little(monkeypatch: pytest.M
         true, slowness = np.array([900.0, 1700.0, 2600.0, 400.0, 3100.0]), random.normal(0, 0.3, 12)
         rounds = true[:, None] * np.exp(slowness + random.normal(0, 0.05, (5, 12)))
         measurements = [
-            SimpleNamespace(error=None, latency_us=row, round_sizes=12 * [1], size_bytes=1, peak_memory_bytes=1)
+            SimpleNamespace(
+                error=None, latency_us=row, round_sizes=12 * [1], size_bytes=1, peak_memory_bytes=1, load=None
+            )
             for row in rounds
         ]
         monkeypatch.setattr(host, "measure", lambda *_, measurements=measurements: measurements)
