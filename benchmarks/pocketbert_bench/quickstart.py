@@ -22,8 +22,7 @@ from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert.training.run_folder import OPTIONS_FILE, read_record
 from pocketbert_bench import baselines, report
 from pocketbert_bench.benchmark import latencies_of
-from pocketbert_bench.compression.candidates import measured_costs
-from pocketbert_bench.compression.inputs import check
+from pocketbert_bench.compression.candidates import predicted_latency_ms
 from pocketbert_bench.quickstart_run import STUDENT, TEACHER, QuickstartRun
 from pocketbert_bench.side_by_side import Pair, disagreements
 from pocketbert_export.bundles.model_card import CARD_FILE, CardOptions, write_card
@@ -103,9 +102,7 @@ def _compressed(output: Path, seed: int) -> str:
 def _limit_ms(data: pb.TaskData) -> float:
     """A part of the pretrained network's latency on this machine; a later call takes the kept measurements."""
     log_info(f"measuring networks on this machine; the limit is {100 * SHARE:.0f} % of the pretrained one's latency")
-    inputs = check(None, data, constraints=pb.Constraints(length=LENGTH), trials=1)
-    costs = measured_costs(inputs)[inputs.recipe].predict(inputs.described.config, inputs.shares)
-    return round(SHARE * costs.latency_ms, 3)
+    return round(SHARE * predicted_latency_ms(None, data, LENGTH), 3)
 
 
 def _distilled(run: QuickstartRun, seed: int) -> str:

@@ -36,7 +36,7 @@ from pocketbert.progress import log_info
 from pocketbert.training.state import digest_directory
 from pocketbert_bench import machine, results
 from pocketbert_bench.claims import claim
-from pocketbert_bench.compression.candidates import measured_costs
+from pocketbert_bench.compression.candidates import predicted_latency_ms
 from pocketbert_bench.compression.inputs import check
 from pocketbert_bench.compression.outcome import CompressResult
 from pocketbert_bench.compression.run import planned_candidates
@@ -179,9 +179,8 @@ def teach(task: BakeOffTask, folder: Path) -> dict[str, Any]:
     data, path = task.data(), folder / "teachers" / task.name
     options = pb.FinetuneConfig(epochs=task.epochs, max_length=task.length)
     trained = pb.finetune(task.encoder or minilm(), data, path, config=options, run=pb.RunConfig(overwrite=True))
-    inputs = check(path / "model", data, constraints=pb.Constraints(length=task.length), trials=1)
-    costs = measured_costs(inputs)[inputs.recipe].predict(inputs.described.config, inputs.shares)
-    return {"metrics": trained.metrics, "seconds": trained.seconds, "latency_ms": costs.latency_ms}
+    latency_ms = predicted_latency_ms(path / "model", data, task.length)
+    return {"metrics": trained.metrics, "seconds": trained.seconds, "latency_ms": latency_ms}
 
 
 def bake(cell: BakeOffCell, folder: Path, minutes: float, methods: Sequence[str]) -> dict[str, Any]:
@@ -211,7 +210,7 @@ def bake(cell: BakeOffCell, folder: Path, minutes: float, methods: Sequence[str]
             log_info(f"{cell.name}, {method}: {error}")
             rows[method] = {"failure": str(error)}
             continue
-        rows[method] = _numbers(result, output)
+        rows[method] = numbers(result, output)
     finetuned = folder / "runs" / cell.name / FINETUNE / "bundle"
     named: dict[str, Any] = {
         "commit": machine.commit(),
@@ -239,8 +238,8 @@ def bake(cell: BakeOffCell, folder: Path, minutes: float, methods: Sequence[str]
     return {"rows": list(rows.values())}
 
 
-def _numbers(result: CompressResult, output: Path) -> dict[str, Any]:
-    """What the page reads of a row."""
+def numbers(result: CompressResult, output: Path) -> dict[str, Any]:
+    """What the pages read of a compression."""
     (winner,) = [row for row in result.leaderboard if row["chosen"]]
     return {
         "structure": winner["structure"],

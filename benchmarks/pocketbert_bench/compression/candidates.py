@@ -6,14 +6,16 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from pocketbert.configs import EncoderConfig
+from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
-from pocketbert_bench.compression.constraints import Cost
+from pocketbert_bench.compression.constraints import Constraints, Cost
 from pocketbert_bench.compression.costs import CostModel, fitted_model, measured_model, read_costs
-from pocketbert_bench.compression.inputs import DEFAULT_RECIPE, MIXED_RECIPE, SMALL_RECIPE, Inputs
+from pocketbert_bench.compression.inputs import DEFAULT_RECIPE, MIXED_RECIPE, SMALL_RECIPE, Inputs, check
 from pocketbert_bench.compression.measurements import COSTS_FILE
 from pocketbert_bench.compression.methods import Training, trainings
 from pocketbert_bench.compression.structures import OtherStudent, Structure, structures
@@ -78,6 +80,18 @@ def measured_costs(inputs: Inputs) -> dict[str, CostModel]:
                 f"{inputs.device.name or 'this machine'} does not; leave the limit out"
             )
     return costs
+
+
+def predicted_latency_ms(model: str | Path | None, data: TaskData, length: int) -> float:
+    """Predicted latency of a teacher's bundle on this machine, in ms, to choose a limit from.
+
+    Args:
+      model: see `pb.compress`.
+      data: see `pb.compress`.
+      length: tokens of a text.
+    """
+    inputs = check(model, data, constraints=Constraints(length=length), trials=1)
+    return measured_costs(inputs)[inputs.recipe].predict(inputs.described.config, inputs.shares).latency_ms
 
 
 def _latency_decides(inputs: Inputs, costs: Mapping[str, CostModel]) -> bool:
