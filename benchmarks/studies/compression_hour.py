@@ -20,11 +20,12 @@ from pocketbert.data.task_data import TaskData
 from pocketbert_bench import machine, results
 from pocketbert_bench.compression.candidates import predicted_latency_ms
 from studies.bake_off import numbers, rows_of
-from studies.glue_examples import draw, task_data
+from studies.glue_examples import draw, task_data, task_examples
 from studies.runner import RESULTS
 
 RESULT, SEEDS, MINUTES = "compression_hour", (0, 1, 2), 60.0
 LENGTH, SHARE = 32, 0.5
+MOST_LOST, LEAST_TRAINING = 1.5, 0.8
 _TRAIN, _DEV = 20_000, 3_000
 _QUICK_MINUTES = 2.0
 _FOLDER = Path("runs") / RESULT
@@ -44,9 +45,9 @@ def run(quick: bool) -> dict[str, Any]:
 
 def data() -> TaskData:
     """Training sentences, others that choose, and SST-2's dev set."""
-    glue = task_data("sst2", _TRAIN + _DEV)
-    train, dev = (draw(glue.train, start, count) for start, count in ((0, _TRAIN), (_TRAIN, _DEV)))
-    return dataclasses.replace(glue, train=train, dev=dev, test=glue.dev)
+    drawn, test = task_examples("sst2", _TRAIN + _DEV)
+    train, dev = draw(drawn, 0, _TRAIN), draw(drawn, _TRAIN, _DEV)
+    return dataclasses.replace(task_data("sst2"), train=train, dev=dev, test=test)
 
 
 def _compressed(seed: int, output: Path, minutes: float) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -80,6 +81,23 @@ def test_table_counts_runs_within_their_limits() -> None:
     assert lines[3] == "| stsb | big | 0.6 | 103 % | 93 % | 80 % | 102 % | 111 % |"
     counts = [word for line in lines if line.startswith("- ") for word in line.split() if "/" in word]
     assert counts == ["1/2", "0/2", "1/1", "0/1", "1/2"]
+
+
+def test_table_has_points_lost_and_time_of_each_seed() -> None:
+    row: dict[str, Any] = {
+        "task": "sst2", "limit_ms": 0.624, "latency_ms": [0.5, 0.4, 0.6], "teacher_score": 0.891, "score": 0.874,
+        "structure": "layers=1-3-6,heads=12,neurons=768", "winner_method": "hsk", "candidates": 7, "commit": "abc",
+    }  # fmt: skip
+    rows = [
+        {**row, "seed": 0, "points_lost": [1.72, 0.3, 3.1], "seconds": 3600.0, "training_seconds": 3100.0},
+        {**row, "seed": 2, "points_lost": [0.92, -0.3, 2.1], "seconds": 3500.0, "training_seconds": 2730.0},
+    ]
+    notes = list(map(json.dumps, rows))
+    lines = compression.hour(results.result_file("an hour", quick=False, notes=notes)).splitlines()
+    assert lines[2] == "| 0 | 89.1 | 87.4 | 1.7 (0.3 to 3.1) | 0.62 | 0.50 | 3, 12, 768 | HSK | 7 | 3600 | 86 % |"
+    assert lines[3].endswith("| 3500 | 78 % |")
+    assert "- points lost: 1.32 as a mean over 2 of 3 seeds; the target is at most 1.5" in lines
+    assert "- in training: at least 78 %; the target is 80 %" in lines
 
 
 def test_cases_spread_their_limits() -> None:

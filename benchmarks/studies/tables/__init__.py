@@ -51,6 +51,7 @@ BLOCKS = tuple(
         ("docs/results/compression.md", "COSTS", "compression_costs", compression.costs),
         ("docs/results/compression.md", "DEMO", "compression_demo", compression.demo),
         ("docs/results/compression.md", "LIMITS", "compression_limits", compression.limits),
+        ("docs/results/compression.md", "HOUR", "compression_hour", compression.hour),
         ("docs/results/bake-off.md", "ROWS", "bake_off", bake_off.rows),
         ("docs/results/bake-off.md", "WINNERS", "bake_off", bake_off.winners),
         ("docs/results/embeddings.md", "SCORES", "sentence_embeddings", measurements.embeddings),

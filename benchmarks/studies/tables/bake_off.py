@@ -53,14 +53,13 @@ def rows(content: results.ResultFile) -> str:
                     _over_finetuning(of_method),
                     f"{_mean(of_method, lambda row: row['points_lost'][0]):.1f}",
                     f"{_mean(of_method, lambda row: row['latency_ms'][0]):.2f}",
-                    "; ".join(dict.fromkeys(_sizes(row) for row in of_method)),
+                    "; ".join(dict.fromkeys(sizes(row) for row in of_method)),
                     f"{_mean(of_method, lambda row: row['seconds']):.0f}",
                     str(len(of_method)),
                 ]
             )
     failures = [
-        f"{row['task']}, {100 * row['share']:.0f} %, seed {row['seed']}, {_NAMES.get(row['method'], row['method'])}: "
-        f"{row['failure']}"
+        f"{row['task']}, {100 * row['share']:.0f} %, seed {row['seed']}, {method_name(row['method'])}: {row['failure']}"
         for row in rows_of(content)
         if "failure" in row
     ]
@@ -146,14 +145,20 @@ def _over_finetuning(of_method: Sequence[Mapping[str, Any]]) -> str:
     return f"{points:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
-def _sizes(row: Mapping[str, Any]) -> str:
+def sizes(row: Mapping[str, Any]) -> str:
+    """Layers, heads and neurons of a row's structure."""
     parts = dict(part.split("=") for part in row["structure"].split(",") if "=" in part)
     return f"{len(parts['layers'].split('-'))}, {parts['heads']}, {parts['neurons']}"
+
+
+def method_name(method: str) -> str:
+    """Name of a method in tables."""
+    return _NAMES.get(method, method)
 
 
 def _named(method: str, of_method: Sequence[Mapping[str, Any]]) -> str:
     """The method; for `compress` also those that it chose."""
     if method != COMPRESS:
-        return _NAMES.get(method, method)
-    chosen = dict.fromkeys(_NAMES.get(row["winner_method"], row["winner_method"]) for row in of_method)
+        return method_name(method)
+    chosen = dict.fromkeys(method_name(row["winner_method"]) for row in of_method)
     return f"{_NAMES[COMPRESS]}: {', '.join(chosen)}"

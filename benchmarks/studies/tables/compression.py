@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pocketbert_bench import results
+from studies.bake_off import rows_of
 from studies.compression_costs import LARGEST_TARGET, MEDIAN_TARGET, errors
+from studies.compression_hour import LEAST_TRAINING, MOST_LOST, SEEDS
 from studies.compression_limits import MOST_DIFFERENCE, MOST_MINUTES
+from studies.tables.bake_off import method_name, sizes
 from studies.tables.render import NOTHING, bullets, page, table
 
 
@@ -63,3 +66,36 @@ def limits(content: results.ResultFile) -> str:
         counts.append(f"{what}: {sum(kept)}/{len(kept)} runs use at most {100 * most:.0f} %")
     heads = ["Task", "Teacher", ">Share", *(f">{what.capitalize()}" for what in columns)]
     return page(table(heads, rows), bullets([*counts, *content.notes]))
+
+
+def hour(content: results.ResultFile) -> str:
+    """Points lost, latency and time of each seed."""
+    heads = ["Seed", ">Teacher", ">Compressed", ">Points lost", ">Limit, ms", ">ms", "Layers, heads, neurons"]
+    heads += ["Method", ">Candidates", ">s", ">In training"]
+    lines = []
+    rows = rows_of(content)
+    for row in rows:
+        points, low, high = row["points_lost"]
+        lines.append(
+            [
+                str(row["seed"]),
+                f"{100 * row['teacher_score']:.1f}",
+                f"{100 * row['score']:.1f}",
+                f"{points:.1f} ({low:.1f} to {high:.1f})",
+                f"{row['limit_ms']:.2f}",
+                f"{row['latency_ms'][0]:.2f}",
+                sizes(row),
+                method_name(row["winner_method"]),
+                str(row["candidates"]),
+                f"{row['seconds']:.0f}",
+                f"{100 * row['training_seconds'] / row['seconds']:.0f} %",
+            ]
+        )
+    lost = float(np.mean([row["points_lost"][0] for row in rows]))
+    training = min(row["training_seconds"] / row["seconds"] for row in rows)
+    targets = [
+        f"points lost: {lost:.2f} as a mean over {len(rows)} of {len(SEEDS)} seeds; the target is at most {MOST_LOST}",
+        f"in training: at least {100 * training:.0f} %; the target is {100 * LEAST_TRAINING:.0f} %",
+        f"commits: {', '.join(sorted({row['commit'] for row in rows}))}",
+    ]
+    return page(table(heads, lines), bullets(targets))

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NOTHING = "–"
 NOT_RUN = "Not measured yet.\n"
 # Result files whose page tells that their cells ran at several commits.
-_SEVERAL_COMMITS = ("bake_off", "small_data")
+_SEVERAL_COMMITS = ("bake_off", "compression_hour", "small_data")
 # Seed (empty for a single run) → value.
 Values = Mapping[str, float]
 
