@@ -38,8 +38,8 @@ class Deadline(tf_keras.callbacks.Callback):
         now = time.time()
         self._end, self._first = now + (self._seconds - now) / parts, None
 
-    def steps_of_stage(self, taken: int, planned: int) -> int:
-        """After how many steps the stage ends, by the pace of those since it began or resumed."""
+    def steps_of_stage(self, taken: int, planned: int) -> int | None:
+        """After how many steps the stage ends, by the pace since it began or resumed; None while that is unknown."""
         now = time.time()
         if self._first is None:
             self._first = taken - 1
@@ -48,8 +48,10 @@ class Deadline(tf_keras.callbacks.Callback):
             self._warm = now
         if timed > 0:
             fitting = taken + math.floor(max(self._end - now, 0) * timed / max(now - self._warm, _TICK))
+        elif now > self._end:
+            fitting = taken
         else:
-            fitting = taken if now > self._end else planned
+            return None
         steps = min(max(fitting, self._least_steps, taken), planned)
         if taken == steps < planned:
             log_info(f"the time is over after {taken:,} of {planned:,} steps")

@@ -20,7 +20,8 @@ class RunCallbacks:
     """Calls a user's callbacks in a run; only the chief has them.
 
     Besides the hooks of Keras, they can have `on_stage_begin(name, logs)`, `on_stage_end(name, logs)` and
-    `steps_of_stage(taken, planned)`, which returns after how many steps the stage ends. It is asked after each step.
+    `steps_of_stage(taken, planned)`, which returns after how many steps the stage ends, or None for no change. It is
+    asked after each step; a resumed run begins with its last answer.
 
     Their `model` is the trained model, and logs hold floats. They see a run without its first steps if it resumes, and
     nothing of a finished run. They are not saved, and a run that no callback stops has the same result without them.
@@ -88,17 +89,19 @@ class RunCallbacks:
             self._list.on_train_batch_end(step_in_epoch, dict(zip(self._names, losses.numpy().tolist(), strict=True)))
         return self._stops()
 
-    def steps_of_stage(self, taken: int, planned: int) -> int:
+    def steps_of_stage(self, taken: int, planned: int, current: int) -> int:
         """After how many steps the stage ends; runs with replicas keep the plan.
 
         Args:
           taken: steps of the stage that the run has taken.
           planned: steps by plan.
+          current: the last answer, or `planned`.
         """
         if self._distribution.replicas > 1:
             return planned
-        asked = (getattr(callback, "steps_of_stage", None) for callback in self._list.callbacks)
-        return max(min([planned, *(ask(taken, planned) for ask in asked if ask)]), taken)
+        hooks = (getattr(callback, "steps_of_stage", None) for callback in self._list.callbacks)
+        answers = [answer for hook in hooks if hook and (answer := hook(taken, planned)) is not None]
+        return max(min([planned, *answers]) if answers else current, taken)
 
     def evaluated(self, metrics: Mapping[str, float], loss: float | None) -> None:
         """Receives an evaluation; the next epoch's logs have it, with names that begin with `val_`."""

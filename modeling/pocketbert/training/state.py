@@ -44,6 +44,7 @@ class TrainState:
       finished: whether the stage is finished.
       stage: number of finished stages.
       first_step: steps taken before this stage.
+      stage_steps: after how many steps this stage ends, if a callback has changed the plan.
       past: summaries of the finished stages.
       temperature: divisor of the logits in the weights that were saved last.
       kept: `digest_kept` of the weights that were saved last; empty before the first save.
@@ -62,6 +63,7 @@ class TrainState:
     finished: bool = False
     stage: int = 0
     first_step: int = 0
+    stage_steps: int | None = None
     past: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     kept: str = ""
     temperature: float = 1.0

@@ -191,8 +191,10 @@ class Trainer:
 
     def _run_steps(self, stage: Stage, batches: StageBatches) -> None:
         state, total, evaluator = self.state, batches.total_steps, self.evaluator(stage)
-        steps = total
-        with bar(total, stage.name or "training", "step", initial=state.step - state.first_step) as progress:
+        steps = total if state.stage_steps is None else state.stage_steps
+        if steps != total:
+            self._training_model.optimizer.schedule.end_after(steps)
+        with bar(steps, stage.name or "training", "step", initial=state.step - state.first_step) as progress:
             while not state.finished:
                 before = state.step - state.first_step - state.step_in_epoch
                 rows = batches.rows(state.epoch)[: total - before]
@@ -207,9 +209,9 @@ class Trainer:
                     if state.step_in_epoch == len(rows):
                         state.epoch += 1
                         state.step_in_epoch = 0
-                    fitting = self._callbacks.steps_of_stage(state.step - state.first_step, total)
+                    fitting = self._callbacks.steps_of_stage(state.step - state.first_step, total, steps)
                     if fitting != steps:
-                        steps = progress.total = fitting
+                        steps = progress.total = state.stage_steps = fitting
                         self._training_model.optimizer.schedule.end_after(steps)
                     state.finished = state.step - state.first_step == steps
                     is_evaluated = stops or self._is_evaluated(stage, len(rows))

@@ -226,6 +226,41 @@ class Interrupted(BaseException):
     pass
 
 
+class Hesitant(Shortener):
+    """Does not know at first after how many steps a stage ends."""
+
+    def __init__(self, steps: int, silent: int) -> None:
+        super().__init__(steps)
+        self._silent = silent
+
+    def steps_of_stage(self, taken: int, planned: int) -> int | None:  # type: ignore[override]
+        """None for some calls, then half of the plan."""
+        self._silent -= 1
+        return None if self._silent >= 0 else super().steps_of_stage(taken, planned)
+
+
+def test_resumed_stages_keep_their_shortened_rates(
+    model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = dataclasses.replace(CONFIG, epochs=4)
+    pb.finetune(model_directory, task_data(), tmp_path / "whole", config=config, run=RUN, callbacks=[Hesitant(10, 0)])
+    calls = []
+
+    def interrupting(*arguments: Any) -> None:
+        write_checkpoint(*arguments)
+        calls.append(arguments)
+        if len(calls) == 4:
+            raise Interrupted
+
+    arguments: Any = (model_directory, task_data(), tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "write_checkpoint", interrupting)
+        with pytest.raises(Interrupted):
+            pb.finetune(*arguments, config=config, run=RUN, callbacks=[Hesitant(10, 0)])
+    pb.finetune(*arguments, config=config, run=RUN, callbacks=[Hesitant(10, 3)])
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
 def test_resumed_run_begins_with_its_step(
     model_directory: Path, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
