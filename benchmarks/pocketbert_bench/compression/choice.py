@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.pruning.vocabulary import write_trimmed_model
 from pocketbert.report.outcome import VERDICT_WORDS
-from pocketbert.tasks.predictor import model_predictor
+from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.outcome_notes import simple_methods
 from pocketbert.training.run_folder import MODEL_FOLDER
@@ -30,12 +31,7 @@ from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.measurements import BundleMeasurements, Measured
 from pocketbert_bench.compression.published import BUNDLE_FOLDER, kept_folders, link
 from pocketbert_bench.compression.rungs import Rungs
-from pocketbert_bench.paired_scores import (
-    CLASS_COLUMN,
-    PairedScores,
-    PartLoss,
-    paired_loss,
-)
+from pocketbert_bench.paired_scores import CLASS_COLUMN, PairedScores, PartLoss, paired_loss, remembering
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import Latency, write_card
 from pocketbert_export.exporter import export
@@ -344,13 +340,18 @@ class Choice:
             self._ratio = max(self._ratio, measured.latency_ms[2] / candidate.cost.latency_ms)
         yield from uncertain
 
+    @functools.cached_property
+    def _teacher_network(self) -> Predictor:
+        """The teacher's bundle, which computes the dev split once for all candidates."""
+        return remembering(self._teacher.predictor(max_length=self._inputs.length))
+
     def _class_beyond(self, bundle: Bundle) -> PartLoss | None:
         """The class that loses most on the dev split, if it loses more than the limit."""
         most, dev = self._inputs.constraints.max_class_points_lost, self._inputs.splits.data.dev
         if most is None:
             return None
-        networks = [one.predictor(max_length=self._inputs.length) for one in (self._teacher, bundle)]
-        parts, _ = PairedScores(networks, dev, self.teacher_outcome["metric"]).parts()
+        network = bundle.predictor(max_length=self._inputs.length)
+        parts, _ = PairedScores((self._teacher_network, network), dev, self.teacher_outcome["metric"]).parts()
         return next((part for part in parts if part.points > most + ROUNDING), None)
 
     def _miss(self, sentence: str) -> None:
