@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import tiny_finetuning
-from tiny_compression import COSTS, TEACHER, compress_command, write_inputs
+from tiny_compression import COSTS, TEACHER, compress_command, compress_fast, write_inputs
 
 import pocketbert as pb
 from pocketbert.checkpoints.name_maps import parameter_count
@@ -41,6 +41,14 @@ def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     return compress_command(inputs, tmp_path / "out", monkeypatch)
 
 
+@pytest.fixture
+def compress_untrained(
+    compress: Callable[..., int], inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., int]:
+    compress_fast(inputs, monkeypatch)
+    return compress
+
+
 def result(folder: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((folder / "out" / "result.json").read_text())
     return content
@@ -48,10 +56,10 @@ def result(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("loss", "chosen"), [(Loss(0.5, (-1.0, 2.0)), "fast"), (Loss(3.0, (1.0, 5.0)), "best")])
 def test_the_faster_of_two_candidates_that_dev_does_not_tell_apart(
-    loss: Loss, chosen: str, compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    loss: Loss, chosen: str, compress_untrained: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(choice, "paired_loss", lambda *_: loss)
-    assert compress("--trials=2", "--max-latency-ms=9") == 0
+    assert compress_untrained("--trials=2", "--max-latency-ms=9") == 0
     rows = result(tmp_path)["leaderboard"]
     assert len({row["latency_ms"] for row in rows}) == len(rows) == 2
     expected = min(rows, key=lambda row: row["latency_ms"]) if chosen == "fast" else rows[0]
@@ -101,41 +109,41 @@ def test_final_loss_is_that_of_the_answers(compress: Callable[..., int], inputs:
 def test_no_class_may_lose_more(
     most: str,
     code: int,
-    compress: Callable[..., int],
+    compress_untrained: Callable[..., int],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     worst = PartLoss(column="label", value="low", examples=44, points=5.0, interval=(1.0, 9.0))
     monkeypatch.setattr(choice.PairedScores, "parts", lambda *_: ([worst], 0))
-    assert compress("--trials=1", "--max-latency-ms=9", f"--max-class-points-lost={most}") == code
+    assert compress_untrained("--trials=1", "--max-latency-ms=9", f"--max-class-points-lost={most}") == code
     message = "label 'low' loses 5.0 points (1.0 to 9.0) on 44 examples of the dev split"
     assert (message in capsys.readouterr().err.splitlines()[-1]) == bool(code)
 
 
 def test_the_winner_of_another_run_is_made_again(
-    compress: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    compress_untrained: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compress("--trials=3", "--max-latency-ms=9") == 0
+    assert compress_untrained("--trials=3", "--max-latency-ms=9") == 0
     (winner,) = [row for row in result(tmp_path)["leaderboard"] if row["chosen"]]
     earlier = (tmp_path / "out").rename(tmp_path / "earlier")
-    assert compress("--trials=1", f"--like={earlier}", "--max-latency-ms=2") == 2
-    assert compress("--trials=1", f"--like={earlier / 'bundle'}") == 2
+    assert compress_untrained("--trials=1", f"--like={earlier}", "--max-latency-ms=2") == 2
+    assert compress_untrained("--trials=1", f"--like={earlier / 'bundle'}") == 2
     assert not (tmp_path / "out").exists()
-    assert compress("--trials=1", f"--like={earlier}", "--seed=7") == 0
+    assert compress_untrained("--trials=1", f"--like={earlier}", "--seed=7") == 0
     rows = result(tmp_path)["leaderboard"]
     assert [(row["name"], row["recipe"]) for row in rows] == [(winner["name"], winner["recipe"])]
     # Or by its name in the leaderboard, without the run.
-    assert compress("--trials=1", f"--like={winner['name']}", "--seed=7", "--overwrite") == 0
+    assert compress_untrained("--trials=1", f"--like={winner['name']}", "--seed=7", "--overwrite") == 0
     assert [row["name"] for row in result(tmp_path)["leaderboard"]] == [winner["name"]]
-    assert compress("--trials=1", "--like=layers=9,heads=5,neurons=41,finetune", "--overwrite") == 2
+    assert compress_untrained("--trials=1", "--like=layers=9,heads=5,neurons=41,finetune", "--overwrite") == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pocketbert compress: ")]
     assert f"the nearest, {winner['structure']}, has about" in errors[0]
     assert "must be a finished run of pocketbert compress; it has no leaderboard.json" in errors[1]
     assert "received layers=9,heads=5,neurons=41,finetune; pass" in errors[2]
 
 
-def test_the_fastest_within_the_points(compress: Callable[..., int], tmp_path: Path) -> None:
-    assert compress("--trials=4", "--max-points-lost=100") == 0
+def test_the_fastest_within_the_points(compress_untrained: Callable[..., int], tmp_path: Path) -> None:
+    assert compress_untrained("--trials=4", "--max-points-lost=100") == 0
     rows = result(tmp_path)["leaderboard"]
     (winner,) = [row for row in rows if row["chosen"]]
     assert winner["latency_ms"] == min(row["latency_ms"] for row in rows) < max(row["latency_ms"] for row in rows)
@@ -154,26 +162,26 @@ def test_labels_in_another_order_keep_their_names(compress: Callable[..., int], 
 
 
 def test_points_that_the_final_split_cannot_show(
-    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    compress_untrained: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(choice.PairedScores, "loss", lambda _: Loss(2.0, (-7.0, 101.0)))
-    assert compress("--trials=1", "--max-points-lost=100") == 0
-    assert result(tmp_path)["sentence"].startswith("100 examples cannot show that at most 100 points are lost: ")
+    assert compress_untrained("--trials=1", "--max-points-lost=100") == 0
+    assert "100 examples cannot show that at most 100 points are lost: " in result(tmp_path)["sentence"]
 
 
 def test_points_that_no_candidate_keeps(
-    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    compress_untrained: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     perfect = property(lambda self: {"metric": "accuracy", "score": 1.0, "baselines": []})
     monkeypatch.setattr(choice.Choice, "teacher_outcome", perfect)
-    assert compress("--trials=1", "--max-points-lost=0.001") == 1
+    assert compress_untrained("--trials=1", "--max-points-lost=0.001") == 1
     message = capsys.readouterr().err.splitlines()[-1]
     assert "no trained candidate met limits and gate: the nearest, layers=" in message
     assert "points on the dev split" in message
 
 
-def test_without_a_limit_the_fastest_near_the_best(compress: Callable[..., int], tmp_path: Path) -> None:
-    assert compress("--trials=5") == 0
+def test_without_a_limit_the_fastest_near_the_best(compress_untrained: Callable[..., int], tmp_path: Path) -> None:
+    assert compress_untrained("--trials=5") == 0
     content = result(tmp_path)
     rows = content["leaderboard"]
     (winner,) = [row for row in rows if row["chosen"]]
@@ -274,16 +282,16 @@ def test_small_files_get_four_bits(
 
 
 def test_a_teacher_below_a_simple_method(
-    compress: Callable[..., int],
+    compress_untrained: Callable[..., int],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
     for module in (choice, final_scores):
         monkeypatch.setattr(module, "simple_methods", lambda *_: [Baseline(name="word counts", score=1.0)])
-    assert compress("--trials=1", "--max-latency-ms=9", "--stop-below-baseline") == 1
+    assert compress_untrained("--trials=1", "--max-latency-ms=9", "--stop-below-baseline") == 1
     assert "the teacher is below the baseline: accuracy 0." in capsys.readouterr().err.splitlines()[-1]
-    assert compress("--trials=1", "--max-latency-ms=9", "--overwrite") == 0
+    assert compress_untrained("--trials=1", "--max-latency-ms=9", "--overwrite") == 0
     assert "warning: the teacher is below the baseline" in capsys.readouterr().err
     assert result(tmp_path)["sentence"].startswith("below the baseline (word counts has 100.0): ")
 
@@ -316,7 +324,10 @@ class Refused(GateFailed):
 
 
 def test_teacher_that_fails_the_gate_is_compared_as_float32(
-    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    compress_untrained: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     real = choice.export
 
@@ -326,7 +337,7 @@ def test_teacher_that_fails_the_gate_is_compared_as_float32(
         return real(model, path, recipe=recipe, **options)
 
     monkeypatch.setattr(choice, "export", export)
-    assert compress("--trials=1", "--max-latency-ms=9") == 0
+    assert compress_untrained("--trials=1", "--max-latency-ms=9") == 0
     sentence = "the teacher's bundle is float32, since as dynamic_wi8 it fails the gate"
     assert f"{sentence}: the outputs differ" in capsys.readouterr().err and sentence in result(tmp_path)["notes"]
     recipes = [Bundle.open(tmp_path / "out" / name).recipe for name in ("teacher_bundle", "bundle")]

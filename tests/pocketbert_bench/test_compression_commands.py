@@ -16,6 +16,7 @@ import pytest
 import tiny
 import tiny_finetuning
 import tiny_questions
+from tiny_compression import measure_nothing
 
 import pocketbert as pb
 from pocketbert.checkpoints.directory import read_directory
@@ -61,8 +62,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(rungs, "train_trial", train)
+        measure_nothing(patched)
         command = ["compress", f"--model={folder / 'encoder'}", f"--train-file={folder / 'texts.csv'}", "--trials=6"]
-        assert main([*command, "--length=16", "--max-mb=0.2", f"--output={folder / 'out'}"]) == 0
+        assert main([*command, "--length=16", "--max-latency-ms=9", f"--output={folder / 'out'}"]) == 0
     return folder / "out", trained
 
 

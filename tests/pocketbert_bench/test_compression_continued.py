@@ -7,12 +7,14 @@ import html
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 import tiny_finetuning
+from tiny_compression import compress_fast, measure_nothing
 
 import pocketbert as pb
 from pocketbert.cli import main
@@ -25,6 +27,14 @@ ENCODER = tiny.BERT.replace(num_layers=3, initializer_range=0.1)
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _fast(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        compress_fast(tmp_path_factory.mktemp("fast"), patched)
+        measure_nothing(patched)
+        yield
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     """The command of a compression without its trials and output, and the folder of one with two trials."""
@@ -32,7 +42,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]
     tiny_finetuning.write_model(folder / "encoder", ENCODER)
     tiny_finetuning.write_table(folder / "texts.csv", tiny_finetuning.examples(613, seed=1))
     command = ["compress", f"--model={folder / 'encoder'}", f"--train-file={folder / 'texts.csv'}"]
-    command += ["--length=16", "--max-mb=0.2"]
+    command += ["--length=16", "--max-latency-ms=9"]
     assert main([*command, "--trials=2", f"--output={folder / 'two'}"]) == 0
     return command, folder / "two"
 

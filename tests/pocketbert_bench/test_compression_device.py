@@ -14,6 +14,7 @@ import pytest
 import tiny
 import tiny_finetuning
 from fake_adb import FakePhone, ending
+from tiny_compression import compress_fast
 
 import pocketbert as pb
 from pocketbert.cli import main
@@ -36,6 +37,7 @@ def result(phone: FakePhone, extras: dict[str, str], peak: int | None = PEAK) ->
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
+    compress_fast(tmp_path, monkeypatch)
     few = costs.fitted_networks
     monkeypatch.setattr(costs, "fitted_networks", lambda *arguments, **options: few(*arguments, **options)[:2])
     tokenizer = pb.from_pretrained(tiny_finetuning.write_model(tmp_path / "encoder", TEACHER)).tokenizer

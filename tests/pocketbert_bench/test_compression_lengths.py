@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_finetuning
+from tiny_compression import compress_fast
 
 import pocketbert as pb
 from pocketbert.cli import main
@@ -80,6 +81,7 @@ def test_the_mean_over_the_texts_is_limited(
         ]
 
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
+    compress_fast(inputs, monkeypatch)
     monkeypatch.setattr(Host, "measure", measure)
     measured: list[Measurement] = []
 
