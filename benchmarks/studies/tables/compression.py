@@ -96,6 +96,6 @@ def hour(content: results.ResultFile) -> str:
     targets = [
         f"points lost: {lost:.2f} as a mean over {len(rows)} of {len(SEEDS)} seeds; the target is at most {MOST_LOST}",
         f"in training: at least {100 * training:.0f} %; the target is {100 * LEAST_TRAINING:.0f} %",
-        f"commits: {', '.join(sorted({row['commit'] for row in rows}))}",
+        f"commits: {', '.join(sorted({row['commit'][:8] for row in rows}))}",
     ]
     return page(table(heads, lines), bullets(targets))
