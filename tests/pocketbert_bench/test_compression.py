@@ -344,6 +344,7 @@ def test_ctrl_c_exports_the_best_candidate_so_far(
         add(self, one)
         raise KeyboardInterrupt
 
+    compress_fast(finished[1].parent, monkeypatch)
     monkeypatch.setattr(Journal, "add", add_and_interrupt)
     assert main([*finished[0][:-1], f"--output={tmp_path / 'out'}"]) == 0
     (row,) = json.loads((tmp_path / "out" / "leaderboard.json").read_text())

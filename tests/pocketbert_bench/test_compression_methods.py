@@ -70,8 +70,14 @@ def write_pruned(teacher: Path, folder: Path, *, first_token: bool) -> None:
     write_student(read_directory(teacher), importance, structure, folder)
 
 
-@pytest.mark.parametrize("first_token", [False, True])
-@pytest.mark.parametrize("method", STAGES)
+@pytest.mark.parametrize(
+    ("method", "first_token"),
+    [
+        *((method, False) for method in STAGES),
+        ("finetune", True),
+        *(pytest.param(method, True, marks=pytest.mark.nightly) for method in STAGES if method != "finetune"),
+    ],
+)
 def test_each_method_trains_a_pruned_student(
     method: str, first_token: bool, teacher: Path, shared: TrialData, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.output_folders import held_directory
 from pocketbert_bench import host, results
 from pocketbert_bench import quickstart as module
+from pocketbert_bench.compression import candidates
 from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.checks.outputs import Check
@@ -164,7 +165,7 @@ def test_quickstart_compresses_the_sentences(
     )
     parts = tiny_finetuning.examples(400, 1), tiny_finetuning.examples(120, 2)
     monkeypatch.setattr(module, "rotten_tomatoes", lambda: parts)
-    monkeypatch.setattr(module, "measured_costs", lambda inputs: {inputs.recipe: costs})
+    monkeypatch.setattr(candidates, "measured_costs", lambda inputs: {inputs.recipe: costs})
     assert cli.main(["quickstart", f"--output={tmp_path / 'run'}", "--seed=3"]) == 0
     assert capsys.readouterr().out == f"Small and fast\n\nbundle: {tmp_path}/run/bundle\nreport: {tmp_path}/run/page\n"
     data, test = compressions[0]["data"], parts[1]
