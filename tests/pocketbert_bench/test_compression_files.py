@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import tiny
 import tiny_finetuning
-from tiny_compression import compress_fast
 
 import pocketbert as pb
 from pocketbert.cli import main
@@ -127,7 +126,6 @@ def test_second_recipes_are_measured_if_the_latency_leaves_larger_networks(
 def test_students_of_other_models_are_trained(
     compress: Callable[..., int], inputs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    compress_fast(inputs, monkeypatch)
     monkeypatch.setattr(candidates, "structures", lambda *_, **__: [])
     costs = {"dynamic_wi8": model_of(0.0), "dynamic_wi8, student-1=encoder": model_of(0.0)}
     assert compress(costs, f"--students={inputs / 'encoder'}", "--trials=1", "--max-latency-ms=9") == 0
