@@ -17,6 +17,7 @@ from typing import Any
 
 import pocketbert as pb
 from pocketbert.data.task_data import TaskData
+from pocketbert.files import write_json
 from pocketbert_bench import machine, results
 from pocketbert_bench.compression.candidates import predicted_latency_ms
 from studies.bake_off import numbers, rows_of
@@ -57,7 +58,7 @@ def _compressed(seed: int, output: Path, minutes: float) -> dict[str, Any]:
     else:
         limit = SHARE * predicted_latency_ms(None, sentences, LENGTH)
         record.parent.mkdir(parents=True, exist_ok=True)
-        record.write_text(json.dumps(limit), encoding="utf-8")
+        write_json(record, limit)
     limits = pb.Constraints(max_latency_ms=limit, length=LENGTH)
     result = pb.compress(None, sentences, output, constraints=limits, minutes=minutes, seed=seed)
     named = {"seed": seed, "minutes": minutes, "limit_ms": limit, "commit": machine.commit(), "task": "sst2"}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tiny
 import tiny_finetuning
-from tiny_compression import compress_fast, measure_nothing
+from tiny_compression import measure_nothing
 
 import pocketbert as pb
 from pocketbert.cli import main
@@ -28,9 +28,8 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _fast(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _without_measurements() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        compress_fast(tmp_path_factory.mktemp("fast"), patched)
         measure_nothing(patched)
         yield
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +228,22 @@ class Interrupted(BaseException):
     pass
 
 
+@contextlib.contextmanager
+def interrupted_after(checkpoints: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Expects a run that ends after it has written some checkpoints."""
+    calls = []
+
+    def interrupting(*arguments: Any) -> None:
+        write_checkpoint(*arguments)
+        calls.append(arguments)
+        if len(calls) == checkpoints:
+            raise Interrupted
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(trainer, "write_checkpoint", interrupting)
+        yield
+
+
 class Hesitant(Shortener):
     """Does not know at first after how many steps a stage ends."""
 
@@ -244,19 +262,9 @@ def test_resumed_stages_keep_their_shortened_rates(
 ) -> None:
     config = dataclasses.replace(CONFIG, epochs=4)
     pb.finetune(model_directory, task_data(), tmp_path / "whole", config=config, run=RUN, callbacks=[Hesitant(10, 0)])
-    calls = []
-
-    def interrupting(*arguments: Any) -> None:
-        write_checkpoint(*arguments)
-        calls.append(arguments)
-        if len(calls) == 4:
-            raise Interrupted
-
     arguments: Any = (model_directory, task_data(), tmp_path / "run")
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, "write_checkpoint", interrupting)
-        with pytest.raises(Interrupted):
-            pb.finetune(*arguments, config=config, run=RUN, callbacks=[Hesitant(10, 0)])
+    with interrupted_after(4, monkeypatch):
+        pb.finetune(*arguments, config=config, run=RUN, callbacks=[Hesitant(10, 0)])
     pb.finetune(*arguments, config=config, run=RUN, callbacks=[Hesitant(10, 3)])
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
@@ -264,19 +272,9 @@ def test_resumed_stages_keep_their_shortened_rates(
 def test_resumed_run_begins_with_its_step(
     model_directory: Path, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = []
-
-    def interrupting(*arguments: Any) -> None:
-        write_checkpoint(*arguments)
-        calls.append(arguments)
-        if len(calls) == 7:
-            raise Interrupted
-
     arguments: Any = (model_directory, task_data(), tmp_path / "run")
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, "write_checkpoint", interrupting)
-        with pytest.raises(Interrupted):
-            pb.finetune(*arguments, config=CONFIG, run=RUN, callbacks=[Recorder()])
+    with interrupted_after(7, monkeypatch):
+        pb.finetune(*arguments, config=CONFIG, run=RUN, callbacks=[Recorder()])
     recorder = Recorder()
     pb.finetune(*arguments, config=CONFIG, run=RUN, callbacks=[recorder])
     assert_same_run(tmp_path / "run", plain)
