@@ -23,7 +23,7 @@ from pocketbert.cli import main
 from pocketbert.tasks.scores import Baseline
 from pocketbert.trials.journal import Journal
 from pocketbert_bench.compression import choice, final_scores, run, space, students
-from pocketbert_bench.compression.inputs import check
+from pocketbert_bench.compression.inputs import Inputs, check
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.paired_scores import PartLoss
 from pocketbert_export.bundles.bundle import Bundle
@@ -58,7 +58,14 @@ def result(folder: Path) -> dict[str, Any]:
 def test_the_faster_of_two_candidates_that_dev_does_not_tell_apart(
     loss: Loss, chosen: str, compress_untrained: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(choice, "paired_loss", lambda *_: loss)
+    def half(inputs: Inputs, _: Any) -> Inputs:
+        data = inputs.splits.data
+        data = dataclasses.replace(data, dev=data.dev.select(range(len(data.dev) // 2)))
+        return dataclasses.replace(inputs, splits=dataclasses.replace(inputs.splits, data=data))
+
+    # The whole dev split compares them, although half of it has chosen them.
+    monkeypatch.setattr(run, "_with_few_examples", half)
+    monkeypatch.setattr(choice, "paired_loss", lambda _, __, dev, ___: loss if len(dev) == 100 else None)
     assert compress_untrained("--trials=2", "--max-latency-ms=9") == 0
     rows = result(tmp_path)["leaderboard"]
     assert len({row["latency_ms"] for row in rows}) == len(rows) == 2
@@ -296,11 +303,11 @@ def test_a_teacher_below_a_simple_method(
     assert result(tmp_path)["sentence"].startswith("below the baseline (word counts has 100.0): ")
 
 
-@pytest.mark.parametrize(("minutes", "count", "head"), [(0.1, 60, 30), (0.4, 80, 120), (9.0, 100, 2700)])
+@pytest.mark.parametrize(("minutes", "count", "head"), [(0.1, 20, 30), (0.2, 40, 60), (9.0, 100, 2700)])
 def test_short_times_read_a_part_of_the_examples(
     minutes: float, count: int, head: int, inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_LEAST_DEV", 60)
+    monkeypatch.setattr(run, "_LEAST_DEV", 20)
     monkeypatch.setattr(run, "_DEV_A_MINUTE", 200)
     data, limits = pb.data.table(inputs / "train.csv"), pb.Constraints(length=16)
     options: dict[str, Any] = dict.fromkeys(("trials", "measurements", "kfold", "recipe", "text"))
@@ -311,6 +318,9 @@ def test_short_times_read_a_part_of_the_examples(
     shortened = run._with_few_examples(checked, clock)
     few = shortened.splits.data
     assert len(whole.dev) == 100 and len(few.dev) == count and set(few.dev.texts) <= set(whole.dev.texts)
+    # Three times as many compare the best two candidates.
+    compared = shortened.compared
+    assert len(compared) == min(3 * count, 100) and set(compared.texts) <= set(whole.dev.texts)
     assert few.train is whole.train and shortened.head_examples == head
     # More time later compares with the same examples.
     longer = dataclasses.replace(checked, minutes=9.0)

@@ -257,7 +257,7 @@ class Choice:
 
     def _faster_of_equals(self, rungs: Rungs, first: StudentCandidate, second: StudentCandidate) -> bool:
         """Whether the second one is faster, and the dev examples do not tell them apart; no file is needed for it."""
-        limits, data = self._inputs.constraints, self._inputs.splits.data
+        limits, examples = self._inputs.constraints, self._inputs.compared
         compared = limits.limits_costs and limits.max_points_lost is None
         if not compared or second.cost.latency_ms >= first.cost.latency_ms:
             return False
@@ -265,11 +265,11 @@ class Choice:
             model_predictor(from_pretrained(rungs.model(candidate)), max_length=self._inputs.length)
             for candidate in (first, second)
         )
-        loss = paired_loss(best, other, data.dev, self.teacher_outcome["metric"])
+        loss = paired_loss(best, other, examples, self.teacher_outcome["metric"])
         if loss.interval[0] > 0:
             return False
         self._equals[second.name] = (
-            f"{len(data.dev)} dev examples do not tell this candidate from {first.name}, which is slower: "
+            f"{len(examples)} dev examples do not tell this candidate from {first.name}, which is slower: "
             f"it loses {loss.points:.1f} points, with a 95 % interval of {loss.interval[0]:.1f} to "
             f"{loss.interval[1]:.1f}; so the faster one is chosen"
         )

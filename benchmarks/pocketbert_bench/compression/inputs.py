@@ -12,6 +12,7 @@ from pocketbert.checkpoints.directory import DirectoryDescription, describe_dire
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm, model_directory
 from pocketbert.data.constructors import text as text_data
+from pocketbert.data.examples import LabelledData
 from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, folds_of, three_splits
 from pocketbert.data.label_order import in_label_order
 from pocketbert.data.task_data import TaskData, TextData
@@ -55,6 +56,7 @@ class Inputs:
       splits: the data.
       folds: the data of each fold, whose final splits give the score of small data; empty for one final split.
       final_is_given: whether the final split is a file of its own.
+      compared: dev examples that compare the best two candidates; more than choose among all of them, if time is short.
       constraints: the limits.
       device: where latency and memory are measured.
       shares: length of a measured text in tokens → share in the mean latency; ascending.
@@ -81,6 +83,7 @@ class Inputs:
     splits: ThreeSplits
     folds: Sequence[ThreeSplits]
     final_is_given: bool
+    compared: LabelledData
     constraints: Constraints
     device: Device
     shares: Mapping[int, float]
@@ -270,6 +273,7 @@ def check(
         splits=splits,
         folds=folds_of(data, count, seed) if count else (),
         final_is_given=data.test is not None,
+        compared=splits.data.dev,
         constraints=constraints,
         device=device,
         shares=shares,

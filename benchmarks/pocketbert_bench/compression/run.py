@@ -84,8 +84,9 @@ COMPRESSION_FILES = (
 _TEMPORARY = (EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER)
 # Teacher's bundle, one trial, its bundle and the page.
 _LEAST_SECONDS = 40
-# So many dev examples, and so many for each minute, are scored by each evaluation.
-_LEAST_DEV, _DEV_A_MINUTE = 500, 100
+# So many dev examples, and so many for each minute, are scored by each evaluation; the last number of times as many
+# compare the best two candidates.
+_LEAST_DEV, _DEV_A_MINUTE, _COMPARED = 500, 100, 3
 # A new head starts from a fit on so many examples for each minute.
 _HEAD_EXAMPLES_A_MINUTE = 300
 # Export and gate, in exports of the teacher, which is slower; seconds of measurement and page.
@@ -382,8 +383,11 @@ def _with_few_examples(inputs: Inputs, clock: RunClock) -> Inputs:
     if len(data.dev) <= most:
         return inputs
     log_info(f"the time is short: the choice reads {most:,} of {len(data.dev):,} dev examples")
-    data = dataclasses.replace(data, dev=data.dev.select(evenly(len(data.dev), most)))
-    return dataclasses.replace(inputs, splits=dataclasses.replace(inputs.splits, data=data))
+    few, compared = (
+        data.dev.select(evenly(len(data.dev), count)) for count in (most, min(len(data.dev), _COMPARED * most))
+    )
+    splits = dataclasses.replace(inputs.splits, data=dataclasses.replace(data, dev=few))
+    return dataclasses.replace(inputs, splits=splits, compared=compared)
 
 
 def _ending(clock: RunClock) -> float:
