@@ -18,6 +18,7 @@ from pocketbert.layers.checks import require
 from pocketbert.layers.core import Dense, initialize_weights
 from pocketbert.layers.embeddings import Embeddings
 from pocketbert.layers.graph_form import GraphForm
+from pocketbert.layers.recomputation import recomputed
 
 # Names (all layers), or name → layers, counted from 1; layer 0 is the output of the embedding.
 FeatureRequest = Sequence[str] | Mapping[str, Sequence[int]]
@@ -40,6 +41,9 @@ class Encoder(tf_keras.Model):
       graph: layout of the graph; only export changes it.
       seed: seed of the initial weights.
       initialize: draw initial weights; False leaves zeros, to save time before you load weights.
+
+    Attributes:
+      recomputes: whether training computes each layer again in the backward pass; see `recomputed`.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Encoder(tf_keras.Model):
         super().__init__()
         self.config = config
         self._graph, self._seed = graph, seed
+        self.recomputes = False
         self.embeddings = Embeddings(config)
         self.layers_ = [
             Block(
@@ -170,9 +175,12 @@ class Encoder(tf_keras.Model):
         found: dict[tuple[str, int], tf.Tensor] = {("hidden_states", 0): x}
         for layer in range(1, layers_by_name.highest + 1):
             names = [name for name in ATTENTION_FEATURES if layer in layers_by_name.layers.get(name, ())]
-            x, features = self.layers_[layer - 1](
-                x, bias, wanted=names, attention_only=layer > layers_by_name.highest_hidden, training=training
-            )
+            attention_only = layer > layers_by_name.highest_hidden
+            block = self.layers_[layer - 1]
+            if self.recomputes and training and not attention_only:
+                x, features = recomputed(block, x, bias, names)
+            else:
+                x, features = block(x, bias, wanted=names, attention_only=attention_only, training=training)
             found[("hidden_states", layer)] = x
             found.update({(name, layer): value for name, value in features.items()})
         return {name: [found[(name, layer)] for layer in layers] for name, layers in layers_by_name.layers.items()}

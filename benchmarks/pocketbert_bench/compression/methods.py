@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
 from pocketbert.configs import EncoderConfig
@@ -198,7 +199,8 @@ def _methods_of_packages() -> list[str]:
         try:
             method = get_method(name)
             missing = {"max_length", "epochs"} - {field.name for field in describe_options(method)}
-            method(**({} if missing else {"max_length": _USUAL_LENGTH, "epochs": 1}))
+            needed: dict[str, Any] = {} if missing else {"max_length": _USUAL_LENGTH, "epochs": 1}
+            method(**needed)
         # The package may raise anything.
         except Exception as error:
             log_info(f"the method {name} is not tried: {error}")
@@ -221,7 +223,7 @@ def distillation(name: str, shape: TrialShape, rate: float) -> Method:
     if name in DISTILLATIONS:
         return DISTILLATIONS[name](shape, rate)
     method = get_method(name)
-    values = {"max_length": shape.max_length, "epochs": shape.epochs, "learning_rate": rate}
+    values: dict[str, Any] = {"max_length": shape.max_length, "epochs": shape.epochs, "learning_rate": rate}
     return method(**{field.name: values[field.name] for field in dataclasses.fields(method) if field.name in values})
 
 

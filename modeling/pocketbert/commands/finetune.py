@@ -62,7 +62,7 @@ class StartOptions:
 
 
 # Options of `RunConfig` without effect on fine-tuning.
-_NOT_OF_FINETUNING = ("teacher_precision", "evaluation_batches", "whole_words", "distribution", "tpu")
+_NOT_OF_FINETUNING = ("teacher_precision", "evaluation_batches", "whole_words")
 TRAINING = (
     TaskOptions,
     TableOptions,

@@ -281,7 +281,7 @@ def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None
         objective=Finetuning(),
         options={"stage": stage.describe(), "distillation": plan.recorded()},
         stages=(stage,),
-        run=dataclasses.replace(plan.run, evaluation_steps=None, patience=None),
+        run=dataclasses.replace(plan.run, evaluation_steps=None, patience=None, max_steps=None),
         start=plan.start,
         tasks=plan.tasks,
         vocabulary=plan.vocabulary,

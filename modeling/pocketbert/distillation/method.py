@@ -7,6 +7,7 @@ method. ADR 6 compares the interface with five papers.
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -15,7 +16,7 @@ from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.label_names import label_positions
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
-from pocketbert.training.stage import FeatureRequest, Stage, position_problems
+from pocketbert.training.stage import FeatureRequest, ScheduleName, Stage, position_problems
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,6 +64,7 @@ class Method(Objective):
     has the options `max_length` and `epochs`; `learning_rate` is optional.
 
     Attributes:
+      schedule: schedule of the learning rate in all stages, after their warm-up (default: those of the method).
       name: name on the command line.
       reference: paper and equations.
       task_kinds: kinds of the tasks that the method is for; empty for all kinds of one output per text, and for text.
@@ -74,6 +76,8 @@ class Method(Objective):
     task_kinds: ClassVar[tuple[str, ...]] = ()
     keeps_adapters: ClassVar[bool] = False
     passes: ClassVar[int] = 1
+
+    schedule: ScheduleName | None = None
 
     @abc.abstractmethod
     def stages(self, spec: DistillationSpec) -> Sequence[Stage]:
@@ -150,6 +154,8 @@ def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stag
     stages: tuple[Stage, ...] = ()
     try:
         stages = tuple(method.stages(spec))
+        if method.schedule is not None:
+            stages = tuple(_with_schedule(stage, method.schedule) for stage in stages)
     except UserError as error:
         # The earlier problems usually include this one.
         if not problems:
@@ -169,6 +175,10 @@ def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stag
     if len(set(names)) != len(names) or "" in names:
         problems.append(f"stages must have different names; received {', '.join(names)}")
     return stages, list(dict.fromkeys(problems))
+
+
+def _with_schedule(stage: Stage, schedule: ScheduleName) -> Stage:
+    return dataclasses.replace(stage, optimizer=dataclasses.replace(stage.optimizer, schedule=schedule))
 
 
 def vocabulary_problems(spec: DistillationSpec) -> list[str]:

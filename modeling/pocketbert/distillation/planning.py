@@ -124,7 +124,11 @@ def plan_distillation(
         )
     return DistillationPlan(
         objective=method,
-        options={f"option_{name}": value for name, value in dataclasses.asdict(method).items()},
+        options={
+            f"option_{name}": value
+            for name, value in dataclasses.asdict(method).items()
+            if name != "schedule" or value is not None
+        },
         stages=stages,
         run=run,
         start=planned,

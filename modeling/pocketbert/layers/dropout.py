@@ -23,13 +23,20 @@ class Dropout(tf_keras.layers.Layer):
     def __init__(self, rate: float) -> None:
         super().__init__()
         self._threshold = round(rate * _LEVELS)
+        # The seed of the next calls, if another layer has drawn it.
+        self.seed: tf.Tensor | None = None
         self.generator = tf.random.Generator.from_seed(0, alg="philox") if self._threshold else None
+
+    def draw_seed(self) -> tf.Tensor:
+        """The next seed, int64 [2], of a layer with a positive rate."""
+        assert self.generator is not None
+        return self.generator.make_seeds(1)[:, 0]
 
     def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps [...] to the same shape. Returns the input if not `training` or if the rate is 0."""
         if not training or self.generator is None:
             return x
-        seed = self.generator.make_seeds(1)[:, 0]
+        seed = self.seed if self.seed is not None else self.draw_seed()
         size = tf.size(x)
         draws = tf.random.stateless_uniform([(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.int32)
         levels = tf.reshape(tf.bitcast(draws, tf.uint16), [-1])[:size]

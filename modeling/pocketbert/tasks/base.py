@@ -149,6 +149,20 @@ class Task(abc.ABC):
     def head(self, encoder: EncoderConfig) -> Any:
         """A head with initial weights: a Keras layer with `outputs` and `losses_by_output`."""
 
+    def uniform_loss(
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
+    ) -> tf.Tensor | None:
+        """The loss against equal probabilities of all labels, for label smoothing; None for tasks without labels.
+
+        Arguments and result are those of `loss`.
+        """
+        return None
+
+    @property
+    def smooths_labels(self) -> bool:
+        """Whether there is a `uniform_loss`."""
+        return type(self).uniform_loss is not Task.uniform_loss
+
     @abc.abstractmethod
     def loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None

@@ -14,7 +14,7 @@ from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
 from pocketbert.tasks.base import Decisions
 from pocketbert.tasks.metrics import class_results, root_mean_square
-from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples, unit_vectors
+from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples, uniform_cross_entropy, unit_vectors
 from pocketbert.tasks.texts import TextTask, described_probabilities, positive_class
 
 # Length of the mean of the tokens that a head reads. Vectors of length 1 would need ten times the weights.
@@ -110,6 +110,12 @@ class Classification(TextTask):
         """Mean cross-entropy over examples, in nats. Labels are class indices, int32 [B]."""
         logits = tf.cast(outputs["logits"], tf.float32)
         return mean_over_examples(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits), labels, weights)
+
+    def uniform_loss(
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """See `Task.uniform_loss`."""
+        return mean_over_examples(uniform_cross_entropy(outputs["logits"]), labels, weights)
 
     def temperature(self, logits: np.ndarray, labels: np.ndarray) -> float:
         """See `TextTask.temperature`; softmax over classes."""

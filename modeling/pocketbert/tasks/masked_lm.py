@@ -12,7 +12,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.core import Dense, LayerNorm, activate
 from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.tasks.base import Task
-from pocketbert.tasks.outputs import CrossEntropy, Labelled
+from pocketbert.tasks.outputs import CrossEntropy, Labelled, uniform_cross_entropy
 
 
 class MaskedLMHead(tf_keras.layers.Layer):
@@ -80,13 +80,25 @@ class MaskedLM(Task):
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Mean cross-entropy over masked tokens, in nats. Labels are token ids, int32 [B, P]; negative: no label."""
-        logits = outputs["prediction_logits"]
-        # One row per position. For other ranks TensorFlow checks sizes at run time. Graphs never prune such checks, so
-        # counting the weights would run the student.
-        labels = tf.reshape(labels, [-1])
-        logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
+        labels, logits = _rows(outputs["prediction_logits"], labels)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
         return masked_mean(losses, is_labelled(labels))
+
+    def uniform_loss(
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """See `Task.uniform_loss`; equal probabilities of all tokens."""
+        labels, logits = _rows(outputs["prediction_logits"], labels)
+        return masked_mean(uniform_cross_entropy(logits), is_labelled(labels))
+
+
+def _rows(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Labels and logits, one row per position.
+
+    For other ranks TensorFlow checks sizes at run time. Graphs never prune such checks, so counting the weights would
+    run the student.
+    """
+    return tf.reshape(labels, [-1]), tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
 
 
 def only_labelled(labelled: Mapping[str, Labelled]) -> dict[str, Labelled]:

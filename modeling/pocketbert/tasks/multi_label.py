@@ -50,6 +50,12 @@ class MultiLabel(TextTask):
         losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
         return mean_over_examples(tf.reduce_mean(losses, axis=-1), labels[:, 0], weights)
 
+    def uniform_loss(
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """See `Task.uniform_loss`; each label is a decision between two."""
+        return self.loss(outputs, 0.5 * tf.ones_like(labels, tf.float32), mask, weights)
+
     def temperature(self, logits: np.ndarray, labels: np.ndarray) -> float:
         """See `TextTask.temperature`; each label is a decision between logits of 0 and x."""
         from pocketbert.tasks.temperature import softmax_temperature

@@ -88,6 +88,11 @@ def _by_output(heads: Heads, names: Mapping[str, Mapping[str, str]], what: str, 
     return dict.fromkeys(every, values)
 
 
+def uniform_cross_entropy(logits: tf.Tensor) -> tf.Tensor:
+    """Cross-entropy of equal probabilities and the predicted ones, in nats, float32 [...], from logits [..., C]."""
+    return -tf.reduce_mean(tf.nn.log_softmax(tf.cast(logits, tf.float32)), axis=-1)
+
+
 def mean_over_examples(losses: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
     """The `masked_mean` of per-example losses.
 

@@ -26,7 +26,7 @@ from pocketbert.tasks.classification import class_decisions
 from pocketbert.tasks.masked_lm import is_labelled, only_labelled
 from pocketbert.tasks.metrics import TAG_METRICS, tag_results, tag_scores
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
-from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers
+from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers, uniform_cross_entropy
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, tag_method
 from pocketbert.tasks.tagged_rows import TEXTS_A_CALL, TaggedRows, resampled_tags
@@ -98,14 +98,28 @@ class TokenClassification(SupervisedTask):
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Mean cross-entropy over words, in nats. Labels are tag indices, int32 [B, at least S]; negative: no label."""
+        labels, logits, factors = self._rows(outputs, labels, mask, weights)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
+        return masked_mean(losses * factors, is_labelled(labels))
+
+    def _rows(
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Labels, logits and factors, one row per token."""
         logits = outputs[TOKEN_LOGITS]
         labels = labels[:, : tf.shape(mask)[1]]
         factors = tf.ones_like(labels, tf.float32) * (1.0 if weights is None else weights[:, tf.newaxis])
         # One row per token, so that counting the weights does not run the network; see `MaskedLM.loss`.
         labels = tf.reshape(labels, [-1])
         logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
-        return masked_mean(losses * tf.reshape(factors, [-1]), is_labelled(labels))
+        return labels, logits, tf.reshape(factors, [-1])
+
+    def uniform_loss(
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """See `Task.uniform_loss`."""
+        labels, logits, factors = self._rows(outputs, labels, mask, weights)
+        return masked_mean(uniform_cross_entropy(logits) * factors, is_labelled(labels))
 
     def read(self, path: str | os.PathLike[str], **columns: Any) -> TaggedTexts:
         """Reads a CoNLL or .jsonl file; for `columns` see `read_tagged`."""

@@ -12,12 +12,33 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.recipes import QatRecipe
 from pocketbert.training.class_weights import parse_class_weights
+from pocketbert.training.stage import part_problems
+from pocketbert.training.weight_patterns import parse_rate_factors, pattern_problems
 
 if TYPE_CHECKING:
     from pocketbert.model import Model
 
 # Fields of `RunConfig` that a grid can vary.
-_VARIED_OF_A_RUN = ("precision", "evaluation_steps", "patience")
+_VARIED_OF_A_RUN = (
+    "precision",
+    "evaluation_steps",
+    "patience",
+    "max_steps",
+    "layer_decay",
+    "label_smoothing",
+    "dropout",
+)
+_RECORDED_IF_CHANGED = (
+    "max_steps",
+    "freeze",
+    "layer_decay",
+    "rate_factors",
+    "label_smoothing",
+    "dropout",
+    "qat",
+    "keep_checkpoints",
+    "gradient_checkpointing",
+)
 # Options for questions on paragraphs only.
 WINDOW_OPTIONS = ("stride", "max_question_tokens")
 
@@ -48,8 +69,21 @@ class RunConfig:
         about 50,000 masked tokens.
       whole_words: mask whole words in pretraining examples; the dev split keeps its masks.
       patience: evaluations without improvement before a stage stops.
+      max_steps: most updates in each stage; the learning rate falls to 0 there.
+      freeze: weights that stay as they are: `embeddings`, `pooler`, `head`, `layers:1-6` (from 1), or names of weights
+        as in the model directory, with * for any characters.
+      layer_decay: factor of the learning rate from layer to layer, downwards: for 0.9 and 6 layers, 1 for the head and
+        layer 6, 0.9 for layer 5, 0.9^5 for layer 1 and 0.9^7 for the embeddings.
+      rate_factors: factors of the learning rate for some weights, as PATTERN=FACTOR with the patterns of --freeze.
+      label_smoothing: share of the labels that is spread evenly over all classes in the loss, for labels and masked
+        tokens.
+      dropout: dropout of encoder and head in training (default: as in config.json).
       qat: quantization-aware training: in the last stage, round weights and activations as this recipe does, in
         training and evaluation. Start from a trained model, and export with the same recipe.
+      keep_checkpoints: models to keep beside the result, in checkpoints/step-N: `best`: none; a number: those of the
+        last evaluations, the last model among them; `every-epoch`: one after each epoch.
+      gradient_checkpointing: compute each layer again in the backward pass instead of storing it: less memory, more
+        time, the same gradients.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
       show_texts: show up to 20 wrongly predicted texts in report.html; --noshow-texts for private data.
       distribution: devices that share each batch. `one`: TensorFlow's default, one GPU or the processors. `mirrored`:
@@ -69,7 +103,15 @@ class RunConfig:
     evaluation_batches: int = 100
     whole_words: bool = False
     patience: int | None = None
+    max_steps: int | None = None
+    freeze: tuple[str, ...] = ()
+    layer_decay: float | None = None
+    rate_factors: tuple[str, ...] = ()
+    label_smoothing: float = 0.0
+    dropout: float | None = None
     qat: QatRecipe = "none"
+    keep_checkpoints: int | Literal["best", "every-epoch"] = "best"
+    gradient_checkpointing: bool = False
     checkpoint_seconds: float = 60.0
     show_texts: bool = True
     distribution: Literal["one", "mirrored", "multi-worker", "tpu"] = "one"
@@ -77,7 +119,17 @@ class RunConfig:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
-        problems = option_problems(self, may_be_zero=("seed", "checkpoint_seconds"))
+        problems = option_problems(self, may_be_zero=("seed", "checkpoint_seconds", "label_smoothing", "dropout"))
+        problems += pattern_problems("freeze", self.freeze)
+        try:
+            problems += pattern_problems("rate_factors", parse_rate_factors(self.rate_factors))
+        except UserError as error:
+            problems.append(str(error))
+        if self.layer_decay is not None and self.layer_decay > 1:
+            problems.append(f"layer_decay must lie in (0, 1]; received {self.layer_decay:g}")
+        for name in ("label_smoothing", "dropout"):
+            if (getattr(self, name) or 0) >= 1:
+                problems.append(f"{name} must lie in [0, 1); received {getattr(self, name):g}")
         if self.tpu and self.distribution != "tpu":
             problems.append(f"tpu needs distribution=tpu; received {self.tpu!r} with {self.distribution!r}")
         if self.qat != "none" and self.precision != "float32":
@@ -89,8 +141,10 @@ class RunConfig:
         recorded = dataclasses.asdict(self)
         for name in ("checkpoint_seconds", "show_texts", "tpu", "overwrite"):
             del recorded[name]
-        if self.qat == "none":
-            del recorded["qat"]
+        # Records of runs without these options do not have them.
+        for field in dataclasses.fields(self):
+            if field.name in _RECORDED_IF_CHANGED and recorded[field.name] == field.default:
+                del recorded[field.name]
         return recorded
 
 
@@ -108,10 +162,11 @@ class FinetuneConfig:
       contrastive_steps: updates that move texts with one label together before the head is fitted, for classes of
         single texts (default: 24 for 24 to 199 examples, otherwise 0).
       calibrate: scale the logits by a temperature that fits the dev split (Guo et al. 2017); decisions do not change.
-      schedule: schedule after the warm-up: `linear` decay to 0, or `constant`.
+      schedule: schedule after the warm-up: `linear` or `cosine` decay to 0, or `constant`.
       warmup_ratio: share of steps for warm-up.
       epochs: passes over the training examples.
       batch_size: batch size.
+      micro_batches: number of parts per batch, to save memory; the update is the same.
       max_length: maximum sequence length; longer texts are truncated, paragraphs read in windows (default: 128,
         questions 384).
       stride: distance between windows in tokens (default: a third of --max-length).
@@ -131,10 +186,11 @@ class FinetuneConfig:
     head_start_examples: int = 5000
     contrastive_steps: int | None = None
     calibrate: bool = True
-    schedule: Literal["linear", "constant"] = "linear"
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
     warmup_ratio: float = 0.1
     epochs: int = 3
     batch_size: int = 32
+    micro_batches: int = 1
     max_length: int = 128
     stride: int | None = None
     max_question_tokens: int = 64
@@ -152,6 +208,7 @@ class FinetuneConfig:
             problems.append(
                 f"max_length must leave room for a token between two special tokens; received {self.max_length}"
             )
+        problems += part_problems(self.batch_size, self.micro_batches)
         try:
             parse_class_weights(self.class_weights)
         except UserError as error:
@@ -201,7 +258,7 @@ class PretrainConfig:
         code do not.
       learning_rate: peak learning rate. The paper gives none; the authors' code uses 1.5e-3 with LAMB for batches of
         2048. BERT uses 1e-4 with AdamW for batches of 256.
-      schedule: schedule after the warm-up: linear decay to 0 (authors' code) or constant.
+      schedule: schedule after the warm-up: `linear` decay to 0 (authors' code), `cosine` or `constant`.
       warmup_steps: number of warm-up steps (authors' code: 10,000), at most a tenth of all steps.
       weight_decay: decoupled weight decay, except for biases and norms (authors' code: 0.01).
       clip_norm: maximum global gradient norm (authors' code: 1.0); 0 for no clipping.
@@ -217,17 +274,14 @@ class PretrainConfig:
     optimizer: Literal["lamb", "adamw"] = "lamb"
     bias_correction: bool = False
     learning_rate: float = 1.5e-3
-    schedule: Literal["linear", "constant"] = "linear"
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
     warmup_steps: int = 10_000
     weight_decay: float = 0.01
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
         problems = option_problems(self, may_be_zero=("warmup_steps", "weight_decay", "clip_norm"))
-        if self.micro_batches > 0 and self.batch_size % self.micro_batches:
-            problems.append(
-                f"batch_size must divide into micro_batches; received {self.batch_size} and {self.micro_batches}"
-            )
+        problems += part_problems(self.batch_size, self.micro_batches)
         raise_if_any(problems, "pretraining options")
 
 

@@ -24,12 +24,13 @@ from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
 from pocketbert.training.callbacks import Callback
 from pocketbert.training.class_weights import class_weights
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
-from pocketbert.training.frozen_weights import FrozenWeights
+from pocketbert.training.frozen_weights import FrozenWeights, frozen_paths
 from pocketbert.training.grids.points import Choose, Grid, Point, at_point, options_at
 from pocketbert.training.grids.run import run_grid
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models, with_own_embedding
 from pocketbert.training.kept_heads import continued_task
 from pocketbert.training.objectives.finetuning import Finetuning, FinetuningPlan, finetuning_stage
+from pocketbert.training.plan import unused_options
 from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.run_folder import REPORT_FILE
 from pocketbert.training.score_report import show_or_hide_texts
@@ -126,11 +127,15 @@ def plan_finetuning(
             f"fine-tuning needs a model directory with a vocab.txt or another tokenizer's files; {directory} has none; "
             "put them there"
         )
+    stages = (finetuning_stage(config, data.task),)
+    raise_if_any(unused_options(run, stages, checked), "fine-tuning")
     options = dataclasses.asdict(config)
     if not config.contrastive_steps:
         del options["contrastive_steps"]
-    if config.head_start_examples == FinetuneConfig.head_start_examples:
-        del options["head_start_examples"]
+    # Records of runs without these options do not have them.
+    for name in ("head_start_examples", "micro_batches"):
+        if options[name] == getattr(FinetuneConfig, name):
+            del options[name]
     return FinetuningPlan(
         objective=Finetuning(
             class_weights=_class_weights(config, data),
@@ -142,7 +147,7 @@ def plan_finetuning(
         ),
         # Records of fine-tunings always have the second field.
         options={**options, "qat": run.qat},
-        stages=(finetuning_stage(config, data.task),),
+        stages=stages,
         run=run,
         start=start,
         tasks=(data.task,),
@@ -238,7 +243,7 @@ def _resolved(
       UserError: contrastive steps that the run cannot make.
     """
     train: Any = data.train
-    constant = {*frozen.in_run(model, (data.task,), new_head=config.new_head)}
+    constant = {*frozen_paths(frozen, run.freeze, model, (data.task,), new_head=config.new_head)}
     trains = any(
         path.startswith("encoder.") and ".pooler." not in path and path not in constant
         for path in tensor_specs(model, (data.task,))

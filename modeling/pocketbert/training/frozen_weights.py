@@ -1,4 +1,4 @@
-"""Weights that a run leaves as they are, because layers of the model in memory have `trainable = False`."""
+"""Weights that a run leaves as they are: layers with `trainable = False` in memory, and `RunConfig.freeze`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.errors import raise_if_any
+from pocketbert.notation import argument
 from pocketbert.training.kept_heads import source_of
 from pocketbert.training.stage import Stage
+from pocketbert.training.weight_patterns import matching_paths
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,21 @@ class FrozenWeights:
         return tuple(path for path in tensor_specs(config, tasks) if path in renamed)
 
 
+def frozen_paths(
+    frozen: FrozenWeights,
+    patterns: Sequence[str],
+    config: EncoderConfig,
+    tasks: Sequence[TaskConfig],
+    *,
+    new_head: bool | None,
+) -> tuple[str, ...]:
+    """Paths of all weights that a run leaves as they are; `patterns` are those of `RunConfig.freeze`."""
+    paths = {*frozen.in_run(config, tasks, new_head=new_head)} if frozen.paths else set()
+    for pattern in patterns:
+        paths |= {*matching_paths("freeze", pattern, config, tasks)}
+    return tuple(path for path in tensor_specs(config, tasks) if path in paths) if paths else ()
+
+
 def freeze(
     stages: Sequence[Stage], paths: Collection[str], config: EncoderConfig, tasks: Sequence[TaskConfig]
 ) -> tuple[Stage, ...]:
@@ -72,8 +89,8 @@ def freeze(
         if not any(map(stage.trainable, names.values())):
             where = f"stage {stage.name}" if stage.name else "training"
             problems.append(
-                f"{where} must have a weight to train; received a model whose layers all have trainable=False; set "
-                "trainable=True for some of them"
+                f"{where} must have a weight to train; all of its weights are frozen; leave out "
+                f"{argument('freeze')}, or set trainable=True for some layers"
             )
     raise_if_any(problems, "frozen weights")
     return frozen

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import tensorflow as tf
 
 from pocketbert.configs import PRETRAINING_HEADS, TaskConfig
+from pocketbert.tasks.base import Task
 from pocketbert.tasks.registry import get_task
 from pocketbert.training.objective import Batch, Features
 from pocketbert.training.stage import LABEL_TERMS, Stage
@@ -12,6 +16,9 @@ from pocketbert.training.stage import LABEL_TERMS, Stage
 
 def labels_loss(stage: Stage, model: Features, batch: Batch, weights: tf.Tensor | None = None) -> tf.Tensor:
     """Loss of the stage's task, float32 scalar; see `Task.loss`.
+
+    With label smoothing s, it is (1 − s)·loss + s·loss against equal probabilities (Szegedy et al. 2016, section 7,
+    https://arxiv.org/abs/1512.00567).
 
     Args:
       stage: a stage with a task.
@@ -21,22 +28,31 @@ def labels_loss(stage: Stage, model: Features, batch: Batch, weights: tf.Tensor 
     """
     assert stage.task is not None
     task = get_task(stage.task)
-    return task.loss(
-        dict(zip(task.output_names, model["logits"], strict=True)), batch["labels"], batch["input_mask"], weights
-    )
+    outputs = dict(zip(task.output_names, model["logits"], strict=True))
+    return _smoothed_loss(task, stage.label_smoothing, outputs, batch["labels"], batch["input_mask"], weights)
 
 
-def pretraining_losses(model: Features, batch: Batch) -> dict[str, tf.Tensor]:
-    """BERT's two losses (Devlin et al. 2019, section 3.1): `masked_lm` and `next_sentence`, float32 scalars."""
+def pretraining_losses(model: Features, batch: Batch, smoothing: float = 0.0) -> dict[str, tf.Tensor]:
+    """BERT's two losses (Devlin et al. 2019, section 3.1): `masked_lm` and `next_sentence`, float32 scalars.
+
+    Label smoothing is for the masked tokens.
+    """
     return {
-        kind: head_loss(kind, logits, batch[LABEL_TERMS[kind]])
+        kind: head_loss(kind, logits, batch[LABEL_TERMS[kind]], smoothing)
         for kind, logits in zip(PRETRAINING_HEADS, model["logits"], strict=True)
     }
 
 
-def head_loss(kind: str, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def head_loss(kind: str, logits: tf.Tensor, labels: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
     """Loss of a pretraining head, float32 scalar; see `Task.loss`."""
     task = get_task(TaskConfig(kind=kind))
     (name,) = task.output_names
     # These losses ignore the mask; their labels mark the positions that count.
-    return task.loss({name: logits}, labels, tf.ones_like(labels))
+    smoothing = smoothing if task.smooths_labels else 0.0
+    return _smoothed_loss(task, smoothing, {name: logits}, labels, tf.ones_like(labels))
+
+
+def _smoothed_loss(task: Task, smoothing: float, outputs: Mapping[str, tf.Tensor], *arguments: Any) -> tf.Tensor:
+    loss = task.loss(outputs, *arguments)
+    uniform = task.uniform_loss(outputs, *arguments) if smoothing else None
+    return loss if uniform is None else (1 - smoothing) * loss + smoothing * uniform

@@ -16,17 +16,19 @@ from pocketbert.data.teacher_cache.reader import TeacherCache
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.progress import log_info
+from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.config import RunConfig
 from pocketbert.training.distribution import Distribution
-from pocketbert.training.frozen_weights import FrozenWeights, freeze, outline
+from pocketbert.training.frozen_weights import FrozenWeights, freeze, frozen_paths, outline
 from pocketbert.training.initialization import ModelInit, make_model
 from pocketbert.training.objective import Adapters, Objective
 from pocketbert.training.run_data import Data, RunData, StageEvaluator, TaskRunData, TextRunData
-from pocketbert.training.stage import Stage
+from pocketbert.training.stage import LABEL_TERMS, Stage
 from pocketbert.training.stage_batches import StageBatches, encoded_batches, pretraining_batches
 from pocketbert.training.state import TrainState
 from pocketbert.training.step import TrainingModel
+from pocketbert.training.weight_patterns import parse_rate_factors, rate_factors_by_name
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
@@ -105,15 +107,15 @@ class Plan:
     )
 
     def __post_init__(self) -> None:
+        for name, value in with_run_options(self.run, self.start, self.tasks, self.stages).items():
+            object.__setattr__(self, name, value)
         if self.frozen_paths:
             object.__setattr__(self, "stages", freeze(self.stages, self.frozen_paths, self.start.config, self.tasks))
 
     @functools.cached_property
     def frozen_paths(self) -> tuple[str, ...]:
         """Paths of the weights that no stage trains."""
-        if not self.frozen.paths:
-            return ()
-        return self.frozen.in_run(self.start.config, self.tasks, new_head=self.new_head)
+        return frozen_paths(self.frozen, self.run.freeze, self.start.config, self.tasks, new_head=self.new_head)
 
     @functools.cached_property
     def frozen_parts(self) -> list[str]:
@@ -170,10 +172,7 @@ class Plan:
         """Makes the model with its initial weights; may add to `run.start`, and reads it in a resumed run."""
         del run
         if self.frozen_paths:
-            log_info(
-                f"keeping {len(self.frozen_paths)} weights as they are, because their layers have trainable=False: "
-                f"{', '.join(self.frozen_parts)}"
-            )
+            log_info(f"keeping {len(self.frozen_paths)} weights as they are: {', '.join(self.frozen_parts)}")
         return make_model(self.start, self.tasks, self.tokenizer, self.run.seed, new_head=self.new_head)
 
     def make_adapters(self, model: Model) -> Adapters:
@@ -197,6 +196,25 @@ class Plan:
     def scores(self, run: PlannedRun) -> dict[str, Any]:
         """Fields of `TrainResult` that describe the metrics, after the last stage."""
         return self.data.result(run.state.best_metrics, f"{self.ROLE}, after step {run.state.best_step}")
+
+
+def with_run_options(
+    run: RunConfig, start: ModelInit, tasks: Sequence[TaskConfig], stages: Sequence[Stage]
+) -> dict[str, Any]:
+    """Fields of a plan with the dropout, the learning rates and the most steps of its run.
+
+    Raises:
+      UserError: a pattern of `rate_factors` means no weight.
+    """
+    factors = rate_factors_by_name(run.layer_decay, parse_rate_factors(run.rate_factors), start.config, tasks)
+    if run.dropout is not None:
+        config = start.config.replace(hidden_dropout=run.dropout, attention_dropout=run.dropout)
+        start = dataclasses.replace(start, config=config)
+        tasks = [dataclasses.replace(task, dropout=run.dropout) for task in tasks]
+    fields: dict[str, Any] = {"rate_factors": factors}
+    fields |= {"max_steps": run.max_steps, "label_smoothing": run.label_smoothing}
+    changed = [dataclasses.replace(stage, **fields) for stage in stages]
+    return {"start": start, "tasks": tuple(tasks), "stages": tuple(changed)}
 
 
 def open_data(data: Data) -> RunData:
@@ -229,4 +247,11 @@ def unused_options(run: RunConfig, stages: Sequence[Stage], data: RunData) -> li
         problems.append(
             f"patience needs a stage that keeps its best weights; received {run.patience} without one; leave it out"
         )
+    labels = {term for stage in stages for term in stage.weights if term in LABEL_TERMS}
+    smooths = any(get_task(task).smooths_labels for task in data.tasks)
+    if run.label_smoothing and not (labels and smooths):
+        reason = (
+            "no stage learns from labels" if smooths else f"{data.tasks[0].kind if data.tasks else 'this run'} has none"
+        )
+        problems.append(f"label_smoothing needs labels with classes; {reason}; leave it out")
     return problems + data.option_problems(run)

@@ -34,6 +34,7 @@ LOG_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
 MODEL_FOLDER = "model"
 STAGES_FOLDER = "stages"
+CHECKPOINTS_FOLDER = "checkpoints"
 ADAPTERS_FILE = "adapters.safetensors"
 TEACHER_FILE = "teacher.json"
 # Of the record: what came of the run, which is no option.
@@ -56,6 +57,7 @@ RUN_FILES = (
     TENSORBOARD_FOLDER,
     MODEL_FOLDER,
     STAGES_FOLDER,
+    CHECKPOINTS_FOLDER,
     ADAPTERS_FILE,
     TEACHER_FILE,
     START_FILE,
@@ -89,7 +91,12 @@ def open_run(
     """
     names = (*RUN_FILES, *files)
     # Leftovers of atomic writers that were killed; safetensors uses names of its own.
-    leftovers = (*(f".{name}.{PARTIAL}" for name in names), ".tmp??????", f"{STAGES_FOLDER}/*/.*")
+    leftovers = (
+        *(f".{name}.{PARTIAL}" for name in names),
+        ".tmp??????",
+        f"{STAGES_FOLDER}/*/.*",
+        f"{CHECKPOINTS_FOLDER}/*/.*",
+    )
     with held_directory(output, RUN_KIND, names) as folder:
         _end_replacing(folder, names)
         for pattern in leftovers:

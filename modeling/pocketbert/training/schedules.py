@@ -1,7 +1,8 @@
-"""Learning-rate schedules: linear warm-up, then linear decay or a constant rate."""
+"""Learning-rate schedules: linear warm-up, then linear or cosine decay or a constant rate."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -39,12 +40,27 @@ class LinearSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
         position = tf.cast(step, tf.float32)
         down = (self.total_steps - position) / (self.total_steps - self.warmup_steps)
         up = position / max(self.warmup_steps, 1)
-        part = tf.where(position < self.warmup_steps, up, tf.maximum(down, 0.0))
+        part = tf.where(position < self.warmup_steps, up, self._decay(tf.maximum(down, 0.0)))
         return self.peak * part
+
+    def _decay(self, left: tf.Tensor) -> tf.Tensor:
+        """Share of the peak for a share `left` of the steps after the warm-up."""
+        return left
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of a new instance."""
         return {"peak": self.peak, "total_steps": self.total_steps, "warmup_steps": self.warmup_steps}
+
+
+@tf_keras.utils.register_keras_serializable(package="pocketbert")
+class CosineSchedule(LinearSchedule):
+    """Linear warm-up from 0 to `peak`, then half a cosine down to 0, with the arguments of `LinearSchedule`.
+
+    Loshchilov & Hutter 2017, equation 5 (https://arxiv.org/abs/1608.03983), with one period and a minimum of 0.
+    """
+
+    def _decay(self, left: tf.Tensor) -> tf.Tensor:
+        return 0.5 * (1.0 + tf.cos(math.pi * (1.0 - left)))
 
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")

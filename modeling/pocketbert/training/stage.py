@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Feature → layers, for example {"hidden_states": (0, 3), "attention_logits": (3,), "logits": ()}.
 FeatureRequest: TypeAlias = Mapping[str, tuple[int, ...]]
 Data = Literal["text", "pretraining", "task", "augmented"]
-ScheduleName = Literal["linear", "constant"]
+ScheduleName = Literal["linear", "cosine", "constant"]
 # Terms of a loss that read labels, in every objective, and the labels that each reads.
 LABEL_TERMS = {
     "labels": "labels",
@@ -56,7 +56,7 @@ class OptimizerConfig:
     Attributes:
       learning_rate: peak learning rate.
       algorithm: `adamw` or `lamb`.
-      schedule: schedule after the warm-up: `linear` to 0 at the last step of the stage, or `constant`.
+      schedule: schedule after the warm-up: `linear` or `cosine` to 0 at the last step of the stage, or `constant`.
       warmup_ratio: share of the steps for warm-up.
       warmup_steps: number of steps for warm-up, instead of `warmup_ratio`; at most a tenth of the stage.
       weight_decay: decoupled weight decay, except for biases and norms.
@@ -128,12 +128,15 @@ class Stage:
         `augmented` (a task's examples with augmented ones).
       max_length: maximum sequence length; longer texts are truncated, plain text is packed into inputs.
       duration: duration in steps or epochs.
+      max_steps: most steps, if the duration has more.
       batch_size: examples per update, over all replicas.
       optimizer: the optimizer.
       micro_batches: number of parts per batch, to save memory; the update is the same.
       optimizer_state: `carry` keeps the moments of the previous stage.
       trainable: tells whether the weight with a name is trained.
       learning_rate_multiplier: (name, step of the stage) → factor on the whole update of a weight, including decay.
+      label_smoothing: share of equal probabilities in the labels of the terms in `LABEL_TERMS`.
+      rate_factors: weight's name → further factor on its learning rate; 1 for the others.
       student_dropout: whether the student's dropout is active.
       keep: `last`, or `best` for the checkpoint with the best dev metric, which requires a trained head. The next
         stage and the saved student start from the kept weights.
@@ -155,10 +158,13 @@ class Stage:
     duration: Steps | Epochs
     batch_size: int
     optimizer: OptimizerConfig
+    max_steps: int | None = None
     micro_batches: int = 1
     optimizer_state: Literal["fresh", "carry"] = "fresh"
     trainable: Callable[[str], bool] = all_trainable
     learning_rate_multiplier: Callable[[str, tf.Tensor], tf.Tensor | float] = unit_multiplier
+    label_smoothing: float = 0.0
+    rate_factors: Mapping[str, float] = field(default_factory=dict)
     student_dropout: bool = True
     keep: Literal["last", "best"] = "last"
     evaluations: int | None = None
@@ -170,7 +176,7 @@ class Stage:
     options: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        problems = _positive(self, "batch_size", "micro_batches", "evaluations")
+        problems = _positive(self, "batch_size", "max_steps", "micro_batches", "evaluations")
         if not re.fullmatch(r"([a-z0-9][a-z0-9_-]*)?", self.name):
             problems.append(f"name must consist of a-z, 0-9, _ and -, as a folder name; received {self.name!r}")
         if not self.weights:
@@ -180,10 +186,7 @@ class Stage:
             problems.append("a loss must read at least one feature of the student; received no student_features")
         if self.max_length < 3:
             problems.append(f"max_length must be at least 3, for one token and two special ones; got {self.max_length}")
-        if self.micro_batches > 0 and self.batch_size % self.micro_batches:
-            problems.append(
-                f"batch_size must divide into micro_batches; received {self.batch_size} and {self.micro_batches}"
-            )
+        problems += part_problems(self.batch_size, self.micro_batches)
         for name, accepted in (
             ("data", get_args(Data)),
             ("optimizer_state", ("fresh", "carry")),
@@ -212,6 +215,13 @@ class Stage:
         """The stage as JSON values, for the record; functions are omitted, because `options` determine them."""
         values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         return {name: _plain(value) for name, value in values.items() if not callable(value)}
+
+
+def part_problems(batch_size: int, micro_batches: int) -> list[str]:
+    """Reports micro-batches that are not equal parts of a batch."""
+    if micro_batches < 1 or not batch_size % micro_batches:
+        return []
+    return [f"batch_size must divide into micro_batches; received {batch_size} and {micro_batches}"]
 
 
 def position_problems(side: str, config: EncoderConfig, stages: Iterable[Stage]) -> list[str]:

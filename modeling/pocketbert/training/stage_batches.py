@@ -56,9 +56,8 @@ class StageBatches:
             )
         duration = stage.duration
         by_steps = isinstance(duration, Steps)
-        self.total_steps: int = (
-            duration.count if by_steps else sum(len(self._pass(epoch)) for epoch in range(duration.count))
-        )
+        steps: int = duration.count if by_steps else sum(len(self._pass(epoch)) for epoch in range(duration.count))
+        self.total_steps = min(steps, stage.max_steps or steps)
 
     def epochs(self) -> int:
         """Number of epochs until the stage ends."""

@@ -17,10 +17,11 @@ from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.training.gradients import dense
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
 from pocketbert.training.optimizers import LAMB, AdamW, NamedOptimizer
-from pocketbert.training.schedules import ConstantSchedule, LinearSchedule
+from pocketbert.training.schedules import ConstantSchedule, CosineSchedule, LinearSchedule
 from pocketbert.training.stage import LABEL_TERMS, FeatureRequest, Stage
 
 ADAPTERS = "adapters"
+_DECAYS = {"linear": LinearSchedule, "cosine": CosineSchedule}
 
 
 class Trainable(Protocol):
@@ -280,10 +281,10 @@ def make_optimizer(
     schedule: tf_keras.optimizers.schedules.LearningRateSchedule = (
         ConstantSchedule(config.learning_rate, warmup_steps)
         if config.schedule == "constant"
-        else LinearSchedule(config.learning_rate, total_steps, warmup_steps)
+        else _DECAYS[config.schedule](config.learning_rate, total_steps, warmup_steps)
     )
     kind = kind or {"adamw": AdamW, "lamb": LAMB}[config.algorithm]
-    multiplier = stage.learning_rate_multiplier
+    multiplier, factors = stage.learning_rate_multiplier, stage.rate_factors
     return kind(
         StageSchedule(schedule, total_steps, first_step),
         weight_decay=config.weight_decay,
@@ -292,7 +293,7 @@ def make_optimizer(
         epsilon=config.epsilon,
         bias_correction=config.bias_correction,
         clip_norm=config.clip_norm,
-        multiplier=lambda name, step: multiplier(name, step - first_step),
+        multiplier=lambda name, step: factors.get(name, 1.0) * multiplier(name, step - first_step),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from pocketbert.training.rounding import round_model
 from pocketbert.training.run_data import StageEvaluator
 from pocketbert.training.run_folder import (
     CHECKPOINT_FILE,
+    CHECKPOINTS_FOLDER,
     STAGES_FOLDER,
     START_FILE,
     begin_run,
@@ -42,6 +44,8 @@ from pocketbert.training.step import TrainingModel
 # Examples that measure activations: few enough to cost less than a step, in batches that fit wherever training fits.
 _WATCHED_BATCHES, _WATCHED_BATCH_SIZE = 4, 8
 STEPS_PER_LOG_LINE = 50
+# Names of kept models sort by step.
+_STEP_DIGITS = 7
 # Shorter epochs are evaluated at fixed steps: after each of them, the choice of the best would mostly be chance.
 SHORT_EPOCH = 50
 
@@ -79,6 +83,7 @@ class Trainer:
         self.extra_result: dict[str, Any] = {}
         self.model: Model = plan.make_model(self)
         self.adapters: Adapters = plan.make_adapters(self.model)
+        self.model.encoder.recomputes = plan.run.gradient_checkpointing
         self._callbacks = RunCallbacks(callbacks, self.model, distribution)
 
     def run(self) -> dict[str, Any]:
@@ -231,6 +236,7 @@ class Trainer:
                         log_info(f"stopping {self._lines.when(state.step)}: a callback has set model.stop_training")
                     if state.finished and not self._selects_best(stage):
                         self._keep(stage, evaluator)
+                    self._keep_checkpoint(evaluator, is_evaluated=is_evaluated or stops)
                     if state.finished or state.step_in_epoch == 0 or self._clock.due(self.plan.run.checkpoint_seconds):
                         self._write_checkpoint()
                     if state.finished:
@@ -305,6 +311,22 @@ class Trainer:
             self.model.tasks = (task,)
         state.temperature = fitted() if fitted and stage.calibrate else 1.0
         state.kept = save_kept(self._kept_folder(state.stage), self.model, self.adapters, state.temperature)
+
+    def _keep_checkpoint(self, evaluator: StageEvaluator | None, *, is_evaluated: bool) -> None:
+        """Saves the current model beside the best one, if `RunConfig.keep_checkpoints` asks for it."""
+        state, kept = self.state, self.plan.run.keep_checkpoints
+        every_epoch = kept == "every-epoch" and (state.step_in_epoch == 0 or state.finished)
+        if not self.distribution.is_chief or not (every_epoch or (isinstance(kept, int) and is_evaluated)):
+            return
+        # With the thresholds of this evaluation, not of the best one.
+        task = getattr(evaluator, "task", None)
+        if task is not None:
+            self.model.tasks = (task,)
+        folder = self.folder / CHECKPOINTS_FOLDER
+        save_kept(folder / f"step-{state.step:0{_STEP_DIGITS}d}", self.model, self.adapters)
+        if isinstance(kept, int):
+            for old in sorted(folder.glob("step-*"))[:-kept]:
+                shutil.rmtree(old)
 
     def _write_checkpoint(self) -> None:
         state = self.state

@@ -76,8 +76,7 @@ def test_frozen_layers_keep_their_bits(start: Path, tmp_path: Path, capsys: pyte
         "encoder.layers.1.attention",
     ]
     assert (
-        f"keeping {len(frozen)} weights as they are, because their layers have trainable=False: encoder.embeddings, "
-        "encoder.layers.1.attention\n"
+        f"keeping {len(frozen)} weights as they are: encoder.embeddings, encoder.layers.1.attention\n"
     ) in capsys.readouterr().err
 
 

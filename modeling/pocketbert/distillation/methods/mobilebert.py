@@ -280,7 +280,7 @@ class MobileBERT(Method):
         for _, learned, target in layer_maps.layer_pairs("attention_logits", stage, student, targets):
             losses["attention"].append(attention_transfer(target, learned, mask))
         if "masked_lm" in losses:
-            for term, value in pretraining_losses(student, batch).items():
+            for term, value in pretraining_losses(student, batch, stage.label_smoothing).items():
                 losses[term].append(value)
             if "distillation" in losses:
                 # Position 0, [CLS], is never masked; it pads the rows.

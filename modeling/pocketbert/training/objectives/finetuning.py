@@ -86,6 +86,7 @@ def finetuning_stage(config: FinetuneConfig, task: TaskConfig) -> Stage:
         max_length=config.max_length,
         duration=Epochs(config.epochs),
         batch_size=config.batch_size,
+        micro_batches=config.micro_batches,
         optimizer=OptimizerConfig(
             learning_rate=config.learning_rate,
             schedule=config.schedule,

@@ -24,7 +24,7 @@ class Pretraining(Objective):
         self, stage: Stage, targets: Targets, model: Features, adapters: Adapters, batch: Batch
     ) -> Mapping[str, tf.Tensor]:
         """`masked_lm` and `next_sentence`."""
-        return pretraining_losses(model, batch)
+        return pretraining_losses(model, batch, stage.label_smoothing)
 
 
 def pretraining_stage(config: PretrainConfig, max_length: int) -> Stage:

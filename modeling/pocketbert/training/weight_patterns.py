@@ -1,0 +1,116 @@
+"""Groups of weights by pattern, for `RunConfig.freeze`, `layer_decay` and `rate_factors`. No TensorFlow here."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from pocketbert.checkpoints.name_maps import tensor_specs
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.errors import UserError, did_you_mean
+
+_LAYERS = re.compile(r"layers:([0-9]+)(?:-([0-9]+))?")
+# Keyword → prefix of the paths of its weights.
+_PARTS = {"embeddings": "encoder.embeddings.", "pooler": "encoder.pooler.", "head": "heads."}
+_RULE = "embeddings, pooler, head, layers:FIRST-LAST (from 1), or a weight's name with a dot or *"
+
+
+def pattern_problems(option: str, patterns: Iterable[str]) -> list[str]:
+    """Patterns with another form."""
+    return [
+        f"{option} must be {_RULE}; received {pattern!r}{did_you_mean(pattern, [*_PARTS])}"
+        for pattern in patterns
+        if pattern not in _PARTS and not _LAYERS.fullmatch(pattern) and not set(pattern) & set(".*")
+    ]
+
+
+def parse_rate_factors(texts: Iterable[str]) -> dict[str, float]:
+    """Pattern → factor, from texts such as `embeddings=0.1`.
+
+    Raises:
+      UserError: a text has another form.
+    """
+    factors = {}
+    for text in texts:
+        pattern, _, number = text.rpartition("=")
+        try:
+            factor = float(number)
+        except ValueError:
+            factor = -1.0
+        if not pattern or not 0 < factor < float("inf"):
+            raise UserError(
+                f"rate_factors must be PATTERN=FACTOR with a positive factor; received {text!r}; to keep weights as "
+                "they are, use freeze"
+            )
+        factors[pattern] = factor
+    return factors
+
+
+def matching_paths(option: str, pattern: str, config: EncoderConfig, tasks: Sequence[TaskConfig]) -> list[str]:
+    """Paths of the weights that a pattern means.
+
+    Args:
+      option: the option, for messages.
+      pattern: a pattern without `pattern_problems`.
+      config: architecture of the model.
+      tasks: tasks of its heads.
+
+    Raises:
+      UserError: it means no weight of this model; names the weights that there are.
+    """
+    specs = tensor_specs(config, tasks)
+    if pattern in _PARTS:
+        paths = [path for path in specs if path.startswith(_PARTS[pattern])]
+    elif numbers := _LAYERS.fullmatch(pattern):
+        first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+        if not 1 <= first <= last <= config.num_layers:
+            raise UserError(
+                f"{option}: layers count from 1, and this model has {config.num_layers}; received {pattern!r}"
+            )
+        paths = [path for path in specs if first <= _layer_number(path) <= last]
+    else:
+        paths = [path for path, spec in specs.items() if fnmatch.fnmatchcase(spec.name, pattern)]
+    if not paths:
+        names = _outline(spec.name for spec in specs.values())
+        raise UserError(f"{option}: no weight matches {pattern!r}; the names are {', '.join(names)}")
+    return paths
+
+
+def rate_factors_by_name(
+    layer_decay: float | None, factors: Mapping[str, float], config: EncoderConfig, tasks: Sequence[TaskConfig]
+) -> dict[str, float]:
+    """Factors of the learning rate by a weight's name in a model directory; weights with a factor of 1 are left out.
+
+    Args:
+      layer_decay: d: layer l of L, counted from 1, has the factor d^(L − l), embeddings have d^(L + 1), and pooler and
+        head 1. After ELECTRA (Clark et al. 2020, appendix B, https://arxiv.org/abs/2003.10555), whose code has
+        d^(L + 2 − l) and d^(L + 2).
+      factors: pattern → factor instead; of several patterns for one weight, the last counts.
+      config: architecture of the model.
+      tasks: tasks of its heads.
+
+    Raises:
+      UserError: a pattern means no weight.
+    """
+    specs, by_path = tensor_specs(config, tasks), dict[str, float]()
+    if layer_decay is not None:
+        for path in specs:
+            if path.startswith(_PARTS["embeddings"]):
+                by_path[path] = layer_decay ** (config.num_layers + 1)
+            elif number := _layer_number(path):
+                by_path[path] = layer_decay ** (config.num_layers - number)
+    for pattern, factor in factors.items():
+        by_path |= dict.fromkeys(matching_paths("rate_factors", pattern, config, tasks), factor)
+    return {specs[path].name: factor for path, factor in by_path.items() if factor != 1}
+
+
+def _layer_number(path: str) -> int:
+    """The number of a weight's layer, from 1; 0 outside the layers."""
+    number = re.match(r"encoder\.layers\.([0-9]+)\.", path)
+    return int(number[1]) + 1 if number else 0
+
+
+def _outline(names: Iterable[str]) -> list[str]:
+    """The names, with * for the numbers of layers."""
+    return list(dict.fromkeys(re.sub(r"\.[0-9]+\.", ".*.", name, count=1) for name in names))
