@@ -17,6 +17,7 @@ from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.base import Outputs, SupervisedTask
+from pocketbert.tasks.metrics import listed_metrics
 from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert.tasks.registry import supervised_task
@@ -195,7 +196,7 @@ def _checked_examples(
     accepted = task.selection_metrics(examples)
     if metric is not None and metric not in accepted:
         raise UserError(
-            f"{argument('metric')} must be one of {', '.join(accepted)} for {task.kind}; received {metric!r}"
+            f"{argument('metric')} must be one of {listed_metrics(accepted)} for {task.kind}; received {metric!r}"
         )
     for column, values in slices.items():
         if len(values) != len(examples):

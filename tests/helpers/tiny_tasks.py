@@ -16,7 +16,7 @@ from official.nlp.tools import squad_evaluate_v1_1
 from scipy.spatial.distance import cosine
 from scipy.special import erf, expit, log_softmax
 from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, roc_auc_score
 
 from pocketbert.configs import TaskConfig
 
@@ -130,7 +130,20 @@ def masked_lm_head(encoded: Arrays, weights: Arrays) -> Arrays:
 
 def class_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     truth, predicted = [LABELS[label] for label in data.labels], [prediction["label"] for prediction in predictions]
-    return {"accuracy": accuracy_score(truth, predicted), "matthews": matthews_corrcoef(truth, predicted)}
+    probabilities = probability_table(predictions)
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    by_label = dict(zip(LABELS, f1_score(truth, predicted, labels=LABELS, average=None, zero_division=0), strict=True))
+    return {
+        "accuracy": accuracy_score(truth, predicted),
+        "matthews": matthews_corrcoef(truth, predicted),
+        "macro_f1": f1_score(truth, predicted, average="macro", zero_division=0),
+        "auroc": roc_auc_score(data.labels, probabilities, multi_class="ovr"),
+        **{f"f1:{label}": value for label, value in by_label.items()},
+    }
+
+
+def probability_table(predictions: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    return np.array([[prediction["probabilities"][label] for label in LABELS] for prediction in predictions])
 
 
 def multi_label_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -138,7 +151,16 @@ def multi_label_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> 
     averages = {
         f"{name}_f1": f1_score(data.labels, predicted, average=name, zero_division=0) for name in ("micro", "macro")
     }
-    return {**averages, "subset_accuracy": accuracy_score(data.labels, predicted)}
+    table = probability_table(predictions)
+    # Labels that no example, or every example, has do not count.
+    varied = np.flatnonzero(np.ptp(data.labels, axis=0))
+    by_label = dict(zip(LABELS, f1_score(data.labels, predicted, average=None, zero_division=0), strict=True))
+    return {
+        **averages,
+        "subset_accuracy": accuracy_score(data.labels, predicted),
+        "auroc": np.mean([roc_auc_score(data.labels[:, column], table[:, column]) for column in varied]),
+        **{f"f1:{label}": value for label, value in by_label.items()},
+    }
 
 
 def score_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -194,7 +194,7 @@ def test_the_command_prints_the_comparison(
         (["{second}"], "compare needs --data, a task's folder, or --file"),
         (
             ["{second}", "--file={table}", "--metric=bleu"],
-            "--metric must be one of accuracy, macro_f1, matthews for classification; received 'bleu'",
+            "--metric must be one of accuracy, macro_f1, matthews, auroc, f1:LABEL for classification; received 'bleu'",
         ),
         (
             ["{other}", "--file={table}"],

@@ -12,8 +12,9 @@ from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Rows, SupervisedTask, Task
+from pocketbert.tasks.metrics import listed_metrics
 from pocketbert.tasks.registry import get_task
-from pocketbert.tasks.texts import TextRows
+from pocketbert.tasks.text_rows import TextRows
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export.checks.outputs import Outputs, ScoredOutputs
 from pocketbert_export.tflite.length_buckets import Inputs
@@ -103,7 +104,7 @@ def gate_metric(task: TaskConfig | None, metric: str | None, examples: LabelledD
     if metric not in gate_metrics:
         kind = "a model without a task" if task is None else f"{task.kind} with {len(task.labels)} labels"
         raise UserError(
-            f"the metric must be one of {', '.join(gate_metrics) or 'none'} for {kind}; received {metric!r}"
+            f"the metric must be one of {listed_metrics(gate_metrics) or 'none'} for {kind}; received {metric!r}"
         )
     if examples is None or not examples.labelled:
         where = "no examples" if examples is None else f"{examples.source}, which has none"

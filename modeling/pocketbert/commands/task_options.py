@@ -85,8 +85,8 @@ class TaskOptions:
       pooling: embedding: pooling of the tokens (default: that of an embedding model, otherwise mean).
       labels: labels in the order of the logits, or types of spans (default: those in the file, in alphabetical order;
         with --task that of the task). A teacher's labels LABEL_0, LABEL_1, … are read in this order.
-      metric: metric that selects the best checkpoint, such as accuracy, f1, macro_f1 or matthews for classes (default:
-        that of the task). Ties go to the lower loss on the dev split.
+      metric: metric that selects the best checkpoint, such as accuracy, f1, macro_f1, matthews, auroc or f1:LABEL
+        for classes (default: that of the task). Ties go to the lower loss on the dev split.
       languages: languages of the XNLI dev set, such as en,de (default: all).
     """
 

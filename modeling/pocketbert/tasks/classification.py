@@ -13,7 +13,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
 from pocketbert.tasks.base import Decisions
-from pocketbert.tasks.metrics import class_results, root_mean_square
+from pocketbert.tasks.metrics import AUROC, class_results, names_of_f1, root_mean_square
 from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples, uniform_cross_entropy, unit_vectors
 from pocketbert.tasks.texts import TextTask, described_probabilities, positive_class
 
@@ -92,13 +92,13 @@ class Classification(TextTask):
         return (("accuracy", "f1") if len(self.config.labels) == 2 else ("accuracy",)), "accuracy"
 
     def selection_metrics(self, dev: Any) -> tuple[str, ...]:
-        """Accuracy, macro-F1, Matthews correlation, and F1 for two labels."""
-        return (*self.default_metrics[0], "macro_f1", "matthews")
+        """Accuracy, F1 for two labels, macro-F1, Matthews correlation, AUROC, and the F1 of each label."""
+        return (*self.default_metrics[0], "macro_f1", "matthews", AUROC, *names_of_f1(self.config.labels))
 
     @property
     def gate_metrics(self) -> tuple[str, ...]:
-        """The default metrics and Matthews correlation."""
-        return ("accuracy", "f1", "matthews") if len(self.config.labels) == 2 else ("accuracy", "matthews")
+        """Those that select the best checkpoint."""
+        return self.selection_metrics(None)
 
     def head(self, encoder: EncoderConfig) -> ClassificationHead:
         """A head with one logit per label."""

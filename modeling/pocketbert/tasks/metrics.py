@@ -3,7 +3,7 @@
 Undefined metrics are 0.0, so that a run can continue: Matthews correlation of constant predictions or labels
 (scikit-learn's value), F1 without a positive label or prediction (as in GLUE's reference code), and Pearson and
 Spearman correlation of constant predictions or labels. The last is a departure: SciPy gives NaN, which JSON cannot
-hold.
+hold. AUROC with examples of one class only is 0.5.
 """
 
 from __future__ import annotations
@@ -73,6 +73,33 @@ def _subset_accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
     return accuracy_score(labels, predictions)
 
 
+def auroc(labels: np.ndarray, scores: np.ndarray) -> float:
+    """Area under the receiver operating characteristic.
+
+    Args:
+      labels: `[N]`, class indices; or 0 and 1 `[N, labels]`.
+      scores: `[N, classes]` or `[N, labels]`: logits or other scores, larger for more likely classes.
+
+    Returns:
+      The mean over labels, or over classes against all others (Hand & Till 2001 discuss both forms); labels without
+      both kinds of examples do not count. With two classes, that of the second class.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    if labels.ndim == 1:
+        classes = scores.shape[1]
+        if classes == 2:
+            labels, scores = labels[:, np.newaxis], scores[:, 1:] - scores[:, :1]
+        else:
+            # Softmax makes the scores of a class comparable between examples.
+            powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+            labels, scores = labels[:, np.newaxis] == np.arange(classes), powers / powers.sum(axis=1, keepdims=True)
+    areas = [
+        roc_auc_score(gold, score) for gold, score in zip(labels.T, scores.T, strict=True) if 0 < gold.sum() < len(gold)
+    ]
+    return float(statistics.fmean(areas)) if areas else 0.5
+
+
 METRICS: dict[str, Callable[..., float]] = {
     "accuracy": _accuracy,
     "f1": _f1,
@@ -86,6 +113,17 @@ METRICS: dict[str, Callable[..., float]] = {
 # Of spans in tagged texts, except for the accuracy of tags.
 TAG_METRICS = ("f1", "precision", "recall", "accuracy")
 MULTI_LABEL_METRICS = ("micro_f1", "macro_f1", "subset_accuracy")
+AUROC, F1_OF = "auroc", "f1:"
+
+
+def names_of_f1(labels: Iterable[str]) -> tuple[str, ...]:
+    """The names of F1 for single labels, such as `f1:spam`."""
+    return tuple(F1_OF + label for label in labels)
+
+
+def listed_metrics(names: Iterable[str]) -> str:
+    """Names of metrics for a message, with `f1:LABEL` for the F1 of all labels."""
+    return ", ".join(dict.fromkeys(F1_OF + "LABEL" if name.startswith(F1_OF) else name for name in names))
 
 
 def compute(
@@ -95,15 +133,19 @@ def compute(
     groups: Sequence[str] | None = None,
     *,
     positive: int = 1,
+    classes: Sequence[str] = (),
+    logits: np.ndarray | None = None,
 ) -> dict[str, float]:
     """Scores predictions.
 
     Args:
-      names: keys of `METRICS`.
+      names: keys of `METRICS`, `auroc`, or `f1:LABEL` for the F1 of one label.
       labels: `[N]`, class indices or scores; for `MULTI_LABEL_METRICS` of several labels 0 and 1 `[N, labels]`.
       predictions: as `labels` (not logits), in the same order.
       groups: the group of each example, or None.
       positive: the positive class of F1.
+      classes: names of the classes or labels, for `f1:LABEL`.
+      logits: for `auroc`; without them, the predictions are the scores.
     Returns:
       name → value, each between −1 and 1. With groups, `name` is the unweighted mean over the groups and `name_group`
       the value of each group, in order of first occurrence.
@@ -113,7 +155,8 @@ def compute(
     labels, predictions = np.asarray(labels), np.asarray(predictions)
     names = tuple(names)
     # Macro-F1 is the mean over classes, or over the labels of a multi-label task.
-    dimensions = labels.ndim if set(names) == {"macro_f1"} else 2 if set(names) & {"micro_f1", "subset_accuracy"} else 1
+    either = all(name in ("macro_f1", AUROC) or name.startswith(F1_OF) for name in names)
+    dimensions = labels.ndim if either else 2 if set(names) & {"micro_f1", "subset_accuracy"} else 1
     if labels.shape != predictions.shape or labels.ndim != dimensions or not len(labels):
         raise ValueError(
             f"labels and predictions must be [N{', labels' if dimensions == 2 else ''}] with N > 0; received "
@@ -122,9 +165,19 @@ def compute(
     if not (np.isfinite(labels).all() and np.isfinite(predictions).all()):
         raise ValueError("labels and predictions must be finite; received NaN or infinity")
     if groups is not None:
-        return _compute_by_group(names, labels, predictions, np.asarray(groups), positive)
+        return _compute_by_group(names, labels, predictions, np.asarray(groups), positive, classes, logits)
     values = {}
     for name in names:
+        if name == AUROC:
+            values[name] = auroc(labels, _as_scores(predictions, len(classes)) if logits is None else logits)
+            continue
+        if name.startswith(F1_OF) and name.removeprefix(F1_OF) in classes:
+            index = list(classes).index(name.removeprefix(F1_OF))
+            gold, predicted = (
+                array == index if array.ndim == 1 else array[:, index] for array in (labels, predictions)
+            )
+            values[name] = _micro_f1(gold, predicted)
+            continue
         if name not in METRICS:
             raise ValueError(f"unknown metric {name!r}; the metrics are {', '.join(METRICS)}")
         # float64: SciPy sums in the precision of its input.
@@ -133,13 +186,27 @@ def compute(
     return values
 
 
+def _as_scores(predictions: np.ndarray, classes: int) -> np.ndarray:
+    """Scores of decisions: 1 for the predicted class."""
+    return predictions if predictions.ndim == 2 else np.eye(classes)[predictions.astype(np.int64)]
+
+
 def _compute_by_group(
-    names: Sequence[str], labels: np.ndarray, predictions: np.ndarray, groups: np.ndarray, positive: int
+    names: Sequence[str],
+    labels: np.ndarray,
+    predictions: np.ndarray,
+    groups: np.ndarray,
+    positive: int,
+    classes: Sequence[str],
+    logits: np.ndarray | None,
 ) -> dict[str, float]:
-    by_group = {
-        group: compute(names, labels[groups == group], predictions[groups == group], positive=positive)
-        for group in dict.fromkeys(groups.tolist())
-    }
+    by_group = {}
+    for group in dict.fromkeys(groups.tolist()):
+        rows = groups == group
+        of_group = None if logits is None else logits[rows]
+        by_group[group] = compute(
+            names, labels[rows], predictions[rows], positive=positive, classes=classes, logits=of_group
+        )
     means = {name: statistics.fmean(values[name] for values in by_group.values()) for name in names}
     return means | {f"{name}_{group}": values[name] for name in names for group, values in by_group.items()}
 

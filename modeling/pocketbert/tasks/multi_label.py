@@ -12,7 +12,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
 from pocketbert.tasks.base import Decisions
 from pocketbert.tasks.classification import ClassificationHead
-from pocketbert.tasks.metrics import MULTI_LABEL_METRICS, label_results, root_mean_square
+from pocketbert.tasks.metrics import AUROC, MULTI_LABEL_METRICS, label_results, names_of_f1, root_mean_square
 from pocketbert.tasks.mistakes import listed
 from pocketbert.tasks.outputs import mean_over_examples
 from pocketbert.tasks.texts import TextTask, described_probabilities
@@ -37,6 +37,15 @@ class MultiLabel(TextTask):
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
         """Micro-F1, macro-F1 and the fraction of examples with all labels correct."""
         return MULTI_LABEL_METRICS, MULTI_LABEL_METRICS[0]
+
+    def selection_metrics(self, dev: Any) -> tuple[str, ...]:
+        """The default metrics, AUROC, and the F1 of each label."""
+        return (*MULTI_LABEL_METRICS, AUROC, *names_of_f1(self.config.labels))
+
+    @property
+    def gate_metrics(self) -> tuple[str, ...]:
+        """Those that select the best checkpoint."""
+        return self.selection_metrics(None)
 
     def head(self, encoder: EncoderConfig) -> MultiLabelHead:
         """A head with one independent logit per label."""

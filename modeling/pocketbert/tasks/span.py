@@ -29,7 +29,7 @@ from pocketbert.tasks.question_answering import (
 )
 from pocketbert.tasks.scores import Scores
 from pocketbert.tasks.text_inputs import texts_and_pairs
-from pocketbert.tasks.texts import TextRows
+from pocketbert.tasks.text_rows import TextRows
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")
 # Far below any logit, and finite, so that differences stay finite.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,18 @@ import numpy as np
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.data_warnings import count_truncated
-from pocketbert.data.examples import Examples, evenly
+from pocketbert.data.examples import Examples
 from pocketbert.data.readers.glue import GLUE
 from pocketbert.data.readers.tables import read_table
 from pocketbert.errors import UserError
-from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
-from pocketbert.tasks.metrics import compute
+from pocketbert.tasks.base import Forward, SupervisedTask
+from pocketbert.tasks.metrics import AUROC, compute
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, most_certain
 from pocketbert.tasks.outputs import check_finite, check_finite_answers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
 from pocketbert.tasks.text_inputs import examples_of
+from pocketbert.tasks.text_rows import TextRows
 
 _CORRELATIONS = ("matthews", "pearson", "spearman")
 
@@ -122,6 +123,9 @@ class TextTask(SupervisedTask):
         def score(predictions: np.ndarray) -> float:
             return self.compute([metric], labels, predictions.astype(labels.dtype), dev.groups)[metric]
 
+        if metric == AUROC:
+            # These methods give decisions only, which a ranking would beat for that reason alone.
+            return []
         methods = word_method(form, train, dev, score)
         if train.pairs is not None and vectors is not None:
             methods += pair_methods(form, train, dev, score, vectors)
@@ -217,6 +221,7 @@ class TextTask(SupervisedTask):
         names: Sequence[str] | None = None,
         main_metric: str | None = None,
         groups: Sequence[str] | None = None,
+        logits: np.ndarray | None = None,
     ) -> Scores:
         """The scores of predictions.
 
@@ -226,32 +231,44 @@ class TextTask(SupervisedTask):
           names: keys of `metrics.METRICS`; None for those of the task.
           main_metric: the most important of these; None for that of the task, or the first.
           groups: group of each example, or None.
+          logits: [N, ...], for AUROC.
         """
         names = names or self.metrics
-        scores = self._with_baseline(
-            labels, groups, self.compute(names, labels, predictions, groups), names, main_metric
-        )
-        interval = self.interval(scores.main_metric, labels, predictions, groups)
+        values = self.compute(names, labels, predictions, groups, logits)
+        scores = self._with_baseline(labels, groups, values, names, main_metric)
+        interval = self.interval(scores.main_metric, labels, predictions, groups, logits)
         return dataclasses.replace(scores, classes=self.class_results(labels, predictions), interval=interval)
 
     def interval(
-        self, metric: str, labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None
+        self,
+        metric: str,
+        labels: np.ndarray,
+        predictions: np.ndarray,
+        groups: Sequence[str] | None = None,
+        logits: np.ndarray | None = None,
     ) -> tuple[float, float]:
         """95 % confidence interval of a metric; see `score`."""
         names = None if groups is None else np.asarray(groups)
 
         def resampled(indices: np.ndarray) -> float:
             of_group = None if names is None else names[indices].tolist()
-            return self.compute([metric], labels[indices], predictions[indices], of_group)[metric]
+            scores = None if logits is None else logits[indices]
+            return self.compute([metric], labels[indices], predictions[indices], of_group, scores)[metric]
 
         right = int((labels == predictions).sum()) if metric == "accuracy" and groups is None else None
         return score_interval(len(labels), resampled, right=right, correlation=metric in _CORRELATIONS)
 
     def compute(
-        self, names: Sequence[str], labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None
+        self,
+        names: Sequence[str],
+        labels: np.ndarray,
+        predictions: np.ndarray,
+        groups: Sequence[str] | None = None,
+        logits: np.ndarray | None = None,
     ) -> dict[str, float]:
         """Metrics of predictions as name → value; see `score`."""
-        return compute(names, labels, predictions, groups, positive=positive_class(self.config))
+        positive, classes = positive_class(self.config), self.config.labels
+        return compute(names, labels, predictions, groups, positive=positive, classes=classes, logits=logits)
 
     def baseline(
         self, labels: np.ndarray, names: Sequence[str] | None = None, groups: Sequence[str] | None = None
@@ -288,41 +305,6 @@ class TextTask(SupervisedTask):
         )
 
 
-class TextRows:
-    """Texts or pairs, a row each.
-
-    Args:
-      task: theirs; None for texts that are only run.
-      data: labelled or not.
-      tokenizer: the network's.
-      max_length: tokens; longer texts are truncated.
-      most: so many are taken, evenly: a file may have one language or class after the other. None for all.
-    """
-
-    def __init__(
-        self, task: TextTask | None, data: Examples, tokenizer: Any, max_length: int, most: int | None = None
-    ) -> None:
-        taken = data if most is None else data.select(evenly(len(data), most))
-        self.encoded = encode(taken, tokenizer, max_length, show_progress=False)
-        self._task, self._labels = task, taken.labels
-        self.decided = None
-
-    def __len__(self) -> int:
-        return len(self.encoded)
-
-    def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
-        """See `Rows.score`."""
-        assert self._task is not None and self._labels is not None
-        right = self._task.right(self._labels, self._task.decide(outputs["logits"]))
-        return self.resampled(outputs, metric)(np.arange(len(self))), right
-
-    def resampled(self, outputs: Outputs, metric: str) -> Callable[[np.ndarray], float]:
-        """See `Rows.resampled`."""
-        assert self._task is not None and self._labels is not None
-        task, labels, predictions = self._task, self._labels, self._task.decide(outputs["logits"])
-        return lambda indices: task.compute([metric], labels[indices], predictions[indices])[metric]
-
-
 class TextEvaluator:
     """Scores a network on texts; see `SupervisedTask.evaluator`."""
 
@@ -345,14 +327,15 @@ class TextEvaluator:
         """See `Evaluator.metrics`."""
         encoded = self._encoded
         assert encoded.labels is not None
-        return self._task.compute(self._metrics, encoded.labels, self._predictions(when), encoded.groups)
+        predictions = self._predictions(when)
+        return self._task.compute(self._metrics, encoded.labels, predictions, encoded.groups, self._logits)
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
         """See `Evaluator.scores`. Includes the scores per class; without `metrics`, computes them."""
         encoded = self._encoded
         assert encoded.labels is not None
         predictions = self._predictions("at the end")
-        scores = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups)
+        scores = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups, self._logits)
         metrics_known = scores.metrics if metrics is None else metrics
         return dataclasses.replace(scores, metrics=metrics_known, pairs=self._data.pairs is not None)
 

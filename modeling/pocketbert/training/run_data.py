@@ -21,6 +21,7 @@ from pocketbert.files import sha256
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.progress import log_info, track
+from pocketbert.tasks.metrics import listed_metrics
 from pocketbert.tasks.outputs import ModelForward
 from pocketbert.tasks.registry import listed, supervised_task
 from pocketbert.tokenizers.vocabulary import Vocabulary
@@ -186,7 +187,7 @@ class TaskRunData(RunData):
         if unknown:
             labels = f" with {len(data.task.labels)} labels" if data.task.labels else ""
             problems.append(
-                f"a metric for {data.task.kind}{labels} must be one of {', '.join(accepted)}; received "
+                f"a metric for {data.task.kind}{labels} must be one of {listed_metrics(accepted)}; received "
                 f"{', '.join(unknown)}{did_you_mean(unknown[0], accepted)}"
             )
         for name, examples in (("train", data.train), ("dev", data.dev), ("augmented", data.augmented)):

@@ -205,7 +205,7 @@ def test_method_help_imports_nothing_heavy() -> None:
             "--task and --data, or --train-file with or without --dev-file; received --dev-file and --task",
         ),
         (["--labels=low,high,top"], r"the labels of the task, low, high, top; received low, high"),
-        (["--metric=spearman"], "must be one of accuracy, f1, macro_f1, matthews; received spearman"),
+        (["--metric=spearman"], "must be one of accuracy, f1, macro_f1, matthews, auroc, f1:LABEL; received spearman"),
         (["--max-length=30"], "texts of 30 tokens; the student has 29 positions"),
         (["--teacher-layers=1,x"], "--teacher-layers=1,x: must be a list of whole numbers"),
         (["--mapping=1,2"], "tinybert: teacher and student do not match"),

@@ -220,7 +220,7 @@ def test_one_error_lists_unreadable_inputs(given: dict[str, Any], task_data: Tas
     with pytest.raises(UserError) as caught:
         plan_distillation(**{**given, "data": empty, "student": "no_such_student"})
     for problem in (
-        "must be one of accuracy, f1, macro_f1, matthews; received spearman",
+        "must be one of accuracy, f1, macro_f1, matthews, auroc, f1:LABEL; received spearman",
         "there must be development examples; made for the test holds none",
         "a model must be a preset, a model directory or a config.json; received no_such_student",
     ):

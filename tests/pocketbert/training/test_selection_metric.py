@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny_distillation
 import tiny_finetuning
-from sklearn.metrics import f1_score, log_loss
+from sklearn.metrics import f1_score, log_loss, roc_auc_score
 
 import pocketbert as pb
 from pocketbert import cli
@@ -112,9 +112,8 @@ def test_logged_loss_is_the_cross_entropy(start: Path, tmp_path: Path) -> None:
     ("task", "main", "message"),
     [
         (("a", "b", "c"), "f1", "a metric for classification with 3 labels must be one of accuracy, macro_f1, "
-         "matthews; received f1"),
-        (("a", "b"), "macro-f1", "must be one of accuracy, f1, macro_f1, matthews; received macro-f1 (did you "
-         "mean 'macro_f1'?)"),
+         "matthews, auroc, f1:LABEL; received f1"),
+        (("a", "b"), "macro-f1", "f1, macro_f1, matthews, auroc, f1:LABEL; received macro-f1 (did you mean 'macro_f1'"),
         (("a", "b"), "spearman", "received spearman"),
     ],
 )  # fmt: skip
@@ -125,6 +124,22 @@ def test_unsuitable_metric_is_refused(
     with pytest.raises(UserError) as error:
         finetune(start, task_data, tmp_path / "run", config=CONFIG)
     assert message in str(error.value) and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("metric", ["auroc", "f1:high"])
+def test_ranking_and_one_class_select_as_scikit_learn_measures(metric: str, start: Path, tmp_path: Path) -> None:
+    dev = rare(50, positives=9, seed=1)
+    assert dev.labels is not None
+    result = finetune(start, data(dev=dev, main_metric=metric), tmp_path / "run", config=CONFIG)
+    answers = result.model.predict(dev.texts)
+    if metric == "auroc":
+        expected = roc_auc_score(dev.labels, [answer["probabilities"]["high"] for answer in answers])
+    else:
+        expected = f1_score(dev.labels, [answer["label"] == "high" for answer in answers], zero_division=0)
+    # predict rounds to 6 decimals, which may tie two examples.
+    assert result.metrics[metric] == pytest.approx(expected, abs=0.01)
+    assert result.main_metric == metric and result.outcome is not None
+    assert max(line[metric] for line in dev_lines(tmp_path / "run")) == result.metrics[metric]
 
 
 @pytest.mark.nightly
@@ -143,7 +158,10 @@ def test_metric_flag_selects_everywhere(start: Path, tmp_path: Path, capsys: pyt
         assert result["main_metric"] == "macro_f1" and set(result["metrics"]) == {"accuracy", "f1", "macro_f1"}
         capsys.readouterr()
         assert cli.main([*command, *table, "--metric=micro_f1", f"--output={tmp_path / 'none'}"]) == 2
-        assert "must be one of accuracy, f1, macro_f1, matthews; received micro_f1" in capsys.readouterr().err
+        assert (
+            "must be one of accuracy, f1, macro_f1, matthews, auroc, f1:LABEL; received micro_f1"
+            in capsys.readouterr().err
+        )
     text = ["--text=" + str(tiny_distillation.write_text(tmp_path / "text.txt")), "--metric=f1"]
     assert cli.main([*commands["distill"][:4], *text, f"--output={tmp_path / 'none'}"]) == 2
     assert "--metric needs a task; received f1 without one" in capsys.readouterr().err

@@ -117,8 +117,16 @@ TEXTS = Examples(["a"], None, np.array([1], np.int32), ["0"], "here")
 @pytest.mark.parametrize(
     ("task", "metric", "message"),
     [
-        ("two", "acc", "must be one of accuracy, f1, matthews for classification with 2 labels; received 'acc'"),
-        ("three", "f1", "must be one of accuracy, matthews for classification with 3 labels; received 'f1'"),
+        (
+            "two",
+            "acc",
+            "f1, macro_f1, matthews, auroc, f1:LABEL for classification with 2 labels; received 'acc'",
+        ),
+        (
+            "three",
+            "f1",
+            "accuracy, macro_f1, matthews, auroc, f1:LABEL for classification with 3 labels; received 'f1'",
+        ),
         ("score", "accuracy", "must be one of pearson, spearman for regression"),
         ("span", "accuracy", "must be one of exact_match, f1 for span"),
         ("none", "accuracy", "must be one of none for a model without a task"),

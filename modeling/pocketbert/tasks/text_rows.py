@@ -1,0 +1,51 @@
+"""Rows of texts or pairs for the gate and paired comparisons; see `Rows`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pocketbert.data.batches import encode
+from pocketbert.data.examples import Examples, evenly
+from pocketbert.tasks.base import Outputs
+
+if TYPE_CHECKING:
+    from pocketbert.tasks.texts import TextTask
+
+
+class TextRows:
+    """Texts or pairs, a row each.
+
+    Args:
+      task: theirs; None for texts that are only run.
+      data: labelled or not.
+      tokenizer: the network's.
+      max_length: tokens; longer texts are truncated.
+      most: so many are taken, evenly: a file may have one language or class after the other. None for all.
+    """
+
+    def __init__(
+        self, task: TextTask | None, data: Examples, tokenizer: Any, max_length: int, most: int | None = None
+    ) -> None:
+        taken = data if most is None else data.select(evenly(len(data), most))
+        self.encoded = encode(taken, tokenizer, max_length, show_progress=False)
+        self._task, self._labels = task, taken.labels
+        self.decided = None
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
+        """See `Rows.score`."""
+        assert self._task is not None and self._labels is not None
+        right = self._task.right(self._labels, self._task.decide(outputs["logits"]))
+        return self.resampled(outputs, metric)(np.arange(len(self))), right
+
+    def resampled(self, outputs: Outputs, metric: str) -> Callable[[np.ndarray], float]:
+        """See `Rows.resampled`."""
+        assert self._task is not None and self._labels is not None
+        task, labels, logits = self._task, self._labels, outputs["logits"]
+        decided = task.decide(logits)
+        return lambda rows: task.compute([metric], labels[rows], decided[rows], logits=logits[rows])[metric]
