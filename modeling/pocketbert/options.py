@@ -192,9 +192,10 @@ def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str
     Args:
       options: an instance. Fields with choices must have an allowed value and numbers must be positive; `| None` allows
         None.
-      may_be_zero: numbers that may be zero.
+      may_be_zero: numbers that may be zero, besides those in the dataclass' `MAY_BE_ZERO`.
     """
     problems = []
+    may_be_zero = (*may_be_zero, *getattr(options, "MAY_BE_ZERO", ()))
     for name, hint in typing.get_type_hints(type(options), include_extras=True).items():
         if typing.get_origin(hint) is typing.ClassVar:
             continue

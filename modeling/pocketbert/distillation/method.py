@@ -64,6 +64,8 @@ class Method(Objective):
     has the options `max_length` and `epochs`; `learning_rate` is optional.
 
     Attributes:
+      label_weight: weight w of the labels beside the predictions, in the stage with the head: (1 − w) · loss of
+        the predictions + w · loss of the labels (default: those of the method).
       schedule: schedule of the learning rate in all stages, after their warm-up (default: those of the method).
       name: name on the command line.
       reference: paper and equations.
@@ -76,7 +78,9 @@ class Method(Objective):
     task_kinds: ClassVar[tuple[str, ...]] = ()
     keeps_adapters: ClassVar[bool] = False
     passes: ClassVar[int] = 1
+    MAY_BE_ZERO: ClassVar = ("label_weight",)
 
+    label_weight: float | None = None
     schedule: ScheduleName | None = None
 
     @abc.abstractmethod
@@ -156,6 +160,10 @@ def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stag
         stages = tuple(method.stages(spec))
         if method.schedule is not None:
             stages = tuple(_with_schedule(stage, method.schedule) for stage in stages)
+        if method.label_weight is not None:
+            problems += label_weight_problems(method, stages)
+            if 0 <= method.label_weight <= 1:
+                stages = tuple(_with_label_weight(stage, method.label_weight) for stage in stages)
     except UserError as error:
         # The earlier problems usually include this one.
         if not problems:
@@ -175,6 +183,35 @@ def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stag
     if len(set(names)) != len(names) or "" in names:
         problems.append(f"stages must have different names; received {', '.join(names)}")
     return stages, list(dict.fromkeys(problems))
+
+
+def label_weight_problems(method: Method, stages: Sequence[Stage]) -> list[str]:
+    """Returns the problem with a label weight that no stage can use, or that is no weight."""
+    weight = method.label_weight
+    assert weight is not None
+    if not 0 <= weight <= 1:
+        return [f"label_weight must be 0 to 1; received {weight:g}"]
+    if any(map(_learns_answers, stages)):
+        return []
+    return [f"label_weight needs a stage that learns predictions; {method.name} has none here; leave it out"]
+
+
+def _learns_answers(stage: Stage) -> bool:
+    """Whether a stage learns the teacher's predictions, or the labels and nothing else."""
+    return stage.task is not None and ("prediction" in stage.weights or set(stage.weights) == {"labels"})
+
+
+def _with_label_weight(stage: Stage, weight: float) -> Stage:
+    """The stage with predictions and labels, if it learns one of them."""
+    if not _learns_answers(stage):
+        return stage
+    others = {term: value for term, value in stage.weights.items() if term not in ("prediction", "labels")}
+    total = stage.weights.get("prediction", 1.0)
+    shares = {"prediction": total * (1 - weight), "labels": total * weight}
+    used = {term: share for term, share in shares.items() if share}
+    features = {name: layers for name, layers in stage.teacher_features.items() if name != "logits"}
+    logits: FeatureRequest = {"logits": ()} if "prediction" in used else {}
+    return dataclasses.replace(stage, teacher_features={**features, **logits}, weights={**others, **used})
 
 
 def _with_schedule(stage: Stage, schedule: ScheduleName) -> Stage:

@@ -127,7 +127,7 @@ def plan_distillation(
         options={
             f"option_{name}": value
             for name, value in dataclasses.asdict(method).items()
-            if name != "schedule" or value is not None
+            if name not in ("schedule", "label_weight") or value is not None
         },
         stages=stages,
         run=run,

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pocketbert.training.objective import Batch, Features, Targets
+from pocketbert.training.stage import Stage
+
 if TYPE_CHECKING:
     import tensorflow as tf
+
+# Kinds with an answer per text or question.
+KINDS = ("classification", "multi_label", "regression", "span")
 
 
 def logits_by_name(logits: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -18,6 +24,35 @@ def logits_by_name(logits: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
     return dict(zip((one,) if len(logits) < 2 else SPAN_OUTPUTS, logits, strict=False))
 
 
+def prediction_terms(
+    stage: Stage,
+    targets: Targets,
+    student: Features,
+    batch: Batch,
+    *,
+    temperature: float = 1.0,
+    mean_over_classes: bool = False,
+) -> dict[str, tf.Tensor]:
+    """Computes `prediction` and `labels`, if they are terms of the stage; see `prediction_loss` and `labels_loss`."""
+    from pocketbert.tasks.registry import get_task
+    from pocketbert.training.label_losses import labels_loss
+
+    assert stage.task is not None
+    terms = {}
+    if "prediction" in stage.weights:
+        terms["prediction"] = prediction_loss(
+            targets,
+            logits_by_name(student["logits"]),
+            batch["input_mask"],
+            temperature=temperature,
+            mean_over_classes=mean_over_classes,
+            independent_labels=get_task(stage.task).has_independent_labels,
+        )
+    if "labels" in stage.weights:
+        terms["labels"] = labels_loss(stage, student, batch)
+    return terms
+
+
 def prediction_loss(
     targets: Mapping[str, tf.Tensor],
     student: Mapping[str, tf.Tensor],
@@ -25,10 +60,13 @@ def prediction_loss(
     *,
     temperature: float = 1.0,
     mean_over_classes: bool = False,
+    independent_labels: bool = False,
 ) -> tf.Tensor:
     """Computes eq. 10 for logits [B, C], the mean over start and end for spans, or squared difference for scores [B].
 
-    For logits of tokens [B, S, C], it is the mean over all tokens: those without a label have predictions, too.
+    For independent labels, it is eq. 10 with the two probabilities σ and 1 − σ of each logit, a mean over labels, as in
+    the loss of the labels. For logits of tokens [B, S, C], it is the mean over all tokens: those without a label have
+    predictions, too.
 
     Args:
       targets: the teacher's outputs by name.
@@ -36,6 +74,7 @@ def prediction_loss(
       mask: [B, S], 1 = token.
       temperature: divides the logits.
       mean_over_classes: whether to divide the loss by the number of classes.
+      independent_labels: whether each logit is a label of its own.
     """
     from pocketbert.distillation.losses import soft_cross_entropy
     from pocketbert.tasks.span import without_padding
@@ -55,8 +94,21 @@ def prediction_loss(
     logits = student["logits"]
     if logits.shape.rank == 1:
         return _squared_difference(targets["logits"], logits, examples)
+    if independent_labels:
+        return _sigmoid_cross_entropy(targets["logits"], logits, temperature, examples)
     loss = soft_cross_entropy(targets["logits"], logits, temperature, examples)
     return loss / logits.shape[-1] if mean_over_classes else loss
+
+
+def _sigmoid_cross_entropy(target: tf.Tensor, logits: tf.Tensor, temperature: float, mask: tf.Tensor) -> tf.Tensor:
+    """Computes the mean over labels and examples of the cross-entropy of probabilities; float32, from logits [B, C]."""
+    import tensorflow as tf
+
+    from pocketbert.layers.loss_normalization import masked_mean
+
+    target, logits = (tf.cast(values, tf.float32) / temperature for values in (tf.stop_gradient(target), logits))
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.sigmoid(target), logits=logits)
+    return masked_mean(tf.reduce_mean(losses, axis=1), mask)
 
 
 def _squared_difference(target: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketbert.distillation import layer_maps
 from pocketbert.distillation.method import DistillationSpec
-from pocketbert.distillation.predictions import logits_by_name, prediction_loss
+from pocketbert.distillation.predictions import logits_by_name, prediction_terms
 from pocketbert.errors import UserError
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
 from pocketbert.training.stage import Stage
@@ -87,7 +87,6 @@ def all_losses(
     The options of the stage have `temperature` and `mean_over_classes`.
     """
     from pocketbert.distillation.losses import tinybert_attention, tinybert_hidden
-    from pocketbert.training.label_losses import labels_loss
 
     mask, options = batch["input_mask"], stage.options
     layers: dict[str, list[tf.Tensor]] = {term: [] for term in TERMS if term in stage.weights}
@@ -98,14 +97,7 @@ def all_losses(
     for _, learned, target in layer_maps.layer_pairs("attention_logits", stage, student, targets):
         layers["attention"].append(tinybert_attention(target, learned, mask))
     losses = {term: sum(values[1:], values[0]) for term, values in layers.items()}
-    if "prediction" in stage.weights:
-        losses["prediction"] = prediction_loss(
-            targets,
-            logits_by_name(student["logits"]),
-            mask,
-            temperature=options.temperature,
-            mean_over_classes=options.mean_over_classes,
-        )
-    if "labels" in stage.weights:
-        losses["labels"] = labels_loss(stage, student, batch)
-    return losses
+    if stage.task is None:
+        return losses
+    scale = {"temperature": options.temperature, "mean_over_classes": options.mean_over_classes}
+    return losses | prediction_terms(stage, targets, student, batch, **scale)

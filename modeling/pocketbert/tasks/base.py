@@ -116,6 +116,7 @@ class Task(abc.ABC):
       default_max_length: default for the maximum sequence length of commands; None for the command's own default.
       window_options: fields of `WindowOptions` that apply to the inputs.
       distillable: whether the distillation methods know the loss.
+      has_independent_labels: whether each logit is a decision of its own, with a sigmoid.
       has_classes: whether an example has one of several classes, so class weights apply.
       needs_pairs: whether each input is a pair of texts.
       centred_by_example: whether `centred` works on each example alone.
@@ -135,6 +136,7 @@ class Task(abc.ABC):
     default_max_length: ClassVar[int | None] = None
     window_options: ClassVar[tuple[str, ...]] = ()
     distillable: ClassVar[bool] = False
+    has_independent_labels: ClassVar[bool] = False
     has_classes: ClassVar[bool] = False
     needs_pairs: ClassVar[bool] = False
     centred_by_example: ClassVar[bool] = False

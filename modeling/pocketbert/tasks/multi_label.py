@@ -31,7 +31,7 @@ class MultiLabel(TextTask):
 
     kind = "multi_label"
     linear_form = "labels"
-    distillable = False
+    has_independent_labels = True
 
     @property
     def default_metrics(self) -> tuple[tuple[str, ...], str]:

@@ -14,6 +14,7 @@ from pocketbert.distillation.method import (
     segment_problems,
     text_segments,
 )
+from pocketbert.distillation.predictions import KINDS
 from pocketbert.distillation.transformer_distillation import (
     TERMS,
     all_losses,
@@ -196,8 +197,8 @@ class EfficientBERT(Method):
         """Checks heads, layers, the kind of task and the options for text."""
         problems = [*head_count_problems(spec), *mapping_problems(spec, self.mapping)]
         problems += segment_problems(spec, self.text_segments)
-        if spec.task is not None and spec.task.kind not in ("classification", "regression", "span"):
-            problems.append(f"efficientbert supports classification, regression and span; received {spec.task.kind}")
+        if spec.task is not None and spec.task.kind not in KINDS:
+            problems.append(f"efficientbert supports {', '.join(KINDS)}; received {spec.task.kind}")
         if spec.task is not None:
             options = [name for name in ("masked_text", "text_segments") if getattr(self, name)]
             problems += [f"{name} is for plain text; received it with a task; leave it out" for name in options]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pocketbert.configs import EncoderConfig
 from pocketbert.distillation.method import DistillationSpec, Method, text_segments
 from pocketbert.distillation.methods.hsk_knowledge import Knowledge, layer_map, static_mask
-from pocketbert.distillation.predictions import logits_by_name, prediction_loss
+from pocketbert.distillation.predictions import KINDS, logits_by_name, prediction_terms
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
@@ -207,8 +207,8 @@ class HSK(Method):
                 f"tokens={self.tokens} needs the id of [SEP]; received models without tokenizer files; give "
                 "separator_id, or another value of tokens"
             )
-        if spec.task is not None and spec.task.kind not in ("classification", "regression", "span"):
-            problems.append(f"hsk supports classification, regression and span; received {spec.task.kind}")
+        if spec.task is not None and spec.task.kind not in KINDS:
+            problems.append(f"hsk supports {', '.join(KINDS)}; received {spec.task.kind}")
         return problems
 
     def summary(self, spec: DistillationSpec) -> list[str]:
@@ -290,15 +290,14 @@ class HSK(Method):
     def loss(
         self, stage: Stage, targets: Targets, student: Features, adapters: Adapters, batch: Batch
     ) -> Mapping[str, tf.Tensor]:
-        """Returns `hidden`, eq. 3, or `prediction`."""
+        """Returns `hidden`, eq. 3; or `prediction` and `labels`, as the stage asks."""
         import tensorflow as tf
 
         from pocketbert.distillation import hidden_selection
         from pocketbert.distillation.losses import tinybert_hidden
 
         if "logits" in student:
-            outputs = logits_by_name(student["logits"])
-            return {"prediction": prediction_loss(targets, outputs, batch["input_mask"])}
+            return prediction_terms(stage, targets, student, batch)
         options = stage.options
         weights = _token_weights(options, batch)
         losses = []

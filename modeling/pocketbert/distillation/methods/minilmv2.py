@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.distillation.method import DistillationSpec, Method, segment_problems, text_segments
+from pocketbert.distillation.predictions import logits_by_name, prediction_terms
 from pocketbert.errors import did_you_mean, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
@@ -210,20 +211,21 @@ class MiniLMv2(Method):
         return dataclasses.replace(self, **missing)  # type: ignore[arg-type]
 
     def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
-        """Returns the vectors of the teacher's layer, `queries`, `keys` and `values` [B, S, A], as requested."""
+        """Returns the logits; or `queries`, `keys` and `values` [B, S, A] of the teacher's layer, as requested."""
+        if "logits" in stage.teacher_features:
+            return logits_by_name(teacher["logits"])
         return {name: teacher[name][0] for name in stage.teacher_features}
 
     def loss(
         self, stage: Stage, targets: Targets, student: Features, adapters: Adapters, batch: Batch
     ) -> Mapping[str, tf.Tensor]:
-        """Returns a term per relation, or `labels`."""
+        """Returns a term per relation; or `labels` and, with a label weight, `prediction`."""
         import tensorflow as tf
 
         from pocketbert.distillation.losses import relation_transfer
-        from pocketbert.training.label_losses import labels_loss
 
-        if "labels" in stage.weights:
-            return {"labels": labels_loss(stage, student, batch)}
+        if "logits" in student:
+            return prediction_terms(stage, targets, student, batch)
         terms: dict[str, tf.Tensor] = {}
         for relation in stage.weights:
             one, other = (_VECTORS[letter] for letter in relation)

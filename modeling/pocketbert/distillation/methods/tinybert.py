@@ -14,6 +14,7 @@ from pocketbert.distillation.method import (
     segment_problems,
     text_segments,
 )
+from pocketbert.distillation.predictions import KINDS
 from pocketbert.distillation.transformer_distillation import (
     TERMS,
     all_losses,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 # The procedures in table 2 and the objectives in table 3; each name is a removed component.
 _PROCEDURES = ("general_distillation", "task_distillation", "augmentation")
-_KINDS = ("classification", "regression", "span", "token_classification")
+_KINDS = (*KINDS, "token_classification")
 ABLATIONS = (*_PROCEDURES, "embedding", "prediction", "transformer", "attention", "hidden")
 
 # Values for options that are None. The paper gives no schedule, warm-up and bias correction for task distillation.
