@@ -113,7 +113,7 @@ def test_several_labels_are_distilled(tmp_path: Path) -> None:
         logits = teacher(teacher.tokenizer(plain.texts, max_length=23))["logits"].numpy()
         data[name] = Examples(plain.texts, None, (logits > 0).astype(np.int32), plain.ids, plain.source)
     method = get_method("tinybert")(
-        max_length=23, without=("embedding", "transformer"), prediction_epochs=2, prediction_learning_rate=1e-3
+        max_length=23, without=("embedding", "transformer"), prediction_epochs=2, prediction_learning_rate=1e-5
     )
     result = pb.distill(
         pb.TeacherLayers((1, 2)),
