@@ -73,6 +73,9 @@ class DistillationDataOptions:
     """Data besides the examples of a task.
 
     Attributes:
+      soft_label_columns: columns of --train-file with the probability of each label, in the order of --labels; or
+        probabilities, as predict writes them into .jsonl. They are the teacher's predictions, so methods that
+        read logits alone need no --teacher.
       augmented_file: augmented training examples from pocketbert augment.
       text: plain text for distillation without a task: a file or folder.
       pretraining_data: folder from pocketbert pretrain-data, for methods with MLM and NSP losses.
@@ -81,6 +84,7 @@ class DistillationDataOptions:
 
     GROUP: ClassVar = "Data"
 
+    soft_label_columns: tuple[str, ...] = ()
     augmented_file: FilePath | None = None
     text: AnyPath | None = None
     pretraining_data: DirectoryPath | None = None
@@ -205,6 +209,8 @@ def plan_problems(options: Options) -> list[str]:
         problems.append(
             "data must be --task and --data, --train-file, --text or --pretraining-data; received none of them"
         )
+    if data.soft_label_columns and not task.train_file:
+        problems.append("--soft-label-columns needs --train-file; received it alone")
     if data.augmented_file and not task.given:
         problems.append("--augmented-file needs a task; received it without one")
     if data.dev_pretraining_data and not data.pretraining_data:
@@ -244,4 +250,6 @@ def read_data(options: Options) -> Any:
 
     if named.text:
         return TextData(named.text)
-    return task_options.read_examples(options[TaskOptions], options[TableOptions], named.augmented_file)
+    return task_options.read_examples(
+        options[TaskOptions], options[TableOptions], named.augmented_file, soft_labels=named.soft_label_columns
+    )

@@ -152,7 +152,9 @@ def with_metrics(data: TaskData) -> TaskData:
     )
 
 
-def read_examples(options: TaskOptions, table: TableOptions, augmented: str | None = None) -> TaskData:
+def read_examples(
+    options: TaskOptions, table: TableOptions, augmented: str | None = None, soft_labels: tuple[str, ...] = ()
+) -> TaskData:
     """Reads the data with the functions of `pocketbert.data`, without TensorFlow.
 
     Args:
@@ -160,11 +162,12 @@ def read_examples(options: TaskOptions, table: TableOptions, augmented: str | No
       table: options for reading files.
       augmented: output of `pocketbert augment`, with the columns of the training file, or text, pair and label for
         GLUE. Rows augmented from examples in the dev split are skipped.
+      soft_labels: columns of soft labels; see `pocketbert.data.table`.
 
     Raises:
       UserError: unreadable files, or augmented questions.
     """
-    read = _read(options, table, augmented)
+    read = _read(options, table, augmented, soft_labels)
     # Not earlier: bad input must be found before TensorFlow is imported.
     from pocketbert.tasks.registry import supervised_task
 
@@ -198,7 +201,7 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
     )
 
 
-def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> TaskData:
+def _read(options: TaskOptions, table: TableOptions, augmented: str | None, soft_labels: tuple[str, ...]) -> TaskData:
     from pocketbert import data
     from pocketbert.data.label_order import in_label_order
     from pocketbert.data.readers.question_tasks import QUESTION_TASKS, is_question_file
@@ -214,6 +217,11 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
         raise UserError(
             f"--labels is for classes and spans; received {','.join(options.labels)} for "
             f"{'questions' if asks else 'embeddings'}; leave it out"
+        )
+    if soft_labels and (asks or reads != "table" or is_tagged_file(train_file)):
+        raise UserError(
+            f"--soft-label-columns is for classes of texts; received {','.join(soft_labels)} with other examples; "
+            "leave it out"
         )
     if asks and task:
         return data.questions(task, folder)
@@ -240,6 +248,7 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
         augmented=augmented,
         kind=options.kind,
         label_names=options.labels,
+        soft_labels=soft_labels,
         label_separator=table.label_separator,
         separator=table.separator,
         skip_bad_rows=table.skip_bad_rows,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 BUCKET_MULTIPLE = 8
 WINDOW_BATCHES = 100
 _TEXTS_A_CALL = 4096
+SOFT_LABELS = "soft_labels"
 _INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
 
@@ -40,6 +41,7 @@ class EncodedExamples:
       groups: see `Examples.groups`.
       rows_per_example: rows that stay together in a batch: 2 for pairs of texts that an encoder reads one by one.
         Example i then has the rows 2·i and 2·i + 1; `offsets` and `labels` have an entry for each row.
+      soft_labels: see `Examples.soft_labels`; batches have them as the input `soft_labels`.
     """
 
     word_ids: np.ndarray
@@ -50,6 +52,7 @@ class EncodedExamples:
     pad_token_id: int
     groups: list[str] | None = None
     rows_per_example: int = 1
+    soft_labels: np.ndarray | None = None
 
     def __len__(self) -> int:
         return (len(self.offsets) - 1) // self.rows_per_example
@@ -195,6 +198,7 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
     import tensorflow as tf
 
     labels = None if encoded.labels is None else tf.constant(encoded.labels)
+    soft = None if encoded.soft_labels is None else tf.constant(encoded.soft_labels)
 
     def rows(indices: np.ndarray) -> list[np.ndarray]:
         inputs, _ = encoded.batch(indices)
@@ -204,6 +208,8 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
         # TensorFlow keeps two more copies of captured tensors, too much memory for a large text.
         arrays = tf.numpy_function(rows, [indices], [tf.int32] * len(_INPUT_NAMES), stateful=False)
         inputs = {name: tf.ensure_shape(array, [None, None]) for name, array in zip(_INPUT_NAMES, arrays, strict=True)}
+        if soft is not None:
+            inputs[SOFT_LABELS] = tf.gather(soft, indices)
         if labels is None:
             return inputs
         # Calls of Python cost time, so only examples with several rows make one.

@@ -16,6 +16,7 @@ from pocketbert.data.readers.glue import glue_task, read_glue
 from pocketbert.data.readers.iob import tags_of_types
 from pocketbert.data.readers.question_tasks import read_questions
 from pocketbert.data.readers.questions import QuestionFile
+from pocketbert.data.readers.soft_labels import SoftReader, check_kind, soft_label_names
 from pocketbert.data.readers.tables import LABEL_SEPARATOR, read_table
 from pocketbert.data.readers.tagged_texts import read_tagged
 from pocketbert.data.readers.text import text_files
@@ -42,6 +43,7 @@ def table(
     augmented: _Path | None = None,
     kind: TaskKind = "classification",
     label_names: Sequence[str] | None = None,
+    soft_labels: Sequence[str] = (),
     label_separator: str = LABEL_SEPARATOR,
     separator: str = ",",
     skip_bad_rows: bool = False,
@@ -71,6 +73,9 @@ def table(
       kind: one class, any number of labels (`multi_label`) or a score (`regression`) per text.
       label_names: labels in the order of the logits. None takes the names in a data set from `datasets`, else the
         labels in the table: in numeric order if all are whole numbers, else in alphabetical order.
+      soft_labels: for distillation, columns with a teacher's probability of each label, in the order of `label_names`;
+        or `probabilities`, a column of objects from label to probability. Without a column `label`, the most likely
+        label is the label of a text.
       label_separator: separator of the labels in a cell (`multi_label`).
       separator: column separator of a `.csv` file: one character, or `tab`.
       skip_bad_rows: skip rows without a text or label, and log their number.
@@ -94,7 +99,7 @@ def table(
     kinds = [name for name, rules in TASK_RULES.items() if rules.reads == "table"]
     if kind not in kinds:
         raise UserError(f"kind must be {', '.join(kinds)} for a table; received {kind!r}")
-    read = functools.partial(
+    read: Any = functools.partial(
         read_table,
         text_column=text,
         pair_column=pair,
@@ -106,6 +111,10 @@ def table(
         separator=separator,
         skip_bad_rows=skip_bad_rows,
     )
+    if soft_labels:
+        check_kind(kind, soft_labels, [name for name in kinds if TASK_RULES[name].min_labels])
+        names = names or soft_label_names(source, soft_labels, separator)
+        read = SoftReader(read, soft_labels, independent=TASK_RULES[kind].label_form == "multi_label")
     train, labels = read(source, labels=names)
     task = TaskConfig(kind=kind, labels=labels)
     splits = _divided(train, None if dev is None else read(dev, labels=labels or None)[0])

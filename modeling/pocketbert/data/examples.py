@@ -79,6 +79,7 @@ class Examples:
       source: path or name of the data set, for messages and records.
       groups: group of each example for metrics by group, such as a language, or None.
       skipped_rows: number of unreadable rows skipped in the file.
+      soft_labels: float32 `[N, labels]`, a teacher's probabilities, for distillation; or None.
     """
 
     texts: list[str]
@@ -88,10 +89,12 @@ class Examples:
     source: str
     groups: list[str] | None = None
     skipped_rows: int = 0
+    soft_labels: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         count = len(self.texts)
-        for name, part in (("pairs", self.pairs), ("labels", self.labels), ("ids", self.ids), ("groups", self.groups)):
+        for name in ("pairs", "labels", "ids", "groups", "soft_labels"):
+            part = getattr(self, name)
             if part is not None and len(part) != count:
                 raise ValueError(f"{name} must be as many as texts; received {len(part)} and {count}")
         forms = ((np.int32, 1), (np.float32, 1), (np.int32, 2))
@@ -138,7 +141,7 @@ class Examples:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of texts, labels and groups."""
+        """SHA-256 of texts, labels, groups and soft labels."""
         digest = hashlib.sha256()
         for part in (self.texts, self.pairs):
             digest.update(json.dumps(part).encode())
@@ -146,6 +149,8 @@ class Examples:
             digest.update(self.labels.tobytes())
         if self.groups is not None:
             digest.update(json.dumps(self.groups).encode())
+        if self.soft_labels is not None:
+            digest.update(self.soft_labels.tobytes())
         return digest.hexdigest()
 
     @property
@@ -188,6 +193,7 @@ class Examples:
             ids=[self.ids[index] for index in chosen],
             source=self.source,
             groups=None if self.groups is None else [self.groups[index] for index in chosen],
+            soft_labels=None if self.soft_labels is None else self.soft_labels[np.asarray(chosen, np.int64)],
         )
 
 

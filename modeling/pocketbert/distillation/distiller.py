@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from pocketbert.data.batches import SOFT_LABELS
+from pocketbert.data.readers.soft_labels import soft_logits
 from pocketbert.distillation.method import Method
 from pocketbert.layers.embeddings import padding_after_texts
+from pocketbert.tasks.registry import get_task
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
 from pocketbert.training.stage import FeatureRequest, Stage
 from pocketbert.training.step import Trainable, TrainingModel
@@ -39,9 +42,19 @@ class Distiller(TrainingModel):
         self._teacher = lambda: teacher
 
     def targets(self, inputs: Batch) -> Targets:
-        """The method's targets, from the live teacher."""
-        if not self.stage.teacher_features:
+        """The method's targets, from soft labels in the batch or from the live teacher."""
+        stage, soft = self.stage, inputs.get(SOFT_LABELS)
+        if not stage.teacher_features:
             return {}
+        features: dict[str, Any] = {}
+        inputs = {name: value for name, value in inputs.items() if name != SOFT_LABELS}
+        if soft is not None and "logits" in stage.teacher_features:
+            assert stage.task is not None
+            independent = get_task(stage.task).has_independent_labels
+            features["logits"] = [soft_logits(soft, independent=independent)]
+        request = {name: layers for name, layers in stage.teacher_features.items() if name not in features}
+        if not request:
+            return self._method.targets(stage, features, inputs)
         teacher = self._teacher()
         if teacher is None:
             raise ValueError(
@@ -49,5 +62,5 @@ class Distiller(TrainingModel):
                 "neither a teacher nor cached targets"
             )
         with padding_after_texts(teacher):
-            features = teacher.features(inputs, self.stage.teacher_features, training=False)
-        return self._method.targets(self.stage, features, inputs)
+            features |= teacher.features(inputs, request, training=False)
+        return self._method.targets(stage, features, inputs)

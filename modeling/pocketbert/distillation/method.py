@@ -40,6 +40,7 @@ class DistillationSpec:
       teacher_heads: kinds of all heads of the teacher; None if unknown.
       teacher_vocabulary: vocabulary of the teacher; None if unknown.
       student_vocabulary: vocabulary of the student; None if it has none yet.
+      soft_labels: whether the examples have a teacher's probabilities, which are its logits.
       start: initialization of the student; `random` also for a directory that was never trained; None if unknown.
     """
 
@@ -51,6 +52,7 @@ class DistillationSpec:
     teacher_heads: tuple[str, ...] | None = None
     teacher_vocabulary: Vocabulary | None = None
     student_vocabulary: Vocabulary | None = None
+    soft_labels: bool = False
     start: Start | None = None
 
 
@@ -177,7 +179,7 @@ def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stag
         problems += _layer_problems(side, config, [request for _, request in requests])
     for stage in stages:
         problems += _head_problems(stage, spec)
-    if any("logits" in stage.teacher_features for stage in stages):
+    if any("logits" in stage.teacher_features for stage in stages) and not spec.soft_labels:
         problems += label_problems(spec)
     names = [stage.name for stage in stages]
     if len(set(names)) != len(names) or "" in names:

@@ -33,7 +33,7 @@ from pocketbert.training.kept_heads import reorder_head
 from pocketbert.training.objective import Adapters
 from pocketbert.training.outcome_notes import falling_notes, flat_notes, simple_methods, teacher_notes, with_notes
 from pocketbert.training.plan import Plan, PlannedRun
-from pocketbert.training.run_data import TaskRunData
+from pocketbert.training.run_data import RunData, TaskRunData
 from pocketbert.training.run_folder import ADAPTERS_FILE, REPORT_FILE, START_FILE, TEACHER_FILE, read_record
 from pocketbert.training.score_report import page
 from pocketbert.training.stage import Stage
@@ -66,7 +66,7 @@ class DistillationPlan(Plan):
     @property
     def teacher_stages(self) -> list[str]:
         """Names of the stages that read the teacher, live or cached."""
-        return [stage.name for stage in self.stages if stage.teacher_features]
+        return [stage.name for stage in self.stages if read_of_teacher(stage, self.data)]
 
     @property
     def kept_adapters(self) -> Path | None:
@@ -118,7 +118,7 @@ class DistillationPlan(Plan):
 
     def live_teacher(self, stage: Stage) -> Model | None:
         """The teacher that computes the targets of a stage; None for cached targets or a stage without a teacher."""
-        return self.teacher if stage.teacher_features and self.teacher_cache is None else None
+        return self.teacher if self.teacher_cache is None and read_of_teacher(stage, self.data) else None
 
     def make_step(self, stage: Stage, model: Model, adapters: Adapters) -> Distiller:
         """See `Plan`; adds the teacher."""
@@ -286,6 +286,11 @@ class DistillationPlan(Plan):
     @property
     def _teacher_length(self) -> int:
         return min(self.stages[-1].max_length, self.spec.teacher.max_position_embeddings)
+
+
+def read_of_teacher(stage: Stage, data: RunData) -> list[str]:
+    """Features that a stage reads of a teacher; soft labels are its logits."""
+    return [name for name in stage.teacher_features if name != "logits" or not data.has_soft_labels]
 
 
 def _read_metrics(path: Path, origin: dict[str, Any]) -> dict[str, float] | None:

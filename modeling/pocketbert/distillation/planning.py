@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.distillation import layer_maps
 from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers, plan_student
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
-from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.distillation.plan import DistillationPlan, read_of_teacher
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, one_origin_problems
 from pocketbert.errors import UserError, raise_if_any
@@ -107,6 +107,14 @@ def plan_distillation(
         reading = [stage.name for stage in stages if stage.teacher_features]
         manifests = _attempt(problems, cached_manifests, cache, reading)
         problems += one_origin_problems(manifests or {})
+    problems += _soft_label_problems(
+        opened,
+        stages,
+        run,
+        cached=cache is not None,
+        copies_layers=bool(planned.layers),
+        has_teacher=teacher_directory is not None,
+    )
     raise_if_any([*problems, *unused_options(run, stages, opened)], method.name)
     assert vocabulary is not None
     for line in method.summary(spec):
@@ -226,6 +234,7 @@ def _spec(
         teacher_heads=tuple(head.kind for head in teacher.tasks) if teacher and not is_cached else None,
         teacher_vocabulary=teacher.vocabulary if teacher else None,
         student_vocabulary=planned.vocabulary,
+        soft_labels=data.has_soft_labels,
         start="random" if planned.untrained else planned.start,
     )
 
@@ -251,16 +260,41 @@ def _attempt(problems: list[str], call: Callable[..., _T], *arguments: Any, **op
         return None
 
 
+def _soft_label_problems(
+    data: RunData, stages: Sequence[Stage], run: RunConfig, *, cached: bool, copies_layers: bool, has_teacher: bool
+) -> list[str]:
+    """Options that have no effect beside soft labels."""
+    if not data.has_soft_labels:
+        return []
+    problems, option = [], argument("soft_label_columns", python="soft_labels")
+    if not any("logits" in stage.teacher_features for stage in stages):
+        problems.append(f"no stage learns the teacher's logits, so soft labels have no effect; leave out {option}")
+    if cached:
+        problems.append(
+            "soft labels replace the teacher's logits; received a teacher cache, too; leave out one of them"
+        )
+    elif has_teacher and not copies_layers and not any(read_of_teacher(stage, data) for stage in stages):
+        problems.append(f"soft labels replace the teacher, of which no stage reads more; leave out it, or {option}")
+    if run.label_smoothing:
+        problems.append("label_smoothing is for labels; received it with soft labels; leave it out")
+    if data.given.augmented is not None:
+        problems.append(f"augmented examples have no soft labels; leave out {argument('augmented')}")
+    return problems
+
+
 def _stage_problems(
     method: Method, stage: Stage, data: RunData, teacher: DirectoryDescription | None, cache: Path | None
 ) -> list[str]:
     problems = []
     where = f"stage {stage.name}"
-    if stage.teacher_features and teacher is None:
-        problems.append(
-            f"{where} reads {', '.join(stage.teacher_features)} from a teacher; received neither a model directory nor "
-            "a teacher cache"
+    needed = read_of_teacher(stage, data)
+    if needed and teacher is None:
+        given = (
+            "soft labels, which are logits alone"
+            if data.has_soft_labels
+            else "neither a model directory nor a teacher cache"
         )
+        problems.append(f"{where} reads {', '.join(needed)} from a teacher; received {given}; give the teacher, too")
     if cache is not None and stage.teacher_features:
         reason = data.uncacheable(stage) or method.uncacheable(stage)
         if reason:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
-from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.batches import SOFT_LABELS, EncodedExamples
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.errors import UserError, did_you_mean
 from pocketbert.files import sha256
@@ -57,6 +57,7 @@ class RunData(abc.ABC):
       task: the supervised task, or None.
       tasks: heads that the data train.
       has_pairs: whether an example is a pair of texts.
+      has_soft_labels: whether the training examples have a teacher's probabilities.
       vocabulary: vocabulary of examples that are token ids already, else None.
     """
 
@@ -66,6 +67,7 @@ class RunData(abc.ABC):
     task: TaskConfig | None = None
     tasks: tuple[TaskConfig, ...] = ()
     has_pairs: bool = False
+    has_soft_labels: bool = False
     vocabulary: Vocabulary | None = None
 
     @abc.abstractmethod
@@ -165,6 +167,7 @@ class TaskRunData(RunData):
         data = dataclasses.replace(data, metrics=metrics, main_metric=main)
         self.given = data
         self.main_metric, self.has_pairs = data.main_metric, data.train.has_pairs
+        self.has_soft_labels = getattr(data.train, SOFT_LABELS, None) is not None
         self.task, self.tasks = data.task, (data.task,)
 
     def paths(self) -> list[str | os.PathLike[str] | None]:
@@ -222,7 +225,8 @@ class TaskRunData(RunData):
     def encoded(self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]) -> EncodedExamples:
         examples = self._examples(stage)
         log_info(f"tokenizing {len(examples)} examples ({self.part(stage)})")
-        return supervised_task(self.given.task).encode(examples, tokenizer, stage.max_length, **windows)
+        encoded = supervised_task(self.given.task).encode(examples, tokenizer, stage.max_length, **windows)
+        return dataclasses.replace(encoded, soft_labels=examples.soft_labels) if self.has_soft_labels else encoded
 
     def evaluated_length(self, stage: Stage) -> int | None:
         """See `RunData`; a stage is evaluated if it trains the head."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
+from pocketbert.data.batches import SOFT_LABELS
 from pocketbert.encoder import complete_inputs
 from pocketbert.errors import UserError
 from pocketbert.layers import loss_normalization
@@ -164,6 +165,7 @@ class TrainingModel(tf_keras.Model):
         if targets is None:
             targets = self.targets(inputs)
         targets = {name: tf.stop_gradient(value) for name, value in targets.items()}
+        inputs.pop(SOFT_LABELS, None)
         return inputs, {**inputs, **{name: batch[name] for name in stage.label_names}}, targets
 
     def losses_of(self, features: Features, readable: Batch, targets: Targets) -> tf.Tensor:

@@ -1,0 +1,175 @@
+"""Soft labels: probabilities of any teacher, in the columns of a table or as `probabilities` in a JSONL file."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert.data.examples import Examples
+from pocketbert.data.readers.rows import RowProblems, json_object, listed, parse_score, shown
+from pocketbert.data.readers.table_objects import name_of, object_rows
+from pocketbert.data.readers.tables import column_values, table_columns
+from pocketbert.errors import UserError
+from pocketbert.notation import argument
+from pocketbert.progress import log_info
+
+# The member of a JSONL row with an object from label to probability, as `predict` writes it.
+PROBABILITIES = "probabilities"
+# Probabilities may be rounded.
+_TOLERANCE = 1e-3
+_HALF = 0.5
+
+
+def soft_label_names(source: Any, columns: Sequence[str], separator: str) -> tuple[str, ...]:
+    """Names of the labels: the columns, or the members of the first object."""
+    if tuple(columns) != (PROBABILITIES,):
+        return tuple(columns)
+    cells = next(iter(_cells(source, PROBABILITIES, separator).values()), "")
+    return tuple(_object(cells))
+
+
+class SoftReader:
+    """`read_table` for tables with soft labels. A table without their columns, such as a dev file, has labels alone.
+
+    Args:
+      read: `read_table` with its options.
+      columns: a column for each label, or `probabilities` alone.
+      independent: whether each label has a probability of its own.
+    """
+
+    def __init__(self, read: functools.partial[Any], columns: Sequence[str], *, independent: bool) -> None:
+        self._read, self._columns, self._independent = read, columns, independent
+
+    def __call__(self, source: Any, *, labels: Sequence[str] | None) -> tuple[Examples, tuple[str, ...]]:
+        """Reads a table; see `read_table`."""
+        separator, label = self._read.keywords["separator"], self._read.keywords["label_column"]
+        present = set(table_columns(source, separator)) if isinstance(source, str | os.PathLike) else None
+        if present is not None and not present & {*self._columns}:
+            return self._read(source, labels=labels)  # type: ignore[no-any-return]
+        names = tuple(labels or ())
+        if len(self._columns) not in (1, len(names)):
+            raise UserError(
+                f"soft labels need a column for each of the labels {listed(names)}; received {listed(self._columns)}"
+            )
+        read = self._read
+        if present is not None and label not in present:
+            log_info(f"{source} has no column {label!r}: the most likely label of each text is its label")
+            read = functools.partial(read, label_column=None)
+        examples, _ = read(source, labels=names)
+        softened = with_soft_labels(
+            examples, names, source, self._columns, independent=self._independent, separator=separator
+        )
+        return softened, names
+
+
+def with_soft_labels(
+    examples: Examples, labels: Sequence[str], source: Any, columns: Sequence[str], *, independent: bool, separator: str
+) -> Examples:
+    """The examples with their probabilities, and with the most likely labels if they have none.
+
+    Args:
+      examples: rows of the table; their ids are its line or row numbers.
+      labels: the labels, in the order of the columns or, with `probabilities`, of the logits.
+      source: the table.
+      columns: a column for each label, or `probabilities` alone.
+      independent: whether each label has a probability of its own, instead of a sum of 1.
+      separator: column separator of a `.csv` file.
+
+    Raises:
+      UserError: lists all rows that are not probabilities.
+    """
+    is_file = isinstance(source, str | os.PathLike)
+    problems = RowProblems(Path(source) if is_file else name_of(source), "line" if is_file else "row")
+    as_objects = tuple(columns) == (PROBABILITIES,)
+    cells = [_cells(source, column, separator) for column in columns]
+    rows = np.zeros([len(examples), len(labels)])
+    for number, line in enumerate(examples.ids):
+        try:
+            if as_objects:
+                content = _object(cells[0].get(line, ""))
+                if set(content) != set(labels):
+                    raise ValueError(
+                        f"{PROBABILITIES} must have the labels {listed(labels)}; received {listed(content)}"
+                    )
+                values = [content[label] for label in labels]
+            else:
+                values = [parse_score(of_column.get(line, "").strip()) for of_column in cells]
+            rows[number] = _checked(values, independent=independent)
+        except ValueError as error:
+            problems.add(int(line), str(error))
+    problems.raise_if_any()
+    if not independent:
+        rows /= rows.sum(axis=1, keepdims=True)
+    given: Any = examples.labels
+    if given is None:
+        given = (rows >= _HALF if independent else rows.argmax(axis=1)).astype(np.int32)
+    return dataclasses.replace(examples, labels=given, soft_labels=rows.astype(np.float32))
+
+
+def soft_logits(probabilities: Any, *, independent: bool) -> Any:
+    """Logits of probabilities, float32 [B, C]: softmax(logits / t) is p^(1/t), renormalized, for every temperature t.
+
+    Probabilities of 0 and 1 have infinite logits, whose softmax or sigmoid is exact.
+    """
+    import tensorflow as tf
+
+    logits = tf.math.log(probabilities)
+    return logits - tf.math.log(1.0 - probabilities) if independent else logits
+
+
+def _cells(source: Any, column: str, separator: str) -> dict[str, str]:
+    """Row number → cell of a column."""
+    if isinstance(source, str | os.PathLike):
+        return column_values(source, column, separator)
+    rows = object_rows(source, column, None)
+    return {str(number): cells[column] for number, cells in rows if not isinstance(cells, str)}
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The object in a cell.
+
+    Raises:
+      ValueError: it has none.
+    """
+    try:
+        return json_object(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{PROBABILITIES} must be an object from label to probability; received {shown(text)}"
+        ) from error
+
+
+def _checked(values: Sequence[Any], *, independent: bool) -> list[float]:
+    """The values as probabilities.
+
+    Raises:
+      ValueError: they are none.
+    """
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) < len(values):
+        raise ValueError(f"probabilities must be numbers; received {listed(values)}")
+    received = ", ".join(f"{number:g}" for number in numbers)[:200]
+    if not all(0 <= number <= 1 for number in numbers):
+        remedy = "sigmoid" if independent else "softmax"
+        raise ValueError(
+            f"probabilities must lie in [0, 1]; received {received}; these look like logits: apply the {remedy}"
+        )
+    total = sum(numbers)
+    if not independent and abs(total - 1) > _TOLERANCE:
+        raise ValueError(f"the probabilities of a text must sum to 1; received {received}, with the sum {total:g}")
+    return [float(number) for number in numbers]
+
+
+def check_kind(kind: str, columns: Sequence[str], kinds: Sequence[str]) -> None:
+    """Raises a `UserError` for kinds of tasks without probabilities."""
+    if kind not in kinds:
+        raise UserError(
+            f"soft labels are for {' and '.join(kinds)}; received {listed(columns)} for {kind}; leave out "
+            f"{argument('soft_label_columns', python='soft_labels')}"
+        )

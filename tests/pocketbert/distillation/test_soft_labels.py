@@ -1,0 +1,194 @@
+"""Soft labels: a teacher's probabilities in a table instead of the teacher."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+import tensorflow as tf
+import tiny_distillation
+import tiny_finetuning
+from scipy.special import expit, softmax
+
+import pocketbert as pb
+from pocketbert.cli import main
+from pocketbert.data.readers.soft_labels import soft_logits
+from pocketbert.distillation.methods import get_method
+from pocketbert.errors import UserError
+from pocketbert.training.config import FinetuneConfig, RunConfig
+
+LABELS = ("low", "high")
+PREDICTIONS = {"max_length": 23, "without": ("embedding", "transformer"), "prediction_epochs": 2}
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_distillation.write_teacher(tmp_path_factory.mktemp("models") / "teacher")
+
+
+@pytest.fixture(scope="module")
+def tables(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts with the teacher's answers: as columns, as `predict` writes them, and with labels."""
+    folder = tmp_path_factory.mktemp("tables")
+    for name, count, seed in (("train", 60, 0), ("dev", 30, 1)):
+        texts = tiny_finetuning.examples(count, seed).texts
+        frame = pandas.DataFrame({"text": texts})
+        frame.to_csv(folder / f"{name}.texts.csv", index=False)
+        output = folder / f"{name}.jsonl"
+        command = ["predict", f"--model={teacher}", f"--input={folder / name}.texts.csv", f"--output={output}"]
+        assert main(command) == 0
+        answers = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
+        for label in LABELS:
+            frame[f"p_{label}"] = [answer["probabilities"][label] for answer in answers]
+        frame["label"] = [answer["label"] for answer in answers]
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+def weights(path: Path) -> dict[str, np.ndarray]:
+    return {name: value.numpy() for name, value in pb.from_pretrained(path).weights_by_path().items()}
+
+
+def test_probabilities_of_the_teacher_teach_as_the_teacher(teacher: Path, tables: Path, tmp_path: Path) -> None:
+    method = get_method("tinybert")(**PREDICTIONS, temperature=3.0)
+    student = tiny_finetuning.write_model(tmp_path / "student")
+    run = RunConfig(seed=3)
+    results = {}
+    for name, source, columns in (
+        ("live", "csv", ()),
+        ("columns", "csv", ("p_low", "p_high")),
+        ("predict", "jsonl", ("probabilities",)),
+    ):
+        data = pb.data.table(
+            tables / f"train.{source}",
+            dev=tables / "dev.csv",
+            label_names=LABELS,
+            soft_labels=columns,
+        )
+        pb.distill(student, data, tmp_path / name, teacher=teacher if name == "live" else None, method=method, run=run)
+        results[name] = [
+            json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text("utf-8").splitlines()
+        ]
+    for name in ("columns", "predict"):
+        assert len(results[name]) == len(results["live"])
+        for soft, live in zip(results[name], results["live"], strict=True):
+            for term in {"loss", "prediction"} & soft.keys() & live.keys():
+                # predict rounds probabilities to 6 decimals.
+                assert soft[term] == pytest.approx(live[term], abs=4e-6)
+    trained, other = weights(tmp_path / "columns" / "model"), weights(tmp_path / "predict" / "model")
+    assert all((trained[path] == other[path]).all() for path in trained)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+def test_temperature_is_a_power_of_the_probabilities(temperature: float) -> None:
+    p = np.array([[0.7, 0.2, 0.1], [1.0, 0.0, 0.0], [0.0, 0.5, 0.5]], np.float32)
+    powers = p ** (1 / temperature)
+    logits = soft_logits(tf.constant(p), independent=False) / temperature
+    np.testing.assert_allclose(tf.nn.softmax(logits), powers / powers.sum(axis=1, keepdims=True), atol=1e-6)
+    odds = expit(np.log(p[:1] / (1 - p[:1])) / temperature)
+    np.testing.assert_allclose(
+        tf.sigmoid(soft_logits(tf.constant(p[:1]), independent=True) / temperature), odds, atol=1e-6
+    )
+
+
+def test_table_without_labels_has_the_most_likely_ones(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = (
+        pandas.read_csv(tables / "train.csv").drop(columns="label").rename(columns={"p_low": "low", "p_high": "high"})
+    )
+    frame.to_csv(tables / "unlabelled.csv", index=False)
+    data = pb.data.table(tables / "unlabelled.csv", dev=tables / "dev.csv", soft_labels=LABELS)
+    assert data.task.labels == LABELS and "has no column 'label'" in capsys.readouterr().err
+    expected = (frame["high"] > frame["low"]).astype(int).tolist()
+    assert data.train.labels.tolist() == expected
+    in_memory = pb.data.table(
+        frame.assign(label=[LABELS[i] for i in expected]), dev=tables / "dev.csv", soft_labels=LABELS
+    )
+    np.testing.assert_array_equal(in_memory.train.soft_labels, data.train.soft_labels)
+    np.testing.assert_allclose(data.train.soft_labels.sum(axis=1), 1, atol=1e-6)
+    assert data.train.select([4, 2]).soft_labels.tolist() == data.train.soft_labels[[4, 2]].tolist()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("1.5", "-0.5"), r"line 2: probabilities must lie in \[0, 1\]; received 1.5, -0.5; these look like logits"),
+        (("0.6", "0.39"), "line 2: the probabilities of a text must sum to 1; received 0.6, 0.39, with the sum 0.99"),
+        (("much", "0.4"), "line 2: the score must be a finite number; received 'much'"),
+    ],
+)
+def test_rows_that_are_no_probabilities(row: tuple[str, str], message: str, tmp_path: Path) -> None:
+    table = tmp_path / "train.csv"
+    table.write_text(f"text,low,high\none,{','.join(row)}\ntwo,0.2,0.8\n", encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        pb.data.table(table, dev=table, soft_labels=LABELS)
+    # The remedy for logits.
+    if "logits" in message:
+        low, high = softmax(np.array(row, float))
+        table.write_text(f"text,low,high\none,{low},{high}\ntwo,0.2,0.8\n", encoding="utf-8")
+        assert len(pb.data.table(table, dev=table, soft_labels=LABELS).train) == 2
+
+
+def test_objects_must_have_the_labels(tmp_path: Path) -> None:
+    table = tmp_path / "train.jsonl"
+    rows = [{"text": "one", "probabilities": {"low": 0.5, "high": 0.5}}, {"text": "two", "probabilities": {"low": 1}}]
+    table.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match="line 2: probabilities must have the labels 'low', 'high'; received 'low'"):
+        pb.data.table(table, dev=table, soft_labels=("probabilities",))
+
+
+def refuse(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(command) == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_what_soft_labels_cannot_do(
+    teacher: Path, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    student = tiny_finetuning.write_model(tmp_path / "student")
+    soft = ["--soft-label-columns=p_low,p_high", "--labels=low,high"]
+    files = [f"--train-file={tables / 'train.csv'}", f"--dev-file={tables / 'dev.csv'}"]
+    start = ["distill", f"--student={student}", *files, *soft, f"--output={tmp_path / 'run'}", "--max-length=23"]
+    hsk = [*start, "--method=hsk"]
+    assert "stage hidden reads hidden_states, attention_probs from a teacher; received soft labels" in refuse(
+        hsk, capsys
+    )
+    predictions = [*start, "--method=tinybert", "--without=embedding,transformer", "--prediction-epochs=1"]
+    assert "soft labels replace the teacher" in refuse([*predictions, f"--teacher={teacher}"], capsys)
+    assert "label_smoothing is for labels" in refuse([*predictions, "--label-smoothing=0.1"], capsys)
+    assert "augmented examples have no soft labels" in refuse(
+        [*predictions, f"--augmented-file={tables / 'train.csv'}"], capsys
+    )
+    assert "no stage learns the teacher's logits" in refuse(
+        [*start, "--method=minilmv2", f"--teacher={teacher}", "--relation-heads=5"], capsys
+    )
+    text = tiny_distillation.write_text(tmp_path / "text.txt")
+    assert "--soft-label-columns needs --train-file" in refuse(
+        ["distill", "--method=tinybert", f"--student={student}", f"--teacher={teacher}", f"--text={text}", *soft[:1],
+         f"--output={tmp_path / 'run'}"],
+        capsys,
+    )  # fmt: skip
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match="soft labels are for distillation"):
+        data = pb.data.table(
+            tables / "train.csv", dev=tables / "dev.csv", label_names=LABELS, soft_labels=("p_low", "p_high")
+        )
+        pb.finetune(student, data, tmp_path / "tuned", config=FinetuneConfig(max_length=23))
+    # The remedies.
+    assert main(predictions) == 0
+    assert main([*hsk, f"--teacher={teacher}", "--epochs=1", "--overwrite"]) == 0
+
+
+def test_changed_probabilities_are_another_run(tables: Path, tmp_path: Path) -> None:
+    def data(shift: float) -> pb.TaskData:
+        frame = pandas.read_csv(tables / "train.csv")
+        frame["low"] = np.clip(frame["p_low"] + shift, 0, 1)
+        frame["high"] = 1 - frame["low"]
+        return pb.data.table(frame, dev=tables / "dev.csv", soft_labels=LABELS)
+
+    student, method = tiny_finetuning.write_model(tmp_path / "student"), get_method("tinybert")(**PREDICTIONS)
+    pb.distill(student, data(0.0), tmp_path / "run", teacher=None, method=method)
+    with pytest.raises(UserError, match="other options: train_sha256="):
+        pb.distill(student, data(0.05), tmp_path / "run", teacher=None, method=method)
