@@ -11,6 +11,7 @@ from typing import Any
 from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm, model_directory
+from pocketbert.data.batches import SOFT_LABELS
 from pocketbert.data.constructors import text as text_data
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, folds_of, three_splits
@@ -218,6 +219,10 @@ def check(
     recipe = recipe or recipe_of_winner
     if data.task.kind not in supervised_kinds():
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
+    unread = [part.source for part in (data.augmented, data.unlabelled) if part is not None]
+    if unread or getattr(data.train, SOFT_LABELS, None) is not None:
+        received = ", ".join(unread) or "soft labels"
+        problems.append(f"compress reads labelled examples alone; received {received}; leave it out, or use pb.distill")
     if recipe == MIXED_RECIPE and constraints.max_mb is None:
         problems.append(
             f"{argument('recipe', MIXED_RECIPE)} is for files that are too large with {DEFAULT_RECIPE}; received no "

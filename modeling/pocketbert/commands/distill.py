@@ -76,6 +76,9 @@ class DistillationDataOptions:
       soft_label_columns: columns of --train-file with the probability of each label, in the order of --labels; or
         probabilities, as predict writes them into .jsonl. They are the teacher's predictions, so methods that
         read logits alone need no --teacher.
+      unlabelled_file: texts without labels, on which the student also learns the teacher's predictions: a table with
+        the columns of --train-file, or a file with a text per line. Texts of the dev split are left out.
+      least_confidence: leave out unlabelled texts for which the teacher's best label has a lower probability.
       augmented_file: augmented training examples from pocketbert augment.
       text: plain text for distillation without a task: a file or folder.
       pretraining_data: folder from pocketbert pretrain-data, for methods with MLM and NSP losses.
@@ -85,6 +88,8 @@ class DistillationDataOptions:
     GROUP: ClassVar = "Data"
 
     soft_label_columns: tuple[str, ...] = ()
+    unlabelled_file: FilePath | None = None
+    least_confidence: float | None = None
     augmented_file: FilePath | None = None
     text: AnyPath | None = None
     pretraining_data: DirectoryPath | None = None
@@ -211,6 +216,10 @@ def plan_problems(options: Options) -> list[str]:
         )
     if data.soft_label_columns and not task.train_file:
         problems.append("--soft-label-columns needs --train-file; received it alone")
+    if data.unlabelled_file and not task.given:
+        problems.append("--unlabelled-file needs a task; received it without one")
+    if data.least_confidence is not None and not data.unlabelled_file:
+        problems.append("--least-confidence is for --unlabelled-file; received it alone")
     if data.augmented_file and not task.given:
         problems.append("--augmented-file needs a task; received it without one")
     if data.dev_pretraining_data and not data.pretraining_data:
@@ -250,6 +259,21 @@ def read_data(options: Options) -> Any:
 
     if named.text:
         return TextData(named.text)
-    return task_options.read_examples(
+    data = task_options.read_examples(
         options[TaskOptions], options[TableOptions], named.augmented_file, soft_labels=named.soft_label_columns
+    )
+    if not named.unlabelled_file:
+        return data
+    from pocketbert.data import with_unlabelled
+
+    table = options[TableOptions]
+    pair = (table.pair_column or "pair") if data.train.has_pairs else None
+    return with_unlabelled(
+        data,
+        named.unlabelled_file,
+        text=table.text_column,
+        pair=pair,
+        separator=table.separator,
+        skip_bad_rows=table.skip_bad_rows,
+        least_confidence=named.least_confidence,
     )

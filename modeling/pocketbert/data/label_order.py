@@ -37,7 +37,9 @@ def in_label_order(data: TaskData, labels: Sequence[str] | None) -> TaskData:
     numbers = np.argsort(positions).astype(np.int32)
 
     def moved(examples: Examples) -> Examples:
-        return examples if examples.labels is None else dataclasses.replace(examples, labels=numbers[examples.labels])
+        soft = None if examples.soft_labels is None else examples.soft_labels[:, list(positions)]
+        labels = None if examples.labels is None else numbers[examples.labels]
+        return dataclasses.replace(examples, labels=labels, soft_labels=soft)
 
     parts = {name: getattr(data, name) for name in ("train", "dev", "augmented", "undivided", "test")}
     changed: dict[str, Any] = {name: moved(part) for name, part in parts.items() if isinstance(part, Examples)}

@@ -25,6 +25,8 @@ class TaskData:
       metrics: names for `pocketbert.tasks.metrics.compute`, or question scores; empty for the task's defaults.
       main_metric: metric that selects the checkpoint; empty for the task's default.
       augmented: original and augmented training examples together; None for the originals only.
+      unlabelled: texts without labels, on which distillation learns the teacher's predictions; None without them.
+      least_confidence: probability of the teacher's best label below which an unlabelled text is left out, or None.
       undivided: `train` and `dev` together, if the dev split was drawn; None if it was passed.
       test: labelled examples for the final score of `pb.compress`; nothing else reads them.
     """
@@ -35,11 +37,14 @@ class TaskData:
     metrics: Sequence[str] = ()
     main_metric: str = ""
     augmented: LabelledData | None = None
+    unlabelled: LabelledData | None = None
+    least_confidence: float | None = None
     undivided: LabelledData | None = None
     test: LabelledData | None = None
 
     def __repr__(self) -> str:
         more = "" if self.augmented is None else f", {len(self.augmented)} augmented"
+        more += "" if self.unlabelled is None else f", {len(self.unlabelled)} unlabelled"
         counts = f"{len(self.train)} training and {len(self.dev)} dev examples{more}"
         return f"<TaskData {described_task(self.task)}: {counts} of {self.train.source}>"
 

@@ -285,7 +285,7 @@ def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None
         start=plan.start,
         tasks=plan.tasks,
         vocabulary=plan.vocabulary,
-        data=open_data(dataclasses.replace(data, augmented=None)),
+        data=open_data(dataclasses.replace(data, augmented=None, unlabelled=None)),
         frozen=plan.frozen,
         distillation=plan,
     )

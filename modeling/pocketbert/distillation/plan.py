@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pocketbert.configs import PRETRAINING_HEADS
+import numpy as np
+
+from pocketbert.configs import PRETRAINING_HEADS, head_names
 from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache.reader import TeacherCache
 from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import inherit_adapters, initialize_adapters, teacher_arrays
@@ -21,11 +24,14 @@ from pocketbert.distillation.teacher_cache_identity import (
     teacher_digest,
     tokenizer_digest,
 )
+from pocketbert.errors import UserError
 from pocketbert.files import sha256, write_json, write_text
 from pocketbert.json_reading import parse_json, read_members
 from pocketbert.label_names import label_positions
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
+from pocketbert.tasks.outputs import ModelForward
+from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.scores import Scores
 from pocketbert.training.distribution import precision_policy
 from pocketbert.training.initialization import assign_weights
@@ -87,6 +93,37 @@ class DistillationPlan(Plan):
         if self.teacher_cache is not None:
             recorded["teacher_cache_sha256"] = teacher_caches_digest(self.teacher_cache, self.teacher_stages)
         return recorded
+
+    def encoded(self, stage: Stage) -> EncodedExamples | None:
+        """See `Plan`; the first call leaves out unlabelled texts of which the teacher is not sure."""
+        given = self.data.given
+        if getattr(given, "least_confidence", None) is not None and self.data.reads_unlabelled(stage):
+            object.__setattr__(self, "data", TaskRunData(self._confident(given)))
+        return super().encoded(stage)
+
+    def _confident(self, data: TaskData) -> TaskData:
+        """The data without unlabelled texts of which the teacher is not sure.
+
+        Raises:
+          UserError: it is sure of none.
+        """
+        if data.unlabelled is None or data.least_confidence is None:
+            return data
+        least, texts = data.least_confidence, data.unlabelled
+        task: Any = supervised_task(self.teacher.tasks[0])
+        rows = task.rows(texts, self.teacher.tokenizer, self._teacher_length)
+        forward = ModelForward(self.teacher, task, self.evaluation_batch_size, head_names(self.teacher.tasks)[0])
+        certainty = task.certainty(forward(rows.encoded, show_progress=True)["logits"])
+        sure = np.flatnonzero(certainty >= least)
+        log_info(
+            f"{len(sure):,} of {len(texts):,} unlabelled texts have a label with a probability of at least {least:g}"
+        )
+        if not len(sure):
+            raise UserError(
+                f"the teacher must be sure of some text; its largest probability is {certainty.max():.3f}, below "
+                f"least_confidence={least:g}; lower it"
+            )
+        return dataclasses.replace(data, unlabelled=texts.select(sure), least_confidence=None)
 
     def cached_targets(self, stage: Stage, encoded: EncodedExamples) -> TeacherCache | None:
         if self.teacher_cache is None or not stage.teacher_features:

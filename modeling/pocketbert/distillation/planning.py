@@ -103,6 +103,11 @@ def plan_distillation(
         )
     if cache is not None and vocabulary is not None:
         _attempt(problems, vocabulary.options.require_default, "a teacher cache", "distil with the teacher itself")
+    if isinstance(data, TaskData) and data.least_confidence is not None:
+        if teacher_directory is None:
+            problems.append("least_confidence needs the teacher itself; received none; give it, or leave it out")
+        elif not TASKS[data.task.kind].has_classes:
+            problems.append(f"least_confidence is for classes; received {data.task.kind}; leave it out")
     if cache is not None:
         reading = [stage.name for stage in stages if stage.teacher_features]
         manifests = _attempt(problems, cached_manifests, cache, reading)

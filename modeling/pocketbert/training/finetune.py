@@ -288,6 +288,8 @@ def _checked(data: TaskData) -> TaskRunData:
     if data.task.kind not in supervised_kinds():
         raise UserError(f"fine-tuning: the task must be {listed(supervised_kinds())}; received {data.task.kind}")
     checked = TaskRunData(data)
+    if data.unlabelled is not None:
+        raise UserError("unlabelled texts need a teacher; received them in fine-tuning; use pb.distill, or labels")
     if checked.has_soft_labels:
         raise UserError("soft labels are for distillation; received them in fine-tuning; use pb.distill, or labels")
     raise_if_any(checked.problems(supervised_kinds(), labelled=("train", "dev")), "fine-tuning")

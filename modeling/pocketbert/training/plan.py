@@ -102,7 +102,7 @@ class Plan:
     new_head: bool | None = None
     frozen: FrozenWeights = FrozenWeights()
     compares: bool = True
-    _encoded: dict[tuple[str, int, int], EncodedExamples | None] = field(
+    _encoded: dict[tuple[str, bool, int, int], EncodedExamples | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -131,7 +131,7 @@ class Plan:
 
     def encoded(self, stage: Stage) -> EncodedExamples | None:
         """Token ids of a stage's examples, made on first use; None for data in records."""
-        key = self.data.part(stage), stage.max_length, stage.text_segments
+        key = self.data.part(stage), self.data.reads_unlabelled(stage), stage.max_length, stage.text_segments
         if key not in self._encoded:
             self._encoded[key] = self.data.encoded(stage, self.tokenizer, self.run.seed, self.windows)
         return self._encoded[key]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.batches import SOFT_LABELS, EncodedExamples
 from pocketbert.data.task_data import TaskData, TextData
+from pocketbert.data.unlabelled import joined
 from pocketbert.errors import UserError, did_you_mean
 from pocketbert.files import sha256
 from pocketbert.model import Model
@@ -85,6 +86,10 @@ class RunData(abc.ABC):
     def problems(self, kinds: Sequence[str], labelled: Collection[str] = ("dev",)) -> list[str]:
         """Problems of the data by themselves."""
         return []
+
+    def reads_unlabelled(self, stage: Stage) -> bool:
+        """Whether a stage also trains on texts without labels."""
+        return False
 
     def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
         """Reasons why the stages cannot train on these data, and data that no stage uses."""
@@ -171,7 +176,8 @@ class TaskRunData(RunData):
         self.task, self.tasks = data.task, (data.task,)
 
     def paths(self) -> list[str | os.PathLike[str] | None]:
-        return [self.given.train.source, self.given.dev.source]
+        parts = (self.given.train, self.given.dev, self.given.unlabelled)
+        return [part.source for part in parts if part is not None]
 
     def recorded(self) -> dict[str, Any]:
         data = self.given
@@ -179,6 +185,8 @@ class TaskRunData(RunData):
         recorded |= {"metrics": list(data.metrics), "main_metric": data.main_metric}
         for name, examples in (("train", data.train), ("dev", data.dev), ("augmented", data.augmented)):
             recorded[f"{name}_sha256"] = None if examples is None else examples.identity
+        if data.unlabelled is not None:
+            recorded |= {"unlabelled_sha256": data.unlabelled.identity, "least_confidence": data.least_confidence}
         return recorded
 
     def problems(self, kinds: Sequence[str], labelled: Collection[str] = ("dev",)) -> list[str]:
@@ -211,9 +219,21 @@ class TaskRunData(RunData):
         """See `RunData`; training examples replace missing augmented ones."""
         return "task" if stage.data == "augmented" and self.given.augmented is None else stage.data
 
+    def reads_unlabelled(self, stage: Stage) -> bool:
+        """See `RunData`; stages that learn from labels read labelled examples alone."""
+        return self.given.unlabelled is not None and bool(stage.teacher_features) and not stage.label_names
+
     def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
         """See `RunData`; also reports stages that need labels if the examples have none."""
         problems = []
+        if self.given.unlabelled is not None and not any(map(self.reads_unlabelled, stages)):
+            option = argument("unlabelled_file", python="pb.data.with_unlabelled")
+            problems.append(
+                "no stage learns from a teacher alone, so unlabelled texts have no effect; received "
+                f"{self.given.unlabelled.source}; leave out {option}"
+            )
+        if self.given.unlabelled is not None and self.has_soft_labels:
+            problems.append("unlabelled texts have no soft labels; put their rows into the table with the others")
         for stage in stages:
             examples = self._examples(stage)
             if "labels" in stage.label_names and not examples.labelled:
@@ -224,7 +244,8 @@ class TaskRunData(RunData):
 
     def encoded(self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]) -> EncodedExamples:
         examples = self._examples(stage)
-        log_info(f"tokenizing {len(examples)} examples ({self.part(stage)})")
+        more = " and unlabelled" if self.reads_unlabelled(stage) else ""
+        log_info(f"tokenizing {len(examples)} examples ({self.part(stage)}{more})")
         encoded = supervised_task(self.given.task).encode(examples, tokenizer, stage.max_length, **windows)
         return dataclasses.replace(encoded, soft_labels=examples.soft_labels) if self.has_soft_labels else encoded
 
@@ -260,7 +281,8 @@ class TaskRunData(RunData):
         return scores.to_json()
 
     def _examples(self, stage: Stage) -> Any:
-        return self.given.augmented if self.part(stage) == "augmented" else self.given.train
+        examples = self.given.augmented if self.part(stage) == "augmented" else self.given.train
+        return joined(examples, self.given.unlabelled) if self.reads_unlabelled(stage) else examples
 
     def _unused(self, used: Collection[str]) -> list[str]:
         augmented = self.given.augmented
