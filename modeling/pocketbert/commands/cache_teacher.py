@@ -56,6 +56,8 @@ OPTIONS = (*distill.PLAN_OPTIONS, CacheTeacherOptions)
 def check(options: Options) -> None:
     """Raises a `UserError` if the options contradict each other."""
     problems = [] if options[DistillationOptions].teacher else ["--teacher is required; received none"]
+    if options[DistillationOptions].more_teachers:
+        problems.append("a cache has one teacher; received --more-teachers; leave it out")
     raise_if_any([*problems, *distill.plan_problems(options)], "cache-teacher")
 
 

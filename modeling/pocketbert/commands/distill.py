@@ -53,6 +53,8 @@ class DistillationOptions:
     Attributes:
       method: distillation method, such as tinybert; --method=tinybert --help lists its options.
       teacher: model directory of the teacher, fine-tuned on the task; with MLM and NSP heads for --pretraining-data.
+      more_teachers: further teachers with the same labels: the student learns the mean of all predictions. The method
+        must read logits alone.
       student: a preset or config.json for random weights, or a model directory.
       supernet: initialize the student with slices of this supernet's weights; the student is a preset or config.json.
       teacher_layers: initialize the student from these teacher layers, for example 1,3,5. Without --student, the
@@ -63,6 +65,7 @@ class DistillationOptions:
 
     method: str = option(suggestions=names)
     teacher: ModelPath | None = None
+    more_teachers: tuple[ModelPath, ...] = ()
     student: PresetOrPath | None = None
     supernet: ModelPath | None = None
     teacher_layers: tuple[int, ...] = ()
@@ -167,9 +170,10 @@ def run(options: Options) -> int | None:
 
 def _teacher(options: Options) -> Any:
     """Returns the teacher or its cache for `pocketbert.distill`."""
-    teacher, cache = options[DistillationOptions].teacher or None, options[DistillOptions].teacher_cache
+    models, cache = options[DistillationOptions], options[DistillOptions].teacher_cache
+    teacher = models.teacher or None
     if not cache:
-        return teacher
+        return [teacher, *models.more_teachers] if models.more_teachers else teacher
     from pocketbert.distillation.teacher import CachedTeacher
 
     return CachedTeacher(cache, teacher)
@@ -186,6 +190,15 @@ def check(options: Options) -> None:
     if options[DistillOptions].compare_with and not options[DistillOptions].compare:
         problems.append("--compare-with needs --compare; received it alone")
     problems += plan_problems(options)
+    if options[DistillationOptions].more_teachers:
+        problems += [
+            f"{flag} is for one teacher; received several; leave out --more-teachers"
+            for flag, given in (
+                ("--teacher-cache", options[DistillOptions].teacher_cache),
+                ("--compare", options[DistillOptions].compare),
+            )
+            if given
+        ]
     compared = options[TaskOptions].given or options[DistillationDataOptions].dev_pretraining_data
     if not compared and len(options[RunFolderOptions].seeds) > 1:
         problems.append("several --seeds need a task or --dev-pretraining-data to compare the runs; received neither")
@@ -198,6 +211,8 @@ def plan_problems(options: Options) -> list[str]:
     problems = []
     if not models.student and not models.teacher_layers:
         problems.append("--student or --teacher-layers is required; received neither")
+    if models.more_teachers and not models.teacher:
+        problems.append("--more-teachers needs --teacher; received it alone")
     if models.supernet and models.teacher_layers:
         problems.append("a student starts from --supernet or --teacher-layers; received both; give one of them")
     if task.metric and not task.given:

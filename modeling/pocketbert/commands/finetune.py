@@ -63,18 +63,27 @@ class StartOptions:
 
 # Options of `RunConfig` without effect on fine-tuning.
 _NOT_OF_FINETUNING = ("teacher_precision", "evaluation_batches", "whole_words")
+_DATA_AND_TRAINING = (TaskOptions, TableOptions, FinetuneConfig)
+# Of `bundle`, which exports in one process.
 TRAINING = (
-    TaskOptions,
-    TableOptions,
-    FinetuneConfig,
-    OptionGroup(RunConfig, without=("seed", "overwrite", *_NOT_OF_FINETUNING)),
+    *_DATA_AND_TRAINING,
+    OptionGroup(RunConfig, without=("seed", "overwrite", "distribution", "tpu", *_NOT_OF_FINETUNING)),
 )
-OPTIONS = (StartOptions, *TRAINING, RunFolderOptions, GridOptions)
+OPTIONS = (
+    StartOptions,
+    *_DATA_AND_TRAINING,
+    OptionGroup(RunConfig, without=("seed", "overwrite", *_NOT_OF_FINETUNING)),
+    RunFolderOptions,
+    GridOptions,
+)
 
 
 def check(options: Options) -> None:
     """Raises a `UserError` if the options contradict each other."""
-    raise_if_any(task_options.problems(options[TaskOptions]), "finetune")
+    problems = task_options.problems(options[TaskOptions])
+    if options[GridOptions].grid and options[RunConfig].distribution == "multi-worker":
+        problems.append("--grid trains several models; received it with --distribution=multi-worker; use --ray instead")
+    raise_if_any(problems, "finetune")
 
 
 def run(options: Options) -> int | None:

@@ -43,12 +43,12 @@ class PretrainingModelOptions:
     dev_data: DirectoryPath | None = None
 
 
-# RunFolderOptions has the seeds. Pretraining keeps the last weights, so there is no early stopping.
+# RunFolderOptions has the seeds.
 OPTIONS = (
     PretrainingModelOptions,
     PretrainConfig,
     RunFolderOptions,
-    OptionGroup(RunConfig, without=("seed", "patience", "qat", "teacher_precision", "show_texts", "overwrite")),
+    OptionGroup(RunConfig, without=("seed", "qat", "teacher_precision", "show_texts", "overwrite")),
 )
 
 

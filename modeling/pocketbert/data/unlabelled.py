@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.rows import read_utf8
 from pocketbert.data.readers.tables import SUFFIXES, read_table
@@ -83,11 +85,13 @@ def with_unlabelled(
 
 
 def joined(first: Examples, second: Examples) -> Examples:
-    """The examples of both, without labels."""
+    """The examples of both, without labels; with soft labels if both have them."""
+    both = [examples.soft_labels for examples in (first, second) if examples.soft_labels is not None]
+    soft = np.concatenate(both) if len(both) == 2 else None
     pairs = None if first.pairs is None or second.pairs is None else [*first.pairs, *second.pairs]
     ids = [f"{part}:{name}" for part, examples in enumerate((first, second)) for name in examples.ids]
     source = f"{first.source} and {second.source}"
-    return Examples([*first.texts, *second.texts], pairs, None, ids, source)
+    return Examples([*first.texts, *second.texts], pairs, None, ids, source, soft_labels=soft)
 
 
 def _lines(path: Path) -> Examples:

@@ -279,7 +279,7 @@ def _soft_label_problems(
             "soft labels replace the teacher's logits; received a teacher cache, too; leave out one of them"
         )
     elif has_teacher and not copies_layers and not any(read_of_teacher(stage, data) for stage in stages):
-        problems.append(f"soft labels replace the teacher, of which no stage reads more; leave out it, or {option}")
+        problems.append(f"soft labels replace the teacher, of which no stage reads more; leave it out, or {option}")
     if run.label_smoothing:
         problems.append("label_smoothing is for labels; received it with soft labels; leave it out")
     if data.given.augmented is not None:

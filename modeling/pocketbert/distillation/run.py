@@ -9,6 +9,7 @@ from typing import Any
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData
+from pocketbert.distillation.ensemble import taught_by_all
 from pocketbert.distillation.initialization import SupernetSlices, TeacherLayers
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.methods.tinybert import TinyBERT
@@ -33,7 +34,7 @@ def distill(
     data: Data,
     output: str | os.PathLike[str],
     *,
-    teacher: Model | str | os.PathLike[str] | CachedTeacher | None = None,
+    teacher: Model | str | os.PathLike[str] | CachedTeacher | Sequence[Model | str | os.PathLike[str]] | None = None,
     method: Method = TinyBERT(),  # noqa: B008
     run: RunConfig = RunConfig(),  # noqa: B008
     callbacks: Sequence[Callback] = (),
@@ -50,7 +51,8 @@ def distill(
       data: a task's examples, plain text (general distillation), or pretraining examples.
       output: folder of the run: `model/`, `adapters.safetensors`, `stages/NAME/` (weights that earlier stages kept),
         `metrics.jsonl`, `tensorboard/`, `result.json`.
-      teacher: a model in memory, a model directory, or cached targets; None if no stage reads a teacher.
+      teacher: a model in memory, a model directory, or cached targets; None if no stage reads a teacher. A list of
+        models teaches the mean of their predictions; the method must read logits alone.
       method: the method with its options.
       run: options of the run.
       callbacks: as for `finetune`.
@@ -63,16 +65,20 @@ def distill(
         was made from other data, or `output` contains a run with other options. Nothing was written.
       TrainingFailed: the loss or the outputs are not finite; the message names stage and step.
     """
-    with saved_models(student, teacher) as (student_given, teacher_given):
-        check_outputs(output, student_given, teacher_given, data)
+    several = list(teacher) if isinstance(teacher, list | tuple) else []
+    with saved_models(student, *(several or [teacher])) as (student_given, *teachers):
+        for read in teachers:
+            check_outputs(output, student_given, read, data)
         plan = plan_distillation(
             student_given,
             data,
-            teacher=teacher_given,
+            teacher=teachers[0],
             method=method,
             run=run,
             frozen=FrozenWeights.of(student),
         )
+        if several:
+            plan = taught_by_all(plan, teachers)
         warn_of_few_examples(plan)
         return distill_planned(plan, output, callbacks)
 

@@ -132,4 +132,4 @@ class Attention(RoundingLayer):
 
 def mask_bias(mask: tf.Tensor, dtype: tf.DType, padding_bias: float = GraphForm.padding_bias) -> tf.Tensor:
     """Converts a mask, int32 [B, S] with 1 = token, to an additive mask for attention logits, [B, 1, 1, S]."""
-    return tf.cast(1 - mask, dtype)[:, None, None, :] * tf.constant(max(padding_bias, dtype.min), dtype)
+    return tf.cast(1 - mask, dtype)[:, None, None, :] * tf.constant(max(padding_bias, float(dtype.min)), dtype)

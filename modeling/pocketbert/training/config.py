@@ -68,7 +68,8 @@ class RunConfig:
       evaluation_batches: maximum number of dev batches with 32 pretraining examples, always the same; the default has
         about 50,000 masked tokens.
       whole_words: mask whole words in pretraining examples; the dev split keeps its masks.
-      patience: evaluations without improvement before a stage stops.
+      patience: evaluations without improvement before a stage stops; pretraining then keeps the best weights, otherwise
+        the last ones.
       max_steps: most updates in each stage; the learning rate falls to 0 there.
       freeze: weights that stay as they are: `embeddings`, `pooler`, `head`, `layers:1-6` (from 1), or names of weights
         as in the model directory, with * for any characters.

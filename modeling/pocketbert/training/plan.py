@@ -245,7 +245,8 @@ def unused_options(run: RunConfig, stages: Sequence[Stage], data: RunData) -> li
     problems = []
     if run.patience is not None and {stage.keep for stage in stages} == {"last"}:
         problems.append(
-            f"patience needs a stage that keeps its best weights; received {run.patience} without one; leave it out"
+            f"patience needs a dev split, and a stage that keeps its best weights; received {run.patience} without "
+            "one; leave it out"
         )
     labels = {term for stage in stages for term in stage.weights if term in LABEL_TERMS}
     smooths = any(get_task(task).smooths_labels for task in data.tasks)

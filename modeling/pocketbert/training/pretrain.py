@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
+from typing import Literal
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.pretraining.reader import PretrainingData
@@ -68,7 +69,9 @@ def _plan(
 ) -> Plan:
     start: ModelInit = plan_model(model if isinstance(model, EncoderConfig) else str(model))
     checked = PretrainingRunData(data)
-    stages = (pretraining_stage(config, data.max_length),)
+    # Patience selects the best weights; otherwise the last ones stay, as in the papers.
+    keep: Literal["best", "last"] = "last" if run.patience is None or data.dev is None else "best"
+    stages = (dataclasses.replace(pretraining_stage(config, data.max_length), keep=keep),)
     problems = [
         *position_problems("model", start.config, stages),
         *checked.stage_problems(stages),

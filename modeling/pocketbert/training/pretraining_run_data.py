@@ -58,10 +58,10 @@ class PretrainingRunData(RunData):
         """See `RunData`; also reports batches larger than the data."""
         problems = super().stage_problems(stages)
         for stage in stages:
-            if stage.keep == "best":
+            if stage.keep == "best" and not self.main_metric:
                 problems.append(
-                    f"stage {stage.name} keeps its best weights and needs the metric of a task; received pretraining "
-                    "examples"
+                    f"stage {stage.name} keeps its best weights and needs a dev split; received pretraining "
+                    f"examples without one; pass {argument('dev_data', python='PretrainingData.open(…, dev)')}"
                 )
         if problems:
             return problems

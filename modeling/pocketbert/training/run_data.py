@@ -232,7 +232,8 @@ class TaskRunData(RunData):
                 "no stage learns from a teacher alone, so unlabelled texts have no effect; received "
                 f"{self.given.unlabelled.source}; leave out {option}"
             )
-        if self.given.unlabelled is not None and self.has_soft_labels:
+        soft = getattr(self.given.unlabelled, SOFT_LABELS, None)
+        if self.given.unlabelled is not None and self.has_soft_labels and soft is None:
             problems.append("unlabelled texts have no soft labels; put their rows into the table with the others")
         for stage in stages:
             examples = self._examples(stage)

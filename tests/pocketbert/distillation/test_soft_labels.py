@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from scipy.special import expit, softmax
 
 import pocketbert as pb
 from pocketbert.cli import main
+from pocketbert.configs import TaskConfig
 from pocketbert.data.readers.soft_labels import soft_logits
+from pocketbert.distillation.ensemble import with_mean_predictions
 from pocketbert.distillation.methods import get_method
 from pocketbert.errors import UserError
 from pocketbert.training.config import FinetuneConfig, RunConfig
@@ -192,3 +195,40 @@ def test_changed_probabilities_are_another_run(tables: Path, tmp_path: Path) -> 
     pb.distill(student, data(0.0), tmp_path / "run", teacher=None, method=method)
     with pytest.raises(UserError, match="other options: train_sha256="):
         pb.distill(student, data(0.05), tmp_path / "run", teacher=None, method=method)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_several_teachers_teach_the_mean_of_their_predictions(
+    temperature: float, teacher: Path, tables: Path, tmp_path: Path
+) -> None:
+    # The second has its labels in another order.
+    model = pb.from_pretrained(teacher)
+    turned = pb.from_preset(model.config, dataclasses.replace(model.task, labels=LABELS[::-1]), model.tokenizer, seed=8)
+    turned.save_pretrained(tmp_path / "turned")
+    data = pb.data.table(tables / "train.csv", dev=tables / "dev.csv", label_names=LABELS)
+    method = get_method("tinybert")(**PREDICTIONS, temperature=temperature)
+    soft = with_mean_predictions([teacher, tmp_path / "turned"], data, method).train.soft_labels
+    inputs = model.tokenizer(data.train.texts, max_length=23)
+    of_both = [model(inputs)["logits"].numpy(), turned(inputs)["logits"].numpy()[:, ::-1]]
+    mean = np.mean([softmax(logits / temperature, axis=1) for logits in of_both], axis=0)
+    np.testing.assert_allclose(
+        tf.nn.softmax(soft_logits(tf.constant(soft), independent=False) / temperature), mean, atol=1e-5
+    )
+
+
+def test_several_teachers_on_the_command_line(
+    teacher: Path, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = ["distill", "--method=tinybert", f"--teacher={teacher}", f"--more-teachers={teacher},{teacher}",
+             "--teacher-layers=1", f"--train-file={tables / 'train.csv'}", f"--dev-file={tables / 'dev.csv'}",
+             "--labels=low,high", "--max-length=23", f"--output={tmp_path / 'run'}"]  # fmt: skip
+    assert "several teachers have predictions alone" in refuse(start, capsys)
+    predictions = ["--without=embedding,transformer", "--prediction-epochs=1"]
+    assert "--compare is for one teacher" in refuse([*start, *predictions, "--compare"], capsys)
+    assert main([*start, *predictions]) == 0
+    assert "3 teachers answer 60 texts" in capsys.readouterr().err
+    other = pb.from_preset(tiny_distillation.TEACHER, TaskConfig(kind="classification", labels=("a", "b")), seed=1)
+    other.tokenizer = pb.from_pretrained(teacher).tokenizer
+    other.save_pretrained(tmp_path / "other")
+    start[3] = f"--more-teachers={tmp_path / 'other'}"
+    assert "other must have the labels low, high; received a, b" in refuse([*start, *predictions], capsys)

@@ -150,6 +150,19 @@ def distiller_of(micro_batches: int, batch_size: int) -> TrainingModel:
     return distiller
 
 
+def test_patience_keeps_the_best_weights(inputs: Path, tmp_path: Path) -> None:
+    data = PretrainingData.open(inputs / "data", inputs / "dev")
+    # Weights that hardly change: the first evaluation stays the best one.
+    config = PretrainConfig(steps=9, batch_size=32, optimizer="adamw", learning_rate=1e-30, warmup_steps=0)
+    run = RunConfig(evaluation_steps=1, patience=2)
+    result = pretrain(tiny_pretraining.MODEL, data, tmp_path / "run", config=config, run=run)
+    assert (result.best_step, result.steps) == (1, 3)
+    with pytest.raises(UserError, match="patience needs a dev split"):
+        pretrain(
+            tiny_pretraining.MODEL, PretrainingData.open(inputs / "data"), tmp_path / "none", config=config, run=run
+        )
+
+
 def test_terms_are_mlm_and_nsp(inputs: Path) -> None:
     distiller, batch = distiller_of(1, 6), batch_of(inputs, 6)
     arrays = {name: value.numpy() for name, value in batch.items()}
@@ -316,7 +329,7 @@ def refusals() -> list[Any]:
         ({"method": WithTeacher(only="pretraining")}, "stage pretraining reads logits from a teacher; received nei"),
         ({"method": hidden, "teacher": CachedTeacher("s")}, "s: a teacher cache has one folder per stage"),
         ({"method": WithoutTeacher(config=PretrainConfig(batch_size=999))}, "needs 999 examples per step; .* has"),
-        ({"run": RunConfig(patience=2)}, "patience needs a stage that keeps its best weights; received 2"),
+        ({"run": RunConfig(patience=2)}, "patience needs a dev split, and a stage that keeps its best weights"),
         ({"run": RunConfig(whole_words=True), "data": TextData("x")}, "whole_words needs pretraining examples; rec"),
         ({"student": TeacherLayers((1,), model)}, "initialized with layers of the teacher needs a teacher"),
     ]  # fmt: skip

@@ -1,0 +1,117 @@
+"""Several teachers: the mean of their predictions becomes the soft labels of the examples."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pocketbert.checkpoints.directory import describe_directory
+from pocketbert.configs import head_names
+from pocketbert.data.examples import Examples
+from pocketbert.data.task_data import TaskData
+from pocketbert.distillation.method import Method
+from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.label_names import label_positions
+from pocketbert.model import from_pretrained
+from pocketbert.progress import log_info
+from pocketbert.tasks.outputs import ModelForward
+from pocketbert.tasks.registry import supervised_task
+from pocketbert.training.plan import open_data
+
+# A teacher's texts may not be longer than these, unless the method says so.
+_LENGTH = 128
+
+
+def taught_by_all(plan: DistillationPlan, teachers: Sequence[str | os.PathLike[str]]) -> DistillationPlan:
+    """The plan for the first teacher with the predictions of all.
+
+    Raises:
+      UserError: a stage reads more than logits, or the teachers do not fit; see `with_mean_predictions`.
+    """
+    for stage in plan.stages:
+        if hidden := [name for name in stage.teacher_features if name != "logits"]:
+            raise UserError(
+                f"stage {stage.name} reads {', '.join(hidden)}, and several teachers have predictions alone; give one "
+                "teacher, or a method without this stage, such as tinybert with without=embedding,transformer"
+            )
+    data = with_mean_predictions(teachers, plan.data.given, plan.objective)
+    return dataclasses.replace(
+        plan,
+        data=open_data(data),
+        spec=dataclasses.replace(plan.spec, soft_labels=True),
+        # A student may start from the first teacher's layers.
+        teacher_directory=plan.teacher_directory if plan.start.layers else None,
+    )
+
+
+def with_mean_predictions(teachers: Sequence[str | os.PathLike[str]], data: Any, method: Method) -> TaskData:
+    """The data with the mean of softmax(t / T) over the teachers as soft labels (Hinton et al. 2015, section 3).
+
+    T is the temperature of the method, so that its targets are this mean. Each teacher runs once on each text.
+
+    Args:
+      teachers: model directories with heads for the task of `data`, and the same labels in any order.
+      data: a task with classes or several labels per text.
+      method: the method of the distillation.
+
+    Raises:
+      UserError: lists the teachers that do not fit, or the data.
+    """
+    task_config = getattr(data, "task", None)
+    if task_config is None or not task_config.labels or not isinstance(data.train, Examples):
+        raise UserError("several teachers need a task with labels per text; received other data; give one teacher")
+    problems = []
+    for directory in teachers:
+        heads = describe_directory(directory).tasks
+        fits = bool(heads) and heads[0].kind == task_config.kind
+        if not fits or label_positions(task_config.labels, heads[0].labels) is None:
+            received = ", ".join(heads[0].labels) if heads else "no head"
+            problems.append(f"{directory} must have the labels {', '.join(task_config.labels)}; received {received}")
+    raise_if_any(problems, "several teachers")
+    temperature = float(getattr(method, "temperature", 1.0))
+    length = int(getattr(method, "max_length", None) or _LENGTH)
+    fields: dict[str, Any] = {}
+    for name in ("train", "augmented", "unlabelled"):
+        examples = getattr(data, name)
+        if examples is None:
+            continue
+        log_info(f"{len(teachers)} teachers answer {len(examples):,} texts")
+        shares = [_tempered(directory, task_config.labels, examples, length, temperature) for directory in teachers]
+        soft = _untempered(np.mean(shares, axis=0), temperature, independent=_independent(task_config))
+        fields[name] = dataclasses.replace(examples, soft_labels=soft.astype(np.float32))
+    return dataclasses.replace(data, **fields)
+
+
+def _tempered(
+    directory: str | os.PathLike[str], labels: Sequence[str], examples: Examples, length: int, temperature: float
+) -> np.ndarray:
+    """Probabilities of a teacher at a temperature, float64 [N, C], in the order of `labels`."""
+    teacher = from_pretrained(directory)
+    task = supervised_task(teacher.tasks[0])
+    rows = task.rows(examples, teacher.tokenizer, min(length, teacher.config.max_position_embeddings))
+    forward = ModelForward(teacher, task, head=head_names(teacher.tasks)[0])
+    logits = forward(rows.encoded, show_progress=True)["logits"].astype(np.float64)
+    positions = label_positions(labels, teacher.tasks[0].labels)
+    assert positions is not None
+    scaled = logits[:, list(positions)] / temperature
+    if _independent(teacher.tasks[0]):
+        return np.asarray(1 / (1 + np.exp(-scaled)))
+    powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def _untempered(shares: np.ndarray, temperature: float, *, independent: bool) -> np.ndarray:
+    """Probabilities that have these shares at a temperature."""
+    powers = shares**temperature
+    return np.asarray(
+        powers / (powers + (1 - shares) ** temperature if independent else powers.sum(axis=1, keepdims=True))
+    )
+
+
+def _independent(task: Any) -> bool:
+    return supervised_task(task).has_independent_labels
