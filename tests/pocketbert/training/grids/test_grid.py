@@ -67,7 +67,7 @@ def test_point_names_fit_folder_names() -> None:
         (["learning_rate=inf"], "learning_rate must be finite; received 'inf'"),
         (["warmup_ratio=none"], "warmup_ratio must be a number; received 'none'"),
         (["clip_norm="], "clip_norm must be a number or off; received ''"),
-        (["schedule="], "schedule must be one of linear, constant; received ''"),
+        (["schedule="], "schedule must be one of linear, cosine, constant; received ''"),
         (["epochs=2,3,2"], "epochs needs different values; received 2,3,2"),
         (["learning_rate=1e-5,0.00001"], "received 1e-05,1e-05"),
         (["epochs=2", "epochs=3"], "epochs= must be given once; received a second; list all"),
