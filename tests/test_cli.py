@@ -332,7 +332,10 @@ def test_terminal_gets_no_control_characters() -> None:
         ("presets stray", "write options as --name=value; received stray"),
         ("export", "--model is required; received none; --output is required; received none"),
         ("finetune --model=m --output=o --epochs=3.5", "--epochs=3.5: must be a whole number"),
-        ("finetune --model=m --output=o --schedule=liner", "must be one of linear, cosine, constant (did you mean 'linear'?)"),
+        (
+            "finetune --model=m --output=o --schedule=liner",
+            "must be one of linear, cosine, constant (did you mean 'linear'?)",
+        ),
         ("finetune --model=m --output=o --seeds=1,two", "--seeds=1,two: must be a list of whole numbers with commas"),
         ("finetune --model=m --output=o --epochs=0", "epochs must be positive; received 0"),
         ("finetune --model=m --output=o --task=sst-2 --data=d", "no task 'sst-2' to train on (did you mean 'sst2'?)"),

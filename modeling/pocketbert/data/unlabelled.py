@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pocketbert.configs import TASK_RULES
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.rows import read_utf8
 from pocketbert.data.readers.tables import SUFFIXES, read_table
@@ -45,7 +46,8 @@ def with_unlabelled(
       UserError: unreadable rows, pairs for single texts or the reverse, another kind of examples, or no text is left.
     """
     train = data.train
-    if not isinstance(train, Examples) or not isinstance(data.dev, Examples):
+    in_tables = TASK_RULES[data.task.kind].reads == "table"
+    if not in_tables or not isinstance(train, Examples) or not isinstance(data.dev, Examples):
         raise UserError(f"unlabelled texts are for answers per text or pair; received them for {data.task.kind}")
     if least_confidence is not None and not 0 < least_confidence < 1:
         raise UserError(f"least_confidence must lie between 0 and 1; received {least_confidence:g}")

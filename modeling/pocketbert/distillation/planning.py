@@ -209,7 +209,7 @@ def warn_of_few_examples(plan: DistillationPlan) -> None:
     data, spec = plan.data.given, plan.spec
     if spec.start != "random" or not isinstance(data, TaskData):
         return
-    count = len(data.train if data.augmented is None else data.augmented)
+    count = len(data.train if data.augmented is None else data.augmented) + len(data.unlabelled or ())
     if count >= _MANY_EXAMPLES:
         return
     remedy = f"start from a pretrained model directory instead ({argument('student', 'DIR')})"
