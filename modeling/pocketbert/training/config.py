@@ -238,6 +238,7 @@ FIXED_IN_A_GRID = (
     "contrastive_steps",
     "head_start",
     "head_start_examples",
+    "micro_batches",
     "new_head",
     *(field.name for field in dataclasses.fields(RunConfig) if field.name not in _VARIED_OF_A_RUN),
 )

@@ -22,6 +22,10 @@ Choose = typing.Literal["mean", "median", "max"]
 STATISTICS: Mapping[str, str] = {"mean": "mean", "median": "median", "max": "maximum"}
 
 
+# File systems take 255 bytes.
+_LONGEST_NAME = 255
+
+
 @dataclass(frozen=True)
 class Grid:
     """A hyper-parameter grid; every combination of values is a point.
@@ -65,6 +69,11 @@ def options_at(options: tuple[typing.Any, ...], grid: Grid, *, fixed: Collection
       UserError: the grid varies a fixed or unknown field, or a dataclass rejects a point; lists all problems.
     """
     points, problems = [], _unknown(grid.values, _varied(tuple(map(type, options)), fixed))
+    if not problems and max(len(point_name(point)) for point in grid.points()) > _LONGEST_NAME:
+        problems.append(
+            f"the names of the options and values must fit into {_LONGEST_NAME} bytes, because they name a folder; "
+            f"received {len(grid.values)} options; vary fewer"
+        )
     for point in grid.points() if not problems else ():
         try:
             points.append(tuple(at_point(option, point) for option in options))

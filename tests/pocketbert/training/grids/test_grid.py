@@ -41,14 +41,17 @@ def test_point_names_fit_folder_names() -> None:
         "learning_rate": 1.2345678e-05, "schedule": "constant", "warmup_ratio": 0.0625, "epochs": 10,
         "batch_size": 4096, "max_length": 512, "weight_decay": 0.0001, "clip_norm": None, "precision": "bfloat16",
         "evaluation_steps": 100000, "patience": 100, "stride": 128, "max_question_tokens": 64,
-        "head_pooling": "first",
+        "head_pooling": "first", "max_steps": 100000, "layer_decay": 0.95, "label_smoothing": 0.1, "dropout": 0.15,
     }  # fmt: skip
     names = {field.name for kind in (FinetuneConfig, RunConfig) for field in dataclasses.fields(kind)}
     # Grids vary no options that are true or false.
     assert {*longest} == names - {*FIXED_IN_A_GRID, "calibrate"}
-    name = point_name(longest)  # type: ignore[arg-type]
+    assert re.fullmatch(r"[\w=,.+-]+", point_name(longest))  # type: ignore[arg-type]
     # File systems take 255 bytes.
-    assert len(name) < 255 and re.fullmatch(r"[\w=,.+-]+", name)
+    with pytest.raises(UserError, match="must fit into 255 bytes, because they name a folder; received 18 options"):
+        options_at((FinetuneConfig(), RunConfig()), Grid({name: (value,) for name, value in longest.items()}))
+    longest.popitem(), longest.popitem(), longest.popitem(), longest.popitem()
+    assert len(point_name(longest)) < 255  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def test_point_names_fit_folder_names() -> None:
             "a grid is option=value,value or one of bert, mobilebert, tinybert, minilmv2, minilmv2-xnli, "
             "minilmv2-squad2, minilmv2-mlqa, hsk; received 'large'",
         ),
-        (["rate=1"], "a grid may vary learning_rate, head_pooling, schedule,.*, patience; received rate"),
+        (["rate=1"], "a grid may vary learning_rate, head_pooling, schedule,.*, patience, .*; received rate"),
         (["seed=1,2"], "received seed"),
         (["checkpoint_seconds=1"], "received checkpoint_seconds"),
         (["epochs=1.5"], "epochs must be a whole number; received '1.5'"),
