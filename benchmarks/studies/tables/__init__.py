@@ -25,6 +25,7 @@ BLOCKS = tuple(
     for page, name, result, text in (
         ("docs/results/comparisons.md", "TABLE", "", comparisons.text),
         ("docs/results/comparisons.md", "RUNTIMES", "against_transformers/runtimes", runtimes.text),
+        ("docs/results/comparisons.md", "CHECKPOINTING", "gradient_checkpointing", measurements.ratios),
         ("README.md", "RESULTS", "quickstart", measurements.readme),
         ("docs/results/tinybert.md", "TABLE", "tinybert/accuracy", sweeps.tinybert_text),
         ("docs/results/minilmv2.md", "TABLE", "minilmv2/accuracy", sweeps.minilmv2_text),

@@ -185,6 +185,12 @@ def speed_of_lengths(content: results.ResultFile) -> str:
     return page(table(["Ours", "Baseline", *_SIDES], rows), bullets(content.notes[:-1]))
 
 
+def ratios(content: results.ResultFile) -> str:
+    """Every ratio of a study, with its description."""
+    rows = [(ratio.description, interval(ratio), *target_cells(ratio)) for ratio in content.ratios]
+    return page(table(["Compared", *_SIDES], rows), bullets(content.notes))
+
+
 def hsk_store(content: results.ResultFile) -> str:
     """HSK's store: sizes for MNLI, the paper's sizes, and the effect on the loss."""
     ratios = {ratio.name: ratio for ratio in content.ratios}
