@@ -84,8 +84,8 @@ COMPRESSION_FILES = (
 _TEMPORARY = (EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER)
 # Teacher's bundle, one trial, its bundle and the page.
 _LEAST_SECONDS = 40
-# So many dev examples, and so many for each minute, are scored by each evaluation; the last number of times as many
-# compare the best two candidates.
+# So many dev examples, and so many for each minute, are scored by each evaluation. `_COMPARED` times as many compare
+# the best two candidates.
 _LEAST_DEV, _DEV_A_MINUTE, _COMPARED = 500, 100, 3
 # A new head starts from a fit on so many examples for each minute.
 _HEAD_EXAMPLES_A_MINUTE = 300

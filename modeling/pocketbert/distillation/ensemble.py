@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from pocketbert.checkpoints.directory import describe_directory
-from pocketbert.configs import head_names
 from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.method import Method
@@ -19,7 +18,9 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.label_names import label_positions
 from pocketbert.model import from_pretrained
 from pocketbert.progress import log_info
-from pocketbert.tasks.outputs import ModelForward
+from pocketbert.tasks.classification import probabilities_of
+from pocketbert.tasks.multi_label import sigmoid_of
+from pocketbert.tasks.predictor import text_logits
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.plan import open_data
 
@@ -92,17 +93,11 @@ def _tempered(
 ) -> np.ndarray:
     """Probabilities of a teacher at a temperature, float64 [N, C], in the order of `labels`."""
     teacher = from_pretrained(directory)
-    task = supervised_task(teacher.tasks[0])
-    rows = task.rows(examples, teacher.tokenizer, min(length, teacher.config.max_position_embeddings))
-    forward = ModelForward(teacher, task, head=head_names(teacher.tasks)[0])
-    logits = forward(rows.encoded, show_progress=True)["logits"].astype(np.float64)
+    logits = text_logits(teacher, examples, min(length, teacher.config.max_position_embeddings))
     positions = label_positions(labels, teacher.tasks[0].labels)
     assert positions is not None
-    scaled = logits[:, list(positions)] / temperature
-    if _independent(teacher.tasks[0]):
-        return np.asarray(1 / (1 + np.exp(-scaled)))
-    powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+    probabilities = sigmoid_of if _independent(teacher.tasks[0]) else probabilities_of
+    return probabilities(logits[:, list(positions)] / temperature)
 
 
 def _untempered(shares: np.ndarray, temperature: float, *, independent: bool) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pocketbert.configs import PRETRAINING_HEADS, head_names
+from pocketbert.configs import PRETRAINING_HEADS
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache.reader import TeacherCache
@@ -30,7 +30,7 @@ from pocketbert.json_reading import parse_json, read_members
 from pocketbert.label_names import label_positions
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
-from pocketbert.tasks.outputs import ModelForward
+from pocketbert.tasks.predictor import text_logits
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.scores import Scores
 from pocketbert.training.distribution import precision_policy
@@ -107,13 +107,10 @@ class DistillationPlan(Plan):
         Raises:
           UserError: it is sure of none.
         """
-        if data.unlabelled is None or data.least_confidence is None:
-            return data
         least, texts = data.least_confidence, data.unlabelled
+        assert least is not None and texts is not None
         task: Any = supervised_task(self.teacher.tasks[0])
-        rows = task.rows(texts, self.teacher.tokenizer, self._teacher_length)
-        forward = ModelForward(self.teacher, task, self.evaluation_batch_size, head_names(self.teacher.tasks)[0])
-        certainty = task.certainty(forward(rows.encoded, show_progress=True)["logits"])
+        certainty = task.certainty(text_logits(self.teacher, texts, self._teacher_length))
         sure = np.flatnonzero(certainty >= least)
         log_info(
             f"{len(sure):,} of {len(texts):,} unlabelled texts have a label with a probability of at least {least:g}"

@@ -84,6 +84,7 @@ def auroc(labels: np.ndarray, scores: np.ndarray) -> float:
       The mean over labels, or over classes against all others (Hand & Till 2001 discuss both forms); labels without
       both kinds of examples do not count. With two classes, that of the second class.
     """
+    from scipy.special import softmax
     from sklearn.metrics import roc_auc_score
 
     if labels.ndim == 1:
@@ -92,8 +93,7 @@ def auroc(labels: np.ndarray, scores: np.ndarray) -> float:
             labels, scores = labels[:, np.newaxis], scores[:, 1:] - scores[:, :1]
         else:
             # Softmax makes the scores of a class comparable between examples.
-            powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-            labels, scores = labels[:, np.newaxis] == np.arange(classes), powers / powers.sum(axis=1, keepdims=True)
+            labels, scores = labels[:, np.newaxis] == np.arange(classes), softmax(scores, axis=1)
     areas = [
         roc_auc_score(gold, score) for gold, score in zip(labels.T, scores.T, strict=True) if 0 < gold.sum() < len(gold)
     ]

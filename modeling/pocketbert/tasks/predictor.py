@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.examples import LabelledData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Evaluator, Forward, Outputs, SupervisedTask
@@ -87,6 +88,13 @@ def model_predictor(model: Any, source: str = "the model", **windows: int | None
     default = min(task.default_max_length or positions, positions)
     max_length, windows = fitting_windows(task, windows, default, positions, f"the model's {positions} positions")
     return Predictor(task, model.forward, model.tokenizer, max_length, **windows)
+
+
+def text_logits(model: Any, examples: LabelledData, max_length: int) -> np.ndarray:
+    """Logits of a float model's first head for texts or pairs, float32 [N, ...]; longer ones are truncated."""
+    predictor = model_predictor(model, max_length=max_length)
+    rows = predictor.task.rows(examples, predictor.tokenizer, predictor.max_length)
+    return predictor.forward(rows.encoded, show_progress=True)["logits"]
 
 
 def predicting_task(config: Any, source: str) -> SupervisedTask:

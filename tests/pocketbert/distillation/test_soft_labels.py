@@ -111,6 +111,14 @@ def test_table_without_labels_has_the_most_likely_ones(tables: Path, capsys: pyt
     )
     np.testing.assert_array_equal(in_memory.train.soft_labels, data.train.soft_labels)
     np.testing.assert_allclose(data.train.soft_labels.sum(axis=1), 1, atol=1e-6)
+    # Without labels, and as predict writes them.
+    objects = [
+        {"text": row.text, "probabilities": {"low": row.low, "high": row.high}} for row in frame.itertuples(index=False)
+    ]
+    for source, columns in ((frame, LABELS), (objects, ("probabilities",))):
+        read = pb.data.table(source, dev=tables / "dev.csv", soft_labels=columns).train
+        assert read.labels.tolist() == expected
+        np.testing.assert_array_equal(read.soft_labels, data.train.soft_labels)
     assert data.train.select([4, 2]).soft_labels.tolist() == data.train.soft_labels[[4, 2]].tolist()
 
 
@@ -119,7 +127,7 @@ def test_table_without_labels_has_the_most_likely_ones(tables: Path, capsys: pyt
     [
         (("1.5", "-0.5"), r"line 2: probabilities must lie in \[0, 1\]; received 1.5, -0.5; these look like logits"),
         (("0.6", "0.39"), "line 2: the probabilities of a text must sum to 1; received 0.6, 0.39, with the sum 0.99"),
-        (("much", "0.4"), "line 2: the score must be a finite number; received 'much'"),
+        (("much", "0.4"), "line 2: probabilities must be numbers; received 'much'"),
     ],
 )
 def test_rows_that_are_no_probabilities(row: tuple[str, str], message: str, tmp_path: Path) -> None:

@@ -267,3 +267,6 @@ def test_options_of_the_command_line(start: Path, tmp_path: Path, capsys: pytest
     assert record["rate_factors"] == ["head=4", "layers:3=2"]
     assert main([*command, *options[1:]]) == 2
     assert "freeze=['embeddings', 'layers:1'], received" in capsys.readouterr().err
+    several = ["--grid=epochs=1,2", "--distribution=multi-worker", f"--output={tmp_path / 'grid'}"]
+    assert main([*command[:3], *several]) == 2
+    assert "received it with --distribution=multi-worker; use --ray instead" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import numpy as np
 
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.rows import RowProblems, json_object, listed, parse_score, shown
-from pocketbert.data.readers.table_objects import name_of, object_rows
+from pocketbert.data.readers.table_objects import column_names, name_of, object_rows
 from pocketbert.data.readers.tables import column_values, table_columns
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
@@ -49,7 +49,8 @@ class SoftReader:
     def __call__(self, source: Any, *, labels: Sequence[str] | None) -> tuple[Examples, tuple[str, ...]]:
         """Reads a table; see `read_table`."""
         separator, label = self._read.keywords["separator"], self._read.keywords["label_column"]
-        present = set(table_columns(source, separator)) if isinstance(source, str | os.PathLike) else None
+        is_file = isinstance(source, str | os.PathLike)
+        present = set(table_columns(source, separator)) if is_file else column_names(source)
         if present is not None and not present & {*self._columns}:
             return self._read(source, labels=labels)  # type: ignore[no-any-return]
         names = tuple(labels or ())
@@ -59,7 +60,8 @@ class SoftReader:
             )
         read = self._read
         if present is not None and label not in present:
-            log_info(f"{source} has no column {label!r}: the most likely label of each text is its label")
+            name = source if is_file else name_of(source)
+            log_info(f"{name} has no column {label!r}: the most likely label of each text is its label")
             read = functools.partial(read, label_column=None)
         examples, _ = read(source, labels=names)
         softened = with_soft_labels(
@@ -99,7 +101,7 @@ def with_soft_labels(
                     )
                 values = [content[label] for label in labels]
             else:
-                values = [parse_score(of_column.get(line, "").strip()) for of_column in cells]
+                values = [_number(of_column.get(line, "").strip()) for of_column in cells]
             rows[number] = _checked(values, independent=independent)
         except ValueError as error:
             problems.add(int(line), str(error))
@@ -129,6 +131,18 @@ def _cells(source: Any, column: str, separator: str) -> dict[str, str]:
         return column_values(source, column, separator)
     rows = object_rows(source, column, None)
     return {str(number): cells[column] for number, cells in rows if not isinstance(cells, str)}
+
+
+def _number(text: str) -> float:
+    """The number in a cell.
+
+    Raises:
+      ValueError: it has none.
+    """
+    try:
+        return parse_score(text)
+    except ValueError as error:
+        raise ValueError(f"probabilities must be numbers; received {shown(text)}") from error
 
 
 def _object(text: str) -> dict[str, Any]:

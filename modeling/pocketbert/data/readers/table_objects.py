@@ -43,6 +43,14 @@ def class_names(source: object, column: str) -> tuple[str, ...] | None:
     return tuple(names) if names else None
 
 
+def column_names(source: Any) -> set[str] | None:
+    """Names of the columns, or of the members of the first row; None for tuples and data streams."""
+    columns = _columns(source)
+    if columns is None and isinstance(source, Sequence) and source and isinstance(source[0], Mapping):
+        columns = [*source[0]]
+    return None if columns is None else set(columns)
+
+
 def object_rows(source: object, text: str, pair: str | None, labels: Sequence[str] = ()) -> Iterator[Row]:
     """Reads the rows of an object, with values as text.
 
