@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,8 @@ from pocketbert.training.state import digest_directory
 from pocketbert_bench.compression import choice, final_scores, run, rungs
 from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_bench.compression.measurements import Measured
-from pocketbert_bench.compression.methods import TrialData, part_of, passes
+from pocketbert_bench.compression.methods import TrialData, passes
+from pocketbert_bench.compression.trial_examples import trial_steps
 from pocketbert_export.bundles.bundle import Bundle
 
 TEACHER = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
@@ -78,12 +78,12 @@ def compress_fast(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def train(shared: TrialData, point: Point, seed: int, folder: Path) -> None:
         trial = json.loads(str(point["candidate"]))
-        data = part_of(shared.data, trial["epochs"])
         shutil.copytree(trial["start"], folder / "model")
         size = parameter_count(describe_directory(folder / "model").config) / parameter_count(TEACHER)
         score = 0.8 + 0.1 * size - 0.001 * len(trial["method"]) + 0.001 * int(folder.name[-1])
         interval = scipy.stats.binomtest(round(100 * score), 100).proportion_ci(method="wilson")
-        steps = passes(trial["method"]) * math.ceil(trial["epochs"]) * math.ceil(len(data.train) / 32)
+        unlabelled = trial.get("unlabelled", False)
+        steps = passes(trial["method"]) * trial_steps(shared.data, trial["epochs"], unlabelled=unlabelled)
         result = {"main_metric": "accuracy", "metrics": {"accuracy": score}, "steps": steps, "seconds": 1.0}
         result["outcome"] = {"interval": list(interval)}
         (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")

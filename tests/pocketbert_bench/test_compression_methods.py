@@ -24,12 +24,12 @@ from pocketbert_bench.compression.deadline import Deadline
 from pocketbert_bench.compression.methods import (
     Training,
     TrialData,
-    planned_epochs,
     train_trial,
     trainings,
     trial_point,
 )
 from pocketbert_bench.compression.structures import Structure, write_student
+from pocketbert_bench.compression.trial_examples import planned_epochs, trial_examples
 
 TEACHER = tiny.BERT.replace(num_layers=5, initializer_range=0.1)
 HEADS, NEURONS = TEACHER.num_attention_heads, TEACHER.intermediate_size
@@ -103,6 +103,40 @@ def test_part_of_an_epoch_has_a_part_of_the_examples(
     point = trial_point(Training(), tmp_path / "student", epochs)
     train_trial(dataclasses.replace(shared, deadline=None), point, 0, tmp_path / "trial")
     assert json.loads((tmp_path / "trial" / "result.json").read_text())["steps"] == steps
+
+
+def with_texts(data: TaskData, count: int) -> TaskData:
+    return pb.data.with_unlabelled(data, [{"text": f"a film of part {number}"} for number in range(count)])
+
+
+# 60 labelled examples, and texts without labels: examples of a trial, and passes over them.
+@pytest.mark.parametrize(
+    ("epochs", "count", "labelled", "texts", "passes"),
+    [(0.5, 500, 15, 15, 1), (1, 500, 30, 30, 1), (4, 500, 60, 180, 1), (4, 20, 60, 20, 3), (8, 170, 60, 170, 2)],
+)
+def test_trial_with_unlabelled_texts_has_the_steps_of_one_without(
+    epochs: float, count: int, labelled: int, texts: int, passes: int, shared: TrialData
+) -> None:
+    data, repeated = trial_examples(with_texts(shared.data, count), epochs, unlabelled=True)
+    assert data.unlabelled is not None
+    assert (len(data.train), len(data.unlabelled), repeated) == (labelled, texts, passes)
+
+
+def test_candidates_learn_the_teachers_answers_to_unlabelled_texts(
+    teacher: Path, shared: TrialData, tmp_path: Path
+) -> None:
+    described = describe_directory(teacher)
+    data = with_texts(shared.data, 90)
+    ways = [one.name for one in trainings(data, described, described.config, text=False) if one.unlabelled]
+    assert ways[:4] == ["predictions+unlabelled", "tinybert+unlabelled", "hsk+unlabelled", "efficientbert+unlabelled"]
+    write_pruned(teacher, tmp_path / "student", first_token=False)
+    trained = {}
+    for unlabelled in (False, True):
+        point = trial_point(Training(method="predictions", unlabelled=unlabelled), tmp_path / "student", 2)
+        train_trial(dataclasses.replace(shared, data=data, deadline=None), point, 0, tmp_path / str(unlabelled))
+        assert json.loads((tmp_path / str(unlabelled) / "result.json").read_text())["steps"] == 4
+        trained[unlabelled] = read_directory(tmp_path / str(unlabelled) / "model").tensors
+    assert any(not np.array_equal(trained[False][name], trained[True][name]) for name in trained[False])
 
 
 def test_planned_epochs_are_whole_or_a_part_of_one() -> None:

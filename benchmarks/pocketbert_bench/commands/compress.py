@@ -53,6 +53,9 @@ class CompressOptions:
         dynamic_wi8, or dynamic_wi4 if --max-mb asks for it).
       students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
         directories.
+      unlabelled_file: texts without labels, on which candidates also learn the teacher's predictions: a table with
+        --text-column, or a file with a text per line.
+      least_confidence: leave out unlabelled texts for which the teacher's best label has a lower probability.
       text: file or folder of plain text; candidates may learn the teacher's relations on it before the labels.
       slice_column: columns of the table; the page has the loss for each value with at least 30 final examples.
       like: finished run on other data, of which only the winner's structure and method are trained, with its recipe; or
@@ -73,6 +76,8 @@ class CompressOptions:
     measurements: DirectoryPath | None = None
     recipe: str | None = None
     students: tuple[PresetOrPath, ...] = ()
+    unlabelled_file: FilePath | None = None
+    least_confidence: float | None = None
     text: AnyPath | None = None
     slice_column: tuple[str, ...] = ()
     like: str | None = None
@@ -98,6 +103,7 @@ def check(options: Options) -> None:
     problems = task_options.problems(options[TaskOptions])
     problems += budget_problems(chosen.minutes, _trials(chosen), chosen.measurements)
     problems += worker_problems(options[ParallelOptions])
+    problems += task_options.unlabelled_problems(chosen.unlabelled_file, chosen.least_confidence)
     if not (chosen.dry_run or options[RunFolderOptions].output):
         problems.append("--output is required; received none")
     if chosen.test_file and not options[TaskOptions].train_file:
@@ -165,14 +171,13 @@ def _by_hand(result: dict[str, Any]) -> Iterator[str]:
 
 
 def _read(options: Options) -> Any:
-    """The examples, with those of --test-file."""
-    data = task_options.read_examples(options[TaskOptions], options[TableOptions])
-    path = options[CompressOptions].test_file
-    if path is None:
-        return data
-    with_test = dataclasses.replace(options[TaskOptions], dev_file=path)
-    tested = task_options.read_examples(with_test, options[TableOptions])
-    return dataclasses.replace(data, test=tested.dev)
+    """The examples, with those of --test-file and --unlabelled-file."""
+    chosen, table = options[CompressOptions], options[TableOptions]
+    data = task_options.read_examples(options[TaskOptions], table)
+    if chosen.test_file is not None:
+        with_test = dataclasses.replace(options[TaskOptions], dev_file=chosen.test_file)
+        data = dataclasses.replace(data, test=task_options.read_examples(with_test, table).dev)
+    return task_options.with_unlabelled(data, chosen.unlabelled_file, chosen.least_confidence, table)
 
 
 def _slices(options: Options) -> dict[str, dict[str, str]]:

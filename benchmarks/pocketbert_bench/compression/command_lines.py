@@ -52,6 +52,7 @@ class CommandLines:
         self._by_hand = folder.with_name(f"{folder.name}-by-hand")
         data, final = inputs.splits.data, inputs.splits.final
         splits = {"train": data.train, "dev": data.dev} | ({} if final is None else {"final": final.dev})
+        splits |= {} if data.unlabelled is None else {"unlabelled": data.unlabelled}
         self._files = {
             name: write_examples(part, data.task.labels, folder / SPLITS_FOLDER / name) for name, part in splits.items()
         }
@@ -71,6 +72,8 @@ class CommandLines:
             return "the commands keep a head that reads all tokens, and the candidate has one for the first token"
         if candidate.trimmed:
             return "the commands keep the whole vocabulary; pocketbert trim-vocabulary removes tokens"
+        if training.unlabelled:
+            return "the candidate read as many unlabelled texts as it had steps, and these commands read all of them"
         whole = all(trial.complete and float(epochs).is_integer() for trial, epochs in trials)
         if not (self._teacher_complete and whole):
             whose = "its" if self._teacher_complete else "the teacher's"
@@ -112,6 +115,10 @@ class CommandLines:
                 commands.append(self._trains("finetune", options, run, output, model=model))
             else:
                 models = {"method": options.name, "teacher": self._teacher, "student": model}
+                if candidate.training.unlabelled:
+                    least = inputs.splits.data.least_confidence
+                    models |= {"unlabelled_file": self._files["unlabelled"]}
+                    models |= {} if least is None else {"least_confidence": least}
                 commands.append(self._trains("distill", options, run, output, **models))
             model = output / MODEL_FOLDER
         lengths = ",".join(map(str, inputs.lengths))
@@ -153,6 +160,8 @@ class CommandLines:
         if labels := self._types if task.rules.reads == "spans" else task.labels:
             (field,) = (field for field in describe_options(TaskOptions) if field.name == "labels")
             options["labels"] = format_value(field, labels)
+        if getattr(data.train, "negatives", None) is not None:
+            options["negative_column"] = "negative"
         if task.embedding not in (None, EmbeddingConfig()):
             options["pooling"] = self._pooled.pooling
         if data.main_metric and data.main_metric != registered.main_metric:

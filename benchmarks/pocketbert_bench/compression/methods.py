@@ -13,7 +13,7 @@ from typing import Any
 
 from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
 from pocketbert.configs import EncoderConfig
-from pocketbert.data.examples import evenly
+from pocketbert.data.batches import SOFT_LABELS
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
 from pocketbert.distillation.methods import get_method, names_of_packages
@@ -34,6 +34,7 @@ from pocketbert.training.plan import Plan
 from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert.training.trainer import run_plan
 from pocketbert_bench.compression.deadline import Deadline
+from pocketbert_bench.compression.trial_examples import BATCH, LEAST_STEPS, trial_examples
 
 # On labels; on the relations in the teacher's last layer for plain text, then on labels.
 FINETUNE, TEXT = "finetune", "text"
@@ -42,14 +43,8 @@ _RATE = 1e-4
 # MiniLMv2's usual number.
 _MOST_RELATION_HEADS = 48
 _OPTION = "candidate"
-# Also MiniLMv2's on plain text.
-_BATCH = 32
 # The length of a plan that only lists ways to train.
 _USUAL_LENGTH = 128
-# The first trial also traces graphs in its time; after fewer steps, scores compare nothing.
-LEAST_STEPS = 10
-# More examples would be tokenized for a large part of the time before the first step.
-_EXAMPLES_A_SECOND = 500
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,15 +54,23 @@ class Training:
     Attributes:
       method: `finetune`, `text`, a key of `DISTILLATIONS`, or a method of another package.
       rate: factor of the default learning rate; MiniLMv2 and HSK have it in their last stage.
+      unlabelled: whether it also reads unlabelled texts.
     """
 
     method: str = FINETUNE
     rate: float = 1.0
+    unlabelled: bool = False
 
     @property
     def name(self) -> str:
         """Part of a folder's name."""
-        return self.method if self.rate == 1 else f"{self.method},rate={self.rate:g}"
+        method = f"{self.method}+unlabelled" if self.unlabelled else self.method
+        return method if self.rate == 1 else f"{method},rate={self.rate:g}"
+
+    @property
+    def description(self) -> str:
+        """The method in words."""
+        return f"{self.method} on unlabelled texts, too" if self.unlabelled else self.method
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,7 +181,7 @@ def trainings(data: TaskData, teacher: DirectoryDescription, student: EncoderCon
         max_length=min(teacher.config.max_position_embeddings, student.max_position_embeddings, _USUAL_LENGTH),
         epochs=1,
     )
-    methods = [FINETUNE, *([TEXT] if text else [])]
+    methods = [(FINETUNE, False), *([(TEXT, False)] if text else [])]
     if TASKS[data.task.kind].distillable:
         made = {name: distillation(name, shape, _RATE) for name in (*DISTILLATIONS, *_methods_of_packages())}
         # A kind with methods of its own uses no others, but those that other packages have for it.
@@ -187,8 +190,27 @@ def trainings(data: TaskData, teacher: DirectoryDescription, student: EncoderCon
         fitting = [
             name for name, method in made.items() if kind in method.task_kinds or not (special or method.task_kinds)
         ]
-        methods[1:1] = [name for name in fitting if not validated_stages(made[name], spec)[1]]
-    return [Training(method=method, rate=rate) for rate in _RATES for method in methods]
+        stages = {name: validated_stages(made[name], spec) for name in fitting}
+        possible = [name for name, (_, problems) in stages.items() if not problems]
+        # With a stage on labels alone, a trial would have other steps than without unlabelled texts.
+        on_texts = [name for name in possible if not any(stage.label_names for stage in stages[name][0])]
+        more = [(name, True) for name in on_texts if data.unlabelled is not None]
+        methods[1:1] = [*more, *((name, False) for name in possible)]
+    return [
+        Training(method=method, rate=rate, unlabelled=unlabelled) for rate in _RATES for method, unlabelled in methods
+    ]
+
+
+def unread_problems(data: TaskData, teacher: DirectoryDescription) -> list[str]:
+    """Problems of parts of the data that no way to train reads."""
+    unread = [data.augmented.source] if data.augmented is not None else []
+    unread += ["soft labels"] if getattr(data.train, SOFT_LABELS, None) is not None else []
+    if not unread and data.unlabelled is not None:
+        ways = trainings(data, teacher, teacher.config, text=False)
+        unread = [] if any(training.unlabelled for training in ways) else [data.unlabelled.source]
+    received = ", ".join(unread)
+    remedy = "leave it out, or use pb.distill"
+    return [f"compress reads labelled examples and unlabelled texts; received {received}; {remedy}"] if unread else []
 
 
 @functools.cache
@@ -248,26 +270,6 @@ class TrialData:
     deadline: float | None = None
 
 
-def planned_epochs(usual: int, examples: int, seconds: float) -> float:
-    """Epochs to plan for a training in some time, which a deadline may shorten: whole ones, or a part of a single one.
-
-    Args:
-      usual: epochs without a limit of the time.
-      examples: number of training examples.
-      seconds: the time.
-    """
-    possible = max(_EXAMPLES_A_SECOND * seconds, LEAST_STEPS * _BATCH) / examples
-    return min(usual, math.floor(possible) if possible >= 1 else possible)
-
-
-def part_of(data: TaskData, epochs: float) -> TaskData:
-    """The data of a training with some epochs: evenly chosen examples for a part of an epoch, otherwise all."""
-    if epochs >= 1:
-        return data
-    count = math.ceil(epochs * len(data.train))
-    return dataclasses.replace(data, train=data.train.select(evenly(len(data.train), count)))
-
-
 def trial_point(training: Training, start: Path, epochs: float, *, first_token: bool = False) -> Point:
     """A trial as the options of a job.
 
@@ -280,6 +282,9 @@ def trial_point(training: Training, start: Path, epochs: float, *, first_token: 
     # A number that a resumed run has read is the same text.
     epochs = int(epochs) if float(epochs).is_integer() else epochs
     trial = {**dataclasses.asdict(training), "start": str(start), "epochs": epochs, "first_token": first_token}
+    if not training.unlabelled:
+        # As runs without unlabelled texts have recorded it.
+        del trial["unlabelled"]
     return {_OPTION: json.dumps(trial)}
 
 
@@ -296,15 +301,16 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
       TrainingFailed: the loss or the outputs are not finite.
     """
     trial = json.loads(str(point[_OPTION]))
-    training, start = Training(method=trial["method"], rate=trial["rate"]), trial["start"]
-    data = part_of(shared.data, trial["epochs"])
+    training = Training(method=trial["method"], rate=trial["rate"], unlabelled=trial.get("unlabelled", False))
+    start = trial["start"]
+    data, epochs = trial_examples(shared.data, trial["epochs"], unlabelled=training.unlabelled)
     shape = TrialShape(
         teacher=describe_directory(shared.teacher).config,
         student=describe_directory(start).config,
         kind=data.task.kind,
         examples=len(data.train),
         max_length=shared.max_length,
-        epochs=math.ceil(trial["epochs"]),
+        epochs=epochs,
         first_token=trial["first_token"],
         head_examples=shared.head_examples,
     )
@@ -349,9 +355,9 @@ def text_options(shape: TrialShape) -> MiniLMv2:
     """The options of a distillation on plain text, in as many steps as the examples have."""
     return dataclasses.replace(
         _minilmv2(shape, _RATE),
-        batch_size=_BATCH,
+        batch_size=BATCH,
         epochs=None,
-        steps=shape.epochs * math.ceil(shape.examples / _BATCH),
+        steps=shape.epochs * math.ceil(shape.examples / BATCH),
         learning_rate=_RATE,
         text_segments=1,
     )

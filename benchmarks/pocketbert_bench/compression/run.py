@@ -56,6 +56,7 @@ from pocketbert_bench.compression.teacher import (
     teacher_options,
     trained_teacher,
     training_seconds,
+    trial_data,
 )
 from pocketbert_export.bundles.model_card import CardOptions
 from pocketbert_export.verification.verify import GateFailed
@@ -134,7 +135,7 @@ def compress(
 
     Args:
       model: a model fine-tuned on the task (the teacher), an encoder to fine-tune first, or None for all-MiniLM-L6-v2.
-      data: the task and its labelled examples.
+      data: the task and its labelled examples; unlabelled texts train candidates that learn from the teacher.
       output: folder of the run: `bundle/`, `model/`, `models/`, `report.html`, `leaderboard.json`, `result.json`.
       constraints: the limits.
       minutes: time from start to the finished bundle, without interruptions; exactly one of `minutes` and `trials`.
@@ -223,7 +224,6 @@ class _Compression:
         if not path.exists():
             return False
         result, inputs = read_result(path), self._inputs
-        # One of them is None.
         finished: bool = (result.get("minutes") or result.get("trials") or 0) >= inputs.amount
         if not finished:
             log_info("continuing a finished run with a larger budget; its result stays until the new one is complete")
@@ -337,12 +337,12 @@ class _Compression:
     def _rungs(
         self, inputs: Inputs, folder: Path, teacher: Path, teacher_score: Callable[[], float], clock: RunClock
     ) -> Rungs:
-        limits = inputs.constraints
+        limits, record = inputs.constraints, _recorded(clock, folder)
         return Rungs(
             folder,
             Journal(folder / JOURNAL_FILE, (Trial,)),
             TrialData(
-                data=inputs.splits.data,
+                data=trial_data(inputs, teacher, record),
                 teacher=str(teacher.absolute()),
                 max_length=inputs.length,
                 text=inputs.text,
@@ -351,8 +351,8 @@ class _Compression:
             teacher=inputs.described.config,
             workers=self._workers,
             seed=inputs.seed,
-            start=lambda candidate, path: student(inputs, folder, teacher, candidate, path, _recorded(clock, folder)),
-            record=_recorded(clock, folder),
+            start=lambda candidate, path: student(inputs, folder, teacher, candidate, path, record),
+            record=record,
             budget=inputs.budget,
             kept=kept_models(folder),
             limits=limits,

@@ -26,16 +26,15 @@ from pocketbert_bench.compression.durations import Durations
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.methods import (
     TrialData,
-    part_of,
     passes,
-    planned_epochs,
     train_trial,
     trial_point,
 )
+from pocketbert_bench.compression.trial_examples import BATCH, planned_epochs, trial_steps
 
 TRIALS_FOLDER = "trials"
 # Steps of a first rung: fewer tell little about a candidate.
-_STEPS, _MOST_EPOCHS, _BATCH, _UNLIMITED = 120, 8, 32, 10**6
+_STEPS, _MOST_EPOCHS, _UNLIMITED = 120, 8, 10**6
 # Each rung trains so many times the epochs of the first one, from the weights of the rung before.
 _FACTORS = (1, 2, 4)
 # Shares of the time after which first and second rungs end.
@@ -87,7 +86,7 @@ class Rungs:
         self._teacher, self._workers, self._seed, self._start = teacher, workers, seed, start
         self._record, self._limits = record, limits
         self._least_score, self._budget, self._kept = least_score, budget, kept
-        self._steps = math.ceil(len(shared.data.train) / _BATCH)
+        self._steps = math.ceil(len(shared.data.train) / BATCH)
         self._refused: set[tuple[str, int]] = set()
 
     def refuse(self, candidate: StudentCandidate) -> None:
@@ -328,8 +327,8 @@ class Rungs:
 
     def _steps_of(self, candidate: StudentCandidate, epochs: float) -> float:
         """Steps of some epochs, or of a part of one."""
-        examples = len(part_of(self._shared.data, epochs).train)
-        return passes(candidate.training.method) * math.ceil(epochs) * math.ceil(examples / _BATCH)
+        training = candidate.training
+        return passes(training.method) * trial_steps(self._shared.data, epochs, unlabelled=training.unlabelled)
 
     def _of(self, candidate: StudentCandidate) -> list[Trial]:
         return [trial for trial in self._journal.records if trial.candidate == candidate.name]
@@ -360,7 +359,7 @@ class Rungs:
             "name": candidate.name,
             "structure": candidate.structure.name,
             "kind": candidate.kind,
-            "method": candidate.training.method,
+            "method": candidate.training.description,
             "learning_rate_factor": candidate.training.rate,
             "recipe": candidate.recipe,
             "trimmed_vocabulary": candidate.trimmed,

@@ -7,6 +7,10 @@ import math
 import time
 from pathlib import Path
 
+from pocketbert.data.examples import evenly
+from pocketbert.data.task_data import TaskData
+from pocketbert.distillation.confidence import confident
+from pocketbert.model import from_pretrained
 from pocketbert.progress import log_info
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
@@ -15,11 +19,13 @@ from pocketbert.trials.clock import Record
 from pocketbert.trials.jobs import RESULT_FILE, read_result
 from pocketbert_bench.compression.deadline import Deadline
 from pocketbert_bench.compression.inputs import Inputs
-from pocketbert_bench.compression.methods import LEAST_STEPS, part_of, planned_epochs
+from pocketbert_bench.compression.trial_examples import LEAST_STEPS, part_of, planned_epochs
 
 TEACHER_FOLDER = "teacher"
 # Share of the time without exports, measurements and the page, which take so many seconds.
 _SHARE, _OTHER_SECONDS = 0.4, 80
+# So many unlabelled texts for each minute; the teacher answers about as many in a few seconds.
+_TEXTS_A_MINUTE = 2000
 
 
 def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record) -> Path:
@@ -38,7 +44,7 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
     positions = inputs.described.config.max_position_embeddings
     longest = min(positions, FinetuneConfig.max_length)
     config = FinetuneConfig(max_length=longest, head_start_examples=inputs.head_examples)
-    data, callbacks = inputs.splits.data, []
+    data, callbacks = dataclasses.replace(inputs.splits.data, unlabelled=None, least_confidence=None), []
     if seconds < math.inf:
         usual, time_of_teacher = config.epochs, _SHARE * max(seconds - _OTHER_SECONDS, seconds / 2)
         epochs = record("epochs of the teacher", lambda: planned_epochs(usual, len(data.train), time_of_teacher))
@@ -47,6 +53,26 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
     run = RunConfig(seed=inputs.seed)
     result = finetune(inputs.directory, data, folder / TEACHER_FOLDER, config=config, run=run, callbacks=callbacks)
     return Path(result.model_directory)
+
+
+def trial_data(inputs: Inputs, teacher: Path, record: Record) -> TaskData:
+    """The data of trials: in a short time a part of the unlabelled texts, and those of which the teacher is sure.
+
+    Args:
+      inputs: the input of the compression.
+      teacher: model directory of the teacher.
+      record: see `trained_teacher`.
+    """
+    data = inputs.splits.data
+    if data.unlabelled is not None and inputs.minutes is not None:
+        count, most = len(data.unlabelled), math.ceil(_TEXTS_A_MINUTE * inputs.minutes)
+        few = round(record("unlabelled texts", lambda: min(count, most)))
+        if few < count:
+            log_info(f"the time is short: candidates train on up to {few:,} of {count:,} unlabelled texts")
+        data = dataclasses.replace(data, unlabelled=data.unlabelled.select(evenly(count, few)))
+    if data.least_confidence is None:
+        return data
+    return confident(data, from_pretrained(teacher), inputs.length)
 
 
 def teacher_options(inputs: Inputs, folder: Path) -> tuple[FinetuneConfig | None, bool]:

@@ -30,7 +30,8 @@ def with_unlabelled(
 ) -> TaskData:
     """Adds texts without labels, on which a student learns the teacher's predictions.
 
-    Texts that are also in the dev split or among the training examples are left out, and their numbers are logged.
+    Texts that are also in the dev split, the test split or among the training examples are left out and counted in the
+    log.
 
     Args:
       data: a task with an answer per text or pair.
@@ -51,6 +52,10 @@ def with_unlabelled(
         raise UserError(f"unlabelled texts are for answers per text or pair; received them for {data.task.kind}")
     if least_confidence is not None and not 0 < least_confidence < 1:
         raise UserError(f"least_confidence must lie between 0 and 1; received {least_confidence:g}")
+    if least_confidence is not None and not data.task.labels:
+        raise UserError(
+            f"least_confidence needs labels with probabilities; received {data.task.kind}; leave it out for scores"
+        )
     if train.has_pairs != (pair is not None):
         needed = (
             "pairs: name the column of the second text" if train.has_pairs else "single texts: name no second column"
@@ -67,6 +72,8 @@ def with_unlabelled(
         }
         rows, _ = read_table(source, **columns)
     known = {"the dev split": set(data.dev.read_texts), "the training examples": set(train.read_texts)}
+    if isinstance(data.test, Examples):
+        known = {"the test split": set(data.test.read_texts), **known}
     counts = dict.fromkeys((*known, "other rows"), 0)
     kept: list[int] = []
     seen: set[Any] = set()

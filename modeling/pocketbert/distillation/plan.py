@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from pocketbert.configs import PRETRAINING_HEADS
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache.reader import TeacherCache
+from pocketbert.distillation.confidence import confident
 from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import inherit_adapters, initialize_adapters, teacher_arrays
 from pocketbert.distillation.method import DistillationSpec, Method
@@ -24,14 +22,11 @@ from pocketbert.distillation.teacher_cache_identity import (
     teacher_digest,
     tokenizer_digest,
 )
-from pocketbert.errors import UserError
 from pocketbert.files import sha256, write_json, write_text
 from pocketbert.json_reading import parse_json, read_members
 from pocketbert.label_names import label_positions
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
-from pocketbert.tasks.predictor import text_logits
-from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.scores import Scores
 from pocketbert.training.distribution import precision_policy
 from pocketbert.training.initialization import assign_weights
@@ -98,29 +93,8 @@ class DistillationPlan(Plan):
         """See `Plan`; the first call leaves out unlabelled texts of which the teacher is not sure."""
         given = self.data.given
         if getattr(given, "least_confidence", None) is not None and self.data.reads_unlabelled(stage):
-            object.__setattr__(self, "data", TaskRunData(self._confident(given)))
+            object.__setattr__(self, "data", TaskRunData(confident(given, self.teacher, self._teacher_length)))
         return super().encoded(stage)
-
-    def _confident(self, data: TaskData) -> TaskData:
-        """The data without unlabelled texts of which the teacher is not sure.
-
-        Raises:
-          UserError: it is sure of none.
-        """
-        least, texts = data.least_confidence, data.unlabelled
-        assert least is not None and texts is not None
-        task: Any = supervised_task(self.teacher.tasks[0])
-        certainty = task.certainty(text_logits(self.teacher, texts, self._teacher_length))
-        sure = np.flatnonzero(certainty >= least)
-        log_info(
-            f"{len(sure):,} of {len(texts):,} unlabelled texts have a label with a probability of at least {least:g}"
-        )
-        if not len(sure):
-            raise UserError(
-                f"the teacher must be sure of some text; its largest probability is {certainty.max():.3f}, below "
-                f"least_confidence={least:g}; lower it"
-            )
-        return dataclasses.replace(data, unlabelled=texts.select(sure), least_confidence=None)
 
     def cached_targets(self, stage: Stage, encoded: EncodedExamples) -> TeacherCache | None:
         if self.teacher_cache is None or not stage.teacher_features:
