@@ -233,8 +233,7 @@ def plan_problems(options: Options) -> list[str]:
         problems.append("--soft-label-columns needs --train-file; received it alone")
     if data.unlabelled_file and not task.given:
         problems.append("--unlabelled-file needs a task; received it without one")
-    if data.least_confidence is not None and not data.unlabelled_file:
-        problems.append("--least-confidence is for --unlabelled-file; received it alone")
+    problems += task_options.unlabelled_problems(data.unlabelled_file, data.least_confidence)
     if data.augmented_file and not task.given:
         problems.append("--augmented-file needs a task; received it without one")
     if data.dev_pretraining_data and not data.pretraining_data:
@@ -277,18 +276,5 @@ def read_data(options: Options) -> Any:
     data = task_options.read_examples(
         options[TaskOptions], options[TableOptions], named.augmented_file, soft_labels=named.soft_label_columns
     )
-    if not named.unlabelled_file:
-        return data
-    from pocketbert.data import with_unlabelled
-
     table = options[TableOptions]
-    pair = (table.pair_column or "pair") if data.train.has_pairs else None
-    return with_unlabelled(
-        data,
-        named.unlabelled_file,
-        text=table.text_column,
-        pair=pair,
-        separator=table.separator,
-        skip_bad_rows=table.skip_bad_rows,
-        least_confidence=named.least_confidence,
-    )
+    return task_options.with_unlabelled(data, named.unlabelled_file, named.least_confidence, table)

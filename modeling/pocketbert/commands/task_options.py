@@ -82,6 +82,7 @@ class TaskOptions:
         (token_classification; implied by a .conll file). embedding trains sentence embeddings on pairs (--pair-column):
         on scores, or without a label column on pairs that belong together; also for --task=stsb.
       max_score: embedding: the score of equal texts in --train-file, for example 5.
+      negative_column: embedding: column of a text per pair that is near the first one and does not belong to it.
       pooling: embedding: pooling of the tokens (default: that of an embedding model, otherwise mean).
       labels: labels in the order of the logits, or types of spans (default: those in the file, in alphabetical order;
         with --task that of the task). A teacher's labels LABEL_0, LABEL_1, … are read in this order.
@@ -99,6 +100,7 @@ class TaskOptions:
     dev_file: FilePath | None = None
     kind: FileKind = "classification"
     max_score: float = 1.0
+    negative_column: str | None = None
     pooling: Literal["mean", "cls", "max"] | None = None
     labels: tuple[str, ...] | None = None
     metric: str | None = None
@@ -135,6 +137,29 @@ def problems(options: TaskOptions) -> list[str]:
         "data must be --task and --data, or --train-file with or without --dev-file; received "
         + (" and ".join(f"--{name.replace('_', '-')}" for name in sorted(named)) or "none of them")
     ]
+
+
+def unlabelled_problems(path: str | None, least_confidence: float | None) -> list[str]:
+    """Problems of the options for unlabelled texts."""
+    alone = least_confidence is not None and not path
+    return ["--least-confidence is for --unlabelled-file; received it alone"] if alone else []
+
+
+def with_unlabelled(data: TaskData, path: str | None, least_confidence: float | None, table: TableOptions) -> TaskData:
+    """The data with the texts of --unlabelled-file, if there is one; see `pb.data.with_unlabelled`."""
+    if not path:
+        return data
+    from pocketbert.data.unlabelled import with_unlabelled as added
+
+    return added(
+        data,
+        path,
+        text=table.text_column,
+        pair=(table.pair_column or "pair") if data.train.has_pairs else None,
+        separator=table.separator,
+        skip_bad_rows=table.skip_bad_rows,
+        least_confidence=least_confidence,
+    )
 
 
 def read(options: TaskOptions, table: TableOptions, augmented: str | None = None) -> TaskData:
@@ -185,6 +210,8 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
 
     embedding = None if options.pooling is None else EmbeddingConfig(pooling=options.pooling)
     if options.task:
+        if options.negative_column:
+            raise UserError(f"--negative-column is for --train-file; received it with --task={options.task}")
         return data.pairs(options.task, options.data, embedding=embedding)
     path, label = options.train_file or "", table.one_label
     scored = (label,) != TableOptions.label_column or label in table_columns(path, table.separator)
@@ -193,6 +220,7 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
         text=table.text_column,
         pair=table.pair_column or "pair",
         score=label if scored else None,
+        negative=options.negative_column,
         dev=options.dev_file,
         max_score=options.max_score,
         embedding=embedding,
@@ -217,6 +245,11 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None, soft
         raise UserError(
             f"--labels is for classes and spans; received {','.join(options.labels)} for "
             f"{'questions' if asks else 'embeddings'}; leave it out"
+        )
+    if options.negative_column and reads != "pairs":
+        raise UserError(
+            f"--negative-column is for --kind=embedding; received {options.negative_column} with {options.kind}; leave "
+            "it out"
         )
     if soft_labels and (asks or reads != "table" or is_tagged_file(train_file)):
         raise UserError(

@@ -20,7 +20,7 @@ from pocketbert.data.readers.soft_labels import SoftReader, check_kind, soft_lab
 from pocketbert.data.readers.tables import LABEL_SEPARATOR, read_table
 from pocketbert.data.readers.tagged_texts import read_tagged
 from pocketbert.data.readers.text import text_files
-from pocketbert.data.readers.text_pairs import RECALL_METRICS, positive_pairs, scaled_scores
+from pocketbert.data.readers.text_pairs import RECALL_METRICS, positive_pairs, scaled_scores, with_negatives
 from pocketbert.data.readers.xnli import XNLI, read_xnli, read_xnli_training
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.train_dev_split import train_dev_split
@@ -310,6 +310,7 @@ def pairs(
     text: str = "text",
     pair: str = "pair",
     score: str | None = None,
+    negative: str | None = None,
     dev: _Path | None = None,
     test: _Path | None = None,
     max_score: float = 1.0,
@@ -331,6 +332,7 @@ def pairs(
       text: column of the first text.
       pair: column of the second text.
       score: column of the score. None makes all pairs positive pairs, which train with in-batch negatives.
+      negative: column of a text per positive pair that is near the first one and does not belong to it.
       dev: file with the same columns, to select the best checkpoint; None uses a tenth of the pairs.
       test: file with the same columns for the final score of `pb.compress`, which no training and no choice reads.
       max_score: the score of equal texts; scores are divided by it.
@@ -352,7 +354,8 @@ def pairs(
     def read(path: _Path) -> Examples:
         columns: dict[str, Any] = {"text_column": text, "pair_column": pair, "label_column": score}
         options: dict[str, Any] = {"separator": separator, "skip_bad_rows": skip_bad_rows}
-        return scaled_scores(positive_pairs(read_table(path, kind="regression", **columns, **options)[0]), max_score)
+        rows = positive_pairs(read_table(path, kind="regression", **columns, **options)[0])
+        return scaled_scores(with_negatives(rows, negative, separator), max_score)
 
     splits = _divided(read(source), None if dev is None else read(dev))
     metrics: tuple[str, ...] = () if score else RECALL_METRICS

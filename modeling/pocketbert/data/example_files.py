@@ -24,8 +24,8 @@ def write_examples(examples: LabelledData, labels: Sequence[str], stem: Path) ->
       stem: path without an extension.
 
     Returns:
-      The file: a table `.jsonl` with the columns text, pair and label; questions as `.json`; spans as `.conll` if their
-      texts are words between spaces, otherwise `.jsonl`.
+      The file: a table `.jsonl` with the columns text, pair, negative and label; questions as `.json`; spans as
+      `.conll` if their texts are words between spaces, otherwise `.jsonl`.
     """
     lines: Iterable[str]
     if isinstance(examples, QuestionFile):
@@ -50,6 +50,8 @@ def _rows(examples: Examples, labels: Sequence[str]) -> Iterable[dict[str, Any]]
         row: dict[str, Any] = {"text": text}
         if examples.pairs is not None:
             row["pair"] = examples.pairs[index]
+        if examples.negatives is not None:
+            row["negative"] = examples.negatives[index]
         answer = None if examples.labels is None else examples.labels[index].tolist()
         if isinstance(answer, list):
             row["label"] = [label for label, present in zip(labels, answer, strict=True) if present]

@@ -80,6 +80,7 @@ class Examples:
       groups: group of each example for metrics by group, such as a language, or None.
       skipped_rows: number of unreadable rows skipped in the file.
       soft_labels: float32 `[N, labels]`, a teacher's probabilities, for distillation; or None.
+      negatives: for positive pairs: a text per pair that is near the first one, but does not belong to it; or None.
     """
 
     texts: list[str]
@@ -90,10 +91,11 @@ class Examples:
     groups: list[str] | None = None
     skipped_rows: int = 0
     soft_labels: np.ndarray | None = None
+    negatives: list[str] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.texts)
-        for name in ("pairs", "labels", "ids", "groups", "soft_labels"):
+        for name in ("pairs", "labels", "ids", "groups", "soft_labels", "negatives"):
             part = getattr(self, name)
             if part is not None and len(part) != count:
                 raise ValueError(f"{name} must be as many as texts; received {len(part)} and {count}")
@@ -141,7 +143,7 @@ class Examples:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of texts, labels, groups and soft labels."""
+        """SHA-256 of texts, labels, groups, soft labels and negatives."""
         digest = hashlib.sha256()
         for part in (self.texts, self.pairs):
             digest.update(json.dumps(part).encode())
@@ -151,6 +153,8 @@ class Examples:
             digest.update(json.dumps(self.groups).encode())
         if self.soft_labels is not None:
             digest.update(self.soft_labels.tobytes())
+        if self.negatives is not None:
+            digest.update(json.dumps(self.negatives).encode())
         return digest.hexdigest()
 
     @property
@@ -194,6 +198,7 @@ class Examples:
             source=self.source,
             groups=None if self.groups is None else [self.groups[index] for index in chosen],
             soft_labels=None if self.soft_labels is None else self.soft_labels[np.asarray(chosen, np.int64)],
+            negatives=None if self.negatives is None else [self.negatives[index] for index in chosen],
         )
 
 

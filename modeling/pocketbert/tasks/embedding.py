@@ -16,7 +16,14 @@ from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.data_warnings import count_truncated
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.readers.tables import read_table, table_columns
-from pocketbert.data.readers.text_pairs import RECALL_METRICS, is_positive, positive_pairs, single_texts, text_numbers
+from pocketbert.data.readers.text_pairs import (
+    RECALL_METRICS,
+    is_positive,
+    positive_pairs,
+    single_texts,
+    text_numbers,
+    texts_per_example,
+)
 from pocketbert.embedding_config import EmbeddingConfig, dense_shapes
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
@@ -25,13 +32,12 @@ from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.outputs import check_finite, check_finite_answers, mean_over_examples, unit_vectors
+from pocketbert.tasks.pair_losses import PairLoss, pair_losses, rows_per_example
 from pocketbert.tasks.scores import Scores, score_interval
 from pocketbert.tasks.text_inputs import texts_and_pairs
 from pocketbert.tasks.vectors import cosines, ranks
 
 OUTPUT = "embedding"
-# Factor of the cosines in the loss of positive pairs; the default of sentence-transformers.
-SCALE = 20.0
 # Below every feature, within float16.
 _LOWEST = -6e4
 _ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "identity": tf.identity}
@@ -72,46 +78,8 @@ class EmbeddingHead(tf_keras.layers.Layer):
         return {OUTPUT: self(encoded, training=training)}
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
-        """The losses of pairs; rows 2·i and 2·i + 1 of a batch are a pair, and both have its label."""
+        """The losses of pairs or triplets, whose rows follow one another in a batch; see `pair_losses`."""
         return {OUTPUT: PairLoss()}
-
-
-@tf_keras.utils.register_keras_serializable(package="pocketbert")
-class PairLoss(tf_keras.losses.Loss):
-    """Losses of pairs of embeddings; the type of the labels chooses between them."""
-
-    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Maps labels [2·P] and embeddings [2·P, D] to losses [P]; see `pair_losses`."""
-        return pair_losses(y_pred, tf.reshape(y_true, [-1]))
-
-
-def pair_losses(embeddings: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Losses of pairs.
-
-    Scores (float labels) give the squared difference from the cosine (Reimers & Gurevych 2019, section 3, regression
-    objective). Positive pairs (integer labels) give the cross-entropy of the second text among those of the batch, for
-    each first text, with 20·cosine as logits (Henderson et al. 2017, section 4, https://arxiv.org/abs/1705.00652, with
-    the scale of sentence-transformers). Equal texts are no negatives: neither another second text that equals the first
-    text or its partner, nor the partner of an equal first text.
-
-    Args:
-      embeddings: float [2·P, D]; rows 2·i and 2·i + 1 are pair i.
-      labels: [2·P]: for both rows of a pair its score from -1 to 1, or integers that are equal for equal texts.
-
-    Returns:
-      float32 [P].
-    """
-    units = unit_vectors(tf.cast(embeddings, tf.float32))
-    first, second = units[0::2], units[1::2]
-    if labels.dtype.is_integer:
-        cosines = tf.matmul(first, second, transpose_b=True)
-        queries, partners = labels[0::2], labels[1::2]
-        equal = tf.equal(partners, partners[:, tf.newaxis]) | tf.equal(queries, queries[:, tf.newaxis])
-        equal |= tf.equal(partners, queries[:, tf.newaxis])
-        equal = tf.linalg.set_diag(equal, tf.zeros_like(queries, tf.bool))
-        logits = tf.where(equal, _LOWEST, SCALE * cosines)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(first)[0]), logits)
-    return tf.math.squared_difference(tf.reduce_sum(first * second, axis=-1), tf.cast(labels[0::2], tf.float32))
 
 
 class SentenceEmbedding(SupervisedTask):
@@ -154,10 +122,11 @@ class SentenceEmbedding(SupervisedTask):
     def loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Mean over pairs; see `pair_losses`. Labels and weights have an entry for each row, two a pair."""
+        """Mean over pairs or triplets; see `pair_losses`. Labels and weights have an entry for each row."""
         labels = tf.convert_to_tensor(labels)
-        losses = pair_losses(outputs[OUTPUT], labels)
-        return mean_over_examples(losses, labels[0::2], None if weights is None else weights[0::2])
+        losses, rows = pair_losses(outputs[OUTPUT], labels), rows_per_example(labels)
+        counted = labels[0::rows] if rows == 2 else labels[0::rows, 0]
+        return mean_over_examples(losses, counted, None if weights is None else weights[0::rows])
 
     def centred(self, output: np.ndarray) -> np.ndarray:
         """Subtracts the mean over texts: only differences between texts matter in a search."""
@@ -179,20 +148,19 @@ class SentenceEmbedding(SupervisedTask):
             raise UserError(f"{self.kind} needs pairs of texts; received {data.source}; name the {argument('pair')}")
 
     def count_truncated(self, data: Examples, tokenizer: Any, max_length: int) -> int:
-        """Number of texts that are cut; a pair has two."""
-        texts = [self.embedding.prompt + text for text in [*data.texts, *(data.pairs or ())]]
-        return count_truncated(texts, None, tokenizer, max_length)
+        """Number of texts that are cut; a pair has two, a triplet three."""
+        return count_truncated(self.inputs(data).texts, None, tokenizer, max_length)
 
     def encode(self, data: Examples, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
-        """Encodes two rows per pair, with the labels of `pair_losses`; longer texts are truncated."""
+        """Encodes a row for each text of an example, with the labels of `pair_losses`; longer texts are truncated."""
         return self._encoded(data, tokenizer, max_length)
 
     def rows(
         self, data: Examples, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any
     ) -> EmbeddingRows:
-        """Encodes a row for each text, so two for each pair."""
+        """Encodes a row for each text, so two for each pair and three for each triplet."""
         if most is not None:
-            data = data.select(evenly(len(data), most if data.pairs is None else most // 2))
+            data = data.select(evenly(len(data), most // texts_per_example(data)))
         return EmbeddingRows(self._encoded(data, tokenizer, max_length, show_progress=False), data)
 
     def inputs(self, data: Examples) -> Examples:
@@ -283,10 +251,13 @@ class SentenceEmbedding(SupervisedTask):
         encoded = encode(self.inputs(data), tokenizer, max_length, show_progress=show_progress)
         if data.pairs is None:
             return encoded
-        labels = None if data.labels is None else np.repeat(data.labels, 2)
+        rows = texts_per_example(data)
+        labels = None if data.labels is None else np.repeat(data.labels, rows)
         if is_positive(data):
             labels = text_numbers(data)
-        return dataclasses.replace(encoded, labels=labels, rows_per_example=2)
+            if data.negatives is not None:
+                labels = np.stack([labels, np.tile(np.arange(rows, dtype=np.int32), len(data))], axis=1)
+        return dataclasses.replace(encoded, labels=labels, rows_per_example=rows)
 
 
 class EmbeddingRows:
@@ -310,9 +281,9 @@ class EmbeddingRows:
 
     def compute(self, outputs: Outputs, names: Sequence[str]) -> dict[str, float]:
         """Metrics of the embeddings of all rows."""
-        first, second = outputs[OUTPUT][0::2], outputs[OUTPUT][1::2]
+        first, second, negatives = self._parts(outputs)
         if is_positive(self._data):
-            places = self._places(first, second)
+            places = self._places(first, second, negatives)
             return {name: float(np.mean(places < int(name.rpartition("_")[2]))) for name in names}
         assert self._data.labels is not None
         return compute(names, self._data.labels, cosines(first, second), self._data.groups)
@@ -325,26 +296,33 @@ class EmbeddingRows:
 
     def resampled(self, outputs: Outputs, metric: str) -> Callable[[np.ndarray], float]:
         """See `Rows.resampled`; positive pairs have `recall_at_1` instead of a correlation."""
-        first, second = outputs[OUTPUT][0::2], outputs[OUTPUT][1::2]
+        first, second, negatives = self._parts(outputs)
         if is_positive(self._data):
             name = metric if metric in RECALL_METRICS else RECALL_METRICS[0]
-            hits = self._places(first, second) < int(name.rpartition("_")[2])
+            hits = self._places(first, second, negatives) < int(name.rpartition("_")[2])
             return lambda indices: float(hits[indices].mean())
         values, labels = cosines(first, second), self._data.labels
         assert labels is not None
         return lambda indices: compute([metric], labels[indices], values[indices])[metric]
 
-    def _places(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Rank of each second text among the different second texts, as seen from its first text."""
+    def _parts(self, outputs: Outputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Vectors of first texts, second texts and negatives; those of pairs have no negatives."""
+        vectors, step = outputs[OUTPUT], texts_per_example(self._data)
+        return vectors[0::step], vectors[1::step], vectors[2::step] if step == 3 else vectors[:0]
+
+    def _places(self, first: np.ndarray, second: np.ndarray, negatives: np.ndarray) -> np.ndarray:
+        """Rank of each second text among the different second texts and negatives, as seen from its first text."""
         assert self._data.pairs is not None
         places: dict[str, int] = {}
-        right = np.array([places.setdefault(text, len(places)) for text in self._data.pairs])
-        rows = np.unique(right, return_index=True)[1]
+        documents = np.concatenate([second, negatives])
+        texts = [*self._data.pairs, *(self._data.negatives or ())]
+        numbers = np.array([places.setdefault(text, len(places)) for text in texts])
+        right, rows = numbers[: len(second)], np.unique(numbers, return_index=True)[1]
         # The partners of equal first texts are right too, and a text does not have to beat itself.
         equal: dict[str, set[int]] = {}
         for text, row in zip(self._data.texts, right.tolist(), strict=True):
             equal.setdefault(text, {places[text]} if text in places else set()).add(row)
-        return ranks(first, second[rows], right, [sorted(equal[text]) for text in self._data.texts])
+        return ranks(first, documents[rows], right, [sorted(equal[text]) for text in self._data.texts])
 
 
 class EmbeddingEvaluator:

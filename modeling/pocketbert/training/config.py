@@ -175,6 +175,8 @@ class FinetuneConfig:
       weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: maximum global gradient norm; 0 or off for no clipping.
       class_weights: class weights in the loss: `none`, `balanced` or `label=weight,…`.
+      triplet_margin: embedding with negatives: learn that the negative is further away than the partner by this margin
+        (triplet loss) (default: the partner is the nearest text of the batch).
       new_head: start with a new head, even if the model has a head with the same labels.
     """
 
@@ -198,6 +200,7 @@ class FinetuneConfig:
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
     class_weights: str = "none"
+    triplet_margin: float | None = None
     new_head: bool = False
 
     def __post_init__(self) -> None:

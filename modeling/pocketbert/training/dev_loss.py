@@ -110,8 +110,9 @@ def mean_loss(task: Task, encoded: EncodedExamples, outputs: Mapping[str, np.nda
 
     assert encoded.labels is not None
     lengths = np.diff(encoded.offsets)
-    # Pairs of texts are two rows, even where an evaluator reads them one by one.
-    step = batch_size * (2 if task.has_vectors else encoded.rows_per_example)
+    # Pairs of texts are two rows, and triplets three, even where an evaluator reads them one by one.
+    together = 3 if encoded.labels.ndim == 2 else 2
+    step = batch_size * (together if task.has_vectors else encoded.rows_per_example)
     total = weight = 0.0
     for start in range(0, len(lengths), step):
         rows = slice(start, start + step)

@@ -17,6 +17,7 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
+from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
 from pocketbert.tasks.data_checks import training_warnings
@@ -133,7 +134,7 @@ def plan_finetuning(
     if not config.contrastive_steps:
         del options["contrastive_steps"]
     # Records of runs without these options do not have them.
-    for name in ("head_start_examples", "micro_batches"):
+    for name in ("head_start_examples", "micro_batches", "triplet_margin"):
         if options[name] == getattr(FinetuneConfig, name):
             del options[name]
     return FinetuningPlan(
@@ -144,6 +145,7 @@ def plan_finetuning(
             head_start_examples=config.head_start_examples,
             contrastive_steps=config.contrastive_steps or 0,
             continues=continued is not None,
+            triplet_margin=config.triplet_margin,
         ),
         # Records of fine-tunings always have the second field.
         options={**options, "qat": run.qat},
@@ -272,6 +274,11 @@ def _check_configs(configs: Iterable[FinetuneConfig], data: TaskData, model: Enc
         if length > model.max_position_embeddings:
             problems.append(
                 f"max_length must be at most the model's {model.max_position_embeddings} positions; received {length}"
+            )
+        if config.triplet_margin is not None and getattr(data.train, "negatives", None) is None:
+            problems.append(
+                f"triplet_margin needs pairs with negatives; received {config.triplet_margin:g} without them; pass "
+                f"{argument('negative_column', 'COLUMN', python='negative=COLUMN')}, or leave it out"
             )
         try:
             _class_weights(config, data)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 
 from pocketbert.data.examples import Examples
+from pocketbert.data.readers.rows import RowProblems
+from pocketbert.data.readers.tables import column_values
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 
@@ -14,15 +17,46 @@ from pocketbert.notation import argument
 RECALL_METRICS = ("recall_at_1", "recall_at_10")
 
 
+def texts_per_example(data: Examples) -> int:
+    """Texts of an example: 1, 2 for pairs, 3 with negatives."""
+    return 1 + (data.pairs is not None) + (data.negatives is not None)
+
+
 def single_texts(data: Examples, prompt: str = "") -> Examples:
-    """The texts of pairs, one by one: first and second text of pair i have the places 2·i and 2·i + 1."""
-    texts = (
-        data.texts
-        if data.pairs is None
-        else [text for pair in zip(data.texts, data.pairs, strict=True) for text in pair]
-    )
-    ids = data.ids if data.pairs is None else [f"{example_id}-{side}" for example_id in data.ids for side in (1, 2)]
+    """The texts of pairs or triplets, one by one; those of an example follow one another."""
+    columns = [column for column in (data.texts, data.pairs, data.negatives) if column is not None]
+    texts = [text for example in zip(*columns, strict=True) for text in example]
+    ids = data.ids
+    if len(columns) > 1:
+        ids = [f"{example_id}-{side}" for example_id in data.ids for side in range(1, len(columns) + 1)]
     return Examples([prompt + text for text in texts], None, None, ids, data.source)
+
+
+def with_negatives(data: Examples, column: str | None, separator: str = ",") -> Examples:
+    """Adds a negative text to each positive pair.
+
+    Args:
+      data: pairs of a file.
+      column: column of the negative text; None for no negatives.
+      separator: see `read_table`.
+
+    Raises:
+      UserError: pairs with scores, a missing column, or an empty text; lists the lines.
+    """
+    if column is None:
+        return data
+    if not is_positive(data):
+        raise UserError(
+            f"{argument('negative_column', column, python=f'negative={column!r}')} is for pairs that belong together; received pairs with scores; "
+            "leave one of them out"
+        )
+    cells = column_values(data.source, column, separator)
+    problems = RowProblems(Path(data.source), "line")
+    for line in data.ids:
+        if not cells[line].strip():
+            problems.add(int(line), f"column {column!r} is empty; every row must have a text")
+    problems.raise_if_any()
+    return dataclasses.replace(data, negatives=[cells[line] for line in data.ids])
 
 
 def positive_pairs(data: Examples) -> Examples:

@@ -19,6 +19,8 @@ from pocketbert.model import Model, from_preset
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.classification import MEAN_LENGTH
+from pocketbert.tasks.outputs import mean_over_examples
+from pocketbert.tasks.pair_losses import triplet_losses
 from pocketbert.tasks.registry import get_task, supervised_task
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.config import FinetuneConfig
@@ -50,6 +52,7 @@ class Finetuning(Objective):
       head_start_examples: see `FinetuneConfig`.
       contrastive_steps: see `FinetuneConfig`.
       continues: whether the head of the model directory continues.
+      triplet_margin: see `FinetuneConfig`.
     """
 
     name: ClassVar[str] = "finetuning"
@@ -59,12 +62,19 @@ class Finetuning(Objective):
     head_start_examples: int = FinetuneConfig.head_start_examples
     contrastive_steps: int = 0
     continues: bool = False
+    triplet_margin: float | None = None
 
     def loss(
         self, stage: Stage, targets: Targets, model: Features, adapters: Adapters, batch: Batch
     ) -> Mapping[str, tf.Tensor]:
-        """`labels`: cross-entropy for classes and spans, squared difference for scores; see `Task.loss`."""
+        """`labels`: cross-entropy for classes and spans, squared difference for scores; see `Task.loss`.
+
+        With `triplet_margin`, the mean of `triplet_losses`.
+        """
         labels = batch["labels"]
+        if self.triplet_margin is not None:
+            losses = triplet_losses(model["logits"][0], self.triplet_margin)
+            return {"labels": mean_over_examples(losses, labels[0::3, 0])}
         weights = None if self.class_weights is None else tf.gather(tf.constant(self.class_weights), labels)
         return {"labels": labels_loss(stage, model, batch, weights)}
 
