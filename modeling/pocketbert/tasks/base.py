@@ -117,7 +117,7 @@ class Task(abc.ABC):
       window_options: fields of `WindowOptions` that apply to the inputs.
       distillable: whether the distillation methods know the loss.
       has_independent_labels: whether each logit is a decision of its own, with a sigmoid.
-      has_classes: whether an example has one of several classes, so class weights apply.
+      has_classes: whether an example has one of the labels as its class.
       needs_pairs: whether each input is a pair of texts.
       centred_by_example: whether `centred` works on each example alone.
       has_vectors: whether the direction of the output [N, D] is what counts.
@@ -175,11 +175,27 @@ class Task(abc.ABC):
           outputs: outputs of the head by its own names.
           labels: as in `EncodedExamples.labels`.
           mask: int32 [B, S], 1 = token.
-          weights: float32 [B], factors of the examples' losses; None for 1. The divisor does not include them.
+          weights: factors of the losses, float32 [B] or as from `loss_factors`; None for 1. The divisor does not
+            include them.
 
         Returns:
           float32 scalar: a `masked_mean`, so replicas and micro-batches can share its divisor.
         """
+
+    @property
+    def weighted_classes(self) -> tuple[str, ...]:
+        """Names of the classes that can have weights in the loss; none for tasks without classes."""
+        return self.config.labels if self.has_classes else ()
+
+    def class_targets(self, data: Any) -> np.ndarray:
+        """Classes of labelled data, int [N] indices into `weighted_classes`, or 0 and 1 [N, labels]."""
+        return np.asarray(data.labels)
+
+    def loss_factors(self, class_weights: np.ndarray, labels: tf.Tensor) -> tf.Tensor:
+        """Factors of the losses, float32 [B] or in the shape of the labels, from a weight for each class."""
+        import tensorflow as tf
+
+        return tf.gather(tf.constant(class_weights), tf.maximum(labels, 0))
 
     @property
     def num_logits(self) -> int | None:

@@ -52,7 +52,7 @@ def fit_linear(
       features: float [N, H].
       labels: int [N] class indices, 0 and 1 [N, outputs], or float [N] scores.
       outputs: number of logits.
-      weights: float [N], weight of each row; None for 1. Only for `classes`.
+      weights: float [N], weight of each row, or [N, outputs] for `labels`; None for 1. Not for `scores`.
       strengths: values to choose from.
     """
     rows = np.random.default_rng(0).permutation(len(features))[:_MOST_ROWS]
@@ -108,8 +108,10 @@ def _fit(
     rows: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Kernel [H, outputs] and bias [outputs]; classes without examples keep a low prior."""
-    options = {} if weights is None or form != "classes" else {"sample_weight": weights[rows]}
-    fitted = fit_estimator(form, features, labels, strength, **options)
+    options = {} if weights is None else {"sample_weight": weights[rows]}
+    # scikit-learn's estimator of several labels takes no weight for each of them.
+    one_by_one = form == "labels" and weights is not None
+    fitted = None if one_by_one else fit_estimator(form, features, labels, strength, **options)
     kernel = np.zeros((features.shape[1], outputs))
     if form == "scores":
         kernel[:, 0] = fitted.coef_
@@ -119,7 +121,11 @@ def _fit(
         counts = labels.sum(axis=0)
         bias = np.log((counts + 0.5) / (len(labels) - counts + 0.5))
         for index in np.flatnonzero((counts > 0) & (counts < len(labels))):
-            logistic = fitted.estimators_[index]
+            if weights is None:
+                logistic = fitted.estimators_[index]
+            else:
+                factors = {"sample_weight": weights[rows, index]}
+                logistic = fit_estimator("classes", features, labels[:, index], strength, **factors)
             kernel[:, index], bias[index] = logistic.coef_[0], logistic.intercept_[0]
         return kernel, bias
     counts = np.bincount(labels, minlength=outputs)

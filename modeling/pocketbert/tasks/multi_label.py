@@ -47,6 +47,15 @@ class MultiLabel(TextTask):
         """Those that select the best checkpoint."""
         return self.selection_metrics(None)
 
+    @property
+    def weighted_classes(self) -> tuple[str, ...]:
+        """The labels."""
+        return self.config.labels
+
+    def loss_factors(self, class_weights: np.ndarray, labels: tf.Tensor) -> tf.Tensor:
+        """The weight of each label where it is given and 1 elsewhere, [B, labels]: PyTorch's `pos_weight`."""
+        return tf.where(labels == 1, tf.constant(class_weights), 1.0)
+
     def head(self, encoder: EncoderConfig) -> MultiLabelHead:
         """A head with one independent logit per label."""
         return MultiLabelHead(encoder, self.config)
@@ -57,6 +66,8 @@ class MultiLabel(TextTask):
         """Mean binary cross-entropy over labels and examples, in nats. Labels are 0 or 1, [B, labels]."""
         logits = tf.cast(outputs["logits"], tf.float32)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
+        if weights is not None and weights.shape.rank == 2:
+            losses, weights = losses * weights, None
         return mean_over_examples(tf.reduce_mean(losses, axis=-1), labels[:, 0], weights)
 
     def uniform_loss(

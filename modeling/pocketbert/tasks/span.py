@@ -32,6 +32,8 @@ from pocketbert.tasks.text_inputs import texts_and_pairs
 from pocketbert.tasks.text_rows import TextRows
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")
+# Names as in the metrics of SQuAD 2.0.
+ANSWER_CLASSES = ("has_answer", "no_answer")
 # Far below any logit, and finite, so that differences stay finite.
 _IMPOSSIBLE = -1e9
 
@@ -88,6 +90,19 @@ class Span(SupervisedTask):
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
         """Removes a tanh pooler, which would be neither read nor trained. transformers' span models have none."""
         return encoder.replace(pooler="none") if encoder.pooler == "tanh" else encoder
+
+    @property
+    def weighted_classes(self) -> tuple[str, ...]:
+        """Questions with and without an answer."""
+        return ANSWER_CLASSES
+
+    def class_targets(self, data: QuestionFile) -> np.ndarray:
+        """0 for each question with an answer, then 1 for each one without, int64 [questions]."""
+        return np.repeat([0, 1], (len(data) - data.num_impossible, data.num_impossible))
+
+    def loss_factors(self, class_weights: np.ndarray, labels: tf.Tensor) -> tf.Tensor:
+        """The weight of each window, [B]; a window without the answer has the positions (0, 0)."""
+        return tf.gather(tf.constant(class_weights), tf.cast(tf.reduce_all(labels == 0, axis=1), tf.int32))
 
     def head(self, encoder: EncoderConfig) -> SpanHead:
         """A head with start and end logits of each token."""

@@ -86,6 +86,16 @@ class TokenClassification(SupervisedTask):
         """One logit per label."""
         return len(self.config.labels)
 
+    @property
+    def weighted_classes(self) -> tuple[str, ...]:
+        """The tags."""
+        return self.config.labels
+
+    def class_targets(self, data: TaggedTexts) -> np.ndarray:
+        """The tag index of each word, int32 [words]."""
+        index = {label: number for number, label in enumerate(self.config.labels)}
+        return np.array([index[tag] for tags in data.tags or () for tag in tags], np.int32)
+
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
         """Removes a tanh pooler, which would be neither read nor trained. transformers' token classifiers have none."""
         return encoder.replace(pooler="none") if encoder.pooler == "tanh" else encoder
@@ -107,8 +117,11 @@ class TokenClassification(SupervisedTask):
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Labels, logits and factors, one row per token."""
         logits = outputs[TOKEN_LOGITS]
-        labels = labels[:, : tf.shape(mask)[1]]
-        factors = tf.ones_like(labels, tf.float32) * (1.0 if weights is None else weights[:, tf.newaxis])
+        width = tf.shape(mask)[1]
+        labels = labels[:, :width]
+        factors = tf.ones_like(labels, tf.float32)
+        if weights is not None:
+            factors *= weights[:, :width] if weights.shape.rank == 2 else weights[:, tf.newaxis]
         # One row per token, so that counting the weights does not run the network; see `MaskedLM.loss`.
         labels = tf.reshape(labels, [-1])
         logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])

@@ -23,7 +23,7 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.data_checks import training_warnings
 from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
 from pocketbert.training.callbacks import Callback
-from pocketbert.training.class_weights import class_weights
+from pocketbert.training.class_weights import BALANCED, class_weights
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
 from pocketbert.training.frozen_weights import FrozenWeights, frozen_paths
 from pocketbert.training.grids.points import Choose, Grid, Point, at_point, options_at
@@ -262,8 +262,10 @@ def _resolved(
 
 
 def _class_weights(config: FinetuneConfig, data: TaskData) -> np.ndarray | None:
-    classes = np.zeros(0, np.int32) if data.train.classes is None else data.train.classes
-    return class_weights(config.class_weights, data.task, classes)
+    task, text = get_task(data.task), config.class_weights
+    counted = text == BALANCED and task.weighted_classes
+    targets = task.class_targets(data.train) if counted else np.zeros(0, np.int32)
+    return class_weights(text, data.task, targets)
 
 
 def _check_configs(configs: Iterable[FinetuneConfig], data: TaskData, model: EncoderConfig, run: RunConfig) -> None:

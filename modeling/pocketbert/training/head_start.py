@@ -75,7 +75,7 @@ def fit_head(
       data: labelled training examples.
       max_length: maximum sequence length.
       poolings: the poolings to compare; the one with the smallest cross-validated loss wins.
-      class_weights: float32 [classes], weight of each class; None for 1.
+      class_weights: float32 [classes], weight of each of the task's `weighted_classes`; None for 1.
       most_examples: evenly chosen examples that the fit reads, if there are more.
     """
     if task.linear_form is None:
@@ -93,7 +93,7 @@ def fit_head(
     else:
         by_pooling = frozen_vectors(model, task, encoded, poolings)
     outputs = task.num_logits or 1
-    weights = None if class_weights is None else class_weights[labels]
+    weights = None if class_weights is None else task.loss_factors(class_weights, tf.constant(labels)).numpy()
     # Features of tokens are compared with nothing, and the strengths suit them as they are.
     fit_map = fit_linear if task.per_token else _fit_scaled
     fits = {

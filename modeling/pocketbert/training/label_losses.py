@@ -24,7 +24,7 @@ def labels_loss(stage: Stage, model: Features, batch: Batch, weights: tf.Tensor 
       stage: a stage with a task.
       model: features of the trained model, with `logits`.
       batch: a batch with `labels`.
-      weights: float32 [B], weights of the examples; None for 1.
+      weights: factors of the losses of the examples or of their labels, as in `Task.loss`; None for 1.
     """
     assert stage.task is not None
     task = get_task(stage.task)

@@ -141,8 +141,8 @@ def test_csv_has_a_column_of_spans(folder: Path, tmp_path: Path, capsys: pytest.
             "other.conll: line 3: the type must be one of FLAW, MOOD; received 'PER'",
         ),
         (
-            "finetune --model={0}/start --train-file={0}/train.conll --class-weights=balanced --output={0}/no",
-            "class_weights needs a classification task",
+            "finetune --model={0}/start --train-file={0}/train.conll --class-weights=FLAW=2 --output={0}/no",
+            "class_weights must name labels of the task, 'O', 'B-FLAW', 'I-FLAW', 'B-MOOD', 'I-MOOD'; received 'FLAW'",
         ),
     ],
 )

@@ -46,7 +46,7 @@ class Finetuning(Objective):
     """The loss of the labels (Devlin et al. 2019, BERT, section 3.2, https://arxiv.org/abs/1810.04805).
 
     Attributes:
-      class_weights: float32 `[classes]`, weight of each class in the loss; None for 1.
+      class_weights: float32 `[classes]`, weight of each of the task's `weighted_classes` in the loss; None for 1.
       head_pooling: see `FinetuneConfig`.
       head_start: see `FinetuneConfig`.
       head_start_examples: see `FinetuneConfig`.
@@ -71,11 +71,13 @@ class Finetuning(Objective):
 
         With `triplet_margin`, the mean of `triplet_losses`.
         """
-        labels = batch["labels"]
         if self.triplet_margin is not None:
             losses = triplet_losses(model["logits"][0], self.triplet_margin)
-            return {"labels": mean_over_examples(losses, labels[0::3, 0])}
-        weights = None if self.class_weights is None else tf.gather(tf.constant(self.class_weights), labels)
+            return {"labels": mean_over_examples(losses, batch["labels"][0::3, 0])}
+        weights = None
+        if self.class_weights is not None:
+            assert stage.task is not None
+            weights = get_task(stage.task).loss_factors(self.class_weights, batch["labels"])
         return {"labels": labels_loss(stage, model, batch, weights)}
 
 
