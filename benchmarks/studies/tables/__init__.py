@@ -26,6 +26,7 @@ BLOCKS = tuple(
         ("docs/results/comparisons.md", "TABLE", "", comparisons.text),
         ("docs/results/comparisons.md", "RUNTIMES", "against_transformers/runtimes", runtimes.text),
         ("docs/results/comparisons.md", "CHECKPOINTING", "gradient_checkpointing", measurements.ratios),
+        ("docs/results/comparisons.md", "FROZEN", "frozen_layers", measurements.ratios),
         ("README.md", "RESULTS", "quickstart", measurements.readme),
         ("docs/results/tinybert.md", "TABLE", "tinybert/accuracy", sweeps.tinybert_text),
         ("docs/results/minilmv2.md", "TABLE", "minilmv2/accuracy", sweeps.minilmv2_text),
