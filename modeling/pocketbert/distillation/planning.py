@@ -311,7 +311,7 @@ def _stage_problems(
             )
     if stage.keep == "best" and "logits" not in stage.student_features:
         problems.append(f"{where} keeps its best weights by a metric, so it must read the student's logits")
-    taken = {"loss", "learning_rate", *LINE_NAMES} & set(stage.weights)
+    taken = {"loss", "learning_rate", "skipped", "loss_scale", *LINE_NAMES} & set(stage.weights)
     if taken:
         problems.append(f"{where}: loss terms must not have the names {', '.join(sorted(taken))}")
     return problems

@@ -87,6 +87,8 @@ def _problems(plan: SupernetPlan) -> list[str]:
         problems.append(f"it trains on one device; received distribution={plan.run.distribution}; use one")
     if len(plan.tasks) > 1 and not isinstance(plan, TasksPlan):
         problems.append(f"these data have one head; received {', '.join(task.kind for task in plan.tasks)}")
+    if plan.run.precision == "float16":
+        problems.append("it has no loss scaling; received precision=float16; use bfloat16 or float32")
     for stage in plan.stages:
         if stage.optimizer.algorithm != "adamw":
             problems.append(f"stage {stage.name} must use adamw; received {stage.optimizer.algorithm}")

@@ -59,9 +59,10 @@ class RunConfig:
     """Options of every training run.
 
     Attributes:
-      precision: computation in `float32` or `bfloat16`; weights and losses stay float32.
-      teacher_precision: precision of a live teacher (default: as the student). `bfloat16` is faster on hardware that
-        supports it; targets then have two to three digits.
+      precision: computation in `float32`, `bfloat16`, or `float16` with dynamic loss scaling; weights and losses stay
+        float32.
+      teacher_precision: precision of a live teacher (default: as the student). `bfloat16` and `float16` are faster on
+        hardware that supports them; targets then have two to three digits.
       seed: seed of new weights, dropout, masking and example order.
       evaluation_steps: steps between evaluations, in addition to those after each epoch, in stages with a head or a dev
         split.
@@ -97,8 +98,8 @@ class RunConfig:
     GROUP: ClassVar = "Run"
     COMMON: ClassVar = ("precision", "patience", "qat")
 
-    precision: Literal["float32", "bfloat16"] = "float32"
-    teacher_precision: Literal["float32", "bfloat16"] | None = None
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    teacher_precision: Literal["float32", "bfloat16", "float16"] | None = None
     seed: int = 0
     evaluation_steps: int | None = None
     evaluation_batches: int = 100
@@ -135,6 +136,10 @@ class RunConfig:
             problems.append(f"tpu needs distribution=tpu; received {self.tpu!r} with {self.distribution!r}")
         if self.qat != "none" and self.precision != "float32":
             problems.append(f"qat needs precision=float32; received qat={self.qat} with precision={self.precision}")
+        if self.distribution == "tpu" and self.precision == "float16":
+            problems.append(
+                "precision=float16 needs GPUs or processors; received it with distribution=tpu; use bfloat16"
+            )
         raise_if_any(problems, "run options")
 
     def recorded(self) -> dict[str, Any]:
@@ -312,6 +317,7 @@ class TrainResult:
       outcome: the main metric with its interval, baselines and verdict, as `pocketbert.tasks.scores.Scores.outcome`
         gives it; None without a task.
       warnings: reasons why the metrics are not meaningful.
+      skipped_steps: steps whose update was skipped because gradients overflowed float16; None for other precisions.
     """
 
     model_directory: str
@@ -327,6 +333,7 @@ class TrainResult:
     positive_label: str | None = None
     outcome: dict[str, Any] | None = None
     warnings: list[str] = dataclasses.field(default_factory=list)
+    skipped_steps: int | None = None
 
     @classmethod
     def of(cls: type[_T], folder: Path, result: Mapping[str, Any]) -> _T:

@@ -21,6 +21,7 @@ from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.progress import track
 from pocketbert.training.head_start import Pooling, read_vectors
+from pocketbert.training.loss_scaling import apply_gradients, scaled_loss, unscaled_gradients, with_loss_scaling
 from pocketbert.training.optimizers import AdamW
 from pocketbert.training.schedules import LinearSchedule
 
@@ -84,17 +85,19 @@ def train_contrastively(
         for path, weight in model.weights_by_path().items()
         if path.startswith("encoder.") and path not in constant
     }
-    optimizer = AdamW(LinearSchedule(_RATE, steps), clip_norm=_CLIP_NORM)
-    optimizer.bind(weights)
-    optimizer.build([*weights.values()])
+    named_optimizer = AdamW(LinearSchedule(_RATE, steps), clip_norm=_CLIP_NORM)
+    named_optimizer.bind(weights)
+    named_optimizer.build([*weights.values()])
+    optimizer = with_loss_scaling(named_optimizer)
 
     def step(inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape, padding_after_texts(model):
             outputs = model.encoder(inputs, training=False)
             loss = contrastive_loss(read_vectors(model, outputs, inputs["input_mask"], pooling), labels)
+            scaled = scaled_loss(optimizer, loss)
         variables = [*weights.values()]
-        gradients = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        gradients = tape.gradient(scaled, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        apply_gradients(optimizer, list(zip(unscaled_gradients(optimizer, gradients), variables, strict=True)))
         return loss
 
     signature = ({name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}, tf.TensorSpec([None], tf.int32))

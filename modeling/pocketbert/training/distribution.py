@@ -143,9 +143,9 @@ def _tpu(name: str | None) -> Distribution:
 
 @contextlib.contextmanager
 def precision_policy(precision: str) -> Iterator[None]:
-    """Context in which new models compute in `float32` or `bfloat16`; their weights are float32 either way."""
+    """Context in which new models compute in `float32`, `bfloat16` or `float16`; their weights are always float32."""
     previous = tf_keras.mixed_precision.global_policy()
-    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16" if precision == "bfloat16" else "float32")
+    tf_keras.mixed_precision.set_global_policy(precision if precision == "float32" else f"mixed_{precision}")
     try:
         yield
     finally:

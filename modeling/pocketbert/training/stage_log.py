@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from pocketbert.activation_stats import ActivationRange
 from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.training.loss_scaling import LOSS_SCALE, SKIPPED, report_skipped
 from pocketbert.training.run_folder import LOG_FILE, TENSORBOARD_FOLDER, read_log
 
 # Keys of a log line that are not metrics.
@@ -175,13 +176,20 @@ class StageLog:
     """The log lines of a stage: mean losses, activations, and metrics on the dev split.
 
     Attributes:
-      names: names of the losses of a step.
+      names: names of the losses of a step, and `skipped` with loss scaling.
       watch: the losses that no log line covers yet.
     """
 
     def __init__(
-        self, log: MetricsLog, stage: str, names: Sequence[str], losses: Sequence[Sequence[float]], step: int
+        self,
+        log: MetricsLog,
+        stage: str,
+        names: Sequence[str],
+        losses: Sequence[Sequence[float]],
+        step: int,
+        loss_scale: Callable[[], float] | None = None,
     ) -> None:
+        self._loss_scale = loss_scale
         self._log, self._stage, self.names = log, stage, names
         self.watch = LossWatch(losses, step, names, stage)
 
@@ -190,12 +198,22 @@ class StageLog:
         return f"after step {step}{f' of stage {self._stage}' if self._stage else ''}"
 
     def write_losses(self, step: int, learning_rate: float) -> dict[str, float]:
-        """Writes the means of the losses since the last such line; returns them, empty without new losses."""
+        """Writes the means of the losses since the last such line; returns them, empty without new losses.
+
+        With loss scaling, the line also has the number of skipped updates and the scale.
+
+        Raises:
+          TrainingFailed: a loss is not finite, or gradients do not fit into float16.
+        """
         rows = self.watch.look()
         if not rows:
             return {}
         columns = zip(self.names, zip(*rows, strict=True), strict=True)
         means = {name: math.fsum(values) / len(rows) for name, values in columns}
+        if self._loss_scale is not None:
+            scale = self._loss_scale()
+            skipped = report_skipped(rows, self.names.index(SKIPPED), step, scale)
+            means |= {SKIPPED: float(skipped), LOSS_SCALE: scale}
         self._write(step, "train", {**means, "learning_rate": learning_rate})
         self.watch.clear()
         return means
@@ -222,6 +240,11 @@ class StageLog:
 
     def _write(self, step: int, split: str, numbers: Mapping[str, float]) -> None:
         self._log.write(step, split, numbers, self._stage)
+
+
+def skipped_steps(folder: Path) -> int:
+    """Number of skipped updates in the log of a run with loss scaling."""
+    return int(sum(line.get(SKIPPED, 0) for line in read_log(folder)))
 
 
 def as_text(numbers: Mapping[str, float]) -> str:

@@ -19,6 +19,7 @@ from pocketbert.checkpoints.module_layout import model_files
 from pocketbert.errors import UserError
 from pocketbert.files import digest_files, sha256, write_tensors
 from pocketbert.json_reading import from_json, parse_json
+from pocketbert.training.loss_scaling import loss_scale_state
 from pocketbert.training.optimizers import NamedOptimizer
 from pocketbert.training.stage import Stage
 from pocketbert.training.step import TrainingModel
@@ -222,7 +223,7 @@ def restore_stage(
       seed: seed of the run, for dropout.
 
     Returns:
-      The position, and the variables of `training_variables`.
+      The position, and the variables of `training_variables` and `loss_scale_state`.
 
     Raises:
       UserError: the file is damaged, or contains other variables.
@@ -234,7 +235,7 @@ def restore_stage(
     first = int(moments["iterations"]) - (state.step - state.first_step) if moments else 0
     optimizer = training_model.make_optimizer(total_steps, first)
     training_model.compile(optimizer=optimizer)
-    variables = training_variables(training_model, optimizer)
+    variables = {**training_variables(training_model, optimizer), **loss_scale_state(training_model.optimizer)}
     if not begins:
         return read_checkpoint(path, variables) or state, variables
     for name, variable in optimizer.named_state().items():

@@ -16,6 +16,12 @@ from pocketbert.layers.core import weights_by_path
 from pocketbert.layers.dropout import dropout_generators
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.training.gradients import dense
+from pocketbert.training.loss_scaling import (
+    apply_gradients,
+    scaled_loss,
+    unscaled_gradients,
+    without_loss_scaling,
+)
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
 from pocketbert.training.optimizers import LAMB, AdamW, NamedOptimizer
 from pocketbert.training.schedules import ConstantSchedule, CosineSchedule, LinearSchedule
@@ -117,17 +123,23 @@ class TrainingModel(tf_keras.Model):
 
     @tf.autograph.experimental.do_not_convert
     def update(self, data: Any) -> dict[str, tf.Tensor]:
-        """Updates the weights once; returns `loss` and the unweighted terms, float32 scalars."""
+        """Updates the weights once; returns `loss`, the unweighted terms, and `skipped` in float16: float32 scalars."""
         batch, targets = batch_and_targets(data)
         variables = list(self.trained_variables().values())
         if self.stage.micro_batches == 1:
             losses, gradients = self._losses_and_gradients(batch, targets, variables)
         else:
             losses, gradients = self._accumulated(batch, targets, variables)
+        gradients = unscaled_gradients(self.optimizer, gradients)
         # Keras warns about weights without a gradient; here they are normal.
         reached = [pair for pair in zip(gradients, variables, strict=True) if pair[0] is not None]
-        self.optimizer.apply_gradients(reached)
-        return dict(zip(self.loss_names, tf.unstack(_sum_over_replicas(losses)), strict=True))
+        skipped = apply_gradients(self.optimizer, reached)
+        return {**dict(zip(self.loss_names, tf.unstack(_sum_over_replicas(losses)), strict=True)), **skipped}
+
+    @property
+    def named_optimizer(self) -> NamedOptimizer:
+        """The optimizer that `compile` received."""
+        return without_loss_scaling(self.optimizer)
 
     @property
     def loss_names(self) -> tuple[str, ...]:
@@ -196,7 +208,7 @@ class TrainingModel(tf_keras.Model):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             losses = self.losses(batch, targets, training=True)
-            loss = losses[0]
+            loss = scaled_loss(self.optimizer, losses[0])
         return losses, tape.gradient(loss, variables)
 
     def _accumulated(

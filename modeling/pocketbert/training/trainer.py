@@ -21,6 +21,7 @@ from pocketbert.training.callbacks import Callback, RunCallbacks
 from pocketbert.training.config import RunConfig, TrainResult
 from pocketbert.training.distribution import Distribution, open_distribution, precision_policy
 from pocketbert.training.kept_weights import load_kept, save_kept
+from pocketbert.training.loss_scaling import SKIPPED, scales_losses
 from pocketbert.training.objective import Adapters
 from pocketbert.training.plan import Plan
 from pocketbert.training.rounding import round_model
@@ -37,7 +38,7 @@ from pocketbert.training.run_folder import (
 )
 from pocketbert.training.stage import Stage
 from pocketbert.training.stage_batches import StageBatches
-from pocketbert.training.stage_log import Clock, MetricsLog, NoLog, StageLog, as_text
+from pocketbert.training.stage_log import Clock, MetricsLog, NoLog, StageLog, as_text, skipped_steps
 from pocketbert.training.state import TrainState, read_state, restore_stage, write_checkpoint
 from pocketbert.training.step import TrainingModel
 
@@ -124,7 +125,12 @@ class Trainer:
             "stages": [{"name": stage.name, **summary} for stage, summary in summaries],
             "activation_range": None if watch is None else watch.report(),
             **self.extra_result,
+            **self._skipped(),
         }
+
+    def _skipped(self) -> dict[str, int]:
+        has_log = self.plan.run.precision == "float16" and self.distribution.is_chief
+        return {"skipped_steps": skipped_steps(self.folder)} if has_log else {}
 
     def load_kept(self) -> None:
         """Loads the weights that the run keeps.
@@ -185,7 +191,10 @@ class Trainer:
         )
         # A run without named stages has one term, which equals the loss.
         names = self._training_model.loss_names[: None if stage.name else 1]
-        self._lines = StageLog(self._log, stage.name, names, self.state.losses, self.state.step)
+        optimizer, read_scale = self._training_model.optimizer, None
+        if scales_losses(optimizer):
+            names, read_scale = (*names, SKIPPED), lambda: float(optimizer.loss_scale)
+        self._lines = StageLog(self._log, stage.name, names, self.state.losses, self.state.step, read_scale)
         title = f"stage {stage.name} ({index + 1} of {len(self.batches)}): " if stage.name else ""
         log_info(f"{title}{batches.total_steps} steps of {stage.batch_size}, {batches.count} examples")
         self._callbacks.begin_stage(stage.name, names, self.state.step, self.batches[:index])
@@ -198,7 +207,7 @@ class Trainer:
         state, total, evaluator = self.state, batches.total_steps, self.evaluator(stage)
         steps = total if state.stage_steps is None else state.stage_steps
         if steps != total:
-            self._training_model.optimizer.schedule.end_after(steps)
+            self._training_model.named_optimizer.schedule.end_after(steps)
         with bar(steps, stage.name or "training", "step", initial=state.step - state.first_step) as progress:
             while not state.finished:
                 before = state.step - state.first_step - state.step_in_epoch
@@ -217,7 +226,7 @@ class Trainer:
                     fitting = self._callbacks.steps_of_stage(state.step - state.first_step, total, steps)
                     if fitting != steps:
                         steps = progress.total = state.stage_steps = fitting
-                        self._training_model.optimizer.schedule.end_after(steps)
+                        self._training_model.named_optimizer.schedule.end_after(steps)
                     state.finished = state.step - state.first_step == steps
                     is_evaluated = stops or self._is_evaluated(stage, len(rows))
                     if is_evaluated or state.step % STEPS_PER_LOG_LINE == 0:
@@ -254,7 +263,8 @@ class Trainer:
             yield self._step(batch)
 
     def _losses(self, batch: Any) -> tf.Tensor:
-        return tf.stack(list(self._training_model.update(batch).values())[: len(self._lines.names)])
+        results = self._training_model.update(batch)
+        return tf.stack([results[name] for name in self._lines.names])
 
     def _learning_rate(self) -> float:
         """Learning rate of the last step, without multipliers."""

@@ -107,10 +107,11 @@ def test_impossible_runs_are_refused(teacher: Path, tmp_path: Path) -> None:
     data = tiny_distillation.task_data(teacher)
     lamb = OptimizerConfig(learning_rate=1e-3, algorithm="lamb")
     method = toy_method.toy("hidden", optimizer=lamb, micro_batches=2, duration=Epochs(1))
-    arguments: dict[str, Any] = {"teacher": teacher, "run": RunConfig(distribution="mirrored")}
+    arguments: dict[str, Any] = {"teacher": teacher, "run": RunConfig(distribution="mirrored", precision="float16")}
     with pytest.raises(UserError) as refusal:
         train_supernet(SUPERNET, data, tmp_path / "run", method=method, **arguments)
-    for part in ("on one device; received distribution=mirrored", "must use adamw; received lamb", "one micro-batch"):
+    refused = ("on one device; received distribution=mirrored", "must use adamw; received lamb", "one micro-batch")
+    for part in (*refused, "it has no loss scaling; received precision=float16"):
         assert part in str(refusal.value)
     with pytest.raises(UserError, match="a supernet needs feed-forward expressions"):
         train_supernet(tiny_distillation.STUDENT, data, tmp_path / "run", teacher=teacher, method=METHOD)
