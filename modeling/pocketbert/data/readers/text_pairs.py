@@ -46,10 +46,8 @@ def with_negatives(data: Examples, column: str | None, separator: str = ",") -> 
     if column is None:
         return data
     if not is_positive(data):
-        raise UserError(
-            f"{argument('negative_column', column, python=f'negative={column!r}')} is for pairs that belong together; received pairs with scores; "
-            "leave one of them out"
-        )
+        named = argument("negative_column", column, python=f"negative={column!r}")
+        raise UserError(f"{named} is for pairs that belong together; received pairs with scores; leave one of them out")
     cells = column_values(data.source, column, separator)
     problems = RowProblems(Path(data.source), "line")
     for line in data.ids:
