@@ -14,6 +14,8 @@ from pocketbert.progress import log_info
 CONFIG_NAME = "tokenizer_config.json"
 MAP_NAME = "special_tokens_map.json"
 TOKENIZER_NAME = "tokenizer.json"
+# Of this project: a truncation that transformers has no key for.
+TRUNCATION_KEY = "pocketbert_truncation"
 
 # The named special tokens, in transformers' order, and lists of further ones.
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -38,7 +40,7 @@ _FIXED: dict[str, tuple[object, ...]] = {
     "fix_mistral_regex": (False,),
     "padding_side": ("right",),
     "split_special_tokens": (False,),
-    "truncation_side": ("right",),
+    "truncation_side": ("right", "left"),
 }
 _FIXED_OF_KIND: dict[TokenizerKind, dict[str, tuple[object, ...]]] = {
     "wordpiece": {
@@ -58,7 +60,7 @@ _FIXED_OF_KIND: dict[TokenizerKind, dict[str, tuple[object, ...]]] = {
         "unk_id": (0, 3),
     },
 }
-_READ = {"added_tokens_decoder", *NAMED_TOKENS, *LISTED_TOKENS}
+_READ = {"added_tokens_decoder", TRUNCATION_KEY, *NAMED_TOKENS, *LISTED_TOKENS}
 # BERT's options. Conversions leave them in the files of other tokenizers, whose fast classes ignore them.
 _BERT_OPTIONS = {"do_lower_case", "never_split", "strip_accents", "tokenize_chinese_chars"}
 

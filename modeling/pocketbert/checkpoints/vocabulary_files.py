@@ -23,6 +23,7 @@ from pocketbert.checkpoints.tokenizer_files import (
     write_tokenizer_config,
 )
 from pocketbert.checkpoints.tokenizer_keys import CONFIG_NAME, TOKENIZER_NAME, config_key_problems
+from pocketbert.checkpoints.truncation_keys import read_truncation, truncation_keys
 from pocketbert.configs import EncoderConfig, TokenizerConfig, TokenizerKind
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
@@ -103,6 +104,7 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
         vocabulary = _roberta(path, kind, bool(present[kind]), config, parts, problems)
     if vocabulary is None:
         return None
+    vocabulary = dataclasses.replace(vocabulary, truncation=read_truncation(config, problems))
     stated = StatedTokens.read(path, config, None if parts is None else parts.get("added_tokens"), problems)
     try:
         tokens = vocabulary.base_tokens()
@@ -122,13 +124,14 @@ def write_vocabulary_files(folder: Path, vocabulary: Vocabulary, max_length: int
     """
     for source, name in zip(vocabulary.files, FILE_NAMES[vocabulary.kind], strict=True):
         shutil.copyfile(source, folder / name)
+    cut = truncation_keys(vocabulary.truncation)
     if vocabulary.kind != "wordpiece":
         content = write_config(vocabulary, max_length)
-    elif vocabulary.config is not None or vocabulary.added:
+    elif vocabulary.config is not None or vocabulary.added or cut:
         content = write_tokenizer_config(vocabulary.options, max_length)
     else:
         return
-    write_json(folder / CONFIG_NAME, content | write_added_tokens(folder, vocabulary))
+    write_json(folder / CONFIG_NAME, content | cut | write_added_tokens(folder, vocabulary))
     if vocabulary.kind == "unigram" and vocabulary.added:
         write_json(folder / TOKENIZER_NAME, unigram_tokenizer_json(vocabulary))
 

@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.tokenizers.framing import Frame
+from pocketbert.tokenizers.framing import Frame, packing
+from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.tokenizers.vocabulary import Vocabulary
 
 Texts: TypeAlias = "str | bytes | Sequence[str] | Sequence[bytes] | np.ndarray | tf.Tensor"
@@ -77,7 +78,8 @@ class Tokenizer(tf.Module, abc.ABC):
           texts: the texts.
           pairs: the same number of second texts.
           max_length: maximum sequence length, including special tokens. Longer texts are truncated at the end; for
-            pairs, the longer text first (transformers' `truncation="longest_first"`).
+            pairs, the longer text first (transformers' `truncation="longest_first"`). A tokenizer with another
+            `truncation` cuts as `pocketbert.tokenizers.truncation` says.
           pad_to: length of the result, at least `max_length`; by default, the length of the longest row.
 
         Returns:
@@ -109,7 +111,10 @@ class Tokenizer(tf.Module, abc.ABC):
                     "pass the same number of both"
                 )
         limits = tf.constant(max_length, tf.int32), tf.constant(pad_to or 0, tf.int32)
-        inputs = self._encode(strings, pair_strings, *limits)
+        if self.vocabulary.truncation == HEAD:
+            inputs = self._encode(strings, pair_strings, *limits)
+        else:
+            inputs = self._encode_cut(strings, pair_strings, *limits)
         shape = [strings.shape[0], pad_to]
         return {name: tf.ensure_shape(tensor, shape) for name, tensor in inputs.items()}
 
@@ -120,6 +125,17 @@ class Tokenizer(tf.Module, abc.ABC):
     def tokenize_with_offsets(self, texts: Texts) -> TokensWithOffsets:
         """Returns ids without special tokens, with their offsets in code points."""
         return TokensWithOffsets(*self._tokenize_with_offsets(as_strings(texts, "texts")))
+
+    def _encode_cut(
+        self, texts: tf.Tensor, pairs: tf.Tensor | None, max_length: tf.Tensor, pad_to: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """`_encode` for another truncation than `head`."""
+        pack = packing(self.frame, pairs=pairs is not None, truncation=self.vocabulary.truncation)
+        with tf.device("CPU:0"):
+            if pairs is None:
+                return pack(self._tokenize(texts), max_length, pad_to)
+            tf.debugging.assert_equal(tf.size(texts), tf.size(pairs), "each text must have a pair")
+            return pack(self._tokenize(texts), self._tokenize(pairs), max_length, pad_to)
 
     @abc.abstractmethod
     def _encode(

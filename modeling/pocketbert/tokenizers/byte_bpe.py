@@ -13,6 +13,7 @@ from pocketbert.tokenizers.base import SpecialTokensInText
 from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
 from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens, tokens_of
 from pocketbert.tokenizers.special_tokens import BOS, EOS
+from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.tokenizers.vocabulary import Vocabulary
 
 
@@ -37,6 +38,8 @@ class ByteBPETokenizer(PythonTokenizer):
       added_tokens: tokens to find in a text before it is split.
       add_prefix_space: put a space in front of a text that begins without one, so that its first word has the same
         tokens as a later one; also after each token that is found before the split.
+      truncation: how longer texts are cut: "head", "tail", "head-tail:N" or "only-second"; see
+        `pocketbert.tokenizers.truncation`.
 
     Attributes:
       vocabulary: the files.
@@ -55,6 +58,7 @@ class ByteBPETokenizer(PythonTokenizer):
         *,
         added_tokens: Sequence[AddedToken] = (),
         add_prefix_space: bool = False,
+        truncation: str = HEAD,
     ) -> None:
         files = read_byte_bpe(vocab_path, merges_path)
         raise_if_any(added_problems(added_tokens, files.tokens), str(vocab_path))
@@ -67,6 +71,7 @@ class ByteBPETokenizer(PythonTokenizer):
             kind="byte_bpe",
             added=tuple(added_tokens),
             add_prefix_space=add_prefix_space,
+            truncation=truncation,
         )
         self._core = _core(ids, files.merges, add_prefix_space)
         in_text = found_in_text("byte_bpe", ids, added_tokens)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from pocketbert.tokenizers.truncation import HEAD, ONLY_SECOND, TAIL, head_tokens
+
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
@@ -34,7 +36,12 @@ class Frame:
         return 2 + self.separators if pairs else 2
 
     def pack(
-        self, first: tf.RaggedTensor, second: tf.RaggedTensor | None, max_length: tf.Tensor, pad_to: tf.Tensor
+        self,
+        first: tf.RaggedTensor,
+        second: tf.RaggedTensor | None,
+        max_length: tf.Tensor,
+        pad_to: tf.Tensor,
+        truncation: str = HEAD,
     ) -> dict[str, tf.Tensor]:
         """Makes model inputs, truncated and padded.
 
@@ -43,6 +50,7 @@ class Frame:
           second: `[batch, tokens]` int32, or None.
           max_length: scalar int32, maximum sequence length, including special tokens.
           pad_to: scalar int32, length of the result; 0 for the length of the longest row.
+          truncation: see `pocketbert.tokenizers.truncation`.
         Returns:
           int32 `[batch, length]`: `input_word_ids`, `input_mask`, `input_type_ids`.
         """
@@ -52,7 +60,8 @@ class Frame:
             first_length = tf.minimum(first_length, max_length - special)
             total = first_length + special
         else:
-            first_length, second_length = truncated_lengths(
+            shortened = only_second_lengths if truncation == ONLY_SECOND else truncated_lengths
+            first_length, second_length = shortened(
                 first_length, tf.cast(second.row_lengths(), tf.int32), max_length - special
             )
             total = first_length + second_length + special
@@ -62,19 +71,25 @@ class Frame:
         second_start = first_end + 1 + self.separators
         end = total[:, tf.newaxis]
 
-        def tokens(ragged: tf.RaggedTensor, offset: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
+        # Number of kept tokens in front of the cut; None if nothing is kept behind it.
+        kept_head = 0 if truncation == TAIL else head_tokens(truncation) if second is None else None
+
+        def tokens(ragged: tf.RaggedTensor, offset: tf.Tensor, kept: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
             index = tf.cast(ragged.row_starts(), tf.int32)[:, tf.newaxis] + position - offset
+            if kept_head is not None:
+                cut = tf.cast(ragged.row_lengths(), tf.int32) - kept
+                index += tf.where(position - offset >= kept_head, cut[:, tf.newaxis], 0)
             # One more value, so that there is something to gather outside of the text.
             return tf.gather(tf.pad(ragged.values, [[0, 1]]), tf.where(is_inside, index, 0))
 
         is_first = (position >= 1) & (position <= first_end)
-        ids = tf.where(is_first, tokens(first, tf.constant(1), is_first), self.pad)
+        ids = tf.where(is_first, tokens(first, tf.constant(1), first_length, is_first), self.pad)
         ids = tf.where(position == 0, self.first, ids)
         is_last = position == end - 1
         segments = tf.zeros_like(ids)
         if second is not None:
             is_second = (position >= second_start) & ~is_last & (position < end)
-            ids = tf.where(is_second, tokens(second, second_start, is_second), ids)
+            ids = tf.where(is_second, tokens(second, second_start, second_length, is_second), ids)
             is_last |= (position > first_end) & (position < second_start)
             segments = tf.where((position >= second_start) & (position < end), self.second_segment, 0)
         return {
@@ -85,14 +100,18 @@ class Frame:
 
 
 @functools.lru_cache(maxsize=8)
-def packing(frame: Frame, *, pairs: bool) -> tf.types.experimental.PolymorphicFunction:
+def packing(frame: Frame, *, pairs: bool, truncation: str = HEAD) -> tf.types.experimental.PolymorphicFunction:
     """`frame.pack` as a function that is traced once per process, without `second` unless there are pairs."""
     ids = tf.RaggedTensorSpec([None, None], tf.int32)
     number = tf.TensorSpec([], tf.int32)
     if pairs:
-        return tf.function(frame.pack, input_signature=[ids, ids, number, number], autograph=False)
+        return tf.function(
+            lambda first, second, max_length, pad_to: frame.pack(first, second, max_length, pad_to, truncation),
+            input_signature=[ids, ids, number, number],
+            autograph=False,
+        )
     return tf.function(
-        lambda first, max_length, pad_to: frame.pack(first, None, max_length, pad_to),
+        lambda first, max_length, pad_to: frame.pack(first, None, max_length, pad_to, truncation),
         input_signature=[ids, number, number],
         autograph=False,
     )
@@ -119,3 +138,9 @@ def truncated_lengths(first: tf.Tensor, second: tf.Tensor, available: tf.Tensor)
         tf.where(fits, first, tf.where(first_is_longer, longer_kept, shorter_kept)),
         tf.where(fits, second, tf.where(first_is_longer, shorter_kept, longer_kept)),
     )
+
+
+def only_second_lengths(first: tf.Tensor, second: tf.Tensor, available: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Shortens two texts as `truncated_lengths`, but the second one alone, and the first only if it does not fit."""
+    first_kept = tf.minimum(first, available)
+    return first_kept, tf.minimum(second, available - first_kept)

@@ -24,6 +24,7 @@ def open_tokenizer(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokens
             special_tokens_in_text,
             added_tokens=vocabulary.added,
             add_prefix_space=vocabulary.add_prefix_space,
+            truncation=vocabulary.truncation,
         )
     if vocabulary.kind == "unigram":
         from pocketbert.tokenizers.unigram import UnigramTokenizer
@@ -33,10 +34,15 @@ def open_tokenizer(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokens
             special_tokens_in_text,
             added_tokens=vocabulary.added,
             keeps_space=vocabulary.keeps_space,
+            truncation=vocabulary.truncation,
         )
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
     options = dataclasses.asdict(vocabulary.options)
     return WordPieceTokenizer(
-        vocabulary.path, special_tokens_in_text=special_tokens_in_text, added_tokens=vocabulary.added, **options
+        vocabulary.path,
+        special_tokens_in_text=special_tokens_in_text,
+        added_tokens=vocabulary.added,
+        truncation=vocabulary.truncation,
+        **options,
     )

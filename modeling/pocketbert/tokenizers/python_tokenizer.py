@@ -14,6 +14,7 @@ import tensorflow as tf
 from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
 from pocketbert.tokenizers.framing import Frame, packing
 from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
+from pocketbert.tokenizers.truncation import HEAD
 
 
 class Tokens(NamedTuple):
@@ -108,6 +109,8 @@ class PythonTokenizer(PythonCalls, Tokenizer):
             options["keeps_space"] = True
         if self.vocabulary.add_prefix_space:
             options["add_prefix_space"] = True
+        if self.vocabulary.truncation != HEAD:
+            options["truncation"] = self.vocabulary.truncation
         return functools.partial(type(self), **options), self.vocabulary.files
 
 

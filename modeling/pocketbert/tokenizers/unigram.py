@@ -22,6 +22,7 @@ from pocketbert.tokenizers.base import SpecialTokensInText
 from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens
 from pocketbert.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, fairseq_tokens, load_model, read_model
 from pocketbert.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS, UNK
+from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.tokenizers.vocabulary import Vocabulary
 
 _SPACE = "\u2581"
@@ -58,6 +59,8 @@ class UnigramTokenizer(PythonTokenizer):
         sentencepiece's normalized text.
       keeps_space: whether a space before an added token with the flag `normalized` is the token `▁`, as for
         transformers' tokenizers that split at white space only with Metaspace.
+      truncation: how longer texts are cut: "head", "tail", "head-tail:N" or "only-second"; see
+        `pocketbert.tokenizers.truncation`.
 
     Attributes:
       vocabulary: the file.
@@ -75,6 +78,7 @@ class UnigramTokenizer(PythonTokenizer):
         *,
         added_tokens: Sequence[AddedToken] = (),
         keeps_space: bool = False,
+        truncation: str = HEAD,
     ) -> None:
         core = load_model(model_path)
         model = read_model(model_path)
@@ -84,7 +88,11 @@ class UnigramTokenizer(PythonTokenizer):
         size = len(tokens) + len(appended(added_tokens, len(tokens)))
         super().__init__("unigram_tokenizer", special_tokens_in_text, ids, size)
         self.vocabulary = Vocabulary(
-            path=Path(model_path), kind="unigram", added=tuple(added_tokens), keeps_space=keeps_space
+            path=Path(model_path),
+            kind="unigram",
+            added=tuple(added_tokens),
+            keeps_space=keeps_space,
+            truncation=truncation,
         )
         self._special = {token: default_special("unigram", token, token_id) for token, token_id in ids.items()}
         self._core = core

@@ -13,6 +13,7 @@ from pocketbert.configs import TokenizerConfig, TokenizerKind
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.tokenizers.added_tokens import AddedToken, added_problems, appended
+from pocketbert.tokenizers.truncation import HEAD, parse_truncation
 
 # Kind → names of its files in a model directory, as in transformers. The first one has the tokens.
 FILE_NAMES: dict[TokenizerKind, tuple[str, ...]] = {
@@ -44,6 +45,7 @@ class Vocabulary:
         tokenizers that split at white space only with Metaspace.
       add_prefix_space: of byte-level BPE: whether a text that begins without a space gets one, and each part after a
         token that is found before the split.
+      truncation: how longer texts are cut; see `pocketbert.tokenizers.truncation`.
     """
 
     path: Path
@@ -53,6 +55,10 @@ class Vocabulary:
     added: tuple[AddedToken, ...] = ()
     keeps_space: bool = False
     add_prefix_space: bool = False
+    truncation: str = HEAD
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "truncation", parse_truncation(self.truncation))
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -141,7 +147,8 @@ class Vocabulary:
         """SHA-256 of everything that determines the ids of a text."""
         options = f" lowercase={self.options.lowercase}" if self.kind == "wordpiece" else self._prefix
         files = " ".join(sha256(path) for path in self.files)
-        return self._with_added(f"{files}{options}")
+        cut = "" if self.truncation == HEAD else f" truncation={self.truncation}"
+        return self._with_added(f"{files}{options}{cut}")
 
     def require_wordpiece(self, subject: str) -> None:
         """Raises `UserError` for other tokenizers than WordPiece."""
@@ -150,6 +157,11 @@ class Vocabulary:
                 f"{subject} needs a WordPiece tokenizer (vocab.txt); received {self.kind} ({self.path.name}); "
                 "use a model with a vocab.txt"
             )
+
+    def require_head(self, subject: str, remedy: str) -> None:
+        """Raises `UserError` for another truncation than `head`."""
+        if self.truncation != HEAD:
+            raise UserError(f"{subject} cuts the ends of texts (truncation=head); received {self.truncation}; {remedy}")
 
     def require_no_added(self, subject: str, remedy: str) -> None:
         """Raises `UserError` if there are added tokens."""

@@ -15,6 +15,7 @@ from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import raise_if_any
 from pocketbert.tokenizers.added_tokens import AddedToken, added_problems, appended, found_in_text
 from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
+from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.tokenizers.wordpiece_core import WordPieceCore
 from pocketbert.tokenizers.wordpiece_graph import WordPieceGraph, wordpiece_graph
@@ -45,6 +46,8 @@ class WordPieceTokenizer(Tokenizer):
       strip_accents: decompose letters and drop accents; None for the value of `lowercase`.
       tokenize_chinese_chars: make each CJK ideograph a separate word.
       added_tokens: tokens to find in a text before it is split.
+      truncation: how longer texts are cut: "head", "tail", "head-tail:N" or "only-second"; see
+        `pocketbert.tokenizers.truncation`.
 
     Attributes:
       vocab_path: path of the vocabulary.
@@ -67,6 +70,7 @@ class WordPieceTokenizer(Tokenizer):
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
         added_tokens: Sequence[AddedToken] = (),
+        truncation: str = HEAD,
     ) -> None:
         super().__init__("word_piece_tokenizer", special_tokens_in_text)
         self.vocab_path = Path(vocab_path)
@@ -74,7 +78,9 @@ class WordPieceTokenizer(Tokenizer):
             lowercase=lowercase, strip_accents=strip_accents, tokenize_chinese_chars=tokenize_chinese_chars
         )
         self.lowercase = lowercase
-        self.vocabulary = Vocabulary(path=self.vocab_path, config=self.config, added=tuple(added_tokens))
+        self.vocabulary = Vocabulary(
+            path=self.vocab_path, config=self.config, added=tuple(added_tokens), truncation=truncation
+        )
         tokens = read_vocabulary(vocab_path)
         raise_if_any(added_problems(added_tokens, tokens), str(vocab_path))
         ids = {token: position for position, token in enumerate(tokens)}
@@ -98,6 +104,7 @@ class WordPieceTokenizer(Tokenizer):
         options = dataclasses.asdict(self.config) | {
             "special_tokens_in_text": self.special_tokens_in_text,
             "added_tokens": self.vocabulary.added,
+            "truncation": self.vocabulary.truncation,
         }
         return functools.partial(type(self), **options), (self.vocab_path,)
 

@@ -97,7 +97,7 @@ def test_options_are_honoured_kept_and_read_from_tokenizer_json(directory, tmp_p
         ({"mask_token": {"content": "<mask>"}}, "mask_token .* must be \\[MASK\\]; received '<mask>'"),
         ({"split_special_tokens": True}, "split_special_tokens .* must be False"),
         ({"padding_side": "left"}, "padding_side .* must be 'right'; received 'left'"),
-        ({"truncation_side": "left"}, "truncation_side .* must be 'right'; received 'left'"),
+        ({"truncation_side": "up"}, "truncation_side .* must be 'right'; received 'up'"),
         ({"word_tokenizer_type": "mecab"}, "key 'word_tokenizer_type' in tokenizer_config.json is unknown"),
         ({"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class .* received BertJapaneseTokenizer, which may"),
         ({"additional_special_tokens": ["[E1]"]}, "one token per row of the word embedding table"),
