@@ -28,6 +28,7 @@ from pocketbert.recipes import Bounds, Recipe
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.base import Tokenizer
+from pocketbert.tokenizers.truncation import room_problem
 from pocketbert_export.bundles import bundle as layout
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.description import describe, file_entries, saved_weight_digests, weight_digests
@@ -138,6 +139,11 @@ def export(
         lengths = default_lengths(model.task, model.config.max_position_embeddings)
     lengths = check_lengths(lengths, model.config)
     _check_exportable(model, directory or "the model")
+    assert model.tokenizer is not None
+    if problem := room_problem(
+        model.tokenizer.vocabulary.truncation, max(lengths), argument("lengths", python="length")
+    ):
+        raise UserError(f"a bundle must cut texts as its model does: {problem}")
     calibration = calibration_data(model.task, chosen, calibration, examples, calibration_options)
     run_data = examples if isinstance(examples, TaskData) else None
     examples = examples_for(model.task, examples)
@@ -146,7 +152,6 @@ def export(
     # Fail before the conversion, which takes minutes.
     gate_metric(model.task and named(model.task, data_task), metric, examples)
     to_score = _to_score(model.task, scored_data, metric, data_task, windows)
-    assert model.tokenizer is not None
     if examples is not None and len(examples) and model.task:
         _warn_of_cuts(model.task, examples, model.tokenizer, max(lengths))
     examples = examples if examples is not None and len(examples) else default_examples(model.task)
@@ -224,7 +229,8 @@ def _warn_of_cuts(config: TaskConfig, examples: LabelledData, tokenizer: Any, le
     if isinstance(task, SupervisedTask):
         truncated = task.count_truncated(examples, tokenizer, length)
         remedy = f"pass a longer {argument('lengths')}"
-        if line := truncation_warning(examples.source, truncated, len(examples), length, remedy):
+        how = tokenizer.vocabulary.truncation
+        if line := truncation_warning(examples.source, truncated, len(examples), length, remedy, how):
             log_info(f"warning: {line}")
 
 

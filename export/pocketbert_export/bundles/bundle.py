@@ -21,6 +21,7 @@ from pocketbert.recipes import RECIPES
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
 from pocketbert.tasks.text_inputs import as_inputs
 from pocketbert.tokenizers.added_tokens import AddedToken
+from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.tokenizers.vocabulary import ADDED_NAME, FILE_NAMES, Vocabulary
 from pocketbert_export.bundles.forward import BundleForward
 from pocketbert_export.bundles.goldens import Golden, read_goldens
@@ -222,6 +223,7 @@ def vocabulary_in(directory: Path, description: Mapping[str, Any]) -> Vocabulary
     kind: TokenizerKind = options.pop("kind", "wordpiece")
     added = tuple(AddedToken(**token) for token in options.pop("added_tokens", ()))
     flags = {name: options.pop(name, False) for name in ("keeps_space", "add_prefix_space")}
+    truncation = options.pop("truncation", HEAD)
     files = [directory / name for name in FILE_NAMES[kind]]
     return Vocabulary(
         path=files[0],
@@ -229,6 +231,7 @@ def vocabulary_in(directory: Path, description: Mapping[str, Any]) -> Vocabulary
         kind=kind,
         config=TokenizerConfig(**options) if kind == "wordpiece" else None,
         added=added,
+        truncation=truncation,
         **flags,
     )
 

@@ -18,6 +18,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
 from pocketbert.recipes import Recipe
+from pocketbert.tokenizers.truncation import HEAD
 from pocketbert_export.bundles.bundle import BUNDLE_FILE
 from pocketbert_export.bundles.schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
 from pocketbert_export.tflite.runtimes import LITERT
@@ -40,6 +41,8 @@ def describe(
     tokenizer: dict[str, Any] = dataclasses.asdict(vocabulary.options) if is_wordpiece else {"kind": vocabulary.kind}
     if vocabulary.add_prefix_space:
         tokenizer["add_prefix_space"] = True
+    if vocabulary.truncation != HEAD:
+        tokenizer["truncation"] = vocabulary.truncation
     if vocabulary.added:
         tokenizer["added_tokens"] = [dataclasses.asdict(token) for token in vocabulary.added]
         if vocabulary.kind == "unigram":

@@ -8,6 +8,7 @@ from typing import Any, get_args
 from pocketbert.configs import ScoreActivation
 from pocketbert.report.outcome import VERDICT_WORDS
 from pocketbert.tokenizers.added_tokens import FLAGS
+from pocketbert.tokenizers.truncation import PATTERN
 
 # Of bundles with a WordPiece tokenizer, which older versions of this project also read.
 SCHEMA_VERSION = 2
@@ -48,7 +49,10 @@ def _row(number: dict[str, Any]) -> dict[str, Any]:
 
 def _tokenizer(optional: Mapping[str, Any] = {}, /, **required: Any) -> dict[str, Any]:
     token = _object(content={**_TEXT, "minLength": 1}, id=_ID, **dict.fromkeys(FLAGS, _FLAG))
-    return _object({"added_tokens": _list(token), **optional}, **required, vocab_size=_COUNT)
+    # Bundles whose texts are cut at the end do not have it.
+    truncation = {**_TEXT, "pattern": PATTERN}
+    optional = {"added_tokens": _list(token), "truncation": truncation, **optional}
+    return _object(optional, **required, vocab_size=_COUNT)
 
 
 _TASK = _object(

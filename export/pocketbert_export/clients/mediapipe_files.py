@@ -34,6 +34,7 @@ from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.bert_unicode import normalized
+from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.tokenizers.wordpiece_vocabulary import UNK
 from pocketbert_export.bundles.bundle import LABELS_FILE, VOCAB_FILE, Bundle
@@ -324,6 +325,8 @@ def _tokenizer_problems(vocabulary: Vocabulary | None) -> list[str]:
         return ["the client lower-cases all texts; received a cased model"]
     if vocabulary is not None and vocabulary.added:
         return [f"the client splits added tokens; received a model with {vocabulary.added[0].content!r}"]
+    if vocabulary is not None and vocabulary.truncation != HEAD:
+        return [f"the client cuts the ends of texts (truncation=head); received a model with {vocabulary.truncation}"]
     return []
 
 

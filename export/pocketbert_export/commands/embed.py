@@ -124,8 +124,8 @@ class _Embedder:
         from pocketbert.data.data_warnings import truncation_warning
         from pocketbert.progress import log_info
 
-        longest = self._predictor.max_length
-        if line := truncation_warning("embed", self._truncated, self._count, longest, remedy):
+        longest, how = self._predictor.max_length, self._predictor.tokenizer.vocabulary.truncation
+        if line := truncation_warning("embed", self._truncated, self._count, longest, remedy, how):
             log_info(f"pocketbert {line}")
 
     def texts(self, texts: Sequence[str]) -> np.ndarray:

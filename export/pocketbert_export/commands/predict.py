@@ -183,7 +183,8 @@ def _answer_texts(
         if isinstance(predictor.task, TextTask):
             truncated += predictor.task.count_truncated(examples_of(inputs), predictor.tokenizer, predictor.max_length)
         yield [{**row, **answer} for row, answer in zip(chunk, answers, strict=True)]
-    if line := truncation_warning("predict", truncated, count, predictor.max_length, remedy):
+    how = predictor.tokenizer.vocabulary.truncation
+    if line := truncation_warning("predict", truncated, count, predictor.max_length, remedy, how):
         log_info(f"pocketbert {line}")
 
 

@@ -298,6 +298,8 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, examples: Labelled
         mine, models = bundle.vocabulary, model_tokenizer.vocabulary
         if mine.kind != models.kind or mine.tokens() != models.tokens() or mine.segmentation() != models.segmentation():
             problems.append(f"{' and '.join(path.name for path in mine.files)} is not the model's")
+        if mine.truncation != models.truncation:
+            problems.append(f"longer texts are cut by truncation={mine.truncation}; the model has {models.truncation}")
         if mine.options != models.options:
             problems.append(f"the tokenizer has {mine.options}; the model's has {models.options}")
     sound = "golden texts give the golden ids"

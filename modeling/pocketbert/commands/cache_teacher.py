@@ -39,6 +39,7 @@ class CacheTeacherOptions:
       dtype: number format of the cache; int8 has a scale for each vector, and keeps predictions in float16.
       masks: encoding of the kept activations of hsk; elias-fano is smaller.
       seed: seed of text packing; pass the same to distill --seeds.
+      truncation: how longer texts are cut, as for distill (default: as stored in the teacher).
     """
 
     GROUP: ClassVar = "Output"
@@ -48,6 +49,7 @@ class CacheTeacherOptions:
     dtype: Literal["float16", "float32", "int8"] = "float16"
     masks: Literal["bits", "elias-fano"] = "bits"
     seed: int = 0
+    truncation: str | None = None
 
 
 OPTIONS = (*distill.PLAN_OPTIONS, CacheTeacherOptions)
@@ -73,7 +75,7 @@ def run(options: Options) -> None:
         data,
         teacher=options[DistillationOptions].teacher,
         method=distill.chosen_method(options),
-        run=RunConfig(seed=chosen.seed),
+        run=RunConfig(seed=chosen.seed, truncation=chosen.truncation),
     )
     warn_of_few_examples(plan)
     folders = cache_stages(plan, chosen.output, dtype=chosen.dtype, masks=chosen.masks, overwrite=chosen.overwrite)

@@ -48,7 +48,7 @@ OPTIONS = (
     PretrainingModelOptions,
     PretrainConfig,
     RunFolderOptions,
-    OptionGroup(RunConfig, without=("seed", "qat", "teacher_precision", "show_texts", "overwrite")),
+    OptionGroup(RunConfig, without=("seed", "truncation", "qat", "teacher_precision", "show_texts", "overwrite")),
 )
 
 

@@ -14,6 +14,7 @@ from pocketbert.data.examples import LabelledData, evenly
 from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.readers.rows import listed, shown
 from pocketbert.notation import argument
+from pocketbert.tokenizers.truncation import HEAD
 
 # Kinds of warnings about a network for another language.
 FOREIGN_WORDS = ("unknown_words", "many_tokens")
@@ -144,7 +145,7 @@ def _most_tokens(text: str, pairs: Sequence[str] | None, index: int) -> int:
 
 
 def truncation_warning(
-    source: str, truncated: int, count: int, max_length: int, remedy: str = ""
+    source: str, truncated: int, count: int, max_length: int, remedy: str = "", truncation: str = HEAD
 ) -> DataWarning | None:
     """A line about texts that are cut; None without any.
 
@@ -154,12 +155,13 @@ def truncation_warning(
       count: number of texts.
       max_length: the limit in tokens.
       remedy: what to do; empty for a larger `max_length`.
+      truncation: how they are cut.
     """
     if not truncated:
         return None
     remedy = remedy or f"pass a larger {argument('max_length')}"
     return DataWarning(
-        f"{source}: {truncated} of {count} texts have more than {max_length} tokens, and their ends are cut; "
+        f"{source}: {truncated} of {count} texts are longer than {max_length} tokens and are cut ({truncation}); "
         f"{remedy}, or shorten them",
         "truncated",
         truncated,

@@ -22,6 +22,7 @@ from pocketbert.tasks.classification import probabilities_of
 from pocketbert.tasks.multi_label import sigmoid_of
 from pocketbert.tasks.predictor import text_logits
 from pocketbert.tasks.registry import supervised_task
+from pocketbert.tokenizers.opening import with_truncation
 from pocketbert.training.plan import open_data
 
 # A teacher's texts may not be longer than these, unless the method says so.
@@ -40,7 +41,7 @@ def taught_by_all(plan: DistillationPlan, teachers: Sequence[str | os.PathLike[s
                 f"stage {stage.name} reads {', '.join(hidden)}, and several teachers have predictions alone; give one "
                 "teacher, or a method without this stage, such as tinybert with without=embedding,transformer"
             )
-    data = with_mean_predictions(teachers, plan.data.given, plan.objective)
+    data = with_mean_predictions(teachers, plan.data.given, plan.objective, truncation=plan.run.truncation)
     return dataclasses.replace(
         plan,
         data=open_data(data),
@@ -50,7 +51,9 @@ def taught_by_all(plan: DistillationPlan, teachers: Sequence[str | os.PathLike[s
     )
 
 
-def with_mean_predictions(teachers: Sequence[str | os.PathLike[str]], data: Any, method: Method) -> TaskData:
+def with_mean_predictions(
+    teachers: Sequence[str | os.PathLike[str]], data: Any, method: Method, *, truncation: str | None = None
+) -> TaskData:
     """The data with the mean of softmax(t / T) over the teachers as soft labels (Hinton et al. 2015, section 3).
 
     T is the temperature of the method, so that its targets are this mean. Each teacher runs once on each text.
@@ -59,6 +62,7 @@ def with_mean_predictions(teachers: Sequence[str | os.PathLike[str]], data: Any,
       teachers: model directories with heads for the task of `data`, and the same labels in any order.
       data: a task with classes or several labels per text.
       method: the method of the distillation.
+      truncation: how the teachers cut longer texts; None for what each has stored.
 
     Raises:
       UserError: lists the teachers that do not fit, or the data.
@@ -82,17 +86,27 @@ def with_mean_predictions(teachers: Sequence[str | os.PathLike[str]], data: Any,
         if examples is None:
             continue
         log_info(f"{len(teachers)} teachers answer {len(examples):,} texts")
-        shares = [_tempered(directory, task_config.labels, examples, length, temperature) for directory in teachers]
+        shares = [
+            _tempered(directory, task_config.labels, examples, length, temperature, truncation)
+            for directory in teachers
+        ]
         soft = _untempered(np.mean(shares, axis=0), temperature, independent=_independent(task_config))
         fields[name] = dataclasses.replace(examples, soft_labels=soft.astype(np.float32))
     return dataclasses.replace(data, **fields)
 
 
 def _tempered(
-    directory: str | os.PathLike[str], labels: Sequence[str], examples: Examples, length: int, temperature: float
+    directory: str | os.PathLike[str],
+    labels: Sequence[str],
+    examples: Examples,
+    length: int,
+    temperature: float,
+    truncation: str | None,
 ) -> np.ndarray:
     """Probabilities of a teacher at a temperature, float64 [N, C], in the order of `labels`."""
     teacher = from_pretrained(directory)
+    if truncation is not None and teacher.tokenizer is not None:
+        teacher.tokenizer = with_truncation(teacher.tokenizer, truncation)
     logits = text_logits(teacher, examples, min(length, teacher.config.max_position_embeddings))
     positions = label_positions(labels, teacher.tasks[0].labels)
     assert positions is not None

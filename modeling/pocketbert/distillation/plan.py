@@ -28,6 +28,7 @@ from pocketbert.label_names import label_positions
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
 from pocketbert.tasks.scores import Scores
+from pocketbert.tokenizers.opening import with_truncation
 from pocketbert.training.distribution import precision_policy
 from pocketbert.training.initialization import assign_weights
 from pocketbert.training.kept_heads import reorder_head
@@ -143,6 +144,9 @@ class DistillationPlan(Plan):
         assert self.teacher_directory is not None
         log_info(f"loading the teacher, {self.teacher_directory}")
         teacher, task = from_pretrained(self.teacher_directory), self.spec.task
+        if teacher.tokenizer is not None:
+            # Its score and a cache are those of the texts that the student reads.
+            teacher.tokenizer = with_truncation(teacher.tokenizer, self.vocabulary.truncation)
         if task is not None and teacher.task is not None and teacher.task.kind == task.kind:
             if teacher.task.labels != task.labels and label_positions(task.labels, teacher.task.labels) is not None:
                 reorder_head(teacher, task.labels)

@@ -23,6 +23,7 @@ from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS
+from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.training.config import RunConfig
 from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import ModelInit, vocabulary_of, with_options, with_own_embedding
@@ -120,8 +121,14 @@ def plan_distillation(
         copies_layers=bool(planned.layers),
         has_teacher=teacher_directory is not None,
     )
-    raise_if_any([*problems, *unused_options(run, stages, opened)], method.name)
+    raise_if_any([*problems, *unused_options(run, stages, opened, vocabulary)], method.name)
     assert vocabulary is not None
+    read, kept = vocabulary.truncation, planned.vocabulary.truncation if planned.vocabulary else HEAD
+    if run.truncation is None and read != kept:
+        log_info(
+            f"longer texts are cut as the teacher cuts them ({read}), and the student keeps this; pass "
+            f"{argument('truncation', kept)} to cut them in another way"
+        )
     for line in method.summary(spec):
         log_info(line)
     task, read_as = _first_task(described), spec.teacher_task

@@ -27,7 +27,7 @@ def training_warnings(data: TaskData, vocabulary: Vocabulary | None, max_length:
     truncated = sum(task.count_truncated(part, tokenizer, max_length) for part in (data.train, data.dev))
     sides = 2 if data.task.kind == "embedding" and data.train.has_pairs else 1
     count = sides * (len(data.train) + len(data.dev))
-    cut = truncation_warning(data.train.source, truncated, count, max_length)
+    cut = truncation_warning(data.train.source, truncated, count, max_length, truncation=vocabulary.truncation)
     return [*warnings, *([] if cut is None else [cut]), *vocabulary_warnings(all_texts(data.train), tokenizer)]
 
 
@@ -36,5 +36,5 @@ def reading_warnings(predictor: Predictor, data: LabelledData, remedy: str) -> l
     task, tokenizer, max_length = predictor.task, predictor.tokenizer, predictor.max_length
     truncated = task.count_truncated(data, tokenizer, max_length)
     count = len(data) * (2 if task.has_vectors and data.has_pairs else 1)
-    cut = truncation_warning(data.source, truncated, count, max_length, remedy)
+    cut = truncation_warning(data.source, truncated, count, max_length, remedy, tokenizer.vocabulary.truncation)
     return [*([] if cut is None else [cut]), *vocabulary_warnings(all_texts(data), tokenizer)]

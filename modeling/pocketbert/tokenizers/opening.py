@@ -8,6 +8,13 @@ from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
 from pocketbert.tokenizers.vocabulary import Vocabulary
 
 
+def with_truncation(tokenizer: Tokenizer, truncation: str) -> Tokenizer:
+    """A tokenizer that cuts longer texts in another way; the same object if it does already."""
+    vocabulary = dataclasses.replace(tokenizer.vocabulary, truncation=truncation)
+    same = vocabulary.truncation == tokenizer.vocabulary.truncation
+    return tokenizer if same else open_tokenizer(vocabulary, tokenizer.special_tokens_in_text)
+
+
 def open_tokenizer(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText = "token") -> Tokenizer:
     """Makes the tokenizer of a vocabulary.
 

@@ -158,11 +158,6 @@ class Vocabulary:
                 "use a model with a vocab.txt"
             )
 
-    def require_head(self, subject: str, remedy: str) -> None:
-        """Raises `UserError` for another truncation than `head`."""
-        if self.truncation != HEAD:
-            raise UserError(f"{subject} cuts the ends of texts (truncation=head); received {self.truncation}; {remedy}")
-
     def require_no_added(self, subject: str, remedy: str) -> None:
         """Raises `UserError` if there are added tokens."""
         if self.added:

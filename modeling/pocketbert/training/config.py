@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.recipes import QatRecipe
+from pocketbert.tokenizers.truncation import parse_truncation
 from pocketbert.training.class_weights import parse_class_weights
 from pocketbert.training.stage import part_problems
 from pocketbert.training.weight_patterns import parse_rate_factors, pattern_problems
@@ -35,6 +36,7 @@ _RECORDED_IF_CHANGED = (
     "rate_factors",
     "label_smoothing",
     "dropout",
+    "truncation",
     "qat",
     "keep_checkpoints",
     "gradient_checkpointing",
@@ -80,6 +82,9 @@ class RunConfig:
       label_smoothing: share of the labels that is spread evenly over all classes in the loss, for labels and masked
         tokens.
       dropout: dropout of encoder and head in training (default: as in config.json).
+      truncation: how texts with more than --max-length tokens are cut: `head` keeps the first tokens, `tail` the last,
+        `head-tail:N` the first N and the last; `only-second` cuts the second text of a pair, `longest-first` the longer
+        one (default: as stored in the model, otherwise head). The model and its bundles keep it.
       qat: quantization-aware training: in the last stage, round weights and activations as this recipe does, in
         training and evaluation. Start from a trained model, and export with the same recipe.
       keep_checkpoints: models to keep beside the result, in checkpoints/step-N: `best`: none; a number: those of the
@@ -111,6 +116,7 @@ class RunConfig:
     rate_factors: tuple[str, ...] = ()
     label_smoothing: float = 0.0
     dropout: float | None = None
+    truncation: str | None = None
     qat: QatRecipe = "none"
     keep_checkpoints: int | Literal["best", "every-epoch"] = "best"
     gradient_checkpointing: bool = False
@@ -127,6 +133,12 @@ class RunConfig:
             problems += pattern_problems("rate_factors", parse_rate_factors(self.rate_factors))
         except UserError as error:
             problems.append(str(error))
+        if self.truncation is not None:
+            object.__setattr__(self, "truncation", self.truncation.replace("_", "-"))
+            try:
+                parse_truncation(self.truncation)
+            except UserError as error:
+                problems.append(str(error))
         if self.layer_decay is not None and self.layer_decay > 1:
             problems.append(f"layer_decay must lie in (0, 1]; received {self.layer_decay:g}")
         for name in ("label_smoothing", "dropout"):

@@ -22,6 +22,7 @@ from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
 from pocketbert.tasks.data_checks import training_warnings
 from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
+from pocketbert.tokenizers.truncation import HEAD, room_problem
 from pocketbert.training.callbacks import Callback
 from pocketbert.training.class_weights import BALANCED, class_weights
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
@@ -129,7 +130,7 @@ def plan_finetuning(
             "put them there"
         )
     stages = (finetuning_stage(config, data.task),)
-    raise_if_any(unused_options(run, stages, checked), "fine-tuning")
+    raise_if_any(unused_options(run, stages, checked, start.vocabulary), "fine-tuning")
     options = dataclasses.asdict(config)
     if not config.contrastive_steps:
         del options["contrastive_steps"]
@@ -282,6 +283,7 @@ def _check_configs(configs: Iterable[FinetuneConfig], data: TaskData, model: Enc
                 f"triplet_margin needs pairs with negatives; received {config.triplet_margin:g} without them; pass "
                 f"{argument('negative_column', 'COLUMN', python='negative=COLUMN')}, or leave it out"
             )
+        problems += filter(None, [room_problem(run.truncation or HEAD, length)])
         try:
             _class_weights(config, data)
             if TASKS[data.task.kind].window_options:

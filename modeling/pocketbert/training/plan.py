@@ -19,6 +19,7 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.config import RunConfig
+from pocketbert.training.cut_texts import truncation_problems
 from pocketbert.training.distribution import Distribution
 from pocketbert.training.frozen_weights import FrozenWeights, freeze, frozen_paths, outline
 from pocketbert.training.initialization import ModelInit, make_model
@@ -109,6 +110,9 @@ class Plan:
     def __post_init__(self) -> None:
         for name, value in with_run_options(self.run, self.start, self.tasks, self.stages).items():
             object.__setattr__(self, name, value)
+        if self.run.truncation is not None:
+            vocabulary = dataclasses.replace(self.vocabulary, truncation=self.run.truncation)
+            object.__setattr__(self, "vocabulary", vocabulary)
         if self.frozen_paths:
             object.__setattr__(self, "stages", freeze(self.stages, self.frozen_paths, self.start.config, self.tasks))
 
@@ -240,9 +244,11 @@ def open_data(data: Data) -> RunData:
     )
 
 
-def unused_options(run: RunConfig, stages: Sequence[Stage], data: RunData) -> list[str]:
-    """Options of a run that its stages or its data ignore."""
-    problems = []
+def unused_options(
+    run: RunConfig, stages: Sequence[Stage], data: RunData, vocabulary: Vocabulary | None = None
+) -> list[str]:
+    """Options of a run that its stages or its data ignore; a vocabulary's truncation is one of them."""
+    problems = truncation_problems(run.truncation, vocabulary, stages, data)
     if run.patience is not None and {stage.keep for stage in stages} == {"last"}:
         problems.append(
             f"patience needs a dev split, and a stage that keeps its best weights; received {run.patience} without "

@@ -59,9 +59,9 @@ def test_method_options_are_flags_of_their_method() -> None:
 
 
 def test_data_warnings_follow_the_caller() -> None:
-    assert str(truncation_warning("a.csv", 3, 7, 64)).endswith("cut; pass a larger max_length=, or shorten them")
+    assert str(truncation_warning("a.csv", 3, 7, 64)).endswith("(head); pass a larger max_length=, or shorten them")
     with use_notation(FlagNotation("finetune")):
-        assert str(truncation_warning("a.csv", 3, 7, 64)).endswith("cut; pass a larger --max-length, or shorten them")
+        assert str(truncation_warning("a.csv", 3, 7, 64)).endswith("; pass a larger --max-length, or shorten them")
 
 
 def refuse(point: Any, seed: int, folder: Path) -> None:

@@ -106,7 +106,7 @@ def test_training_names_the_cut_texts(vocabulary: Path) -> None:
     # Three texts of the training file and one of the dev file have 5 tokens.
     cut = [str(warning) for warning in warnings if warning.kind == "truncated"]
     assert len(cut) == 1
-    assert cut[0].startswith("t.csv: 4 of 10 texts have more than 4 tokens, and their ends are cut; pass a larger")
+    assert cut[0].startswith("t.csv: 4 of 10 texts are longer than 4 tokens and are cut (head); pass a larger")
     assert not any("cut" in training_warning for training_warning in training_warnings(data, None, 4))
 
 

@@ -74,7 +74,7 @@ def test_verify_needs_no_columns(run: Path, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.nightly
 def test_commands_name_the_cut_texts(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = "5 of 23 texts have more than 19 tokens, and their ends are cut"
+    line = "5 of 23 texts are longer than 19 tokens and are cut (head)"
     assert cli.main(["evaluate", f"--model={run / 'bundle'}", f"--file={run / 'dev.csv'}"]) == 0
     done = capsys.readouterr()
     assert line in done.err and "export the model with a longer --lengths" in done.err

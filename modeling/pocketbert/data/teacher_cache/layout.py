@@ -28,6 +28,7 @@ from pocketbert.data.teacher_cache.targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError
 from pocketbert.files import write_text
 from pocketbert.json_reading import from_json
+from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.tokenizers.vocabulary import Vocabulary, vocabulary_kind
 
 FORMAT = "pocketbert teacher cache"
@@ -110,6 +111,7 @@ class TeacherCacheManifest:
       shards: all shards; those not written yet have no digest.
       merges: merges.txt of a teacher with byte-level BPE, else None.
       candidates: file with the number of tokens that each example may keep, for targets with kept tokens; else None.
+      truncation: how the teacher's tokenizer cuts longer texts.
     """
 
     identity: TeacherCacheIdentity
@@ -122,6 +124,7 @@ class TeacherCacheManifest:
     shards: tuple[Shard, ...]
     merges: StoredFile | None = None
     candidates: StoredFile | None = None
+    truncation: str = HEAD
 
     def __post_init__(self) -> None:
         firsts = np.cumsum([0, *(min(shard.examples, 1 << 40) for shard in self.shards)]).tolist()
@@ -156,6 +159,7 @@ class TeacherCacheManifest:
             merges=folder / self.merges.name if self.merges else None,
             kind=kind,
             config=TokenizerConfig(lowercase=self.lowercase) if kind == "wordpiece" else None,
+            truncation=self.truncation,
         )
 
     @property
@@ -218,6 +222,7 @@ def read_manifest(folder: Path) -> TeacherCacheManifest:
     if "candidates" not in content and isinstance(content.get("targets"), list):
         plain = [{"kept": False, **target} if isinstance(target, dict) else target for target in content["targets"]]
         content |= {"candidates": None, "targets": plain}
+    content.setdefault("truncation", HEAD)
     return from_json(TeacherCacheManifest, content, f"{folder / MANIFEST_NAME}: the manifest is damaged")
 
 
@@ -228,6 +233,8 @@ def _document(manifest: TeacherCacheManifest) -> dict[str, Any]:
         del content["candidates"]
         for target in content["targets"]:
             del target["kept"]
+    if manifest.truncation == HEAD:
+        del content["truncation"]
     return {**content, "manifest_sha256": _digest(content)}
 
 

@@ -119,6 +119,7 @@ class TeacherCachePlan:
             merges=small[names[1]] if len(names) > 1 else None,
             shards=shards,
             candidates=small.get(CANDIDATES_NAME),
+            truncation=self.vocabulary.truncation,
         )
 
 
