@@ -45,7 +45,7 @@ final class BundleTokenizer {
           first + " must have " + description.vocabSize + unit + ", the vocab_size of " + Bundle.DESCRIPTION
               + "; it has " + tokenizer.vocabSize());
     }
-    return tokenizer;
+    return tokenizer.cutting(description.truncation);
   }
 
   private static Tokenizer read(Description description, List<byte[]> files) {

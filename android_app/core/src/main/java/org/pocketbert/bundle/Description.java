@@ -16,6 +16,7 @@ import org.pocketbert.Sha256;
 import org.pocketbert.UserError;
 import org.pocketbert.tokenizer.AddedToken;
 import org.pocketbert.tokenizer.TokenizerOptions;
+import org.pocketbert.tokenizer.Truncation;
 
 /** The content of bundle.json, schema version 2 or 3, checked as strictly as by the JSON schema in Python. */
 final class Description {
@@ -66,6 +67,9 @@ final class Description {
 
   /** Whether byte-level BPE puts a space in front of a text. */
   final boolean addPrefixSpace;
+
+  /** How longer texts are cut. */
+  final Truncation truncation;
 
   /** A file's expected content. */
   static final class File {
@@ -164,6 +168,7 @@ final class Description {
     keepsSpace = namesTokenizer && cleaning.names().contains("keeps_space") && cleaning.bool("keeps_space");
     addPrefixSpace =
         namesTokenizer && cleaning.names().contains("add_prefix_space") && cleaning.bool("add_prefix_space");
+    truncation = cleaning.names().contains("truncation") ? truncation(cleaning, problems) : Truncation.HEAD;
     cleaning.close();
     recipe = fields.string("recipe");
     if (!Recipe.NAMES.contains(recipe)) {
@@ -291,6 +296,15 @@ final class Description {
       }
     }
     outcome.close();
+  }
+
+  private static Truncation truncation(Fields tokenizer, List<String> problems) {
+    try {
+      return Truncation.parse(tokenizer.string("truncation"));
+    } catch (UserError error) {
+      problems.add(tokenizer.path("truncation") + ": " + error.getMessage());
+      return Truncation.HEAD;
+    }
   }
 
   private static TokenizerKind kind(Fields tokenizer, List<String> problems) {

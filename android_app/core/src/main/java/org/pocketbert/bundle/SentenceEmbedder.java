@@ -70,7 +70,7 @@ public final class SentenceEmbedder {
       throw new UserError("a prompt must be one of the model's (" + known + "); received " + name);
     }
     Tokens tokens = tokenizer.tokenize(name == null ? text : prompts.get(name) + text);
-    return tokenizer.window(tokens, 0, Math.min(tokens.ids.length, room), lengths);
+    return tokenizer.cut(tokens, room, lengths);
   }
 
   /**

@@ -10,10 +10,23 @@ import org.pocketbert.UserError;
 public abstract class Tokenizer {
   private final int vocabSize;
   private final Frame frame;
+  private final Truncation truncation;
 
   Tokenizer(int vocabSize, Frame frame) {
     this.vocabSize = vocabSize;
     this.frame = frame;
+    truncation = Truncation.HEAD;
+  }
+
+  Tokenizer(Tokenizer other, Truncation truncation) {
+    vocabSize = other.vocabSize;
+    frame = other.frame;
+    this.truncation = truncation;
+  }
+
+  /** Returns a tokenizer with the same tokens that cuts long texts in another way. */
+  public final Tokenizer cutting(Truncation truncation) {
+    return new CutTokenizer(this, truncation);
   }
 
   /** Returns the number of ids, including special tokens. */
@@ -28,6 +41,21 @@ public abstract class Tokenizer {
 
   /** Returns all tokens with their offsets, without special tokens or truncation. */
   public abstract Tokens tokenize(String text);
+
+  /**
+   * Encodes one text's tokens with special tokens.
+   *
+   * @param tokens the result of {@link #tokenize}
+   * @param most how many tokens are kept of a longer text
+   * @param lengths the network's lengths, ascending. The result has the shortest one that fits
+   * @throws UserError if the longest is too short
+   */
+  public final ModelInputs cut(Tokens tokens, int most, int... lengths) {
+    int kept = Math.min(tokens.ids.length, most);
+    ModelInputs inputs = window(tokens, 0, kept, lengths);
+    truncation.copy(tokens.ids, kept, false, inputs.wordIds, 1);
+    return inputs;
+  }
 
   /**
    * Encodes a part of a text's tokens with special tokens, for texts that are read in windows.
@@ -61,7 +89,7 @@ public abstract class Tokenizer {
    *
    * @param pair the second text, or null
    * @param lengths the network's lengths, ascending. The result has the shortest one that fits all tokens. Longer texts
-   *     are truncated at the end; in pairs, the longer text first
+   *     are cut as {@link #cutting} says: by default at the end; in pairs, the longer text first
    * @throws UserError if there is no length, or one is too short for the special tokens
    */
   public final ModelInputs encode(String text, String pair, int... lengths) {
@@ -76,25 +104,18 @@ public abstract class Tokenizer {
     while (slot < lengths.length - 1 && lengths[slot] < first.length + second.length + specials) {
       slot++;
     }
-    int available = lengths[slot] - specials;
-    int firstLength = first.length;
-    int secondLength = second.length;
-    if (firstLength + secondLength > available) {
-      // As with longest_first in transformers: if both are too long, each keeps half, and the longer one the odd token.
-      int shorter = pair == null ? 0 : Math.min(Math.min(firstLength, secondLength), available / 2);
-      boolean firstIsLonger = firstLength > secondLength || pair == null;
-      firstLength = firstIsLonger ? available - shorter : shorter;
-      secondLength = firstIsLonger ? shorter : available - shorter;
-    }
+    int[] kept = truncation.lengths(first.length, second.length, pair != null, lengths[slot] - specials);
+    int firstLength = kept[0];
+    int secondLength = kept[1];
     ModelInputs inputs = new ModelInputs(lengths[slot]);
     Arrays.fill(inputs.wordIds, frame.pad);
     inputs.wordIds[0] = frame.first;
-    System.arraycopy(first, 0, inputs.wordIds, 1, firstLength);
+    truncation.copy(first, firstLength, pair != null, inputs.wordIds, 1);
     int end = firstLength + 1;
     if (pair != null) {
       Arrays.fill(inputs.wordIds, end, end + frame.separators, frame.last);
       end += frame.separators;
-      System.arraycopy(second, 0, inputs.wordIds, end, secondLength);
+      truncation.copy(second, secondLength, true, inputs.wordIds, end);
       Arrays.fill(inputs.typeIds, end, end + secondLength + 1, frame.secondType);
       end += secondLength;
     }

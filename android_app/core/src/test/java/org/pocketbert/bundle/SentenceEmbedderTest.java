@@ -63,6 +63,10 @@ public class SentenceEmbedderTest {
     // Three tokens and two special ones, padded to the length 7.
     assertArrayEquals(new int[] {2, 5, 6, 5, 3, 1, 1}, embedder.inputs("good bad good bad good", null).wordIds);
     assertNull(bundle.defaultPrompt());
+    folder.part("tokenizer").put("truncation", "tail");
+    folder.write();
+    embedder = new SentenceEmbedder(Bundle.open(folder.path), inputs -> Collections.emptyMap());
+    assertArrayEquals(new int[] {2, 5, 6, 6, 3, 1, 1}, embedder.inputs("bad good good bad bad", null).wordIds);
     options(folder).put("max_length", 100);
     folder.write();
     assertEquals(7, Bundle.open(folder.path).maxLength());

@@ -4,6 +4,7 @@ import java.io.BufferedOutputStream;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
@@ -14,7 +15,8 @@ import org.pocketbert.json.Json;
 /**
  * Tokenizes for tests in Python: {@code RobertaTokenizeMain FOLDER TOKEN_OR_TEXT INPUT OUTPUT}.
  *
- * <p>The folder has a vocab.json and a merges.txt, or a sentencepiece.bpe.model. The input has one JSON string per
+ * <p>The folder has a vocab.json and a merges.txt, a sentencepiece.bpe.model, or an uncased vocab.txt; a file {@code
+ * truncation} has that of the tokenizer. The input has one JSON string per
  * line; the output one JSON array of ids, starts and ends. An input line [text, pair, length] gives the model's inputs.
  * {@code RobertaTokenizeMain FOLDER speed INPUT} prints how long loading and tokenizing the input's texts take.
  */
@@ -56,6 +58,19 @@ public final class RobertaTokenizeMain {
   }
 
   private static Tokenizer load(Path folder, boolean specialTokensInText) throws IOException {
+    Tokenizer tokenizer = open(folder, specialTokensInText);
+    Path truncation = folder.resolve("truncation");
+    if (!Files.exists(truncation)) {
+      return tokenizer;
+    }
+    return tokenizer.cutting(Truncation.parse(new String(Files.readAllBytes(truncation), StandardCharsets.US_ASCII)));
+  }
+
+  private static Tokenizer open(Path folder, boolean specialTokensInText) throws IOException {
+    if (Files.exists(folder.resolve("vocab.txt"))) {
+      Vocabulary vocabulary = Vocabulary.parse(Files.readAllBytes(folder.resolve("vocab.txt")));
+      return new WordPieceTokenizer(vocabulary, true, specialTokensInText);
+    }
     Path model = folder.resolve("sentencepiece.bpe.model");
     if (Files.exists(model)) {
       boolean keepsSpace = Files.exists(folder.resolve("keeps_space"));

@@ -132,6 +132,33 @@ public class WordPieceTokenizerTest {
   }
 
   @Test
+  public void lastTokensAreKept() {
+    Tokenizer tail = tokenizer().cutting(Truncation.parse("tail"));
+    assertArrayEquals(new int[] {CLS, SAT, ON, SEP}, tail.encode("the cat sat on", null, 4).wordIds);
+    assertArrayEquals(new int[] {CLS, CAT, SEP, SAT, ON, SEP}, tail.encode("the cat", "the cat sat on", 6).wordIds);
+    assertArrayEquals(new int[] {CLS, THE, CAT, SEP}, tail.encode("the cat", null, 4, 6).wordIds);
+    assertArrayEquals(new int[] {CLS, ON, SEP, PAD}, tail.cut(tail.tokenize("the cat sat on"), 1, 4).wordIds);
+  }
+
+  @Test
+  public void firstAndLastTokensAreKept() {
+    Tokenizer both = tokenizer().cutting(Truncation.parse("head-tail:2"));
+    assertArrayEquals(new int[] {CLS, THE, CAT, DOT, SEP}, both.encode("the cats sat on.", null, 5).wordIds);
+    assertArrayEquals(new int[] {CLS, THE, SEP}, both.encode("the cats sat on.", null, 3).wordIds);
+    assertArrayEquals(new int[] {CLS, THE, SEP, CAT, S, SEP}, both.encode("the cat", "cats sat on.", 6).wordIds);
+  }
+
+  @Test
+  public void secondTextIsCut() {
+    Tokenizer second = tokenizer().cutting(Truncation.parse("only-second"));
+    assertArrayEquals(new int[] {CLS, THE, CAT, SEP, SAT, SEP}, second.encode("the cat", "sat on the", 6).wordIds);
+    assertArrayEquals(new int[] {CLS, THE, CAT, S, SEP, SEP}, second.encode("the cats sat", "on", 6).wordIds);
+    assertArrayEquals(new int[] {CLS, THE, CAT, SEP}, second.encode("the cat sat", null, 4).wordIds);
+    String message = assertThrows(UserError.class, () -> Truncation.parse("head-tail:0")).getMessage();
+    assertEquals("truncation must be tail, head-tail:N or only-second; received head-tail:0", message);
+  }
+
+  @Test
   public void secondTextKeepsTheOddToken() {
     int[] ids = tokenizer().encode("the cat", "sat on", 6).wordIds;
     assertArrayEquals(new int[] {CLS, THE, SEP, SAT, ON, SEP}, ids);
