@@ -16,11 +16,15 @@ A question-answering model reads one JSON object per line with "question" and "c
 format. It adds "answer" (a substring of the context), "start" and "end" in code points, "score" and "probability".
 An empty answer means that there is none. --n-best adds the best "answers".
 
+Longer texts are cut as in training. With --windows, classes, several labels and scores of single texts are the mean
+over overlapping windows of --max-length tokens instead, --stride tokens apart.
+
 Example:
   echo "a gripping film" | pocketbert predict --model=runs/quickstart/bundle
   pocketbert predict --model=models/mrpc --input=pairs.jsonl > answers.jsonl
   pocketbert predict --model=bundles/moods --input=reviews.csv --text-column=review --output=moods.csv
   pocketbert predict --model=bundles/questions --input=questions.jsonl --n-best=3
+  pocketbert predict --model=runs/reviews/model --input=reviews.csv --windows --max-length=128
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
+from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.json_reading import parse_json
 from pocketbert.options import FilePath, ModelOrBundlePath, option_problems
@@ -70,6 +75,7 @@ class PredictOptions:
       format: input format; auto detects it.
       top_k: labels: number of best labels to print (default: all).
       n_best: questions: number of best answers to print.
+      windows: read longer texts in overlapping windows, and print the mean of their probabilities or scores.
     """
 
     GROUP: ClassVar = "Input"
@@ -79,6 +85,7 @@ class PredictOptions:
     format: Literal["auto", "lines", "jsonl"] = "auto"
     top_k: int | None = None
     n_best: int = 0
+    windows: bool = False
 
     def __post_init__(self) -> None:
         raise_if_any(option_problems(self, may_be_zero=("n_best",)), "predict")
@@ -105,18 +112,38 @@ def run(options: Options) -> None:
         from pocketbert_export.bundles.predictors import limit_remedy, open_predictor
 
         predictor = open_predictor(chosen.model, **question_options.windows(options))
+        if chosen.windows:
+            _check_windows(options, predictor)
         if predictor.task.needs_pairs:
             columns = ["id", "question"]
             answered = _answer_questions(predictor, stream, options, form)
         else:
             rows, columns = _text_rows(predictor, stream, options)
             size = 1 if stream.isatty() else LINES_A_CHUNK
-            answered = _answer_texts(predictor, rows, size, chosen.top_k, limit_remedy(chosen.model))
+            answered = _answer_texts(predictor, rows, size, options, limit_remedy(chosen.model))
         with answer_lines.opened(
             target.output, form, columns, safe=target.safe_csv, overwrite=target.overwrite
         ) as write:
             for answers in answered:
                 write(answers)
+
+
+def _check_windows(options: Options, predictor: Predictor) -> None:
+    """Raises a `UserError` if windows have no meaning for the model, or do not fit into it."""
+    from pocketbert.tasks.texts import TextTask
+
+    if not isinstance(predictor.task, TextTask):
+        raise UserError(
+            f"--windows is for classes, several labels and scores; received it for {predictor.task.kind}; leave it out"
+        )
+    length = options[WindowOptions].max_length
+    if options.given("max_length") and length > predictor.max_length:
+        raise UserError(
+            f"windows must have at most {predictor.max_length} tokens, the limit of the model; received "
+            f"--max-length={length}; pass a smaller one"
+        )
+    if options[TableOptions].pair_column:
+        raise UserError("--windows is for single texts; received it with --pair-column; leave one of them out")
 
 
 def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple[Iterator[dict[str, str]], list[str]]:
@@ -126,7 +153,7 @@ def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple
       UserError: flags that do not apply to the model or the input.
     """
     chosen, table = options[PredictOptions], options[TableOptions]
-    question_options.check_no_questions(options, predictor.task.config, "n_best")
+    question_options.check_no_questions(options, predictor.task.config, "n_best", windows=chosen.windows)
     from pocketbert.data.readers.tagged_texts import is_tagged_file, read_tagged
     from pocketbert.tasks.texts import TextTask
 
@@ -164,13 +191,17 @@ def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple
 
 
 def _answer_texts(
-    predictor: Predictor, rows: Iterator[dict[str, str]], size: int, top_k: int | None, remedy: str
+    predictor: Predictor, rows: Iterator[dict[str, str]], size: int, options: Options, remedy: str
 ) -> Iterator[list[dict[str, Any]]]:
     from pocketbert.data.data_warnings import truncation_warning, vocabulary_warnings
     from pocketbert.progress import log_info
     from pocketbert.tasks.text_inputs import examples_of
     from pocketbert.tasks.texts import TextTask
 
+    given = options[PredictOptions]
+    chosen: dict[str, Any] = {} if given.top_k is None else {"top_k": given.top_k}
+    if given.windows:
+        chosen |= {"windows": True, "stride": options[WindowOptions].stride}
     truncated = count = 0
     for chunk in text_chunks(rows, size):
         if not count:
@@ -178,11 +209,17 @@ def _answer_texts(
                 log_info(f"pocketbert predict: warning: {warning}")
         count += len(chunk)
         inputs = [(row["text"], row["pair"]) if "pair" in row else row["text"] for row in chunk]
-        options = {} if top_k is None else {"top_k": top_k}
-        answers = predictor.predict(inputs, **options)
+        answers = predictor.predict(inputs, **chosen)
         if isinstance(predictor.task, TextTask):
             truncated += predictor.task.count_truncated(examples_of(inputs), predictor.tokenizer, predictor.max_length)
         yield [{**row, **answer} for row, answer in zip(chunk, answers, strict=True)]
+    if given.windows:
+        if truncated:
+            log_info(
+                f"pocketbert predict: {truncated} of {count} texts are longer than {predictor.max_length} tokens and "
+                "are read in windows"
+            )
+        return
     how = predictor.tokenizer.vocabulary.truncation
     if line := truncation_warning("predict", truncated, count, predictor.max_length, remedy, how):
         log_info(f"pocketbert {line}")

@@ -37,16 +37,22 @@ def windows(options: Options) -> dict[str, Any]:
     return options.given_of(WindowOptions)
 
 
-def check_no_questions(options: Options, task: TaskConfig, *others: str) -> None:
+def check_no_questions(options: Options, task: TaskConfig, *others: str, windows: bool = False) -> None:
     """Checks that no option for questions, or of the `others`, is given to another model; windows may apply to it.
+
+    Args:
+      options: options of the command.
+      task: task of the model.
+      *others: names of further options for questions.
+      windows: whether long texts are read in windows on request.
 
     Raises:
       UserError: lists all such options.
     """
     from pocketbert.tasks.registry import get_task
 
-    windows = get_task(task).window_options
-    window_names = ("max_length", *windows) if windows else ()
+    fields = ("stride",) if windows else get_task(task).window_options
+    window_names = ("max_length", *fields) if fields else ()
     flags = [name.replace("_", "-") for name in (*NAMES, *others) if name not in window_names and options.given(name)]
     raise_if_any(
         [f"--{name} is for a model that answers questions; received one for {task.kind}" for name in flags],

@@ -11,6 +11,7 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
 from pocketbert.tasks.base import Evaluator, Forward, Outputs, SupervisedTask
 from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.registry import listed, supervised_kinds, supervised_task
@@ -41,7 +42,16 @@ class Predictor:
         return check_finite_answers(self._forward(encoded, show_progress=show_progress))
 
     def predict(self, inputs: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
-        """Predicts for texts, pairs of texts, or pairs of question and paragraph; see the task's `predict`."""
+        """Predicts for texts, pairs of texts, or pairs of question and paragraph; see the task's `predict`.
+
+        Raises:
+          UserError: `windows` for another task than classes, several labels or scores; or see the task's `predict`.
+        """
+        if options.get("windows") and not isinstance(self.task, TextTask):
+            raise UserError(
+                f"windows are for one answer per text; received them for {self.task.kind}; leave "
+                f"{argument('windows', True)} out"
+            )
         return self.task.predict(inputs, self.forward, self.tokenizer, self.max_length, **self.windows, **options)
 
     def evaluator(self, data: Any, **options: Any) -> Evaluator:

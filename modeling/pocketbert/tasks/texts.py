@@ -25,6 +25,7 @@ from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
 from pocketbert.tasks.text_inputs import examples_of
 from pocketbert.tasks.text_rows import TextRows
+from pocketbert.tasks.text_windows import windowed_logits
 
 _CORRELATIONS = ("matthews", "pearson", "spearman")
 
@@ -193,10 +194,26 @@ class TextTask(SupervisedTask):
         return count_truncated(data.texts, data.pairs, tokenizer, max_length)
 
     def predict(
-        self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
+        self,
+        inputs: Sequence[Any],
+        forward: Forward,
+        tokenizer: Any,
+        max_length: int,
+        *,
+        windows: bool = False,
+        stride: int | None = None,
+        **options: Any,
     ) -> list[dict[str, Any]]:
-        """Predicts for texts or pairs of texts; for the options see `describe`."""
-        return self.describe(self.logits(inputs, forward, tokenizer, max_length), **options)
+        """Predicts for texts or pairs of texts; for the other options see `describe`.
+
+        With `windows`, a longer text is read in windows of `max_length` tokens, `stride` tokens apart (see
+        `text_windows`), and its probabilities, or its score, are the mean of those of its windows.
+        """
+        if windows and len(inputs):
+            logits = windowed_logits(self, inputs, forward, tokenizer, max_length, stride)
+        else:
+            logits = self.logits(inputs, forward, tokenizer, max_length)
+        return self.describe(logits, **options)
 
     def logits(
         self,

@@ -1,0 +1,113 @@
+"""Long texts in overlapping windows, and one answer from those of the windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, logit, softmax
+
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.errors import UserError
+from pocketbert.notation import argument
+from pocketbert.tasks.base import Forward, SupervisedTask
+from pocketbert.tasks.outputs import check_finite_answers
+from pocketbert.tasks.text_inputs import texts_and_pairs
+
+
+def window_rows(
+    texts: Sequence[str], tokenizer: Any, max_length: int, stride: int | None = None
+) -> tuple[EncodedExamples, np.ndarray]:
+    """Divides single texts into windows as `pocketbert.data.windows` does paragraphs, without a question.
+
+    Args:
+      texts: at least one text.
+      tokenizer: tokenizer of the network.
+      max_length: tokens of a window, with special tokens.
+      stride: distance between the starts of windows in tokens; None for a third of `max_length`.
+
+    Returns:
+      The windows as rows, and int64 [windows], the index of each one's text, ascending. A text that fits into one
+      window has one; the last window of another has its last tokens, and may be shorter.
+
+    Raises:
+      UserError: the stride would leave out tokens, or there is no room for a token.
+    """
+    room = max_length - tokenizer.frame.num_special_tokens(pairs=False)
+    if room < 1:
+        raise UserError(
+            f"a window must have room for a token; received {argument('max_length', max_length)}; pass a larger one"
+        )
+    step = min(max_length // 3 or 1, room) if stride is None else stride
+    if not 1 <= step <= room:
+        raise UserError(
+            f"{argument('stride')} must lie between 1 and {room}, the tokens of a window; received {stride}; pass a "
+            "smaller one, so that no token is left out"
+        )
+    frame, rows, index = tokenizer.frame, [], []
+    for number, ids in enumerate(tokenizer.tokenize(texts).to_list()):
+        for start in range(0, max(len(ids) - room + step, 1), step):
+            rows.append([frame.first, *ids[start : start + room], frame.last])
+            index.append(number)
+    word_ids = np.concatenate([np.asarray(row, np.int32) for row in rows])
+    encoded = EncodedExamples(
+        word_ids=word_ids,
+        type_ids=np.zeros_like(word_ids),
+        offsets=np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64),
+        labels=None,
+        max_length=max_length,
+        pad_token_id=int(tokenizer.pad_token_id),
+    )
+    return encoded, np.asarray(index, np.int64)
+
+
+def windowed_logits(
+    task: SupervisedTask,
+    inputs: Sequence[Any],
+    forward: Forward,
+    tokenizer: Any,
+    max_length: int,
+    stride: int | None = None,
+) -> np.ndarray:
+    """Logits of texts whose probabilities, or scores, are the means of those of their windows.
+
+    Args:
+      task: classes, several labels or a score for each text.
+      inputs: at least one single text, as for `predict`.
+      forward: runs the network.
+      tokenizer: tokenizer of the network.
+      max_length: tokens of a window.
+      stride: see `window_rows`.
+
+    Returns:
+      float64 [N, ...]; for a text with one window, its own logits.
+
+    Raises:
+      UserError: the inputs are pairs, the windows do not fit (see `window_rows`), or an output is not finite.
+    """
+    texts, pairs = texts_and_pairs(inputs)
+    if pairs is not None:
+        raise UserError(f"windows are for single texts; received pairs of texts; leave {argument('windows', True)} out")
+    encoded, index = window_rows(texts, tokenizer, max_length, stride)
+    logits = check_finite_answers(forward(encoded))["logits"].astype(np.float64)
+    counts = np.bincount(index).reshape(-1, *[1] * (logits.ndim - 1))
+    sums = np.zeros((len(counts), *logits.shape[1:]))
+    np.add.at(sums, index, _probabilities(task, logits))
+    own = logits[np.searchsorted(index, np.arange(len(counts)))]
+    return np.where(counts == 1, own, _logits_of(task, sums / counts))
+
+
+def _probabilities(task: SupervisedTask, logits: np.ndarray) -> np.ndarray:
+    """Softmax for classes, sigmoids for several labels; scores as they are."""
+    if task.has_independent_labels:
+        return expit(logits)
+    return softmax(logits, axis=-1) if task.has_classes else logits
+
+
+def _logits_of(task: SupervisedTask, probabilities: np.ndarray) -> np.ndarray:
+    """Logits with these probabilities; those of 0 and 1 are infinite."""
+    if task.has_independent_labels:
+        return logit(probabilities)
+    with np.errstate(divide="ignore"):
+        return np.log(probabilities) if task.has_classes else probabilities
