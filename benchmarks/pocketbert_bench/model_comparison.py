@@ -17,6 +17,7 @@ from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.base import Outputs, SupervisedTask
+from pocketbert.tasks.data_checks import cut_warning
 from pocketbert.tasks.metrics import listed_metrics
 from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.predictor import Predictor, model_predictor
@@ -25,7 +26,7 @@ from pocketbert_bench import host
 from pocketbert_bench.compression.measurements import round_ratio
 from pocketbert_bench.paired_scores import LEAST_EXAMPLES, PairedScores, PartLoss, in_words, remembering
 from pocketbert_export.bundles.bundle import Bundle
-from pocketbert_export.bundles.predictors import open_network
+from pocketbert_export.bundles.predictors import NO_MORE_POSITIONS, limit_remedy, open_network
 from pocketbert_export.checks.label_order import examples_for, with_label_names
 from pocketbert_export.glue.scoring import labelled_evaluator
 
@@ -124,6 +125,12 @@ def compare(
     opened = _opened(first), _opened(second)
     networks = _in_one_order(*(remembering(_predictor(network, windows)) for network in opened), labels=labels)
     examples = _checked_examples(networks[0].task, data, metric, slices)
+    cuts = [
+        cut_warning(network.task, [examples], network.tokenizer, network.max_length, _limit_remedy(read, windows))
+        for network, read in zip(networks, opened, strict=True)
+    ]
+    for cut in dict.fromkeys(filter(None, cuts)):
+        log_info(f"compare: warning: {cut}")
     name = metric or (data.main_metric if isinstance(data, TaskData) else "") or None
     scores, wrong = [], []
     for network in networks:
@@ -215,6 +222,13 @@ def _predictor(network: Model | Bundle, windows: Mapping[str, int | None]) -> Pr
     if isinstance(network, Bundle):
         return network.predictor(**windows)
     return model_predictor(network, "the model", **windows)
+
+
+def _limit_remedy(network: Model | Bundle, windows: Mapping[str, int | None]) -> str:
+    """What to do about texts that are longer than a network's limit, or the given one."""
+    if windows.get("max_length"):
+        return ""
+    return limit_remedy(network.directory) if isinstance(network, Bundle) else NO_MORE_POSITIONS
 
 
 def _size_mb(network: Model | Bundle) -> float:

@@ -15,7 +15,6 @@ from pocketbert import output_folders as outputs
 from pocketbert._keras import fresh_layer_names
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import model_directory
-from pocketbert.data.data_warnings import truncation_warning
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.encoder import INPUT_NAMES
@@ -26,6 +25,7 @@ from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.recipes import Bounds, Recipe
 from pocketbert.tasks.base import SupervisedTask
+from pocketbert.tasks.data_checks import cut_warning
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert.tokenizers.truncation import room_problem
@@ -152,8 +152,9 @@ def export(
     # Fail before the conversion, which takes minutes.
     gate_metric(model.task and named(model.task, data_task), metric, examples)
     to_score = _to_score(model.task, scored_data, metric, data_task, windows)
-    if examples is not None and len(examples) and model.task:
-        _warn_of_cuts(model.task, examples, model.tokenizer, max(lengths))
+    if model.task:
+        read = {part.source: part for part in (examples, calibration) if part is not None and len(part)}
+        _warn_of_cuts(model.task, [*read.values()], model.tokenizer, max(lengths))
     examples = examples if examples is not None and len(examples) else default_examples(model.task)
     texts = None
     if calibration is not None:
@@ -223,14 +224,11 @@ def export(
     return opened
 
 
-def _warn_of_cuts(config: TaskConfig, examples: LabelledData, tokenizer: Any, length: int) -> None:
+def _warn_of_cuts(config: TaskConfig, parts: Sequence[LabelledData], tokenizer: Any, length: int) -> None:
     """Logs a line if the bundle's longest length cuts texts."""
     task = get_task(config)
-    if isinstance(task, SupervisedTask):
-        truncated = task.count_truncated(examples, tokenizer, length)
-        remedy = f"pass a longer {argument('lengths')}"
-        how = tokenizer.vocabulary.truncation
-        if line := truncation_warning(examples.source, truncated, len(examples), length, remedy, how):
+    if isinstance(task, SupervisedTask) and parts:
+        if line := cut_warning(task, parts, tokenizer, length, f"pass a longer {argument('lengths')}"):
             log_info(f"warning: {line}")
 
 

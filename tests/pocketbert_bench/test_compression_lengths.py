@@ -17,8 +17,10 @@ from tiny_compression import compress_fast
 
 import pocketbert as pb
 from pocketbert.cli import main
+from pocketbert.errors import UserError
+from pocketbert.tokenizers.opening import with_truncation
 from pocketbert_bench import host
-from pocketbert_bench.compression.lengths import lengths_of, usual_length
+from pocketbert_bench.compression.lengths import check_cuts, lengths_of, usual_length
 from pocketbert_bench.network_latency import Host, NetworkCost, Setting
 from pocketbert_bench.results import Measurement
 
@@ -124,3 +126,20 @@ def test_other_words_are_refused(inputs: Path, capsys: pytest.CaptureFixture[str
     command = ["compress", f"--train-file={inputs / 'train.csv'}", "--dry-run", "--trials=1"]
     assert main([*command, "--length=mean"]) == 2
     assert "must be a whole number or data or off" in capsys.readouterr().err
+
+
+def test_cut_texts_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tiny_finetuning.write_model(tmp_path / "model")
+    parts = {name: tiny_finetuning.examples(count, seed=count) for name, count in (("train", 43), ("dev", 11))}
+    data = pb.TaskData(task=tiny_finetuning.TASK, **parts)
+    long = sum(len(text.split()) + 2 > 9 for part in parts.values() for text in part.texts)
+    check_cuts(directory, data, 9)
+    line = f"{long} of 54 texts are longer than 9 tokens and are cut (head); pass a larger length="
+    assert capsys.readouterr().err.count(line) == 1
+    model = pb.from_pretrained(directory)
+    model.tokenizer = with_truncation(model.tokenizer, "head-tail:7")
+    model.save_pretrained(tmp_path / "both")
+    with pytest.raises(UserError, match="compress: networks cut texts as the given model does: .*head-tail:7"):
+        check_cuts(tmp_path / "both", data, 9)
+    check_cuts(tmp_path / "both", data, 10)
+    assert "are cut (head-tail:7)" in capsys.readouterr().err

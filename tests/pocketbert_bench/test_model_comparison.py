@@ -292,3 +292,14 @@ def test_intervals_over_folds_are_those_of_a_t_test() -> None:
     expected = scipy.stats.ttest_rel(teachers, students).confidence_interval()
     assert loss.interval == pytest.approx((100 * expected.low, 100 * expected.high))
     assert loss.points == pytest.approx(100 * (np.mean(teachers) - np.mean(students)))
+
+
+def test_cut_texts_are_counted_once(pair: tuple[Model, Model], labelled: Examples, capsys: Any) -> None:
+    lengths = pair[0].tokenizer.tokenize(labelled.texts).row_lengths().numpy() + 2
+    pb.compare(*pair, labelled, max_length=9)
+    line = (
+        f"{(lengths > 9).sum()} of {COUNT} texts are longer than 9 tokens and are cut (head); pass a larger max_length="
+    )
+    assert capsys.readouterr().err.count(line) == 1
+    pb.compare(*pair, labelled)
+    assert "are cut" not in capsys.readouterr().err

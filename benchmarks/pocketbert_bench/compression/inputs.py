@@ -32,7 +32,7 @@ from pocketbert.training.plan import open_data
 from pocketbert.training.state import digest_directory
 from pocketbert_bench.compression.constraints import Constraints, budget_problems
 from pocketbert_bench.compression.costs import SCHEDULE
-from pocketbert_bench.compression.lengths import lengths_of, rounded_up, token_counts, usual_length
+from pocketbert_bench.compression.lengths import check_cuts, lengths_of, rounded_up, token_counts, usual_length
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
 from pocketbert_bench.compression.methods import unread_problems
 from pocketbert_bench.compression.outcome import winner_of
@@ -249,6 +249,7 @@ def check(
             "use pocketbert search for it"
         )
     raise_if_any(problems, "compress")
+    check_cuts(directory, data, max(shares))
     device = open_device(constraints.device, constraints.apk, directory, SCHEDULE)
     device.check()
     task = described.tasks[0] if is_teacher else _new_head(data.task)

@@ -11,8 +11,12 @@ from pocketbert.checkpoints.directory import DirectoryDescription
 from pocketbert.data.examples import evenly
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
+from pocketbert.notation import argument
+from pocketbert.progress import log_info
+from pocketbert.tasks.data_checks import cut_warning
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tokenizers.opening import open_tokenizer
+from pocketbert.tokenizers.truncation import room_problem
 from pocketbert.training.initialization import vocabulary_of
 
 # More lengths make the file larger, and save little.
@@ -32,6 +36,24 @@ def token_counts(directory: Path, described: DirectoryDescription, data: TaskDat
     rows = data.train.select(evenly(len(data.train), _COUNTED))
     longest = described.config.max_position_embeddings
     return np.diff(supervised_task(data.task).encode(rows, open_tokenizer(vocabulary), longest).offsets)
+
+
+def check_cuts(directory: Path, data: TaskData, length: int) -> None:
+    """Logs how many texts are cut at the bundle's longest length, if any.
+
+    Raises:
+      UserError: the model has no tokenizer, or cuts texts in a way that the length has no room for.
+    """
+    vocabulary = vocabulary_of(directory)
+    assert vocabulary is not None
+    if problem := room_problem(vocabulary.truncation, length, argument("length")):
+        raise UserError(f"compress: networks cut texts as the given model does: {problem}")
+    parts = [part for part in (data.train, data.dev, data.test) if part is not None]
+    cut = cut_warning(
+        supervised_task(data.task), parts, open_tokenizer(vocabulary), length, f"pass a larger {argument('length')}"
+    )
+    if cut is not None:
+        log_info(f"warning: {cut}")
 
 
 def usual_length(counts: np.ndarray, positions: int) -> int:

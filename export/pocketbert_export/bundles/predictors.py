@@ -12,6 +12,9 @@ from pocketbert.notation import argument
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert_export.bundles.bundle import BUNDLE_FILE, Bundle
 
+# What to do about texts that are longer than a float model's limit.
+NO_MORE_POSITIONS = "the network has no more positions: split them"
+
 
 def open_predictor(path: str | os.PathLike[str], **windows: int | None) -> Predictor:
     """Opens a model directory or a bundle.
@@ -57,4 +60,4 @@ def limit_remedy(path: str | os.PathLike[str]) -> str:
     """What to do about texts that are longer than the limit of a bundle or a model directory."""
     if (Path(path) / BUNDLE_FILE).exists():
         return f"export the model with a longer {argument('lengths', of='export')}"
-    return "the network has no more positions: split them"
+    return NO_MORE_POSITIONS

@@ -19,6 +19,8 @@ CONTINUATION = "##"
 DEFAULT_TOKENS_A_BATCH = 1024
 # Lengths in a batch are rounded up to this multiple; a smaller one makes more half-filled batches.
 _LENGTH_MULTIPLE = 4
+# Rows of the authors' code have at most so many tokens.
+_LONGEST = 512
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class MLMCandidates:
         self.tokenizer = model.tokenizer
         self.pieces = tuple(read_vocabulary(self.tokenizer.vocab_path))
         self._with_original = masked_input == "with-original"
-        longest = min(model.config.max_position_embeddings, 512)
+        longest = min(model.config.max_position_embeddings, _LONGEST)
         least = 5 if self._with_original else 3
         if max_length and not least <= max_length <= longest:
             raise UserError(f"max_length must be 0 or {least} to {longest} for this model; received {max_length}")
@@ -103,7 +105,7 @@ class MLMCandidates:
         by_width: dict[int, list[_Row]] = {}
         for sentence, places in enumerate(positions):
             size = len(sentences[sentence])
-            room = (self._max_length - 3) // 2 if self._with_original else self._max_length - 2
+            room = text_room(self._max_length, self._max_length, "with-original" if self._with_original else "alone")
             for place in places:
                 first = max(0, min(place - room // 2, size - room))
                 row = _Row(sentence, place, first, min(first + room, size))
@@ -150,6 +152,12 @@ class MLMCandidates:
                 end = both
             mask[index, :end] = 1
         return ids, mask, segments, positions
+
+
+def text_room(max_length: int, positions: int, masked_input: MaskedInput) -> int:
+    """Number of tokens of a sentence that a row has; see `MLMCandidates` for the arguments."""
+    longest = max_length or min(positions, _LONGEST)
+    return (longest - 3) // 2 if masked_input == "with-original" else longest - 2
 
 
 def _is_word(piece: str) -> bool:

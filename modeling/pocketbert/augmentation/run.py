@@ -20,11 +20,15 @@ from typing import Any
 import numpy as np
 
 from pocketbert.augmentation.augmenter import AugmentationJob, Augmenter, Part, Writer, count_chunks, header, write_part
+from pocketbert.augmentation.mlm_candidates import text_room
+from pocketbert.checkpoints.directory import describe_directory
+from pocketbert.data.data_warnings import count_truncated
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.files import check_absent, named_after, new_file, rename_new, sha256
 from pocketbert.output_folders import check_inputs, is_begun, remove_directory
 from pocketbert.progress import bar, log_info
+from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.training.run_folder import begin_run, open_run
 from pocketbert.training.state import digest_directory
 from pocketbert.work_list import WorkList
@@ -142,6 +146,7 @@ def augment(
         work.log(run, "parts")
         if work.pending:
             write = _writer(job, shards, beam_options)
+            _log_long_texts(job, part, examples.source)
             # Only now, so that bad input leaves no files.
             begin_run(run, recorded)
             loaded = time.perf_counter()
@@ -175,6 +180,20 @@ def _writer(job: AugmentationJob, shards: int, beam_options: Any) -> Writer:
                 write_part(augmenter, part, folder, progress.update)
 
     return write
+
+
+def _log_long_texts(job: AugmentationJob, part: Part, source: str) -> None:
+    """Logs how many texts are longer than what the masked-LM model reads at once, if any."""
+    described = describe_directory(job.masked_lm)
+    if described.vocabulary is None:
+        return
+    room = text_room(job.max_length, described.config.max_position_embeddings, job.options.masked_input)
+    texts = [text for row in part.sides for text in row]
+    if long := count_truncated(texts, None, open_tokenizer(described.vocabulary), room + 2):
+        log_info(
+            f"{source}: {long} of {len(texts)} texts are longer than {room} tokens; the masked-LM model reads the part "
+            "around each word, and no text is cut"
+        )
 
 
 def _joined(job: AugmentationJob, parts: Sequence[Part], folder: Path) -> Iterator[bytes]:

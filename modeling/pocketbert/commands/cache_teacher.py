@@ -69,6 +69,7 @@ def run(options: Options) -> None:
     data = distill.read_data(options)
     from pocketbert.distillation.cache_teacher import cache_stages
     from pocketbert.distillation.planning import plan_distillation, warn_of_few_examples
+    from pocketbert.distillation.run import with_data_notes
 
     plan = plan_distillation(
         distill.chosen_student(options),
@@ -78,6 +79,7 @@ def run(options: Options) -> None:
         run=RunConfig(seed=chosen.seed, truncation=chosen.truncation),
     )
     warn_of_few_examples(plan)
+    plan = with_data_notes(plan)
     folders = cache_stages(plan, chosen.output, dtype=chosen.dtype, masks=chosen.masks, overwrite=chosen.overwrite)
     sizes = {folder.name: sum(file.stat().st_size for file in folder.glob("[!.]*")) for folder in folders}
     print(json.dumps({"teacher_cache": chosen.output, "size_bytes": sizes}, indent=2, ensure_ascii=False))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from pocketbert.data.data_warnings import DataWarning, all_texts, truncation_warning, vocabulary_warnings
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.task_data import TaskData
+from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.predictor import Predictor
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tokenizers.opening import open_tokenizer
@@ -24,17 +28,30 @@ def training_warnings(data: TaskData, vocabulary: Vocabulary | None, max_length:
     if vocabulary is None:
         return warnings
     tokenizer = open_tokenizer(vocabulary)
-    truncated = sum(task.count_truncated(part, tokenizer, max_length) for part in (data.train, data.dev))
-    sides = 2 if data.task.kind == "embedding" and data.train.has_pairs else 1
-    count = sides * (len(data.train) + len(data.dev))
-    cut = truncation_warning(data.train.source, truncated, count, max_length, truncation=vocabulary.truncation)
+    parts = [part for part in (data.train, data.dev, data.augmented, data.unlabelled) if part is not None]
+    cut = cut_warning(task, parts, tokenizer, max_length)
     return [*warnings, *([] if cut is None else [cut]), *vocabulary_warnings(all_texts(data.train), tokenizer)]
 
 
 def reading_warnings(predictor: Predictor, data: LabelledData, remedy: str) -> list[DataWarning]:
     """Warnings about lengths and vocabulary, before a network reads data."""
-    task, tokenizer, max_length = predictor.task, predictor.tokenizer, predictor.max_length
-    truncated = task.count_truncated(data, tokenizer, max_length)
-    count = len(data) * (2 if task.has_vectors and data.has_pairs else 1)
-    cut = truncation_warning(data.source, truncated, count, max_length, remedy, tokenizer.vocabulary.truncation)
-    return [*([] if cut is None else [cut]), *vocabulary_warnings(all_texts(data), tokenizer)]
+    cut = cut_warning(predictor.task, [data], predictor.tokenizer, predictor.max_length, remedy)
+    return [*([] if cut is None else [cut]), *vocabulary_warnings(all_texts(data), predictor.tokenizer)]
+
+
+def cut_warning(
+    task: SupervisedTask, parts: Sequence[LabelledData], tokenizer: Any, max_length: int, remedy: str = ""
+) -> DataWarning | None:
+    """A warning that names how many texts are cut, and how; None if there are none.
+
+    Args:
+      task: task of the network.
+      parts: examples; the first ones name the data.
+      tokenizer: tokenizer of the network.
+      max_length: maximum sequence length.
+      remedy: what to do; empty for a larger `max_length`.
+    """
+    truncated = sum(task.count_truncated(part, tokenizer, max_length) for part in parts)
+    count = sum(len(part) * (2 if task.has_vectors and part.has_pairs else 1) for part in parts)
+    how = tokenizer.vocabulary.truncation
+    return truncation_warning(parts[0].source, truncated, count, max_length, remedy, how)

@@ -333,3 +333,17 @@ def test_help_lists_only_accepted_data(capsys: pytest.CaptureFixture[str]) -> No
     assert not re.search("multi_label|questions|xnli|squad|tydiqa", printed)
     assert cli.main(["augment", "--masked-lm=m", "--output=o.tsv", "--kind=multi_label"]) == 2
     assert "--kind=multi_label: must be one of classification, regression" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("form", "most"), [("alone", 8), ("with-original", 3)])
+def test_texts_that_are_read_in_parts_are_counted(
+    form: str, most: int, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--max-length=10", f"--masked-input={form}", "--pair-column=second"]
+    assert cli.main(command(folder, tmp_path / "augmented.jsonl", *options)) == 0
+    rows = [json.loads(line) for line in (folder / "pairs.jsonl").read_text("utf-8").splitlines()]
+    tokenizer = _load(str(folder / "model")).tokenizer
+    lengths = tokenizer.tokenize([row[name] for row in rows for name in ("first", "second")]).row_lengths().numpy()
+    assert 0 < (lengths > most).sum() < 46
+    line = f"{(lengths > most).sum()} of 46 texts are longer than {most} tokens"
+    assert capsys.readouterr().err.count(line) == 1

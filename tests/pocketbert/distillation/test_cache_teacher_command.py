@@ -204,3 +204,15 @@ def test_killed_command_gives_same_bytes(arguments: list[str], stored: Path, tmp
     for name in ("intermediate", "prediction"):
         contents = [{p.name: p.read_bytes() for p in (top / name).iterdir()} for top in (output, stored)]
         assert contents[0] == contents[1]
+
+
+def test_cut_texts_are_counted(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = [*arguments[:-1], "--max-length=9", "--truncation=tail", f"--output={tmp_path / 'out'}"]
+    assert cli.main(short) == 0
+    # A word is a token; [CLS] and [SEP] are around a text.
+    texts = [text for count in (43, 11) for text in tiny_finetuning.examples(count, seed=count).texts]
+    long = sum(len(text.split()) + 2 > 9 for text in texts)
+    assert capsys.readouterr().err.count(f"{long} of 54 texts are longer than 9 tokens and are cut (tail)") == 1
+    assert TeacherCache.open(tmp_path / "out" / "prediction").vocabulary.truncation == "tail"
+    assert cli.main([*arguments[:-1], "--max-length=9", "--truncation=head-tail:7", f"--output={tmp_path / 'no'}"]) == 2
+    assert "received head-tail:7" in capsys.readouterr().err
