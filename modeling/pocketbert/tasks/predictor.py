@@ -44,6 +44,8 @@ class Predictor:
     def predict(self, inputs: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
         """Predicts for texts, pairs of texts, or pairs of question and paragraph; see the task's `predict`.
 
+        `max_length` is for `windows=True`: tokens of a window, at most those of the predictor.
+
         Raises:
           UserError: `windows` for another task than classes, several labels or scores; or see the task's `predict`.
         """
@@ -52,7 +54,12 @@ class Predictor:
                 f"windows are for one answer per text; received them for {self.task.kind}; leave "
                 f"{argument('windows', True)} out"
             )
-        return self.task.predict(inputs, self.forward, self.tokenizer, self.max_length, **self.windows, **options)
+        length = options.pop("max_length", None) or self.max_length
+        if length != self.max_length and not options.get("windows"):
+            raise UserError(f"max_length needs {argument('windows', True)}; received {length} alone; leave it out")
+        if length > self.max_length:
+            raise UserError(f"windows must have at most {self.max_length} tokens; received max_length={length}")
+        return self.task.predict(inputs, self.forward, self.tokenizer, length, **self.windows, **options)
 
     def evaluator(self, data: Any, **options: Any) -> Evaluator:
         """Returns the evaluator for labelled data; see `SupervisedTask.evaluator`."""

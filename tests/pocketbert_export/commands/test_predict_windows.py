@@ -93,7 +93,15 @@ def test_answers_are_means_of_windows(
 def test_bundles_read_windows(small_model: Model, small_bundle: Path, tmp_path: Path) -> None:
     from pocketbert_export.bundles.predictors import open_predictor
 
-    answers = open_predictor(small_bundle, max_length=LENGTH).predict(TEXTS, windows=True, stride=STRIDE, top_k=3)
+    options = {"windows": True, "stride": STRIDE, "top_k": 3}
+    answers = open_predictor(small_bundle, max_length=LENGTH).predict(TEXTS, **options)
+    assert pb.Bundle.open(small_bundle).predict(TEXTS, max_length=LENGTH, **options) == answers
+    for wrong, message in (
+        ({"max_length": LENGTH}, "needs windows=True"),
+        ({"max_length": 20, **options}, "at most 19"),
+    ):
+        with pytest.raises(UserError, match=message):
+            pb.Bundle.open(small_bundle).predict(TEXTS, **wrong)
     for text, answer in zip(TEXTS, answers, strict=True):
         mean = expected(small_model, "classification", text, LENGTH, STRIDE)
         assert [row["probability"] for row in answer["top"]] == pytest.approx(sorted(mean, reverse=True), abs=2e-5)
