@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
+from pocketbert.decision_config import DecisionConfig, decision_config
 from pocketbert.embedding_config import EmbeddingConfig, dense_shapes, embedding_config
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.feedforward import FeedForwardConfig
@@ -320,6 +321,7 @@ class TaskConfig:
       embedding: for embeddings: pooling, dense layer and prompts; an object of its fields becomes an `EmbeddingConfig`.
       activation: for regression: `sigmoid` gives scores from 0 to 1, as rerankers of sentence-transformers do; None, or
         `identity` of a reranker, gives the logit.
+      decisions: for classes and labels: thresholds of the answers, or an object of the fields; None for the defaults.
     """
 
     kind: TaskKind
@@ -330,6 +332,7 @@ class TaskConfig:
     null_threshold: float | None = None
     embedding: EmbeddingConfig | None = None
     activation: ScoreActivation | None = None
+    decisions: DecisionConfig | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -355,9 +358,7 @@ class TaskConfig:
             sentences = " and ".join(kind for kind, row in TASK_RULES.items() if row.head == "sentence")
             problems.append(f"pooling is for {sentences}; received {self.pooling!r} for {self.kind!r}")
         if self.null_threshold is not None and not rules.has_null_threshold:
-            thresholded = " and ".join(
-                kind for kind, other_rules in TASK_RULES.items() if other_rules.has_null_threshold
-            )
+            thresholded = " and ".join(kind for kind, row in TASK_RULES.items() if row.has_null_threshold)
             problems.append(f"null_threshold is for {thresholded}; received {self.null_threshold} for {self.kind!r}")
         if rules.has_embedding:
             object.__setattr__(self, "embedding", embedding_config(self.embedding))
@@ -367,6 +368,9 @@ class TaskConfig:
             problems += _one_of("activation", self.activation, ScoreActivation)
             if rules.num_outputs != 1:
                 problems.append(f"activation is for regression; received {self.activation!r} for {self.kind!r}")
+        object.__setattr__(self, "decisions", decision_config(self.decisions))
+        if self.decisions is not None:
+            problems += self.decisions.problems(self.kind, rules.label_form, self.labels, rules.head == "sentence")
         raise_if_any(problems, "TaskConfig")
 
     @property

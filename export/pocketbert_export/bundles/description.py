@@ -80,7 +80,8 @@ def _tool_versions() -> dict[str, str]:
 def _task(task: TaskConfig | None) -> dict[str, Any] | None:
     if task is None:
         return None
-    options = {name: dataclasses.asdict(task)[name] for name in ("null_threshold", "embedding", "activation")}
+    fields = ("null_threshold", "embedding", "activation", "decisions")
+    options = {name: dataclasses.asdict(task)[name] for name in fields}
     described = {name: option for name, option in options.items() if option is not None}
     return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **described}
 

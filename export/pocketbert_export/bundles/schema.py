@@ -63,6 +63,8 @@ _TASK = _object(
         "activation": {"enum": list(get_args(ScoreActivation))},
         # The fields of `EmbeddingConfig`, which checks them.
         "embedding": {"type": "object"},
+        # The fields of `DecisionConfig`, one of which is null.
+        "decisions": _object(thresholds=_or_null(_list(_NUMBER)), reject_below={"type": ["number", "null"]}),
     },
     kind=_TEXT,
     name=_TEXT,

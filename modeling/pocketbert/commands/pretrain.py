@@ -44,11 +44,23 @@ class PretrainingModelOptions:
 
 
 # RunFolderOptions has the seeds.
+# Options of `RunConfig` without effect on pretraining.
+_NOT_OF_PRETRAINING = (
+    "seed",
+    "truncation",
+    "qat",
+    "teacher_precision",
+    "show_texts",
+    "overwrite",
+    "decision_thresholds",
+    "reject",
+)
+
 OPTIONS = (
     PretrainingModelOptions,
     PretrainConfig,
     RunFolderOptions,
-    OptionGroup(RunConfig, without=("seed", "truncation", "qat", "teacher_precision", "show_texts", "overwrite")),
+    OptionGroup(RunConfig, without=_NOT_OF_PRETRAINING),
 )
 
 

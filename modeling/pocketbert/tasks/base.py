@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from pocketbert.data.examples import LabelledData
+    from pocketbert.tasks.decisions import Choice
     from pocketbert.tasks.linear_fits import LinearForm
     from pocketbert.tasks.scores import Baseline, Scores
     from pocketbert.tasks.simple_methods import Vectors
@@ -74,7 +75,7 @@ class Evaluator(Protocol):
     """Scores a network on labelled data, any number of times.
 
     Attributes:
-      task: configuration of the network, with the `null_threshold` that the last evaluation chose.
+      task: configuration of the network, with the thresholds that the last evaluation chose.
     """
 
     task: TaskConfig
@@ -331,7 +332,7 @@ class SupervisedTask(Task):
           metrics: names of metrics; None for those of the task.
           choose_threshold: also choose `TaskConfig.null_threshold` on these data.
           show_progress: print progress to stderr.
-          **options: options in `window_options` and further options of the task.
+          **options: options in `window_options` and further options of the task, such as the `choice` of decisions.
         """
 
     @abc.abstractmethod
@@ -374,6 +375,11 @@ class SupervisedTask(Task):
           vectors: gives unit vectors of texts; None without a pretrained encoder.
         """
         return []
+
+    def choice_problems(self, choice: Choice) -> list[str]:
+        """Reasons why a run of this task cannot choose these thresholds."""
+        given = "decision_thresholds" if choice.metric is not None else "reject"
+        return [f"{given} is for one of several classes or several labels; received it for {self.kind}; leave it out"]
 
     def data_warnings(self, train: Any, dev: Any) -> list[DataWarning]:
         """Warnings to show before training on these data; see `training_warnings` for those of the tokenizer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
 from pocketbert.tasks.base import Decisions
+from pocketbert.tasks.decisions import Choice, class_thresholds, reject_threshold, threshold_logits
 from pocketbert.tasks.metrics import AUROC, class_results, names_of_f1, root_mean_square
 from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples, uniform_cross_entropy, unit_vectors
 from pocketbert.tasks.texts import TextTask, described_probabilities, positive_class
@@ -126,13 +128,40 @@ class Classification(TextTask):
     def top_probability(self, logits: np.ndarray) -> float:
         return float(probabilities_of(logits).max(axis=1).mean())
 
+    def choose(self, choice: Choice, logits: np.ndarray, labels: np.ndarray) -> TaskConfig:
+        """See `TextTask.choose`: thresholds of two classes, or the threshold of rejected answers."""
+        if choice.keep is not None:
+            plain = probabilities_of(logits)
+            decisions = reject_threshold(plain.max(axis=1), plain.argmax(axis=1) == labels, choice.keep)
+        else:
+            assert choice.metric is not None
+            positive, names = positive_class(self.config), self.config.labels
+            decisions = class_thresholds(logits, labels, choice.metric, positive=positive, classes=names)
+        return dataclasses.replace(self.config, decisions=decisions)
+
+    def choice_problems(self, choice: Choice) -> list[str]:
+        """See `SupervisedTask.choice_problems`."""
+        count = len(self.config.labels)
+        if choice.metric is None or count == 2:
+            return []
+        return [f"decision_thresholds is for two classes or several labels; received {count} classes; leave it out"]
+
     def decide(self, logits: np.ndarray) -> np.ndarray:
-        """Class indices, int32 [N]."""
-        return logits.argmax(axis=1).astype(np.int32)
+        """Class indices, int32 [N], also of rejected answers."""
+        return self._above_thresholds(logits).argmax(axis=1).astype(np.int32)
 
     def certainty(self, logits: np.ndarray) -> np.ndarray:
         """Probability of the predicted class, [N]."""
-        return probabilities_of(logits).max(axis=1)
+        return np.take_along_axis(probabilities_of(logits), self.decide(logits)[:, np.newaxis], axis=1)[:, 0]
+
+    def rejected(self, logits: np.ndarray) -> np.ndarray:
+        """Whether the answer is None, because its probability is below the threshold, bool [N]."""
+        least = 0.0 if self.config.decisions is None else self.config.decisions.reject_below or 0.0
+        return probabilities_of(logits).max(axis=1) < least
+
+    def _above_thresholds(self, logits: np.ndarray) -> np.ndarray:
+        thresholds = threshold_logits(self.config.decisions, of_classes=True)
+        return logits if thresholds is None else logits - thresholds
 
     def constant_answer(self, labels: np.ndarray) -> tuple[float, str]:
         """The most frequent label."""
@@ -148,11 +177,14 @@ class Classification(TextTask):
         return self.config.labels[positive_class(self.config)] if "f1" in names else None
 
     def describe(self, logits: np.ndarray, *, top_k: int | None = None, **options: Any) -> list[dict[str, Any]]:
-        """Gives `label` and `probabilities` by label; with `top_k`, the best labels as `top`."""
-        labels = self.config.labels
+        """Gives `label` and `probabilities` by label; with `top_k`, the best labels as `top`.
+
+        The label of a rejected answer is None.
+        """
+        labels, rows = self.config.labels, (self.decide(logits), self.rejected(logits), probabilities_of(logits))
         return [
-            {"label": labels[int(values.argmax())], **described_probabilities(labels, values, top_k)}
-            for values in probabilities_of(logits)
+            {"label": None if rejected else labels[index], **described_probabilities(labels, values, top_k)}
+            for index, rejected, values in zip(*rows, strict=True)
         ]
 
     def centred(self, output: np.ndarray) -> np.ndarray:
@@ -160,16 +192,47 @@ class Classification(TextTask):
         return output - output.mean(axis=-1, keepdims=True)
 
     def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions:
-        """Compares predicted classes. A lead below twice the tolerance is a near tie, since two logits compete."""
-        return class_decisions(reference, answers, tolerance, "examples")
+        """Compares predicted classes. A lead below twice the tolerance is a near tie, since two logits compete.
+
+        With a threshold for rejected answers, two rejected answers are the same, and so near to it is a near tie.
+        """
+        thresholds = threshold_logits(self.config.decisions, of_classes=True)
+        decisions = class_decisions(reference, answers, tolerance, "examples", thresholds)
+        if self.config.decisions is None or self.config.decisions.reject_below is None:
+            return decisions
+        rejected, others = self.rejected(reference), self.rejected(answers)
+        same = np.where(rejected | others, rejected == others, decisions.same)
+        odds = [np.log(top) - np.log1p(-top) for top in self._tops(reference)]
+        near = np.abs(odds[0] - odds[1]) <= 2 * tolerance * class_scale(reference)
+        return Decisions(same, near | (decisions.near_tie & ~rejected), decisions.counted)
+
+    def _tops(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Highest probabilities and the threshold of rejected answers, inside (0, 1)."""
+        assert self.config.decisions is not None
+        tiny = np.finfo(np.float64).eps
+        tops = probabilities_of(logits).max(axis=1), np.asarray(self.config.decisions.reject_below)
+        return np.clip(tops[0], tiny, 1 - tiny), np.clip(tops[1], tiny, 1 - tiny)
 
 
-def class_decisions(reference: np.ndarray, answers: np.ndarray, tolerance: float, counted: str) -> Decisions:
-    """Compares the best classes of logits [N, classes]; see `Task.decisions`."""
+def class_decisions(
+    reference: np.ndarray,
+    answers: np.ndarray,
+    tolerance: float,
+    counted: str,
+    thresholds: np.ndarray | None = None,
+) -> Decisions:
+    """Compares the best classes of logits [N, classes], minus thresholds [classes] if any; see `Task.decisions`."""
+    scale = class_scale(reference)
+    if thresholds is not None:
+        reference, answers = reference - thresholds, answers - thresholds
     top = np.sort(reference, axis=1)
-    scale = root_mean_square(reference - reference.mean(axis=1, keepdims=True))
     near_tie = top[:, -1] - top[:, -2] <= 2 * tolerance * scale
     return Decisions(reference.argmax(axis=1) == answers.argmax(axis=1), near_tie, counted)
+
+
+def class_scale(logits: np.ndarray) -> float:
+    """Root mean square of logits [N, classes] without the mean over classes."""
+    return root_mean_square(logits - logits.mean(axis=1, keepdims=True))
 
 
 def probabilities_of(logits: np.ndarray) -> np.ndarray:

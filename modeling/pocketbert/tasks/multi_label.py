@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
-from pocketbert.configs import EncoderConfig
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.tasks.base import Decisions
 from pocketbert.tasks.classification import ClassificationHead
+from pocketbert.tasks.decisions import Choice, label_thresholds, threshold_logits
 from pocketbert.tasks.metrics import AUROC, MULTI_LABEL_METRICS, label_results, names_of_f1, root_mean_square
 from pocketbert.tasks.mistakes import listed
 from pocketbert.tasks.outputs import mean_over_examples
@@ -83,9 +85,30 @@ class MultiLabel(TextTask):
         flat = logits.reshape(-1)
         return softmax_temperature(np.stack([np.zeros_like(flat), flat], axis=1), labels.reshape(-1))
 
+    def choose(self, choice: Choice, logits: np.ndarray, labels: np.ndarray) -> TaskConfig:
+        """See `TextTask.choose`: a threshold for each label."""
+        assert choice.metric is not None
+        return dataclasses.replace(self.config, decisions=label_thresholds(logits, labels, choice.metric))
+
+    def choice_problems(self, choice: Choice) -> list[str]:
+        """See `SupervisedTask.choice_problems`."""
+        problems = []
+        if choice.keep is not None:
+            problems.append("reject is for one of several classes; received it for several labels; leave it out")
+        if choice.metric == MULTI_LABEL_METRICS[2]:
+            problems.append(
+                f"decision_thresholds maximizes micro-F1 or the F1 of each label; received metric={choice.metric}; "
+                f"choose {' or '.join(MULTI_LABEL_METRICS[:2])}"
+            )
+        return problems
+
     def decide(self, logits: np.ndarray) -> np.ndarray:
-        """Int32 [N, labels], 1 for a probability of at least 0.5."""
-        return (logits >= 0).astype(np.int32)
+        """Int32 [N, labels], 1 for a probability of at least 0.5, or of at least the label's threshold."""
+        return (self._above_thresholds(logits) >= 0).astype(np.int32)
+
+    def _above_thresholds(self, logits: np.ndarray) -> np.ndarray:
+        thresholds = threshold_logits(self.config.decisions, of_classes=False)
+        return logits if thresholds is None else logits - thresholds
 
     def right(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
         """Each label of each example is a decision."""
@@ -93,7 +116,7 @@ class MultiLabel(TextTask):
 
     def certainty(self, logits: np.ndarray) -> np.ndarray:
         """Probability of each decision for or against a label, [N, labels]."""
-        return sigmoid_of(np.abs(logits))
+        return sigmoid_of(np.where(self.decide(logits) == 1, logits, -logits))
 
     def in_words(self, answer: Any) -> str:
         """The names of the labels."""
@@ -112,20 +135,21 @@ class MultiLabel(TextTask):
         return label_results(self.config.labels, labels, predictions)
 
     def describe(self, logits: np.ndarray, *, top_k: int | None = None, **options: Any) -> list[dict[str, Any]]:
-        """Gives `labels` with a probability of at least 0.5, and `probabilities` by label or the best as `top`."""
+        """Gives `labels` as `decide` does, and `probabilities` by label or the best as `top`."""
         names = self.config.labels
         return [
             {
-                "labels": [label for label, logit in zip(names, values, strict=True) if logit >= 0],
+                "labels": [label for label, is_given in zip(names, decided, strict=True) if is_given],
                 **described_probabilities(names, sigmoid_of(values), top_k),
             }
-            for values in logits
+            for values, decided in zip(logits, self.decide(logits), strict=True)
         ]
 
     def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions:
-        """Compares each label of each example. A logit within the tolerance of 0 is a near tie."""
-        near_tie = np.abs(reference) <= tolerance * root_mean_square(reference)
-        return Decisions((reference >= 0) == (answers >= 0), near_tie, "decisions, one for each example and label,")
+        """Compares each label of each example. A logit within the tolerance of its threshold is a near tie."""
+        near_tie = np.abs(self._above_thresholds(reference)) <= tolerance * root_mean_square(reference)
+        same = self.decide(reference) == self.decide(answers)
+        return Decisions(same, near_tie, "decisions, one for each example and label,")
 
 
 def sigmoid_of(logits: np.ndarray) -> np.ndarray:

@@ -52,6 +52,7 @@ class Scores:
       foreign: whether the data are in a language that the network does not know, which explains a weak score.
       pairs: whether each example has two texts. An encoder of sentences knows each text, but not the pair, so after few
         pairs a simple method is the better choice unless the model is clearly above it.
+      decisions: thresholds of the answers, as `decisions.described_decisions` gives them; None for the defaults.
     """
 
     main_metric: str
@@ -69,6 +70,7 @@ class Scores:
     data_notes: tuple[str, ...] = ()
     foreign: bool = False
     pairs: bool = False
+    decisions: Mapping[str, Any] | None = None
 
     @property
     def score(self) -> float:
@@ -190,7 +192,7 @@ class Scores:
 
     def to_json(self) -> dict[str, Any]:
         """The fields for result.json, with the outcome and the warnings."""
-        names = ("metrics", "baseline", "positive_label", "classes", "warnings")
+        names = ("metrics", "baseline", "positive_label", "classes", "warnings", "decisions")
         fields = {name: getattr(self, name) for name in names}
         return {
             "outcome": self.outcome(),

@@ -18,6 +18,7 @@ from pocketbert.data.readers.glue import GLUE
 from pocketbert.data.readers.tables import read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, SupervisedTask
+from pocketbert.tasks.decisions import Choice, described_decisions
 from pocketbert.tasks.metrics import AUROC, compute
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, most_certain
 from pocketbert.tasks.outputs import check_finite, check_finite_answers
@@ -49,6 +50,10 @@ class TextTask(SupervisedTask):
     @abc.abstractmethod
     def decide(self, logits: np.ndarray) -> np.ndarray:
         """Converts logits [N, ...] to predictions in the form of `Examples.labels`."""
+
+    def choose(self, choice: Choice, logits: np.ndarray, labels: np.ndarray) -> TaskConfig:
+        """The task with the decisions that these examples choose; only tasks without `choice_problems` have it."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def constant_answer(self, labels: np.ndarray) -> tuple[Any, str]:
@@ -182,12 +187,13 @@ class TextTask(SupervisedTask):
         metrics: Sequence[str] | None = None,
         choose_threshold: bool = False,
         show_progress: bool = False,
+        choice: Choice | None = None,
         **options: Any,
     ) -> TextEvaluator:
-        """See `SupervisedTask.evaluator`. There is no threshold to choose."""
+        """See `SupervisedTask.evaluator`; each evaluation makes the `choice`, if there is one."""
         self.check_data(data)
-        encoded = encode(data, tokenizer, max_length)
-        return TextEvaluator(self, forward, encoded, metrics or self.metrics, data, show_progress=show_progress)
+        encoded, names = encode(data, tokenizer, max_length), metrics or self.metrics
+        return TextEvaluator(self, forward, encoded, names, data, show_progress=show_progress, choice=choice)
 
     def count_truncated(self, data: Examples, tokenizer: Any, max_length: int) -> int:
         """Number of texts or pairs that are cut."""
@@ -334,10 +340,10 @@ class TextEvaluator:
         data: Examples,
         *,
         show_progress: bool = False,
+        choice: Choice | None = None,
     ) -> None:
-        self.task: TaskConfig = task.config
         self._task, self._forward, self._encoded, self._metrics, self._data = task, forward, encoded, metrics, data
-        self._show_progress = show_progress
+        self._show_progress, self._choice = show_progress, choice
         self._logits: np.ndarray | None = None
 
     def metrics(self, when: str) -> dict[str, float]:
@@ -353,8 +359,10 @@ class TextEvaluator:
         assert encoded.labels is not None
         predictions = self._predictions("at the end")
         scores = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups, self._logits)
-        metrics_known = scores.metrics if metrics is None else metrics
-        return dataclasses.replace(scores, metrics=metrics_known, pairs=self._data.pairs is not None)
+        logits, right = None if self.task.decisions is None else self._logits, encoded.labels == predictions
+        decisions = None if logits is None else described_decisions(self.task, self._task.certainty(logits), right)
+        known, pairs = scores.metrics if metrics is None else metrics, self._data.pairs is not None
+        return dataclasses.replace(scores, metrics=known, pairs=pairs, decisions=decisions)
 
     def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
         """See `Evaluator.mistakes`."""
@@ -364,7 +372,20 @@ class TextEvaluator:
     def _predictions(self, when: str) -> np.ndarray:
         outputs = check_finite(when, self._forward(self._encoded, show_progress=self._show_progress))
         self._logits = outputs["logits"]
+        if self._choice is not None:
+            self._task = type(self._task)(self.task_at(1.0))
         return self._task.decide(self._logits)
+
+    @property
+    def task(self) -> TaskConfig:
+        """See `Evaluator`."""
+        return self._task.config
+
+    def task_at(self, temperature: float) -> TaskConfig:
+        """`task` for the last logits divided by a temperature."""
+        if self._choice is None or self._logits is None or self._encoded.labels is None:
+            return self.task
+        return self._task.choose(self._choice, self._logits / np.float32(temperature), self._encoded.labels)
 
     def temperature(self) -> float:
         """The divisor of the last logits with the smallest loss on these examples; 1 if none helps."""

@@ -40,6 +40,8 @@ _RECORDED_IF_CHANGED = (
     "qat",
     "keep_checkpoints",
     "gradient_checkpointing",
+    "decision_thresholds",
+    "reject",
 )
 # Options for questions on paragraphs only.
 WINDOW_OPTIONS = ("stride", "max_question_tokens")
@@ -91,6 +93,10 @@ class RunConfig:
         last evaluations, the last model among them; `every-epoch`: one after each epoch.
       gradient_checkpointing: compute each layer again in the backward pass instead of storing it: less memory, more
         time, the same gradients.
+      decision_thresholds: choose the thresholds of the answers on the dev split, for two classes or several labels:
+        those with the best metric that selects the checkpoint. predict then applies them instead of 0.5.
+      reject: share of the right answers to keep, such as 0.95, for one of several classes: below the threshold on the
+        highest probability that keeps them on the dev split, predict answers null.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
       show_texts: show up to 20 wrongly predicted texts in report.html; --noshow-texts for private data.
       distribution: devices that share each batch. `one`: TensorFlow's default, one GPU or the processors. `mirrored`:
@@ -120,6 +126,8 @@ class RunConfig:
     qat: QatRecipe = "none"
     keep_checkpoints: int | Literal["best", "every-epoch"] = "best"
     gradient_checkpointing: bool = False
+    decision_thresholds: bool = False
+    reject: float | None = None
     checkpoint_seconds: float = 60.0
     show_texts: bool = True
     distribution: Literal["one", "mirrored", "multi-worker", "tpu"] = "one"
@@ -144,6 +152,10 @@ class RunConfig:
         for name in ("label_smoothing", "dropout"):
             if (getattr(self, name) or 0) >= 1:
                 problems.append(f"{name} must lie in [0, 1); received {getattr(self, name):g}")
+        if self.reject is not None and self.reject > 1:
+            problems.append(f"reject must lie in (0, 1]; received {self.reject:g}")
+        if self.reject is not None and self.decision_thresholds:
+            problems.append("decision_thresholds and reject exclude each other; received both; leave one out")
         if self.tpu and self.distribution != "tpu":
             problems.append(f"tpu needs distribution=tpu; received {self.tpu!r} with {self.distribution!r}")
         if self.qat != "none" and self.precision != "float32":
@@ -328,6 +340,7 @@ class TrainResult:
       positive_label: label that F1 treats as positive, or None.
       outcome: the main metric with its interval, baselines and verdict, as `pocketbert.tasks.scores.Scores.outcome`
         gives it; None without a task.
+      decisions: thresholds that the run chose, as `pocketbert.tasks.decisions.described_decisions` gives them, or None.
       warnings: reasons why the metrics are not meaningful.
       skipped_steps: steps whose update was skipped because gradients overflowed float16; None for other precisions.
     """
@@ -344,6 +357,7 @@ class TrainResult:
     baseline: dict[str, Any] | None = None
     positive_label: str | None = None
     outcome: dict[str, Any] | None = None
+    decisions: dict[str, Any] | None = None
     warnings: list[str] = dataclasses.field(default_factory=list)
     skipped_steps: int | None = None
 

@@ -64,6 +64,11 @@ class LossEvaluator:
         fitted = getattr(self._evaluator, "temperature", None)
         return 1.0 if fitted is None else fitted()
 
+    def task_at(self, temperature: float) -> TaskConfig:
+        """`task`, with thresholds for the last logits divided by a temperature."""
+        chosen = getattr(self._evaluator, "task_at", None)
+        return self.task if chosen is None else chosen(temperature)
+
     def mistakes(self) -> list[Mistake]:
         """See `Evaluator.mistakes`."""
         return self._evaluator.mistakes()

@@ -55,7 +55,8 @@ def reorder_head(model: Model, labels: Sequence[str]) -> None:
         for rest, axis in _label_axes(model.config, task).items():
             weight = weights[prefix + rest]
             weight.assign(np.take(weight.numpy(), positions, axis))
-    model.tasks = (dataclasses.replace(task, labels=tuple(labels)), *model.tasks[1:])
+    decisions = None if task.decisions is None else task.decisions.in_order(positions)
+    model.tasks = (dataclasses.replace(task, labels=tuple(labels), decisions=decisions), *model.tasks[1:])
 
 
 def source_of(held: Sequence[TaskConfig], task: TaskConfig) -> TaskConfig | None:
@@ -95,6 +96,9 @@ def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_he
     new = " and ".join(_described(task) for task, source in zip(tasks, sources, strict=True) if source is None)
     lines = [f"leaving out the model's head for {left_out}"] if left_out else []
     lines += [f"the head for {new} is new"] if new else []
+    if any(source is not None and source.decisions is not None for source in sources):
+        remedy = f"{argument('decision_thresholds', True)} or {argument('reject')}"
+        lines.append(f"the thresholds of its answers do not continue; {remedy} chooses new ones")
     if lines:
         log_info("; ".join(lines))
 
@@ -120,7 +124,7 @@ def _label_axes(config: EncoderConfig, task: TaskConfig) -> dict[str, int]:
     """
     if not task.labels:
         return {}
-    larger = dataclasses.replace(task, labels=(*task.labels, "".join(task.labels) + "+"))
+    larger = dataclasses.replace(task, labels=(*task.labels, "".join(task.labels) + "+"), decisions=None)
     prefix = f"heads.{task.kind}."
     axes_by_path = {}
     others = tensor_specs(config, [larger])

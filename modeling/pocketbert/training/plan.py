@@ -20,6 +20,7 @@ from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.config import RunConfig
 from pocketbert.training.cut_texts import truncation_problems
+from pocketbert.training.decision_options import choice_problems
 from pocketbert.training.distribution import Distribution
 from pocketbert.training.frozen_weights import FrozenWeights, freeze, frozen_paths, outline
 from pocketbert.training.initialization import ModelInit, make_model
@@ -261,4 +262,4 @@ def unused_options(
             "no stage learns from labels" if smooths else f"{data.tasks[0].kind if data.tasks else 'this run'} has none"
         )
         problems.append(f"label_smoothing needs labels with classes; {reason}; leave it out")
-    return problems + data.option_problems(run)
+    return [*problems, *choice_problems(run, stages, data), *data.option_problems(run)]

@@ -27,6 +27,7 @@ from pocketbert.tasks.outputs import ModelForward
 from pocketbert.tasks.registry import listed, supervised_task
 from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.config import RunConfig
+from pocketbert.training.decision_options import choice_of
 from pocketbert.training.dev_loss import KeptOutputs, LossEvaluator
 from pocketbert.training.stage import Stage
 
@@ -182,6 +183,9 @@ class TaskRunData(RunData):
     def recorded(self) -> dict[str, Any]:
         data = self.given
         recorded: dict[str, Any] = {f"task_{name}": value for name, value in dataclasses.asdict(data.task).items()}
+        if data.task.decisions is None:
+            # Records of runs without them do not have them.
+            del recorded["task_decisions"]
         recorded |= {"metrics": list(data.metrics), "main_metric": data.main_metric}
         for name, examples in (("train", data.train), ("dev", data.dev), ("augmented", data.augmented)):
             recorded[f"{name}_sha256"] = None if examples is None else examples.identity
@@ -263,9 +267,9 @@ class TaskRunData(RunData):
         index = same.index(True) if True in same else 0
         task = supervised_task(model.tasks[index])
         forward = KeptOutputs(ModelForward(model, task, batch_size, head_names(model.tasks)[index]))
-        evaluator = task.evaluator(
-            forward, data.dev, model.tokenizer, max_length, metrics=data.metrics, choose_threshold=True, **windows
-        )
+        choice = choice_of(run, data.main_metric)
+        options = {**windows, "metrics": data.metrics, **({} if choice is None else {"choice": choice})}
+        evaluator = task.evaluator(forward, data.dev, model.tokenizer, max_length, choose_threshold=True, **options)
 
         def encoded() -> EncodedExamples:
             return task.encode(data.dev, model.tokenizer, max_length, **windows)

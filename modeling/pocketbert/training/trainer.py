@@ -316,10 +316,9 @@ class Trainer:
         state, state.kept = self.state, ""
         if not self.distribution.is_chief:
             return
-        task, fitted = (getattr(evaluator, name, None) for name in ("task", "temperature"))
-        if task is not None:
-            self.model.tasks = (task,)
+        fitted = getattr(evaluator, "temperature", None)
         state.temperature = fitted() if fitted and stage.calibrate else 1.0
+        self._take_thresholds(evaluator, state.temperature)
         state.kept = save_kept(self._kept_folder(state.stage), self.model, self.adapters, state.temperature)
 
     def _keep_checkpoint(self, evaluator: StageEvaluator | None, *, is_evaluated: bool) -> None:
@@ -329,14 +328,18 @@ class Trainer:
         if not self.distribution.is_chief or not (every_epoch or (isinstance(kept, int) and is_evaluated)):
             return
         # With the thresholds of this evaluation, not of the best one.
-        task = getattr(evaluator, "task", None)
-        if task is not None:
-            self.model.tasks = (task,)
+        self._take_thresholds(evaluator, 1.0)
         folder = self.folder / CHECKPOINTS_FOLDER
         save_kept(folder / f"step-{state.step:0{_STEP_DIGITS}d}", self.model, self.adapters)
         if isinstance(kept, int):
             for old in sorted(folder.glob("step-*"))[:-kept]:
                 shutil.rmtree(old)
+
+    def _take_thresholds(self, evaluator: StageEvaluator | None, temperature: float) -> None:
+        """Gives the model the thresholds of the last evaluation, for logits divided by a temperature."""
+        task_at = getattr(evaluator, "task_at", None)
+        if task_at is not None:
+            self.model.tasks = (task_at(temperature),)
 
     def _write_checkpoint(self) -> None:
         state = self.state

@@ -1,0 +1,34 @@
+"""Thresholds of answers that a run chooses on its dev split, from its options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pocketbert.tasks.decisions import Choice
+from pocketbert.tasks.registry import supervised_task
+from pocketbert.training.config import RunConfig
+from pocketbert.training.stage import Stage
+
+if TYPE_CHECKING:
+    from pocketbert.training.run_data import RunData
+
+
+def choice_of(run: RunConfig, metric: str) -> Choice | None:
+    """What a run chooses; `metric` selects its best checkpoint. None for nothing."""
+    if not run.decision_thresholds and run.reject is None:
+        return None
+    return Choice(metric=metric if run.decision_thresholds else None, keep=run.reject)
+
+
+def choice_problems(run: RunConfig, stages: Sequence[Stage], data: RunData) -> list[str]:
+    """Reasons why a run with these stages and data cannot choose thresholds."""
+    choice = choice_of(run, data.main_metric)
+    if choice is None:
+        return []
+    given = "reject" if choice.metric is None else "decision_thresholds"
+    if data.task is None:
+        return [f"{given} needs a task with labels; received it without one; leave it out"]
+    if data.evaluated_length(stages[-1]) is None:
+        return [f"{given} needs a last stage that trains the head; received stage {stages[-1].name}; leave it out"]
+    return supervised_task(data.task).choice_problems(choice)
