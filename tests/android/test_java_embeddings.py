@@ -225,7 +225,7 @@ def test_bad_input_gives_exit_code_2(bundles: dict[str, Path], tmp_path: Path) -
         ([bundle], '{"text": 1}\n', "line 1 must be a JSON object with a string"),
         ([bundle], '{"text"\n', "standard input: line 1 expected"),
         ([bundle], "\udcff\n", "standard input must be UTF-8 text"),
-        ([mood], "a\n", "spans need a bundle for token_classification; dynamic_wi8 is for classification"),
+        ([mood], '{"text": "a", "pair": 1}\n', 'line 1: "pair" must be a string'),
         ([mood, "--top-k=2"], "a\n", "--top-k needs a bundle for embedding"),
         ([], "a\n", "pass one bundle; received none"),
     ):

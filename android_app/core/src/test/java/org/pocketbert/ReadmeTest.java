@@ -12,9 +12,11 @@ import java.util.Arrays;
 import java.util.List;
 import org.junit.Test;
 import org.pocketbert.bundle.Bundle;
+import org.pocketbert.bundle.Classification;
 import org.pocketbert.bundle.LabelledSpan;
 import org.pocketbert.bundle.SentenceEmbedder;
 import org.pocketbert.bundle.SpanFinder;
+import org.pocketbert.bundle.TextClassifier;
 import org.pocketbert.engine.BundleEngines;
 import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.TfLiteEngine;
@@ -76,6 +78,18 @@ public class ReadmeTest {
       ModelInputs inputs = bundle.tokenizer().encode("Not bad!", null, 17);
       float[] logits = engine.run(inputs.byName()).get("logits");
       assertEquals(bundle.labels().size(), logits.length);
+    }
+  }
+
+  @Test
+  public void labels() throws Exception {
+    Bundle bundle = Bundle.open(bundleFolder());
+    try (BundleEngines engines = new BundleEngines(bundle, 2)) {
+      Classification found = new TextClassifier(bundle, engines).classify("Not bad!");
+      String label = found.label;  // null for a text that the bundle rejects
+      double probability = found.probabilities.get(bundle.labels().get(0));
+      assertEquals(true, bundle.labels().contains(label));
+      assertEquals(0.5, probability, 0.5);
     }
   }
 

@@ -273,6 +273,11 @@ public final class Bundle {
     return description.embedding == null ? none : Collections.unmodifiableMap(description.embedding.prompts);
   }
 
+  /** Thresholds of answers; null for the defaults. */
+  DecisionOptions decisions() {
+    return description.decisions;
+  }
+
   /** Name of the prompt for texts that select none; null for no prompt. */
   public String defaultPrompt() {
     return description.embedding == null ? null : description.embedding.defaultPrompt;

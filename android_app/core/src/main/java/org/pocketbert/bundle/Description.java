@@ -51,6 +51,9 @@ final class Description {
   /** Null for other tasks. */
   final EmbeddingOptions embedding;
 
+  /** Thresholds of answers; null for the defaults. */
+  final DecisionOptions decisions;
+
   final String recipe;
   final TokenizerKind tokenizerKind;
 
@@ -132,6 +135,8 @@ final class Description {
         problems.add("$.task.activation must be one of " + String.join(", ", ACTIVATIONS));
       }
     }
+    Fields thresholds = task == null ? null : task.objectIfPresent("decisions");
+    decisions = thresholds == null ? null : new DecisionOptions(thresholds, taskKind, labels.size(), problems);
     embedding = SentenceEmbedder.KIND.equals(taskKind) ? new EmbeddingOptions(task.object("embedding"), problems) : null;
     if (task != null) {
       task.close();

@@ -161,6 +161,30 @@ final class Fields {
     }
   }
 
+  /** A number, or null. */
+  Double doubleOrNull(String name) {
+    numberOrNull(name);
+    Object value = members.get(name);
+    return value instanceof Number ? (Double) ((Number) value).doubleValue() : null;
+  }
+
+  /** The numbers of a list, or null. */
+  double[] numbersOrNull(String name) {
+    if (take(name) == null && members.containsKey(name)) {
+      return null;
+    }
+    List<?> values = list(name);
+    double[] numbers = new double[values.size()];
+    for (int i = 0; i < numbers.length; i++) {
+      if (!(values.get(i) instanceof Number)) {
+        problems.add(path(name) + " must hold numbers");
+        return null;
+      }
+      numbers[i] = ((Number) values.get(i)).doubleValue();
+    }
+    return numbers;
+  }
+
   /** Checks a list of so many numbers, or null. */
   void numbersOrNull(String name, int count) {
     if (take(name) == null && members.containsKey(name)) {

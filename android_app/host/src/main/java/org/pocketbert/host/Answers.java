@@ -15,16 +15,18 @@ import java.util.List;
 import java.util.Map;
 import org.pocketbert.UserError;
 import org.pocketbert.bundle.Bundle;
+import org.pocketbert.bundle.Classification;
 import org.pocketbert.bundle.LabelledSpan;
 import org.pocketbert.bundle.Network;
 import org.pocketbert.bundle.SentenceEmbedder;
 import org.pocketbert.bundle.SpanFinder;
+import org.pocketbert.bundle.TextClassifier;
 import org.pocketbert.engine.BundleEngines;
 import org.pocketbert.engine.EngineException;
 import org.pocketbert.json.Json;
 import org.pocketbert.json.JsonError;
 
-/** Answers texts with a bundle: embeddings, nearest texts or spans, in the JSON lines of {@code pocketbert}. */
+/** Answers texts with a bundle: labels, embeddings, nearest texts or spans, in the JSON lines of {@code pocketbert}. */
 final class Answers {
   static final String COMMAND = "answer";
   static final String HELP =
@@ -32,7 +34,8 @@ final class Answers {
       Answers texts from standard input with a bundle, one JSON object per line.
 
       A bundle for embeddings gives the embedding, or the nearest lines of --search. A bundle for token classification
-      gives the spans. The input has one text per line, or one JSON object with "text" per line.
+      gives the spans, one for classes or several labels gives the labels and their probabilities. The input has one
+      text per line, or one JSON object with "text" per line; for labels of pairs also with "pair".
 
       usage: java -jar pocketbert-host.jar answer [flags] BUNDLE < texts.txt
         --search=FILE              print the nearest lines of this file
@@ -86,11 +89,11 @@ final class Answers {
   private void answer(InputStream input, PrintStream output) throws IOException {
     Bundle bundle = Bundle.open(Path.of(bundles.get(0)));
     try (BundleEngines engines = new BundleEngines(bundle, Integer.parseInt(number("--threads", 1)))) {
-      Answer answer = "embedding".equals(bundle.taskKind()) ? embeddings(bundle, engines) : spans(bundle, engines);
-      for (String text : texts(input, "standard input", null).values()) {
+      Answer answer = answer(bundle, engines);
+      for (String[] row : texts(input, "standard input", null).values()) {
         Map<String, Object> line = new LinkedHashMap<>();
-        line.put("text", text);
-        answer.add(text, line);
+        line.put("text", row[0]);
+        answer.add(row, line);
         output.println(Json.write(line));
       }
     } catch (EngineException error) {
@@ -99,19 +102,43 @@ final class Answers {
   }
 
   private interface Answer {
-    void add(String text, Map<String, Object> line);
+    void add(String[] row, Map<String, Object> line);
   }
 
-  private Answer spans(Bundle bundle, Network network) {
+  private Answer answer(Bundle bundle, Network network) throws IOException {
+    String kind = bundle.taskKind();
+    if ("embedding".equals(kind)) {
+      return embeddings(bundle, network);
+    }
     for (String flag : OF_EMBEDDINGS) {
       if (flags.containsKey(flag)) {
-        throw new UserError(flag + " needs a bundle for embedding; " + bundle.name() + " is for " + bundle.taskKind());
+        throw new UserError(flag + " needs a bundle for embedding; " + bundle.name() + " is for " + kind);
       }
     }
+    boolean labels = "classification".equals(kind) || "multi_label".equals(kind);
+    return labels ? labels(bundle, network) : spans(bundle, network);
+  }
+
+  private static Answer labels(Bundle bundle, Network network) {
+    TextClassifier classifier = new TextClassifier(bundle, network);
+    boolean several = "multi_label".equals(bundle.taskKind());
+    return (row, line) -> {
+      if (row[1] != null) {
+        line.put("pair", row[1]);
+      }
+      Classification found = classifier.classify(row[0], row[1]);
+      line.put(several ? "labels" : "label", several ? found.labels : found.label);
+      Map<String, Object> probabilities = new LinkedHashMap<>();
+      found.probabilities.forEach((label, probability) -> probabilities.put(label, rounded(probability)));
+      line.put("probabilities", probabilities);
+    };
+  }
+
+  private static Answer spans(Bundle bundle, Network network) {
     SpanFinder finder = new SpanFinder(bundle, network);
-    return (text, line) -> {
+    return (row, line) -> {
       List<Object> spans = new ArrayList<>();
-      for (LabelledSpan span : finder.find(text)) {
+      for (LabelledSpan span : finder.find(row[0])) {
         Map<String, Object> found = new LinkedHashMap<>();
         found.put("text", span.text);
         found.put("label", span.label);
@@ -129,28 +156,28 @@ final class Answers {
     String prompt = flags.get("--prompt-name");
     String file = flags.get("--search");
     if (file == null) {
-      return (text, line) -> line.put("embedding", doubles(embedder.embed(text, prompt)));
+      return (row, line) -> line.put("embedding", doubles(embedder.embed(row[0], prompt)));
     }
     if (!Files.isRegularFile(Path.of(file))) {
       throw new UserError("--search must be a file of texts; received " + file);
     }
-    Map<Integer, String> documents;
+    Map<Integer, String[]> documents;
     try (InputStream stream = Files.newInputStream(Path.of(file))) {
       documents = texts(stream, file, false);
     }
     List<Integer> numbers = new ArrayList<>(documents.keySet());
     List<float[]> vectors = new ArrayList<>();
-    for (String document : documents.values()) {
-      vectors.add(embedder.embed(document, flags.get("--search-prompt-name")));
+    for (String[] document : documents.values()) {
+      vectors.add(embedder.embed(document[0], flags.get("--search-prompt-name")));
     }
     int most = Integer.parseInt(number("--top-k", 5));
-    return (text, line) -> {
-      float[] query = embedder.embed(text, prompt);
+    return (row, line) -> {
+      float[] query = embedder.embed(row[0], prompt);
       List<Object> nearest = new ArrayList<>();
       for (int index : SentenceEmbedder.search(query, vectors, most)) {
         Map<String, Object> found = new LinkedHashMap<>();
         found.put("line", numbers.get(index));
-        found.put("text", documents.get(numbers.get(index)));
+        found.put("text", documents.get(numbers.get(index))[0]);
         found.put("similarity", rounded(SentenceEmbedder.cosine(query, vectors.get(index))));
         nearest.add(found);
       }
@@ -163,12 +190,12 @@ final class Answers {
   }
 
   /**
-   * Returns texts by the number of their line; blank lines have none.
+   * Returns the text and the second text, or null, by the number of their line; blank lines have none.
    *
    * @param areJson whether lines are JSON objects; null: the first line that is not blank tells
    */
-  private static Map<Integer, String> texts(InputStream input, String source, Boolean areJson) throws IOException {
-    Map<Integer, String> texts = new LinkedHashMap<>();
+  private static Map<Integer, String[]> texts(InputStream input, String source, Boolean areJson) throws IOException {
+    Map<Integer, String[]> texts = new LinkedHashMap<>();
     try (BufferedReader lines = new BufferedReader(new InputStreamReader(input, StandardCharsets.UTF_8.newDecoder()))) {
       Boolean isJson = areJson;
       int number = 0;
@@ -178,7 +205,7 @@ final class Answers {
           continue;
         }
         isJson = isJson == null ? Boolean.valueOf(line.stripLeading().startsWith("{")) : isJson;
-        texts.put(number, isJson ? text(line, source + ": line " + number) : line);
+        texts.put(number, isJson ? row(line, source + ": line " + number) : new String[] {line, null});
       }
     } catch (CharacterCodingException error) {
       throw new UserError(source + " must be UTF-8 text; it is not");
@@ -186,11 +213,15 @@ final class Answers {
     return texts;
   }
 
-  private static String text(String line, String where) {
+  private static String[] row(String line, String where) {
     try {
       Object row = Json.parse(line);
       if (row instanceof Map && ((Map<?, ?>) row).get("text") instanceof String) {
-        return (String) ((Map<?, ?>) row).get("text");
+        Object pair = ((Map<?, ?>) row).get("pair");
+        if (pair != null && !(pair instanceof String)) {
+          throw new UserError(where + ": \"pair\" must be a string");
+        }
+        return new String[] {(String) ((Map<?, ?>) row).get("text"), (String) pair};
       }
     } catch (JsonError error) {
       throw new UserError(where + " " + error.getMessage());
