@@ -18,7 +18,7 @@ from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.report import render
 from pocketbert_export.bundles.bundle import VOCAB_FILE, Bundle
-from pocketbert_export.clients.mediapipe_files import CLIENTS, check_client, has_pairs, task_file
+from pocketbert_export.clients.mediapipe_files import CLIENTS, check_client, has_pairs, log_decisions, task_file
 
 PAGE = "index.html"
 # Later versions (1.0.1) post usage metrics to Google.
@@ -48,6 +48,7 @@ def write_try_page(
       UserError: MediaPipe has no client for the bundle, npm cannot fetch the package, or `output` exists.
     """
     check_tryable(bundle)
+    log_decisions(bundle)
     archive = tasks_text()
     with outputs.new_directory(output, outputs.TRY_KIND, overwrite=overwrite, group=group) as folder:
         with tarfile.open(archive) as opened:

@@ -138,6 +138,15 @@ def has_pairs(bundle: Bundle) -> bool:
     return any(golden.pair is not None for golden in bundle.goldens[:-1])
 
 
+def log_decisions(bundle: Bundle) -> None:
+    """Logs a line if the bundle has thresholds of answers, which MediaPipe cannot apply."""
+    if bundle.task is not None and bundle.task.decisions is not None:
+        log_info(
+            "MediaPipe shows all labels with their scores, without the thresholds of the bundle; apply "
+            "task.decisions of bundle.json in your app"
+        )
+
+
 def write_task_files(
     bundle: Bundle,
     output: str | os.PathLike[str],
@@ -170,6 +179,7 @@ def write_task_files(
             + ", ".join(f"{name} version {version}" for name, version in needed.items())
             + f"; pass {argument('runtime', 'tflite-2.16')}"
         )
+    log_decisions(bundle)
     with outputs.new_directory(output, outputs.MEDIAPIPE_KIND, overwrite=overwrite, group=group) as folder:
         for length in lengths:
             content = task_file(bundle, length)

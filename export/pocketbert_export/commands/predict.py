@@ -5,7 +5,8 @@ or lines from another file or standard input: one text per line, or one JSON obj
 pairs, "pair". For JSON the column flags choose other names. Writes one JSON object per line, in input order: the text
 (and pair), and for classification "label" and "probabilities", for multi_label "labels" (probability of at least 0.5)
 and "probabilities", for regression "score", for token_classification "spans" with "text", "label", "start" and "end" in
-code points, and "probability". A bundle runs on LiteRT at the shortest sufficient length.
+code points, and "probability". Thresholds that a run chose replace 0.5, and "label" is null for a rejected text. A
+bundle runs on LiteRT at the shortest sufficient length.
 
 The format is detected from the file's extension and the first non-blank line; --format overrides it.
 

@@ -10,6 +10,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.readers.glue import GLUE
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.notation import argument
+from pocketbert.tasks.texts import TextTask
 from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.checks.label_order import logit_positions
 
@@ -35,7 +36,12 @@ class GlueModel:
           UserError: an output is not finite.
         """
         logits = self._predictor.logits(examples.texts, examples.pairs, show_progress=True)
-        return logits[:, self._positions].argmax(axis=1) if len(self._positions) else logits
+        if not len(self._positions):
+            return logits
+        task = self._predictor.task
+        assert isinstance(task, TextTask)
+        decided: np.ndarray = np.argsort(self._positions)[task.decide(logits)]
+        return decided
 
 
 def parse_models(texts: Sequence[str]) -> dict[str, str]:
