@@ -174,9 +174,9 @@ class Model(tf_keras.Model):
           *arguments: arguments of Keras' `predict`.
           **options: options of the first task's `predict` (`top_k` for classes, `n_best` for questions) or of Keras.
         Returns:
-          A dict for each text, as `Bundle.predict` returns it: `label` and `probabilities` for classification, `labels`
-          and `probabilities` for multi_label, `score` for regression, `answer` with its `start`, `end`, `score` and
-          `probability` for spans; or the result of Keras' `predict`.
+          A dict for each text, as `Bundle.predict` returns it: `label` (None for a rejected text) and `probabilities`
+          for classification, `labels` and `probabilities` for multi_label, `score` for regression, `answer` with its
+          `start`, `end`, `score` and `probability` for spans; or the result of Keras' `predict`.
         Raises:
           UserError: the model has no supervised task or no vocabulary, the inputs are neither all texts nor all pairs,
             or an output is not finite.

@@ -85,6 +85,9 @@ def _problems(plan: SupernetPlan) -> list[str]:
     problems = []
     if plan.run.distribution != "one":
         problems.append(f"it trains on one device; received distribution={plan.run.distribution}; use one")
+    if plan.run.decision_thresholds or plan.run.reject is not None:
+        given = "decision_thresholds" if plan.run.decision_thresholds else "reject"
+        problems.append(f"it chooses no thresholds; received {given}; choose them when you train one of its parts")
     if len(plan.tasks) > 1 and not isinstance(plan, TasksPlan):
         problems.append(f"these data have one head; received {', '.join(task.kind for task in plan.tasks)}")
     if plan.run.precision == "float16":

@@ -113,6 +113,9 @@ def test_impossible_runs_are_refused(teacher: Path, tmp_path: Path) -> None:
     refused = ("on one device; received distribution=mirrored", "must use adamw; received lamb", "one micro-batch")
     for part in (*refused, "it has no loss scaling; received precision=float16"):
         assert part in str(refusal.value)
+    for run in (RunConfig(reject=0.9), RunConfig(decision_thresholds=True)):
+        with pytest.raises(UserError, match="it chooses no thresholds; received (reject|decision_thresholds)"):
+            train_supernet(SUPERNET, data, tmp_path / "run", teacher=teacher, method=METHOD, run=run)
     with pytest.raises(UserError, match="a supernet needs feed-forward expressions"):
         train_supernet(tiny_distillation.STUDENT, data, tmp_path / "run", teacher=teacher, method=METHOD)
     assert not (tmp_path / "run").exists()
