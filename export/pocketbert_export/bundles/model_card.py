@@ -84,7 +84,8 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
         options = with_model_card(options, model_directory)
         return {**asdict(options), "limits": list(options.limits), "run_sha256": None}
     options = _with_base(options, _start_of(run_file))
-    return {**asdict(options), "limits": list(options.limits), "run_sha256": sha256(run_file)}
+    limits = [*options.limits, *_cross_validated(run_file)]
+    return {**asdict(options), "limits": limits, "run_sha256": sha256(run_file)}
 
 
 def with_base_model(options: CardOptions, model_directory: str | os.PathLike[str]) -> CardOptions:
@@ -139,6 +140,21 @@ def _start_of(run_file: Path) -> str | None:
 
     digest: str | None = read_members(read_json(run_file), {"model_sha256": str | None}, str(run_file))["model_sha256"]
     return digest
+
+
+def _cross_validated(run_file: Path) -> list[str]:
+    """A sentence about the score of a model that was trained on all examples; empty for other runs."""
+    from pocketbert.json_reading import read_json, read_members
+
+    kinds = {"kfold": int | None, "outcome": dict[str, Any] | None}
+    run = read_members(read_json(run_file), kinds, str(run_file))
+    if run["kfold"] is None or not run["outcome"]:
+        return []
+    headline = read_members(run["outcome"], {"headline": str}, f"{run_file}: outcome")["headline"]
+    return [
+        "The float model was trained on all its labelled examples, so these cannot score it. Cross-validation on them "
+        f"gave {headline}."
+    ]
 
 
 def _with_base(options: CardOptions, digest: str | None) -> CardOptions:

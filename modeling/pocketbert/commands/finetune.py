@@ -9,6 +9,9 @@ printed. Results include scores per class and a baseline: the most frequent labe
 Rerun the same command to resume; the result is bit-identical. With several --seeds, each run has its own folder,
 and you also get mean and spread.
 
+For small data, --kfold=5 scores each example with a model that was trained on the other folds, and writes these
+predictions to predictions.jsonl. model/ is then trained on all examples, and has no dev score of its own.
+
 From a CoNLL file or, with --kind=token_classification, a JSONL file with spans, the model learns to find spans such
 as names.
 
@@ -39,7 +42,7 @@ from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.grid_options import GridOptions
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
-from pocketbert.errors import raise_if_any
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import ModelPath
 from pocketbert.training.config import FIXED_IN_A_GRID, FinetuneConfig, RunConfig
 from pocketbert.training.grids.published import PUBLISHED, PUBLISHED_HEAD
@@ -61,6 +64,25 @@ class StartOptions:
     model: ModelPath
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FoldOptions:
+    """Cross-validation.
+
+    Attributes:
+      kfold: number of folds that give the score, instead of a dev split; the model is then trained on all examples of
+        --train-file, for the median of the folds' best steps.
+    """
+
+    GROUP: ClassVar = "Training"
+    COMMON: ClassVar = ("kfold",)
+
+    kfold: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kfold is not None and self.kfold < 2:
+            raise UserError(f"--kfold must be at least 2; received {self.kfold}; pass --kfold=5, for example")
+
+
 # Options of `RunConfig` without effect on fine-tuning.
 _NOT_OF_FINETUNING = ("teacher_precision", "evaluation_batches", "whole_words")
 _DATA_AND_TRAINING = (TaskOptions, TableOptions, FinetuneConfig)
@@ -72,6 +94,7 @@ TRAINING = (
 OPTIONS = (
     StartOptions,
     *_DATA_AND_TRAINING,
+    FoldOptions,
     OptionGroup(RunConfig, without=("seed", "overwrite", *_NOT_OF_FINETUNING)),
     RunFolderOptions,
     GridOptions,
@@ -83,6 +106,16 @@ def check(options: Options) -> None:
     problems = task_options.problems(options[TaskOptions])
     if options[GridOptions].grid and options[RunConfig].distribution == "multi-worker":
         problems.append("--grid trains several models; received it with --distribution=multi-worker; use --ray instead")
+    kfold, given = options[FoldOptions].kfold, options[TaskOptions].given
+    if kfold is not None:
+        contradicts = [f"--{name.replace('_', '-')}" for name in ("dev_file", "task") if name in given]
+        contradicts += ["--grid"] if options[GridOptions].grid else []
+        contradicts += ["--distribution=multi-worker"] if options[RunConfig].distribution == "multi-worker" else []
+        problems += [
+            f"--kfold divides the examples of --train-file and trains a model for each part; received --kfold={kfold} "
+            f"with {option}; leave one of them out"
+            for option in contradicts
+        ]
     raise_if_any(problems, "finetune")
 
 
@@ -106,6 +139,8 @@ def run(options: Options) -> int | None:
         "config": training_config(options, task.task),
         "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=folder_options.overwrite),
     }
+    if options[FoldOptions].kfold is not None:
+        arguments["kfold"] = options[FoldOptions].kfold
     if grid is not None:
         search = grid_options.search(options[GridOptions], task.task.kind)
         return grid_options.answer(options, lambda: finetune_grid(grid, seeds, *positional, **{**search, **arguments}))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.train_dev_split import train_dev_split
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 
@@ -92,18 +91,74 @@ def folds_of(data: TaskData, count: int, seed: int = 0) -> list[ThreeSplits]:
       UserError: there are fewer different texts than folds.
     """
     rows = _drawn_from(data)
-    numbers: dict[str, int] = {}
-    groups = np.array([numbers.setdefault(text, len(numbers)) for text in rows.split_keys])
-    if len(numbers) < count:
-        raise UserError(
-            f"{count} folds need at least {count} different texts; received {len(numbers)} in {data.train.source}; "
-            f"pass {argument('kfold', 2)}, or more texts"
-        )
     splits = []
-    for train, final in _fold_indices(rows, groups, count, seed):
+    for train, final in fold_indices(rows, count, seed):
         divided = _with_dev(data, rows.select(train), SHARE, seed)
         splits.append(ThreeSplits(data=divided, final=dataclasses.replace(divided, dev=rows.select(final))))
     return splits
+
+
+def fold_indices(rows: LabelledData, count: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Indices of the other examples and of the examples of each fold, int64, ascending.
+
+    Examples with the same text are in the same fold, and classes keep their shares (scikit-learn's
+    `StratifiedGroupKFold`; `GroupKFold` for examples without one class each).
+
+    Raises:
+      UserError: there are fewer different texts than folds.
+    """
+    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+
+    groups = _text_numbers(rows)
+    texts = len(set(groups.tolist()))
+    if texts < count:
+        raise UserError(
+            f"{count} folds need at least {count} different texts; received {texts} in {rows.source}; "
+            f"pass {argument('kfold', 2)}, or more texts"
+        )
+    if rows.classes is None:
+        return list(GroupKFold(count, shuffle=True, random_state=seed).split(groups, groups=groups))
+    folds = StratifiedGroupKFold(count, shuffle=True, random_state=seed)
+    return list(folds.split(groups, rows.classes, groups))
+
+
+def examples_to_fold(data: TaskData, count: int) -> LabelledData:
+    """All examples of data without a dev split of its own, for cross-validation.
+
+    Args:
+      data: the examples.
+      count: number of folds.
+
+    Raises:
+      UserError: a dev or test split was passed, there are more folds than half of the examples, or a class has fewer
+        different texts than folds.
+    """
+    kfold, problems = argument("kfold", count), []
+    if data.undivided is None:
+        problems.append(
+            f"{kfold} draws the splits from the training examples; received a dev split, too; leave out "
+            f"{argument('dev')} or {kfold}"
+        )
+    if data.test is not None:
+        problems.append(f"{kfold} scores the training examples; received test examples, too; leave one of them out")
+    raise_if_any(problems, "folds")
+    rows = _drawn_from(data)
+    if not 2 <= count <= len(rows) // 2:
+        raise UserError(
+            f"{argument('kfold')} must lie between 2 and half of the {len(rows)} examples; received {count}; pass "
+            "another number, or more examples"
+        )
+    if rows.classes is not None:
+        groups = _text_numbers(rows)
+        texts = {label: len(set(groups[rows.classes == label].tolist())) for label in set(rows.classes.tolist())}
+        label = min(texts, key=lambda index: (texts[index], index))
+        if texts[label] < count:
+            remedy = f"pass {argument('kfold', texts[label])}, or more" if texts[label] > 1 else "pass more"
+            raise UserError(
+                f"{count} folds need at least {count} different texts of each label; received {texts[label]} of "
+                f"{data.task.labels[label]!r} in {rows.source}; {remedy} texts with this label"
+            )
+    return rows
 
 
 def all_examples(data: TaskData, seed: int = 0) -> ThreeSplits:
@@ -118,23 +173,18 @@ def _drawn_from(data: TaskData) -> LabelledData:
     return undivided if undivided is not None and whole else data.train
 
 
+def _text_numbers(rows: LabelledData) -> np.ndarray:
+    """Number of the text of each example, int64 [N]; equal texts have the same one."""
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(text, len(numbers)) for text in rows.split_keys], np.int64)
+
+
 def _with_dev(data: TaskData, rows: LabelledData, share: float, seed: int) -> TaskData:
     """Rows for training, with the dev split of `data`, or one of them if it was drawn."""
     dev = data.dev
     if _drawn_from(data) is data.undivided:
         rows, dev = train_dev_split(rows, share, seed, stratify=True)
     return dataclasses.replace(data, train=rows, dev=dev, augmented=None, undivided=None, test=None)
-
-
-def _fold_indices(
-    rows: LabelledData, groups: np.ndarray, count: int, seed: int
-) -> Sequence[tuple[np.ndarray, np.ndarray]]:
-    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
-
-    if rows.classes is None:
-        return list(GroupKFold(count, shuffle=True, random_state=seed).split(groups, groups=groups))
-    folds = StratifiedGroupKFold(count, shuffle=True, random_state=seed)
-    return list(folds.split(groups, rows.classes, groups))
 
 
 def _new_examples(data: TaskData, final: LabelledData) -> LabelledData:

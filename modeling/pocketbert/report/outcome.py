@@ -54,6 +54,7 @@ def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
         "score": score,
         "examples": outcome["examples"],
         "interval": outcome["interval"],
+        "folds": outcome.get("folds", ()),
         "verdict": outcome["verdict"],
         "verdict_words": VERDICT_WORDS[outcome["verdict"]],
         "compared": [

@@ -122,6 +122,7 @@ class Task(abc.ABC):
       needs_pairs: whether each input is a pair of texts.
       centred_by_example: whether `centred` works on each example alone.
       has_vectors: whether the direction of the output [N, D] is what counts.
+      scored_by_folds: whether folds can score the examples; the rows then have `answers`, as in `TextRows`.
       data_kinds: further kinds of data sets whose labels fit, such as scores of pairs.
       least_centred_scale: minimum scale of centred outputs, as a fraction of the scale of the outputs.
     """
@@ -142,6 +143,7 @@ class Task(abc.ABC):
     needs_pairs: ClassVar[bool] = False
     centred_by_example: ClassVar[bool] = False
     has_vectors: ClassVar[bool] = False
+    scored_by_folds: ClassVar[bool] = False
     data_kinds: ClassVar[tuple[str, ...]] = ()
     least_centred_scale: ClassVar[float] = 0.0
 

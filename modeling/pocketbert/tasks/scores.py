@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,6 +51,7 @@ class Scores:
       cause: a warning about the teacher, or the distance to it, which explains a weak score; else None.
       data_notes: warnings about the data.
       foreign: whether the data are in a language that the network does not know, which explains a weak score.
+      folds: main metric of each fold, if the metrics are means over folds; else empty.
       pairs: whether each example has two texts. An encoder of sentences knows each text, but not the pair, so after few
         pairs a simple method is the better choice unless the model is clearly above it.
       decisions: thresholds of the answers, as `decisions.described_decisions` gives them; None for the defaults.
@@ -69,6 +71,7 @@ class Scores:
     cause: str | None = None
     data_notes: tuple[str, ...] = ()
     foreign: bool = False
+    folds: tuple[float, ...] = ()
     pairs: bool = False
     decisions: Mapping[str, Any] | None = None
 
@@ -121,6 +124,8 @@ class Scores:
     def headline(self) -> str:
         """The outcome in one line: verdict, score, interval, baselines and teacher."""
         parts = [f"{self.main_metric} {self.score:.3f}"]
+        if self.folds:
+            parts[0] += f" ± {statistics.stdev(self.folds):.3f} over {len(self.folds)} folds"
         if self.examples:
             parts[0] += f" on {self.examples} examples"
         if self.interval is not None:
@@ -188,6 +193,8 @@ class Scores:
             "verdict": self.verdict,
             "headline": self.headline,
             "warnings": self.warnings,
+            # Outcomes without folds do not have it.
+            **({"folds": list(self.folds)} if self.folds else {}),
         }
 
     def to_json(self) -> dict[str, Any]:

@@ -141,6 +141,19 @@ class TaggedRows:
             spans.append(of_text)
         return spans
 
+    def answers(self, outputs: Outputs) -> list[dict[str, Any]]:
+        """Predictions as `predict` writes them, with the text, and with its labelled spans as `true_spans`."""
+        rows = []
+        for text, words, gold, spans in zip(
+            self.data.texts, self.data.words, self.gold, self.spans(outputs), strict=True
+        ):
+            true_spans = []
+            for first, last, label in spans_of(gold):
+                start, end = int(words[first, 0]), int(words[last, 1])
+                true_spans.append({"text": text[start:end], "label": label, "start": start, "end": end})
+            rows.append({"text": text, "spans": spans, "true_spans": true_spans})
+        return rows
+
     def mistakes(self, outputs: Outputs, most: int | None = MOST_MISTAKES) -> list[Mistake]:
         """Texts with wrong spans; the most certain wrong tag of a word orders them."""
         probability = probabilities_of(outputs[self._task.output_names[0]]).max(axis=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,7 @@ class TextRows:
     ) -> None:
         taken = data if most is None else data.select(evenly(len(data), most))
         self.encoded = encode(taken, tokenizer, max_length, show_progress=False)
-        self._task, self._labels = task, taken.labels
+        self._task, self._data, self._labels = task, taken, taken.labels
         self.decided = None
 
     def __len__(self) -> int:
@@ -49,3 +49,24 @@ class TextRows:
         task, labels, logits = self._task, self._labels, outputs["logits"]
         decided = task.decide(logits)
         return lambda rows: task.compute([metric], labels[rows], decided[rows], logits=logits[rows])[metric]
+
+    def answers(self, outputs: Outputs) -> list[dict[str, Any]]:
+        """Predictions as `predict` writes them, with the text, and with the label of the example as `true_…`."""
+        assert self._task is not None and self._labels is not None
+        data, names = self._data, self._task.config.labels
+        described = self._task.describe(outputs["logits"])
+        rows = []
+        for index, (answer, label) in enumerate(zip(described, self._labels, strict=True)):
+            pair = {} if data.pairs is None else {"pair": data.pairs[index]}
+            rows.append(
+                {"text": data.texts[index], **pair, **answer, f"true_{next(iter(answer))}": _named(names, label)}
+            )
+        return rows
+
+
+def _named(names: Sequence[str], label: Any) -> Any:
+    """A row of `Examples.labels` as a JSON value: a name, names or a score."""
+    if label.ndim:
+        return [name for name, is_given in zip(names, label, strict=True) if is_given]
+    # Six digits, like a probability: float32 has no more.
+    return names[int(label)] if names else round(float(label), 6)

@@ -34,6 +34,8 @@ _CORRELATIONS = ("matthews", "pearson", "spearman")
 class TextTask(SupervisedTask):
     """A task whose head gives `logits` for each text or pair of texts."""
 
+    scored_by_folds = True
+
     def __init__(self, config: TaskConfig) -> None:
         super().__init__(config)
         self.first_token_only = config.pooling is None

@@ -69,6 +69,7 @@ class TokenClassification(SupervisedTask):
 
     kind = "token_classification"
     linear_form = "classes"
+    scored_by_folds = True
     output_names = (TOKEN_LOGITS,)
     per_token = True
     pipeline_tag = "token-classification"

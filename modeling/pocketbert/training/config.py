@@ -390,6 +390,21 @@ class FinetuneResult(TrainResult):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CrossValidatedResult(FinetuneResult):
+    """Result of a finished fine-tuning with folds.
+
+    The model was trained on all examples, so that no example can score it. `metrics` and `outcome` are those of the
+    folds, and `best_step` is the number of steps of the model.
+
+    Attributes:
+      cross_validation: `folds` (examples, metrics, best step and seconds of each), `metrics` (mean, standard deviation
+        and range of each over the folds), and `pooled` (the metrics of all out-of-fold predictions together).
+    """
+
+    cross_validation: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillResult(TrainResult):
     """Result of a finished distillation.
 

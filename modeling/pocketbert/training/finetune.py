@@ -47,6 +47,7 @@ def finetune(
     *,
     config: FinetuneConfig = FinetuneConfig(),  # noqa: B008
     run: RunConfig = RunConfig(),  # noqa: B008
+    kfold: int | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> FinetuneResult:
     """Trains a model on a task and keeps the best checkpoint.
@@ -62,6 +63,9 @@ def finetune(
       output: folder of the run: `model/`, `metrics.jsonl`, `result.json`, `report.html`, `tensorboard/`.
       config: training options.
       run: options of the run.
+      kfold: number of folds for cross-validation, for data without a dev split of its own. Each example is predicted by
+        a model that was trained on other folds; `output` receives these predictions as `predictions.jsonl`, and a model
+        that was trained on all examples. The result is a `CrossValidatedResult`.
       callbacks: objects of `tf_keras.callbacks.Callback`, such as `TensorBoard` or `EarlyStopping`.
 
     Returns:
@@ -73,6 +77,11 @@ def finetune(
     """
     frozen = FrozenWeights.of(model)
     with saved_models(model) as (directory,):
+        if kfold is not None:
+            from pocketbert.training.folds import finetune_in_folds
+
+            options: Any = {"config": config, "run": run, "frozen": frozen, "callbacks": callbacks}
+            return finetune_in_folds(directory, data, output, kfold, **options)
         return _finetune(directory, data, output, config, run, frozen, callbacks)
 
 
@@ -87,6 +96,14 @@ def _finetune(
 ) -> FinetuneResult:
     plan = plan_finetuning(directory, data, config, run, frozen)
     check_inputs(output, (directory, *plan.data.paths()))
+    plan = log_defaults(plan, config, data)
+    folder, result = run_plan(plan, output, callbacks)
+    show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
+    return FinetuneResult.of(folder, result)
+
+
+def log_defaults(plan: FinetuningPlan, config: FinetuneConfig, data: TaskData) -> FinetuningPlan:
+    """Logs warnings about the data and defaults that depend on it; returns the plan with the warnings."""
     warnings = training_warnings(data, plan.vocabulary, config.max_length)
     for warning in warnings:
         log_info(f"warning: {warning}")
@@ -97,12 +114,10 @@ def _finetune(
         log_info(f"learning_rate={rate:g}: the default for {data.task.kind} with a network {width} wide{after}")
     if config.contrastive_steps is None and plan.objective.contrastive_steps:
         log_info(
-            f"contrastive_steps={plan.objective.contrastive_steps}: the default for {len(data.train)} examples; texts "
-            "with one label move together before the head is fitted"
+            f"contrastive_steps={plan.objective.contrastive_steps}: the default for {len(plan.data.given.train)} "
+            "examples; texts with one label move together before the head is fitted"
         )
-    folder, result = run_plan(plan, output, callbacks)
-    show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
-    return FinetuneResult.of(folder, result)
+    return plan
 
 
 def plan_finetuning(

@@ -85,6 +85,7 @@ class Plan:
       frozen: weights that no stage trains.
       compares: whether the run scores simple methods and a live teacher beside the model, and logs the outcome. The
         record does not have it, since it changes no weight.
+      temperature: divisor of the logits of the last weights where no dev split gives one.
     """
 
     # Prefix of the model's values in the record.
@@ -104,6 +105,7 @@ class Plan:
     new_head: bool | None = None
     frozen: FrozenWeights = FrozenWeights()
     compares: bool = True
+    temperature: float = 1.0
     _encoded: dict[tuple[str, bool, int, int], EncodedExamples | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -45,6 +45,8 @@ GRID_FOLDER = "runs"
 REPORT_FILE = "report.html"
 FINE_TUNED_FOLDER = "fine_tuned"
 COMPARISON_FILE = "comparison.json"
+# Runs of the folds, and the predictions for their examples.
+FOLDS_FOLDER, PREDICTIONS_FILE = "folds", "predictions.jsonl"
 # Files next to the folders of several seeds.
 _SUMMARY_FILES = (COMMAND_FILE, RESULT_FILE, COMPARISON_FILE, REPORT_FILE)
 # Files of every kind of training; other packages pass the names of their own.
@@ -65,6 +67,8 @@ RUN_FILES = (
     REPORT_FILE,
     FINE_TUNED_FOLDER,
     COMPARISON_FILE,
+    FOLDS_FOLDER,
+    PREDICTIONS_FILE,
 )
 _MOST_LOG_BYTES = 1 << 32
 # Folder of a run that is being replaced: while its files move, and afterwards.

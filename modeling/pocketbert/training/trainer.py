@@ -317,7 +317,7 @@ class Trainer:
         if not self.distribution.is_chief:
             return
         fitted = getattr(evaluator, "temperature", None)
-        state.temperature = fitted() if fitted and stage.calibrate else 1.0
+        state.temperature = fitted() if fitted and stage.calibrate else self.plan.temperature
         self._take_thresholds(evaluator, state.temperature)
         state.kept = save_kept(self._kept_folder(state.stage), self.model, self.adapters, state.temperature)
 

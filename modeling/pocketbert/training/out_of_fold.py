@@ -1,0 +1,152 @@
+"""Out-of-fold predictions: each example is predicted by a model that was trained on other folds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pocketbert.data.task_data import TaskData
+from pocketbert.tasks.base import Outputs, Rows
+from pocketbert.tasks.registry import supervised_task
+from pocketbert.tasks.scores import Baseline, Scores, score_interval
+from pocketbert.training.run_folder import spread
+
+if TYPE_CHECKING:
+    from pocketbert.data.batches import EncodedExamples
+    from pocketbert.tasks.mistakes import Mistake
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoredFold:
+    """A fold with the outputs of the model that was trained on the other folds.
+
+    Attributes:
+      data: training examples of the model; `dev` is the fold.
+      indices: int64 [n], places of the fold's examples among all examples, ascending.
+      outputs: outputs of the model for the fold's examples.
+    """
+
+    data: TaskData
+    indices: np.ndarray
+    outputs: Outputs
+
+
+class OutOfFold:
+    """Scores the outputs of all folds.
+
+    Args:
+      folds: all folds, which together have each example once.
+      data: the task with its metrics; `train` has all examples.
+      tokenizer: the tokenizer of the models.
+      max_length: maximum sequence length of an example or a window.
+      **windows: options in the task's `window_options`.
+    """
+
+    def __init__(
+        self, folds: Sequence[ScoredFold], data: TaskData, tokenizer: Any, max_length: int, **windows: Any
+    ) -> None:
+        self._folds, self._data, self._task = folds, data, supervised_task(data.task)
+        self._inputs = (tokenizer, max_length)
+        self._windows = windows
+        self._rows: list[Any] = [self._task.rows(fold.data.dev, *self._inputs, **windows) for fold in folds]
+        # In the order of the folds, so that the outputs follow one another.
+        whole = data.train.select(np.concatenate([fold.indices for fold in folds]))
+        names = folds[0].outputs
+        together = {name: np.concatenate([fold.outputs[name] for fold in folds]) for name in names}
+        self._together = self._evaluator(whole, together)
+        self._pooled = self._together.scores(data.main_metric)
+
+    @property
+    def by_fold(self) -> list[dict[str, float]]:
+        """The metrics of each fold."""
+        evaluators = [self._evaluator(fold.data.dev, fold.outputs) for fold in self._folds]
+        return [evaluator.metrics(f"in fold {number}") for number, evaluator in enumerate(evaluators, 1)]
+
+    def summary(self) -> dict[str, Any]:
+        """The metrics as JSON values.
+
+        Returns:
+          `folds` (number, examples and metrics of each fold), `metrics` (`run_folder.spread` of each metric over the
+          folds), and `pooled` (each metric of all out-of-fold predictions together).
+        """
+        by_fold = self.by_fold
+        return {
+            "folds": [
+                {"fold": number, "examples": len(fold.indices), "metrics": metrics}
+                for number, (fold, metrics) in enumerate(zip(self._folds, by_fold, strict=True), 1)
+            ],
+            "metrics": {name: spread([metrics[name] for metrics in by_fold]) for name in by_fold[0]},
+            "pooled": dict(self._pooled.metrics),
+        }
+
+    def scores(self) -> Scores:
+        """Means over the folds, with their interval, and the scores per class of all predictions together."""
+        by_fold, main = self.by_fold, self._data.main_metric
+        return dataclasses.replace(
+            self._pooled,
+            metrics={name: statistics.fmean(metrics[name] for metrics in by_fold) for name in by_fold[0]},
+            interval=self._interval(),
+            baselines=self._simple_methods(),
+            folds=tuple(metrics[main] for metrics in by_fold),
+        )
+
+    def mistakes(self) -> list[Mistake]:
+        """See `Evaluator.mistakes`."""
+        return self._together.mistakes()
+
+    def predictions(self) -> str:
+        """One JSON object per line, in the order of the examples; see `Rows.answers` of the task's rows."""
+        lines: dict[int, str] = {}
+        for number, (fold, rows) in enumerate(zip(self._folds, self._rows, strict=True), 1):
+            for index, answer in zip(fold.indices.tolist(), rows.answers(fold.outputs), strict=True):
+                lines[index] = json.dumps({**answer, "fold": number}, ensure_ascii=False, allow_nan=False) + "\n"
+        return "".join(lines[index] for index in sorted(lines))
+
+    def _evaluator(self, data: Any, outputs: Outputs) -> Any:
+        def forward(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+            return outputs
+
+        return self._task.evaluator(forward, data, *self._inputs, metrics=self._data.metrics, **self._windows)
+
+    def _interval(self) -> tuple[float, float]:
+        """95 % interval of the mean over folds, from resampled examples; see `score_interval`."""
+        main = self._data.main_metric
+        right = [rows.score(fold.outputs, main)[1] for fold, rows in zip(self._folds, self._rows, strict=True)]
+        if main == "accuracy" and not self._task.per_token and all(part is not None for part in right):
+            # A share, which folds of almost equal sizes hardly change.
+            return score_interval(self._pooled.examples, lambda indices: 0.0, right=int(np.concatenate(right).sum()))
+        metrics = [rows.resampled(fold.outputs, main) for fold, rows in zip(self._folds, self._rows, strict=True)]
+        return score_interval(self._pooled.examples, _mean_over(metrics, self._rows))
+
+    def _simple_methods(self) -> tuple[Baseline, ...]:
+        """Means over the folds of simple methods that are trained on the same examples."""
+        main = self._data.main_metric
+        by_fold: list[Mapping[str, Baseline]] = [
+            {method.name: method for method in self._task.simple_methods(fold.data.train, fold.data.dev, main, None)}
+            for fold in self._folds
+        ]
+        in_all = [name for name in by_fold[0] if all(name in methods for methods in by_fold)]
+        return tuple(
+            dataclasses.replace(by_fold[0][name], score=statistics.fmean(methods[name].score for methods in by_fold))
+            for name in in_all
+        )
+
+
+def _mean_over(metrics: Sequence[Callable[[np.ndarray], float]], rows: Sequence[Rows]) -> Callable[[np.ndarray], float]:
+    """The mean over folds of a metric, for indices of the examples of all folds in their order."""
+    ends = np.cumsum([len(part) for part in rows])
+
+    def mean(indices: np.ndarray) -> float:
+        values = []
+        for metric, start, end in zip(metrics, [0, *ends[:-1]], ends, strict=True):
+            inside = indices[(indices >= start) & (indices < end)]
+            # A small fold may have no example in a sample.
+            values += [metric(inside - start)] if len(inside) else []
+        return statistics.fmean(values)
+
+    return mean
