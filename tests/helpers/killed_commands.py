@@ -120,6 +120,7 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
         "distill_compare": (["distill", *method, *one_epoch, "--compare", "--output=out"], None),
         "finetune": (finetune, None),
         "finetune_overwrite": ([*finetune, "--overwrite"], ["--batch-size=24"]),
+        "finetune_folds": ([*finetune[:3], *finetune[4:], "--kfold=2", "--contrastive-steps=0"], None),
         "augment": (augment, None),
         "augment_overwrite": ([*augment, "--overwrite"], ["--seed=3"]),
         "pretrain_data": (data, None),

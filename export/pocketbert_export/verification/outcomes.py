@@ -95,12 +95,16 @@ def score_both(bundle: Bundle, model: Model, examples: ScoringData, run_folder: 
 def recorded(run_folder: Path | None, data: LabelledData, scores: Scores) -> dict[str, Any]:
     """Simple baselines and the teacher's score in the record of a run, as fields of `Scores`.
 
-    Empty if the run was scored on other examples than `data`, or by another metric than that of `scores`.
+    Empty if the run was scored on other examples than `data`, or by another metric than that of `scores`. A note says
+    so if `data` are the training examples of the run.
     """
     if run_folder is None or not (run_folder / _RUN_FILE).is_file():
         return {}
     path = run_folder / _RUN_FILE
-    run = read_members(read_json(path), {"dev_sha256": str | None, "outcome": dict[str, Any] | None}, str(path))
+    digests = {"train_sha256": str | None, "dev_sha256": str | None}
+    run = read_members(read_json(path), {**digests, "outcome": dict[str, Any] | None}, str(path))
+    if run["train_sha256"] == data.identity != run["dev_sha256"]:
+        return {"notes": ("the model was trained on these examples, so the scores are too high; use other examples",)}
     if run["dev_sha256"] != data.identity:
         return {}
     outcome, result_path = run["outcome"], run_folder / _RESULT_FILE

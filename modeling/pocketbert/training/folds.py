@@ -186,8 +186,9 @@ class _CrossValidation:
             task, final = supervised_task(fold_plan.tasks[0]), _final(splits).dev
             rows = task.rows(final, fold_plan.tokenizer, self._config.max_length, **fold_plan.windows)
             write_tensors(path, check_finite_answers(model.forward(rows.encoded)), {})
-        # Nothing reads it any more; each takes as much space as the result.
+        # Nothing reads the model any more, and the page has the score of the fold's own dev split.
         shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
+        (folder / REPORT_FILE).unlink(missing_ok=True)
         outputs: Outputs = load_file(path)
         return outputs
 

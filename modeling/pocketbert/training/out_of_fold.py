@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +62,7 @@ class OutOfFold:
         self._together = self._evaluator(whole, together)
         self._pooled = self._together.scores(data.main_metric)
 
-    @property
+    @functools.cached_property
     def by_fold(self) -> list[dict[str, float]]:
         """The metrics of each fold."""
         evaluators = [self._evaluator(fold.data.dev, fold.outputs) for fold in self._folds]

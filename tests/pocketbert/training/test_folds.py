@@ -178,7 +178,7 @@ def test_records_claim_no_dev_score(finished: CrossValidatedResult) -> None:
     record = json.loads((folder / "run.json").read_text("utf-8"))
     assert record["kfold"] == 3 and record["dev_sha256"] is None
     assert [stage["metrics"] for stage in finished.stages] == [{}]
-    assert not list(folder.glob("folds/*/model"))
+    assert not list(folder.glob("folds/*/model")) and not list(folder.glob("folds/*/report.html"))
 
 
 # In the first fold, in the second one, and when a file of the third one is in its place.
@@ -190,7 +190,12 @@ def test_records_claim_no_dev_score(finished: CrossValidatedResult) -> None:
     ],
 )
 def test_killed_runs_resume_exactly(
-    moments: str, finished: CrossValidatedResult, start: Path, train_file: Path, tmp_path: Path
+    moments: str,
+    finished: CrossValidatedResult,
+    start: Path,
+    train_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = ["finetune", f"--model={start}", f"--train-file={train_file}", *FLAGS, "--seeds=5", "--metric=macro_f1"]
     output = tmp_path / "killed"
@@ -205,6 +210,10 @@ def test_killed_runs_resume_exactly(
             fold["seconds"] = 0
     assert results[0] == results[1]
     assert not list(output.rglob(".*.partial"))
+    # The file repeats the run.
+    assert "kfold = 3\n" in (output / "run.toml").read_text("utf-8")
+    assert cli.main(["finetune", f"--config={output / 'run.toml'}"]) == 0
+    assert "this run is finished" in capsys.readouterr().err
 
 
 def test_finished_folds_are_not_trained_again(

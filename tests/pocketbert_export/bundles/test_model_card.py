@@ -126,6 +126,15 @@ def test_run_names_its_base_model(small_directory: Path, tmp_path: Path, monkeyp
     assert card_facts(CardOptions(base_model="mine"), tmp_path / "model")["base_model"] == "mine"
 
 
+def test_cross_validated_run_is_a_limit(tmp_path: Path) -> None:
+    headline = "accuracy 0.856 ± 0.017 over 3 folds on 97 examples"
+    run = {"model_sha256": "", "kfold": 3, "outcome": {"headline": headline}}
+    (tmp_path / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    limits = card_facts(CardOptions(limits=("It knows films only.",)), tmp_path / "model")["limits"]
+    assert limits[0] == "It knows films only." and len(limits) == 2
+    assert "trained on all its labelled examples" in limits[1] and headline in limits[1]
+
+
 @pytest.mark.parametrize(
     ("card", "expected"),
     [

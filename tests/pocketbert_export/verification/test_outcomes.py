@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -123,6 +124,15 @@ def test_record_of_other_examples_is_left_out(
     outcome_of_run = json.loads((run / "result.json").read_text())["outcome"]
     (tmp_path / "run.json").write_text(json.dumps({"dev_sha256": labelled.identity, "outcome": outcome_of_run}))
     assert outcomes.recorded(tmp_path, labelled, scores)["baselines"][0].name == "TF-IDF"
+
+
+def test_training_examples_are_no_score(labelled: Examples, model: Model, tmp_path: Path) -> None:
+    scores = text_task(model.task).score(labelled.labels, labelled.labels)
+    (tmp_path / "run.json").write_text(json.dumps({"train_sha256": labelled.identity, "dev_sha256": None}))
+    noted = dataclasses.replace(scores, **outcomes.recorded(tmp_path, labelled, scores))
+    assert "the model was trained on these examples" in noted.outcome()["warnings"][-1]
+    (tmp_path / "run.json").write_text(json.dumps({"train_sha256": "1" * 64, "dev_sha256": None}))
+    assert outcomes.recorded(tmp_path, labelled, scores) == {}
 
 
 @pytest.mark.parametrize(
