@@ -94,6 +94,12 @@ def _check(data: TaskData, kfold: int, run: RunConfig, callbacks: Sequence[Callb
         )
     if run.distribution == "multi-worker":
         raise UserError(f"{option} trains several models; received it with multi-worker; use one machine")
+    chosen = [name for name in ("decision_thresholds", "reject") if getattr(run, name)]
+    if chosen:
+        raise UserError(
+            f"{option} trains a model without a dev split, which chooses thresholds; received "
+            f"{argument(chosen[0], getattr(run, chosen[0]))}; leave one of them out"
+        )
     if callbacks:
         raise UserError(f"{option} trains several models; received callbacks, which follow one; leave one of them out")
 
