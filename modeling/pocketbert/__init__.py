@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from pocketbert.tokenizers.byte_bpe import ByteBPETokenizer
     from pocketbert.tokenizers.unigram import UnigramTokenizer
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-    from pocketbert.training.config import FinetuneConfig, PretrainConfig, RunConfig
+    from pocketbert.training.config import FinetuneConfig, RunConfig
     from pocketbert.training.finetune import finetune
     from pocketbert.training.pretrain import pretrain
+    from pocketbert.training.pretrain_config import PretrainConfig
     from pocketbert_bench.benchmark import Benchmark, benchmark
     from pocketbert_bench.compression.constraints import Constraints
     from pocketbert_bench.compression.run import compress
@@ -64,7 +65,7 @@ _MODULE_OF = {
     "Model": "pocketbert.model",
     "PretrainingData": "pocketbert.data.pretraining.reader",
     "FinetuneConfig": "pocketbert.training.config",
-    "PretrainConfig": "pocketbert.training.config",
+    "PretrainConfig": "pocketbert.training.pretrain_config",
     "PruneConfig": "pocketbert.pruning.config",
     "RunConfig": "pocketbert.training.config",
     "pretrain": "pocketbert.training.pretrain",

@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fetch": ("pocketbert.commands.fetch", "Download pinned weights and data"),
     "convert": ("pocketbert.commands.convert", "Convert checkpoints from and to other formats"),
     "pretrain-data": ("pocketbert.commands.pretrain_data", "Turn plain text into pretraining examples"),
-    "pretrain": ("pocketbert.commands.pretrain", "Pretrain from scratch with MLM and NSP"),
+    "pretrain": ("pocketbert.commands.pretrain", "Pretrain from scratch, or adapt a model to your texts"),
     "finetune": (
         "pocketbert.commands.finetune",
         "Fine-tune a model on a task; --grid searches hyper-parameters",

@@ -363,18 +363,20 @@ def pairs(
     return TaskData(task=task, **splits, metrics=metrics, main_metric="".join(metrics[:1]), test=of_test)
 
 
-def text(path: _Path) -> TextData:
-    """Selects plain text for distillation without a task.
+def text(path: _Path, dev: _Path | None = None) -> TextData:
+    """Selects plain text for distillation without a task, or for masked LM.
 
     Args:
       path: file or folder with WikiExtractor output, plain text or JSONL, compressed or not.
+      dev: for masked LM: other text, for the dev part; None splits it off `path`.
     Returns:
       The text, which is read during training.
     Raises:
       UserError: no such file or folder.
     """
-    text_files(Path(path))
-    return TextData(path)
+    for given in (path,) if dev is None else (path, dev):
+        text_files(Path(given))
+    return TextData(path, dev)
 
 
 def _divided(train: Any, dev: Any, reason: str = "") -> dict[str, Any]:

@@ -33,6 +33,7 @@ def pack(
     segments: Literal[1, 2] = 1,
     short_sequence_probability: float = 0.1,
     seed: int = 0,
+    keep_spaces: bool = False,
 ) -> EncodedExamples:
     """Packs sentences into examples of up to `max_length` tokens. No example crosses a document.
 
@@ -51,6 +52,8 @@ def pack(
         sentences. An example with a single sentence has one segment.
       short_sequence_probability: share of documents split into shorter examples.
       seed: random seed.
+      keep_spaces: put a space before each sentence of a document except the first, for byte-level BPE, whose tokens
+        tell by it that they begin a word.
     Returns:
       Examples without labels, in the order of the text.
     Raises:
@@ -63,7 +66,14 @@ def pack(
     words, types, lengths = GrowingArray(), GrowingArray(np.int8), GrowingArray()
     with bar(None, "pack", "token") as progress:
         for number, batch in sentence_batches(documents):
-            ids = tokenizer.tokenize([sentence for document in batch for sentence in document])
+            space = " " if keep_spaces else ""
+            ids = tokenizer.tokenize(
+                [
+                    space + sentence if place else sentence
+                    for document in batch
+                    for place, sentence in enumerate(document)
+                ]
+            )
             splits, values = np.asarray(ids.row_splits), np.asarray(ids.values)
             packed = _pack_batch(values, splits, [len(document) for document in batch], number, chooser, tokenizer)
             words.add(packed.word_ids)

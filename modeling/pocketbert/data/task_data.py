@@ -65,13 +65,16 @@ def described_network(config: EncoderConfig, tasks: Sequence[TaskConfig], shapes
 
 @dataclass(frozen=True)
 class TextData:
-    """Plain text, for distillation without a task.
+    """Plain text, for distillation without a task and for masked LM.
 
     Attributes:
       path: a file, or a folder such as WikiExtractor's output.
+      dev: text of the same formats for the dev part of masked LM, or None.
     """
 
     path: Path
+    dev: Path | None = None
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], dev: str | os.PathLike[str] | None = None) -> None:
         object.__setattr__(self, "path", Path(path))
+        object.__setattr__(self, "dev", None if dev is None else Path(dev))

@@ -278,49 +278,6 @@ FIXED_IN_A_GRID = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainConfig:
-    """Options of pretraining; the defaults are those of MobileBERT's teacher (Sun et al. 2020, section 4.2).
-
-    Values that the paper does not give come from the authors' code, google-research/mobilebert.
-
-    Attributes:
-      steps: number of updates (paper: 500,000).
-      epochs: passes over the data, instead of --steps.
-      batch_size: examples per update, over all replicas (paper: 4096; BERT: 256, for 1,000,000 steps).
-      micro_batches: number of parts per batch, to save memory; the update is the same.
-      optimizer: lamb (paper) or adamw (BERT).
-      bias_correction: correct the bias of the moments, as in the papers of LAMB and Adam; the authors' code and BERT's
-        code do not.
-      learning_rate: peak learning rate. The paper gives none; the authors' code uses 1.5e-3 with LAMB for batches of
-        2048. BERT uses 1e-4 with AdamW for batches of 256.
-      schedule: schedule after the warm-up: `linear` decay to 0 (authors' code), `cosine` or `constant`.
-      warmup_steps: number of warm-up steps (authors' code: 10,000), at most a tenth of all steps.
-      weight_decay: decoupled weight decay, except for biases and norms (authors' code: 0.01).
-      clip_norm: maximum global gradient norm (authors' code: 1.0); 0 for no clipping.
-    """
-
-    GROUP: ClassVar = "Pretraining"
-    COMMON: ClassVar = ("steps", "batch_size", "micro_batches", "optimizer", "learning_rate")
-
-    steps: int = 500_000
-    epochs: int | None = None
-    batch_size: int = 4096
-    micro_batches: int = 1
-    optimizer: Literal["lamb", "adamw"] = "lamb"
-    bias_correction: bool = False
-    learning_rate: float = 1.5e-3
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup_steps: int = 10_000
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        problems = option_problems(self, may_be_zero=("warmup_steps", "weight_decay", "clip_norm"))
-        problems += part_problems(self.batch_size, self.micro_batches)
-        raise_if_any(problems, "pretraining options")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainResult:
     """Result of a finished run.
 

@@ -168,7 +168,9 @@ class Plan:
             return pretraining_batches(stage, data, run.seed, replicas, index=index, whole_words=run.whole_words)
         masks = self.tokenizer if stage.masked_text else None
         cache = self.cached_targets(stage, encoded)
-        return encoded_batches(stage, encoded, run.seed, replicas, masks=masks, cache=cache)
+        return encoded_batches(
+            stage, encoded, run.seed, replicas, masks=masks, whole_words=run.whole_words, cache=cache
+        )
 
     def cached_targets(self, stage: Stage, encoded: EncodedExamples) -> TeacherCache | None:
         """Cached teacher targets for the examples of a stage, or None."""

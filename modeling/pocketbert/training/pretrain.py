@@ -1,4 +1,4 @@
-"""Pretraining with masked LM and next-sentence prediction: `pretrain` and several seeds."""
+"""Pretraining with masked LM, with or without next-sentence prediction: `pretrain`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from typing import Literal
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.pretraining.reader import PretrainingData
-from pocketbert.errors import raise_if_any
+from pocketbert.data.task_data import TextData
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
+from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
+from pocketbert.training.adaptation import AdaptationResult, plan_adaptation
 from pocketbert.training.callbacks import Callback
-from pocketbert.training.config import PretrainConfig, RunConfig, TrainResult
+from pocketbert.training.config import RunConfig, TrainResult
 from pocketbert.training.frozen_weights import FrozenWeights
-from pocketbert.training.initialization import ModelInit, plan_model, saved_models
+from pocketbert.training.initialization import plan_model, saved_models
 from pocketbert.training.objectives.pretraining import Pretraining, pretraining_stage
 from pocketbert.training.plan import Plan, unused_options
+from pocketbert.training.pretrain_config import PretrainConfig
 from pocketbert.training.pretraining_run_data import PretrainingRunData
 from pocketbert.training.stage import position_problems
 from pocketbert.training.trainer import run_plan
@@ -25,49 +29,62 @@ from pocketbert.training.trainer import run_plan
 
 def pretrain(
     model: Model | str | os.PathLike[str] | EncoderConfig,
-    data: PretrainingData,
+    data: PretrainingData | TextData,
     output: str | os.PathLike[str],
     *,
     config: PretrainConfig = PretrainConfig(),  # noqa: B008
     run: RunConfig = RunConfig(),  # noqa: B008
     callbacks: Sequence[Callback] = (),
 ) -> TrainResult:
-    """Pretrains a model with masked LM and next-sentence prediction.
+    """Pretrains a model with masked LM and next-sentence prediction, or with masked LM alone on plain text.
 
     Call it again with the same arguments to resume an interrupted run, as for `finetune`.
 
     Args:
       model: name of a preset, an architecture or a config.json for new weights; or a model in memory or in a model
         directory to continue from, including its masked-LM and next-sentence heads. Layers with `trainable = False` in
-        memory keep their weights.
-      data: the examples; `data.dev` is the dev split.
+        memory keep their weights. Plain text needs a model with a tokenizer.
+      data: the examples; `data.dev` is the dev split. With `PretrainConfig(objective="mlm")`, plain text from
+        `pb.data.text`.
       output: folder of the run, as for `finetune`.
       config: training options.
       run: options of the run.
       callbacks: as for `finetune`.
 
     Returns:
-      The model with both heads, and its metrics on the dev split.
+      The model with both heads, or with the masked-LM head, and its metrics on the dev split; an `AdaptationResult` for
+      plain text.
 
     Raises:
       UserError: bad input; nothing was written.
       TrainingFailed: the loss is not finite.
     """
     with saved_models(model) as (source,):
-        plan = _plan(source, data, config, run, FrozenWeights.of(model))
+        frozen = FrozenWeights.of(model)
+        start = source if isinstance(source, EncoderConfig) else str(source)
+        plan = (
+            plan_adaptation(start, data, config, run, frozen)
+            if isinstance(data, TextData)
+            else _plan(start, data, config, run, frozen)
+        )
         check_inputs(output, (None if isinstance(source, EncoderConfig) else source, *plan.data.paths()))
         folder, result = run_plan(plan, output, callbacks)
-    return TrainResult.of(folder, result)
+    return (AdaptationResult if isinstance(data, TextData) else TrainResult).of(folder, result)
 
 
 def _plan(
-    model: str | os.PathLike[str] | EncoderConfig,
+    model: str | EncoderConfig,
     data: PretrainingData,
     config: PretrainConfig,
     run: RunConfig,
     frozen: FrozenWeights,
 ) -> Plan:
-    start: ModelInit = plan_model(model if isinstance(model, EncoderConfig) else str(model))
+    if config.objective != "mlm-nsp":
+        raise UserError(
+            f"{argument('objective', config.objective)} reads plain text; received examples of pretrain-data in "
+            f"{data.folder}; give {argument('text', python='pb.data.text(…)')}, or leave the objective out"
+        )
+    start = plan_model(model)
     checked = PretrainingRunData(data)
     # Patience selects the best weights; otherwise the last ones stay, as in the papers.
     keep: Literal["best", "last"] = "last" if run.patience is None or data.dev is None else "best"
@@ -81,7 +98,7 @@ def _plan(
     raise_if_any(problems, Pretraining.name)
     return Plan(
         objective=Pretraining(),
-        options={f"option_{name}": value for name, value in dataclasses.asdict(config).items()},
+        options=config.recorded(),
         stages=stages,
         run=run,
         start=start,

@@ -208,8 +208,8 @@ class PretrainingEvaluator:
         words, sentences = batch["masked_lm_labels"], batch["next_sentence_labels"]
         return tf.stack(
             [
-                *_sums(words, outputs["prediction_logits"], is_labelled(words)),
-                *_sums(sentences, outputs["seq_relationship_logits"], tf.ones_like(sentences, tf.bool)),
+                *answer_sums(words, outputs["prediction_logits"], is_labelled(words)),
+                *answer_sums(sentences, outputs["seq_relationship_logits"], tf.ones_like(sentences, tf.bool)),
             ]
         )
 
@@ -218,7 +218,8 @@ def _vocabulary(data: PretrainingData) -> Vocabulary:
     return Vocabulary(path=Path(data.vocab_path), config=TokenizerConfig(lowercase=data.lowercase))
 
 
-def _sums(labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor) -> list[tf.Tensor]:
+def answer_sums(labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor) -> list[tf.Tensor]:
+    """Float32 scalars: count, summed loss in nats and number of correct answers, of the counted labels."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
     right = tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels)
     weights = tf.cast(counted, tf.float32)

@@ -334,6 +334,8 @@ class TextRunData(RunData):
         return pack(documents, tokenizer, stage.max_length, segments=stage.text_segments, seed=seed)
 
     def _unused(self, used: Collection[str]) -> list[str]:
+        if "text" in used and self.given.dev is not None:
+            return [f"distillation on plain text has no dev part; received {self.given.dev}; leave it out"]
         if "text" in used:
             return []
         return [

@@ -94,6 +94,7 @@ def encoded_batches(
     replicas: int = 1,
     *,
     masks: Tokenizer | None = None,
+    whole_words: bool = False,
     cache: TeacherCache | None = None,
 ) -> StageBatches:
     """Batches of examples in memory, of a task or of packed text.
@@ -104,6 +105,8 @@ def encoded_batches(
       seed: seed of order and masks.
       replicas: number of replicas.
       masks: tokenizer of examples that get new masks in each epoch, as in BERT's pretraining; None for no masks.
+        Batches of a stage with the term `masked_lm` have positions and labels of the masked tokens.
+      whole_words: mask whole words instead of tokens.
       cache: cached teacher targets of the examples; None for a live teacher or no teacher.
     """
     lengths = encoded.lengths
@@ -118,8 +121,12 @@ def encoded_batches(
             from pocketbert.data.pretraining.masking import masked_dataset
             from pocketbert.data.pretraining.options import MaskingOptions
 
-            options = MaskingOptions.of_length(encoded.max_length)
-            return masked_dataset(encoded, rows, masks, seed=seed, epoch=epoch, options=options)
+            options = MaskingOptions.of_length(encoded.max_length, whole_words=whole_words)
+            predicts = "masked_lm" in stage.weights
+            batches = masked_dataset(
+                encoded, rows, masks, seed=seed, epoch=epoch, options=options, predictions=predicts
+            )
+            return batches.map(lambda inputs, labels: {**inputs, "masked_lm_labels": labels}) if predicts else batches
         batches = dataset(encoded, rows)
         if encoded.labels is None:
             return batches

@@ -25,9 +25,10 @@ from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json
 from pocketbert.tasks.texts import TextEvaluator
 from pocketbert.training import run_folder, trainer
-from pocketbert.training.config import FinetuneConfig, PretrainConfig, RunConfig
+from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
 from pocketbert.training.pretrain import pretrain
+from pocketbert.training.pretrain_config import PretrainConfig
 from pocketbert.training.stage_log import NoLog, StageLog
 
 # Weights of order 1 would let NoNorm's values grow with depth.

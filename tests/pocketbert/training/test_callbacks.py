@@ -24,8 +24,9 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.training import trainer
 from pocketbert.training.callbacks import RunCallbacks
-from pocketbert.training.config import FinetuneConfig, PretrainConfig, RunConfig
+from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.distribution import Distribution
+from pocketbert.training.pretrain_config import PretrainConfig
 from pocketbert.training.state import write_checkpoint
 
 # 40 examples in batches of 8: 5 steps per epoch, evaluated after each epoch because of the patience.

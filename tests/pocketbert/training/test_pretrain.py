@@ -31,10 +31,11 @@ from pocketbert.distillation.run import distill
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.errors import UserError
 from pocketbert.training import plan
-from pocketbert.training.config import PretrainConfig, RunConfig
+from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import make_model, plan_model
 from pocketbert.training.objectives.pretraining import Pretraining, pretraining_stage
 from pocketbert.training.pretrain import pretrain
+from pocketbert.training.pretrain_config import PretrainConfig
 from pocketbert.training.pretraining_run_data import PretrainingEvaluator
 from pocketbert.training.stage_batches import pretraining_batches
 from pocketbert.training.step import TrainingModel
@@ -245,7 +246,11 @@ def test_whole_words_option_is_recorded(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert json.loads((finished / "run.json").read_text("utf-8"))["whole_words"] is False
+    record = json.loads((finished / "run.json").read_text("utf-8"))
+    assert record["whole_words"] is False
+    # Options of masked LM alone do not change the record.
+    assert (record["objective"], record["option_steps"], record["option_optimizer"]) == ("pretraining", 6, "lamb")
+    assert not {"option_objective", "option_max_length", "option_dev_every"} & set(record)
     assert cli.main([*command_line, "--whole-words", f"--output={finished}"]) == 2
     assert "a finished run with other options: whole_words=False, received True; " in capsys.readouterr().err
     fields: dict[str, Any] = {"model": inputs / "config.json", "data": PretrainingData.open(inputs / "data")}
@@ -406,5 +411,7 @@ def test_bad_input_leaves_nothing(
 def test_missing_flags_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["pretrain"]) == 2
     stderr = capsys.readouterr().err
-    for message in ("--model is required", "--data is required", "--output is required"):
+    for message in ("--model is required", "--output is required"):
         assert message in stderr
+    assert cli.main(["pretrain", "--model=m", "--output=o"]) == 2
+    assert "--data is required for --objective=mlm-nsp; received none" in capsys.readouterr().err

@@ -13,9 +13,10 @@ from pocketbert.data.pretraining.options import MaskingOptions, PretrainingOptio
 from pocketbert.data.pretraining.reader import PretrainingData
 from pocketbert.data.pretraining.run import write_pretraining_data
 from pocketbert.errors import UserError
-from pocketbert.training.config import PretrainConfig, RunConfig
+from pocketbert.training.config import RunConfig
 from pocketbert.training.objectives.pretraining import pretraining_stage
 from pocketbert.training.pretrain import pretrain
+from pocketbert.training.pretrain_config import PretrainConfig
 from pocketbert.training.stage_batches import pretraining_batches
 
 SPECIAL = tiny_pretraining.PIECES[:5]

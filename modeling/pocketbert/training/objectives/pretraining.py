@@ -1,4 +1,4 @@
-"""Pretraining: one stage with the losses of masked LM and next-sentence prediction."""
+"""Pretraining: one stage with the losses of masked LM and next-sentence prediction, or of masked LM alone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from pocketbert.training.config import PretrainConfig
-from pocketbert.training.label_losses import pretraining_losses
+from pocketbert.training.label_losses import head_loss, pretraining_losses
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
+from pocketbert.training.pretrain_config import PretrainConfig
 from pocketbert.training.stage import Epochs, OptimizerConfig, Stage, Steps
 
 
@@ -27,15 +27,35 @@ class Pretraining(Objective):
         return pretraining_losses(model, batch, stage.label_smoothing)
 
 
+@dataclass(frozen=True)
+class MaskedText(Objective):
+    """The loss of masked LM (Devlin et al. 2019, section 3.1, task 1; Liu et al. 2019 have no other one)."""
+
+    name: ClassVar[str] = "mlm"
+
+    def loss(
+        self, stage: Stage, targets: Targets, model: Features, adapters: Adapters, batch: Batch
+    ) -> Mapping[str, tf.Tensor]:
+        """`masked_lm`."""
+        (logits,) = model["logits"]
+        return {"masked_lm": head_loss("masked_lm", logits, batch["masked_lm_labels"], stage.label_smoothing)}
+
+
 def pretraining_stage(config: PretrainConfig, max_length: int) -> Stage:
     """The stage of a pretraining."""
+    config = config.resolved()
+    alone = config.objective == "mlm"
+    # `resolved` has given every option its value.
+    assert config.batch_size and config.optimizer and config.learning_rate and config.bias_correction is not None
+    assert config.steps or config.epochs
     return Stage(
         name="pretraining",
         student_features={"logits": ()},
-        weights={"masked_lm": 1.0, "next_sentence": 1.0},
-        data="pretraining",
+        weights={"masked_lm": 1.0} if alone else {"masked_lm": 1.0, "next_sentence": 1.0},
+        data="text" if alone else "pretraining",
+        masked_text=alone,
         max_length=max_length,
-        duration=Steps(config.steps) if config.epochs is None else Epochs(config.epochs),
+        duration=Steps(config.steps or 0) if config.epochs is None else Epochs(config.epochs),
         batch_size=config.batch_size,
         micro_batches=config.micro_batches,
         optimizer=OptimizerConfig(

@@ -16,8 +16,8 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.checkpoints.huggingface import write_config
 from pocketbert.data.pretraining.reader import PretrainingData
-from pocketbert.training.config import PretrainConfig
 from pocketbert.training.objectives.pretraining import pretraining_stage
+from pocketbert.training.pretrain_config import PretrainConfig
 from pocketbert.training.stage_batches import pretraining_batches
 
 # A seed by which a batch of the distillation has halves of two widths.
