@@ -14,10 +14,11 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
 from pocketbert.tasks.base import Decisions
+from pocketbert.tasks.class_names import described_probabilities, positive_class
 from pocketbert.tasks.decisions import Choice, class_thresholds, reject_threshold, threshold_logits
 from pocketbert.tasks.metrics import AUROC, class_results, names_of_f1, root_mean_square
 from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples, uniform_cross_entropy, unit_vectors
-from pocketbert.tasks.texts import TextTask, described_probabilities, positive_class
+from pocketbert.tasks.texts import TextTask
 
 # Length of the mean of the tokens that a head reads. Vectors of length 1 would need ten times the weights.
 MEAN_LENGTH = 10.0

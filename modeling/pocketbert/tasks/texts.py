@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from pocketbert.data.readers.glue import GLUE
 from pocketbert.data.readers.tables import read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, SupervisedTask
+from pocketbert.tasks.class_names import positive_class
 from pocketbert.tasks.decisions import Choice, described_decisions
 from pocketbert.tasks.metrics import AUROC, compute
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, most_certain
@@ -399,20 +400,3 @@ class TextEvaluator:
     def top_probability(self) -> float | None:
         """Mean probability of the best class of the last logits; None for tasks without classes."""
         return None if self._logits is None else self._task.top_probability(self._logits)
-
-
-def positive_class(config: TaskConfig) -> int:
-    """The positive class of F1: class 1 of the GLUE task with this name and these labels, else the second class."""
-    glue = GLUE.get(config.name)
-    if glue is None or not glue.task.labels or set(glue.task.labels) != set(config.labels):
-        return 1
-    return config.labels.index(glue.task.labels[1])
-
-
-def described_probabilities(labels: Sequence[str], values: Iterable[float], top_k: int | None) -> dict[str, Any]:
-    """All labels with their `probabilities`, or the best as `top`; ties go to the earlier label."""
-    by_label = list(zip(labels, map(float, values), strict=True))
-    if top_k is None:
-        return {"probabilities": {label: round(value, 6) for label, value in by_label}}
-    best = sorted(by_label, key=lambda pair: -pair[1])[:top_k]
-    return {"top": [{"label": label, "probability": round(value, 6)} for label, value in best]}

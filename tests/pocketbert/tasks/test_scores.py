@@ -15,11 +15,11 @@ from pocketbert.commands import runs
 from pocketbert.configs import TaskConfig
 from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.tasks.answer_scores import squad_1_score
+from pocketbert.tasks.class_names import positive_class
 from pocketbert.tasks.metrics import class_results, compute
 from pocketbert.tasks.question_answering import constant_rule
 from pocketbert.tasks.registry import text_task
 from pocketbert.tasks.scores import Baseline, Scores
-from pocketbert.tasks.texts import positive_class
 
 NAMES = ("low", "middle", "high", "unseen")
 RANDOM = np.random.default_rng(3)

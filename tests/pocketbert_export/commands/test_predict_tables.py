@@ -16,7 +16,7 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.readers.tables import read_table
 from pocketbert.model import Model
-from pocketbert.tasks.texts import described_probabilities
+from pocketbert.tasks.class_names import described_probabilities
 from pocketbert_export.commands import answer_lines, predict
 
 # What CSV must quote, a formula, a text that begins like JSON, and the name of the column.
