@@ -28,7 +28,7 @@ from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.tasks.texts import TextEvaluator
+from pocketbert.tasks.text_evaluator import TextEvaluator
 from pocketbert.training import trainer
 from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.rounding import round_model

@@ -23,7 +23,7 @@ from pocketbert.data.pretraining.reader import PretrainingData
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json
-from pocketbert.tasks.texts import TextEvaluator
+from pocketbert.tasks.text_evaluator import TextEvaluator
 from pocketbert.training import run_folder, trainer
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune

@@ -19,7 +19,7 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.tasks.texts import TextEvaluator
+from pocketbert.tasks.text_evaluator import TextEvaluator
 from pocketbert.training import trainer
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune

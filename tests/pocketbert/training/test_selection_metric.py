@@ -19,7 +19,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.tasks.metrics import compute
-from pocketbert.tasks.texts import TextEvaluator
+from pocketbert.tasks.text_evaluator import TextEvaluator
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.dev_loss import LossEvaluator
 from pocketbert.training.finetune import finetune
