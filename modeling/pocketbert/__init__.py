@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pocketbert.errors import UserError
     from pocketbert.model import Model, from_preset, from_pretrained
     from pocketbert.pruning.config import PruneConfig
+    from pocketbert.pruning.new_words import extend_vocabulary_from_text
     from pocketbert.pruning.run import prune
     from pocketbert.pruning.vocabulary import trim_vocabulary
     from pocketbert.tokenizers.added_tokens import AddedToken
@@ -85,6 +86,7 @@ _MODULE_OF = {
     "distill": "pocketbert.distillation.run",
     "export": "pocketbert_export.exporter",
     "extend_vocabulary": "pocketbert.checkpoints.vocabulary_extension",
+    "extend_vocabulary_from_text": "pocketbert.pruning.new_words",
     "finetune": "pocketbert.training.finetune",
     "from_preset": "pocketbert.model",
     "from_pretrained": "pocketbert.model",

@@ -15,6 +15,7 @@ from pocketbert.checkpoints.spare_rows import per_token_weights
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.output_folders import MODEL_KIND, check_directory, check_inputs
 from pocketbert.tokenizers.added_tokens import AddedToken
+from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens
 
 _SHOWN = 5
@@ -60,8 +61,6 @@ def extend_vocabulary(
       UserError: the model has no tokenizer, or a token is empty, repeated, in the vocabulary, or not found as itself.
         Nothing is written.
     """
-    from pocketbert.tokenizers.opening import open_tokenizer
-
     check_directory(output, MODEL_KIND, overwrite=overwrite)
     if isinstance(tokens, str | os.PathLike):
         check_inputs(output, (model, tokens))
@@ -69,36 +68,77 @@ def extend_vocabulary(
     else:
         check_inputs(output, (model,))
         listed, source = list(tokens), "tokens"
-    directory = read_directory(model)
-    vocabulary = directory.vocabulary
-    if vocabulary is None:
-        raise UserError(
-            f"extending needs a model directory with a tokenizer; {model} has none; add its vocabulary files"
-        )
-    present = vocabulary.tokens()
-    raise_if_any(_problems(listed, present), source)
-    before = open_tokenizer(vocabulary)
-    added = [
-        AddedToken(content=token, id=len(present) + index, normalized=not special, special=special)
-        for index, token in enumerate(listed)
-    ]
-    extended = dataclasses.replace(vocabulary, added=(*vocabulary.added, *added))
-    after = open_tokenizer(extended)
-    ids_of_tokens = after.tokenize(listed).to_list()
-    lost = [token.content for token, ids in zip(added, ids_of_tokens, strict=True) if ids != [token.id]]
+    directory, vocabulary = read_extendable(model)
+    raise_if_any(_problems(listed, vocabulary.tokens()), source)
+    extended = with_tokens(vocabulary, listed, normalized=not special, special=special)
+    lost = lost_tokens(extended, listed)
     if lost:
         raise UserError(
             f"{source}: a tokenizer must find each token as itself; received {_some(lost)}, which it reads as another "
             "token or normalizes away; remove them"
         )
-    tensors = _extended(directory, before.tokenize(listed).to_list(), before.unk_token_id)
-    config = directory.config.replace(vocab_size=len(present) + len(added))
+    return write_extended(directory, extended, listed, output, overwrite=overwrite)
+
+
+def read_extendable(model: str | os.PathLike[str]) -> tuple[ModelDirectory, Vocabulary]:
+    """Reads a model directory and its vocabulary.
+
+    Raises:
+      UserError: it has no tokenizer.
+    """
+    directory = read_directory(model)
+    if directory.vocabulary is None:
+        raise UserError(
+            f"extending needs a model directory with a tokenizer; {model} has none; add its vocabulary files"
+        )
+    return directory, directory.vocabulary
+
+
+def with_tokens(vocabulary: Vocabulary, tokens: Sequence[str], **flags: bool) -> Vocabulary:
+    """The vocabulary with added tokens behind its last one; `flags` are those of `AddedToken`."""
+    size = len(vocabulary.tokens())
+    added = [AddedToken(content=token, id=size + index, **flags) for index, token in enumerate(tokens)]
+    return dataclasses.replace(vocabulary, added=(*vocabulary.added, *added))
+
+
+def lost_tokens(extended: Vocabulary, tokens: Sequence[str]) -> list[str]:
+    """The last added tokens, `tokens`, that the tokenizer does not find as themselves."""
+    from pocketbert.tokenizers.opening import open_tokenizer
+
+    ids_of_tokens = open_tokenizer(extended).tokenize(tokens).to_list()
+    added = extended.added[len(extended.added) - len(tokens) :]
+    return [token.content for token, ids in zip(added, ids_of_tokens, strict=True) if ids != [token.id]]
+
+
+def write_extended(
+    directory: ModelDirectory,
+    extended: Vocabulary,
+    texts: Sequence[str],
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool,
+) -> ExtendResult:
+    """Writes a model directory with added tokens.
+
+    Args:
+      directory: the model before.
+      extended: its vocabulary with the new tokens.
+      texts: for each new token, the text whose tokens before give its row.
+      output: model directory to create.
+      overwrite: replace an existing model directory.
+    """
+    from pocketbert.tokenizers.opening import open_tokenizer
+
+    assert directory.vocabulary is not None
+    before, present = open_tokenizer(directory.vocabulary), len(directory.vocabulary.tokens())
+    tensors = _extended(directory, before.tokenize(texts).to_list(), before.unk_token_id)
+    config = directory.config.replace(vocab_size=present + len(texts))
     write_directory(output, config, directory.tasks, tensors, extended, overwrite=overwrite)
     sizes = [sum(int(array.size) for array in arrays.values()) for arrays in (directory.tensors, tensors)]
     return ExtendResult(
-        tokens=(len(present), len(present) + len(added)),
+        tokens=(present, present + len(texts)),
         parameters=(sizes[0], sizes[1]),
-        ids={token.content: token.id for token in added},
+        ids={token.content: token.id for token in extended.added[len(extended.added) - len(texts) :]},
     )
 
 

@@ -26,7 +26,7 @@ from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens
 
 # Without texts for the measurement, every tenth paragraph serves it instead of the counts.
-_EVERY = 10
+MEASURED_EVERY = 10
 _BATCH = 1000
 
 
@@ -105,13 +105,15 @@ def trim_vocabulary(
     if keep is not None:
         required += listed_ids(read_tokens(keep), tokens, str(keep))
     before = open_tokenizer(whole.vocabulary, "text")
-    counted = _paragraphs(text, lambda index: bool(dev_text) or index % _EVERY != _EVERY - 1)
+    counted = paragraphs_of(text, lambda index: bool(dev_text) or index % MEASURED_EVERY != MEASURED_EVERY - 1)
     counts = _count_tokens(before, counted)
     parts = merged_from(whole.vocabulary)
     kept_ids = chosen_ids(counts.tolist(), required, parts, keep_top=keep_top, min_count=min_count)
     with tempfile.TemporaryDirectory(prefix="pocketbert-trim-") as folder:
         vocabulary = write_trimmed(whole.vocabulary, kept_ids, Path(folder))
-        measured = _paragraphs(dev_text or text, lambda index: bool(dev_text) or index % _EVERY == _EVERY - 1)
+        measured = paragraphs_of(
+            dev_text or text, lambda index: bool(dev_text) or index % MEASURED_EVERY == MEASURED_EVERY - 1
+        )
         differences = _compare(before, open_tokenizer(vocabulary, "text"), np.array(kept_ids), measured)
         tensors = _write_model(whole, kept_ids, vocabulary, output, overwrite=overwrite)
     sizes = [sum(int(array.size) for array in arrays.values()) for arrays in (whole.tensors, tensors)]
@@ -168,7 +170,7 @@ def _write_model(
     return tensors
 
 
-def _paragraphs(paths: Iterable[str | os.PathLike[str]], chosen: Callable[[int], bool]) -> Iterator[str]:
+def paragraphs_of(paths: Iterable[str | os.PathLike[str]], chosen: Callable[[int], bool]) -> Iterator[str]:
     """Paragraphs of all texts whose running number is chosen."""
     index = 0
     for path in paths:
@@ -182,7 +184,7 @@ def _paragraphs(paths: Iterable[str | os.PathLike[str]], chosen: Callable[[int],
 def _count_tokens(tokenizer: Tokenizer, paragraphs: Iterable[str]) -> np.ndarray:
     """Occurrences of each token, int64 [tokens]."""
     counts = np.zeros(tokenizer.vocab_size, np.int64)
-    for batch in _batches(paragraphs, "counting tokens"):
+    for batch in batches_of(paragraphs, "counting tokens"):
         counts += np.bincount(tokenizer.tokenize(batch).flat_values.numpy(), minlength=len(counts))
     if not counts.any():
         raise UserError("text must have at least two paragraphs, one to count and one to measure; received fewer")
@@ -193,7 +195,7 @@ def _compare(before: Tokenizer, after: Tokenizer, kept_ids: np.ndarray, paragrap
     """Compares both tokenizers on sentences; see `TrimResult`."""
     sentences = same_sentences = same_tokens = 0
     totals, unknown = [0, 0], [0, 0]
-    for batch in _batches(
+    for batch in batches_of(
         (split_sentence for text in paragraphs for split_sentence in split_sentences(text)), "comparing sentences"
     ):
         rows = []
@@ -209,7 +211,9 @@ def _compare(before: Tokenizer, after: Tokenizer, kept_ids: np.ndarray, paragrap
             same_tokens += len({*map(tuple, one.tolist())} & {*map(tuple, other.tolist())})
         sentences += len(batch)
     if not totals[0]:
-        raise UserError(f"the measurement needs at least {_EVERY} paragraphs of text; received fewer; give dev_text")
+        raise UserError(
+            f"the measurement needs at least {MEASURED_EVERY} paragraphs of text; received fewer; give dev_text"
+        )
     return {
         "sentences": sentences,
         "same_sentences": same_sentences / sentences,
@@ -218,7 +222,8 @@ def _compare(before: Tokenizer, after: Tokenizer, kept_ids: np.ndarray, paragrap
     }
 
 
-def _batches(items: Iterable[str], description: str) -> Iterator[list[str]]:
+def batches_of(items: Iterable[str], description: str) -> Iterator[list[str]]:
+    """Texts in lists of up to 1,000, with a progress bar."""
     batch: list[str] = []
     with contextlib.closing(progress.bar(None, description, "text")) as bar:
         for item in items:

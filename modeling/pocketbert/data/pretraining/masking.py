@@ -83,7 +83,9 @@ class MaskingVocabulary:
             continues = np.array([token.startswith("##") for token in tokens])
         else:
             continues = np.array([not token.startswith(("\u0120", "\u2581")) for token in tokens])
-            continues[[*special_ids, tokenizer.mask_token_id]] = False
+            # An added word includes the space before it, without a sign of it.
+            added = [token.id for token in tokenizer.vocabulary.added]
+            continues[[*special_ids, tokenizer.mask_token_id, *added]] = False
         return cls(
             size=tokenizer.vocab_size,
             mask_token_id=tokenizer.mask_token_id,
