@@ -111,7 +111,8 @@ def _vocabulary(options: ConvertOptions, vocabulary: Vocabulary | None) -> Vocab
     if options.vocab:
         if vocabulary is not None:
             vocabulary.require_no_added("a model with another --vocab", "leave --vocab out")
-        vocabulary = Vocabulary(path=Path(options.vocab), config=vocabulary.config if vocabulary else None)
+        path = Path(options.vocab)
+        vocabulary = Vocabulary(path=path) if vocabulary is None else dataclasses.replace(vocabulary, path=path)
     if vocabulary is None:
         return None
     return dataclasses.replace(vocabulary, config=_tokenizer(options.lowercase, vocabulary.config, vocabulary.path))
