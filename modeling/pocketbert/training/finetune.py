@@ -19,19 +19,18 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
-from pocketbert.progress import log_info
-from pocketbert.tasks.data_checks import training_warnings
 from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
 from pocketbert.tokenizers.truncation import HEAD, room_problem
 from pocketbert.training.callbacks import Callback
 from pocketbert.training.class_weights import BALANCED, class_weights
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
+from pocketbert.training.folds import check_foldable, finetune_in_folds
 from pocketbert.training.frozen_weights import FrozenWeights, frozen_paths
 from pocketbert.training.grids.points import Choose, Grid, Point, at_point, options_at
 from pocketbert.training.grids.run import run_grid
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models, with_own_embedding
 from pocketbert.training.kept_heads import continued_task
-from pocketbert.training.objectives.finetuning import Finetuning, FinetuningPlan, finetuning_stage
+from pocketbert.training.objectives.finetuning import Finetuning, FinetuningPlan, finetuning_stage, log_defaults
 from pocketbert.training.plan import unused_options
 from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.run_folder import REPORT_FILE
@@ -78,10 +77,9 @@ def finetune(
     frozen = FrozenWeights.of(model)
     with saved_models(model) as (directory,):
         if kfold is not None:
-            from pocketbert.training.folds import finetune_in_folds
-
-            options: Any = {"config": config, "run": run, "frozen": frozen, "callbacks": callbacks}
-            return finetune_in_folds(directory, data, output, kfold, **options)
+            check_foldable(data, kfold, run, callbacks)
+            make_plan = functools.partial(plan_finetuning, directory, frozen=frozen)
+            return finetune_in_folds(make_plan, directory, data, output, kfold, config=config, run=run)
         return _finetune(directory, data, output, config, run, frozen, callbacks)
 
 
@@ -100,24 +98,6 @@ def _finetune(
     folder, result = run_plan(plan, output, callbacks)
     show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
     return FinetuneResult.of(folder, result)
-
-
-def log_defaults(plan: FinetuningPlan, config: FinetuneConfig, data: TaskData) -> FinetuningPlan:
-    """Logs warnings about the data and defaults that depend on it; returns the plan with the warnings."""
-    warnings = training_warnings(data, plan.vocabulary, config.max_length)
-    for warning in warnings:
-        log_info(f"warning: {warning}")
-    plan = dataclasses.replace(plan, data_notes=tuple(warnings))
-    if config.learning_rate is None:
-        rate, width = plan.options["learning_rate"], plan.start.config.hidden_size
-        after = " after contrastive steps" if plan.objective.contrastive_steps else ""
-        log_info(f"learning_rate={rate:g}: the default for {data.task.kind} with a network {width} wide{after}")
-    if config.contrastive_steps is None and plan.objective.contrastive_steps:
-        log_info(
-            f"contrastive_steps={plan.objective.contrastive_steps}: the default for {len(plan.data.given.train)} "
-            "examples; texts with one label move together before the head is fitted"
-        )
-    return plan
 
 
 def plan_finetuning(

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,7 @@ from pocketbert.tasks.base import Outputs
 from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.registry import TASKS, listed, supervised_kinds, supervised_task
 from pocketbert.training.config import CrossValidatedResult, FinetuneConfig, RunConfig
-from pocketbert.training.finetune import log_defaults, plan_finetuning
-from pocketbert.training.frozen_weights import FrozenWeights
-from pocketbert.training.objectives.finetuning import FinetuningPlan
+from pocketbert.training.objectives.finetuning import FinetuningPlan, log_defaults
 from pocketbert.training.out_of_fold import OutOfFold, ScoredFold
 from pocketbert.training.outcome_notes import falling_notes, with_notes
 from pocketbert.training.plan import PlannedRun
@@ -47,44 +45,15 @@ from pocketbert.trials.jobs import RESULT_FILE, read_result
 if TYPE_CHECKING:
     from pocketbert.training.callbacks import Callback
 
+MakePlan = Callable[[TaskData, FinetuneConfig, RunConfig], FinetuningPlan]
 _NOTE = (
     "the metrics are means over folds; the model was trained on all {} examples for {} steps, and has no dev score of "
     "its own"
 )
 
 
-def finetune_in_folds(
-    directory: str | os.PathLike[str],
-    data: TaskData,
-    output: str | os.PathLike[str],
-    kfold: int,
-    *,
-    config: FinetuneConfig,
-    run: RunConfig,
-    frozen: FrozenWeights,
-    callbacks: Sequence[Callback] = (),
-) -> CrossValidatedResult:
-    """Trains and scores a model for each fold, and trains one model on all examples; see `finetune`.
-
-    The model of a fold is trained on the other folds. Its own dev split, a part of them, selects its checkpoint. The
-    last model takes as many steps as the folds' best checkpoints have, as a median, rounded down.
-
-    Raises:
-      UserError: bad input, options that contradict folds, or `output` contains a run with other options.
-      TrainingFailed: the loss or the outputs are not finite.
-    """
-    _check(data, kfold, run, callbacks)
-    whole = dataclasses.replace(data, train=examples_to_fold(data, kfold), undivided=None)
-    plan = plan_finetuning(directory, whole, config, run, frozen)
-    check_inputs(output, (directory, *plan.data.paths()))
-    plan = log_defaults(plan, config, data)
-    validation = _CrossValidation(directory, data, kfold, config, plan)
-    folder, result = run_once(output, validation.recorded, validation.run, overwrite=run.overwrite)
-    show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
-    return CrossValidatedResult.of(folder, result)
-
-
-def _check(data: TaskData, kfold: int, run: RunConfig, callbacks: Sequence[Callback]) -> None:
+def check_foldable(data: TaskData, kfold: int, run: RunConfig, callbacks: Sequence[Callback]) -> None:
+    """Raises a `UserError` if folds cannot score the task, or contradict other options."""
     scored = [kind for kind in supervised_kinds() if TASKS[kind].scored_by_folds]
     option = argument("kfold", kfold)
     if data.task.kind not in scored:
@@ -102,6 +71,44 @@ def _check(data: TaskData, kfold: int, run: RunConfig, callbacks: Sequence[Callb
         )
     if callbacks:
         raise UserError(f"{option} trains several models; received callbacks, which follow one; leave one of them out")
+
+
+def finetune_in_folds(
+    make_plan: MakePlan,
+    directory: str | os.PathLike[str],
+    data: TaskData,
+    output: str | os.PathLike[str],
+    kfold: int,
+    *,
+    config: FinetuneConfig,
+    run: RunConfig,
+) -> CrossValidatedResult:
+    """Trains and scores a model for each fold, and trains one model on all examples; see `finetune`.
+
+    The model of a fold is trained on the other folds. Its own dev split, a part of them, selects its checkpoint. The
+    last model takes as many steps as the folds' best checkpoints have, as a median, rounded down.
+
+    Args:
+      make_plan: checks the input of a fine-tuning of the model in `directory`, and returns its plan.
+      directory: the model.
+      data: all examples; see `check_foldable`.
+      output: see `finetune`.
+      kfold: number of folds.
+      config: training options.
+      run: options of the run.
+
+    Raises:
+      UserError: bad input, options that contradict folds, or `output` contains a run with other options.
+      TrainingFailed: the loss or the outputs are not finite.
+    """
+    whole = dataclasses.replace(data, train=examples_to_fold(data, kfold), undivided=None)
+    plan = make_plan(whole, config, run)
+    check_inputs(output, (directory, *plan.data.paths()))
+    plan = log_defaults(plan, config, data)
+    validation = _CrossValidation(make_plan, data, kfold, config, plan)
+    folder, result = run_once(output, validation.recorded, validation.run, overwrite=run.overwrite)
+    show_or_hide_texts(folder / REPORT_FILE, show=run.show_texts)
+    return CrossValidatedResult.of(folder, result)
 
 
 class UnscoredData(TaskRunData):
@@ -129,7 +136,7 @@ class _CrossValidation:
     """A cross-validation with checked input.
 
     Args:
-      directory: model directory from which each model starts.
+      make_plan: see `finetune_in_folds`.
       data: all examples, as the user gave them.
       kfold: number of folds.
       config: options of the user.
@@ -138,13 +145,13 @@ class _CrossValidation:
 
     def __init__(
         self,
-        directory: str | os.PathLike[str],
+        make_plan: MakePlan,
         data: TaskData,
         kfold: int,
         config: FinetuneConfig,
         plan: FinetuningPlan,
     ) -> None:
-        self._directory, self._plan = directory, plan
+        self._make_plan, self._plan = make_plan, plan
         self._indices = [indices for _, indices in fold_indices(plan.data.given.train, kfold)]
         self._folds = folds_of(data, kfold)
         # Defaults that depend on the number of examples are the same in all models.
@@ -184,7 +191,7 @@ class _CrossValidation:
         if not path.exists():
             log_info(f"fold {number} of {len(self._folds)}")
             run = dataclasses.replace(self._plan.run, keep_checkpoints="best", overwrite=False)
-            fold_plan = plan_finetuning(self._directory, splits.data, self._config, run, self._plan.frozen)
+            fold_plan = self._make_plan(splits.data, self._config, run)
             run_plan(dataclasses.replace(fold_plan, compares=False), folder)
             # As in a run of its own: see `run_once`.
             tf_keras.backend.reset_uids()

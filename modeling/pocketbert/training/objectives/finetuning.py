@@ -14,11 +14,13 @@ import tensorflow as tf
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import encode
 from pocketbert.data.examples import Examples
+from pocketbert.data.task_data import TaskData
 from pocketbert.files import write_json, write_text
 from pocketbert.model import Model, from_preset
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.classification import MEAN_LENGTH
+from pocketbert.tasks.data_checks import training_warnings
 from pocketbert.tasks.outputs import mean_over_examples
 from pocketbert.tasks.pair_losses import triplet_losses
 from pocketbert.tasks.registry import get_task, supervised_task
@@ -238,3 +240,21 @@ class FinetuningPlan(Plan):
         encoded = encode(examples, self.tokenizer, self.stages[-1].max_length, show_progress=False)
         vectors = frozen_vectors(model, supervised_task(self.tasks[0]), encoded, ("mean",))["mean"]
         return vectors / MEAN_LENGTH
+
+
+def log_defaults(plan: FinetuningPlan, config: FinetuneConfig, data: TaskData) -> FinetuningPlan:
+    """Logs warnings about the data and defaults that depend on it; returns the plan with the warnings."""
+    warnings = training_warnings(data, plan.vocabulary, config.max_length)
+    for warning in warnings:
+        log_info(f"warning: {warning}")
+    plan = dataclasses.replace(plan, data_notes=tuple(warnings))
+    if config.learning_rate is None:
+        rate, width = plan.options["learning_rate"], plan.start.config.hidden_size
+        after = " after contrastive steps" if plan.objective.contrastive_steps else ""
+        log_info(f"learning_rate={rate:g}: the default for {data.task.kind} with a network {width} wide{after}")
+    if config.contrastive_steps is None and plan.objective.contrastive_steps:
+        log_info(
+            f"contrastive_steps={plan.objective.contrastive_steps}: the default for {len(plan.data.given.train)} "
+            "examples; texts with one label move together before the head is fitted"
+        )
+    return plan
