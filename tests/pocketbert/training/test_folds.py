@@ -238,16 +238,20 @@ def test_finished_folds_are_not_trained_again(
         finetune(start, data, tmp_path / "run", config=CONFIG, run=RUN, kfold=3)
 
 
-def test_seeds_have_the_same_folds(start: Path, data: TaskData, tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, epochs=1)
-    summary = train_seeds(finetune, (3, 4), start, data, tmp_path / "seeds", config=config, kfold=2)
-    values = [run["metrics"]["macro_f1"] for run in summary["runs"]]
-    assert summary["metrics"]["macro_f1"]["mean"] == pytest.approx(np.mean(values)) and values[0] != values[1]
-    folds = [
-        [line["fold"] for line in lines_of(tmp_path / "seeds" / f"seed-{seed}" / "predictions.jsonl")]
-        for seed in (3, 4)
-    ]
+def test_seeds_have_the_same_folds(start: Path, tmp_path: Path) -> None:
+    # Dev splits of 21 examples, enough for a temperature.
+    train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(280, seed=4))
+    config = dataclasses.replace(CONFIG, epochs=1, batch_size=30)
+    summary = train_seeds(finetune, (3, 4), start, pb.data.table(train), tmp_path / "seeds", config=config, kfold=2)
+    values = [run["metrics"]["accuracy"] for run in summary["runs"]]
+    assert summary["metrics"]["accuracy"]["mean"] == pytest.approx(np.mean(values)) and values[0] != values[1]
+    folders = [tmp_path / "seeds" / f"seed-{seed}" for seed in (3, 4)]
+    folds = [[line["fold"] for line in lines_of(folder / "predictions.jsonl")] for folder in folders]
     assert folds[0] == folds[1]
+    for run, folder in zip(summary["runs"], folders, strict=True):
+        results = [read_result(folder / "folds" / f"fold-{number}" / "result.json") for number in (1, 2)]
+        temperatures = [result["head"]["temperature"] for result in results]
+        assert run["head"]["temperature"] == np.median(temperatures) != 1
 
 
 def test_scores_have_folds(start: Path, tmp_path: Path) -> None:
