@@ -40,6 +40,11 @@ def without_loss_scaling(optimizer: Any) -> Any:
     return optimizer.inner_optimizer if scales_losses(optimizer) else optimizer
 
 
+def loss_scale(optimizer: Any) -> float:
+    """The current scale of an optimizer that scales losses."""
+    return float(optimizer.loss_scale)
+
+
 def scaled_loss(optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
     """The loss to differentiate."""
     return optimizer.get_scaled_loss(loss) if scales_losses(optimizer) else loss

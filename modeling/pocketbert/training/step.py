@@ -139,7 +139,8 @@ class TrainingModel(tf_keras.Model):
     @property
     def named_optimizer(self) -> NamedOptimizer:
         """The optimizer that `compile` received."""
-        return without_loss_scaling(self.optimizer)
+        optimizer: NamedOptimizer = without_loss_scaling(self.optimizer)
+        return optimizer
 
     @property
     def loss_names(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from pocketbert.training.callbacks import Callback, RunCallbacks
 from pocketbert.training.config import RunConfig, TrainResult
 from pocketbert.training.distribution import Distribution, open_distribution, precision_policy
 from pocketbert.training.kept_weights import load_kept, save_kept
-from pocketbert.training.loss_scaling import SKIPPED, scales_losses
+from pocketbert.training.loss_scaling import SKIPPED, loss_scale, scales_losses
 from pocketbert.training.objective import Adapters
 from pocketbert.training.plan import Plan
 from pocketbert.training.rounding import round_model
@@ -191,9 +191,10 @@ class Trainer:
         )
         # A run without named stages has one term, which equals the loss.
         names = self._training_model.loss_names[: None if stage.name else 1]
-        optimizer, read_scale = self._training_model.optimizer, None
-        if scales_losses(optimizer):
-            names, read_scale = (*names, SKIPPED), lambda: float(optimizer.loss_scale)
+        read_scale: Callable[[], float] | None = None
+        if scales_losses(self._training_model.optimizer):
+            names = (*names, SKIPPED)
+            read_scale = functools.partial(loss_scale, self._training_model.optimizer)
         self._lines = StageLog(self._log, stage.name, names, self.state.losses, self.state.step, read_scale)
         title = f"stage {stage.name} ({index + 1} of {len(self.batches)}): " if stage.name else ""
         log_info(f"{title}{batches.total_steps} steps of {stage.batch_size}, {batches.count} examples")
