@@ -35,6 +35,7 @@ TESTS = {
     "modeling/pocketbert/training/gradients.py": ["pocketbert/training/test_optimizers.py"],
     "modeling/pocketbert/training/schedules.py": ["pocketbert/training/test_schedules.py"],
     "modeling/pocketbert/training/class_weights.py": ["pocketbert/training/test_class_weights.py"],
+    "modeling/pocketbert/training/loss_scaling.py": ["pocketbert/training/test_loss_scaling.py"],
     "modeling/pocketbert/tasks/masked_lm.py": ["pocketbert/test_keras.py"],
     "modeling/pocketbert/tasks/outputs.py": ["pocketbert/test_keras.py", "conformance/test_tasks.py"],
     **{
