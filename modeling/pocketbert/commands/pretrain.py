@@ -57,7 +57,6 @@ class PretrainingModelOptions:
 
 # Defaults that another option replaces.
 _NOT_RESOLVED = ("epochs", "dev_every")
-# RunFolderOptions has the seeds.
 # Options of `RunConfig` without effect on pretraining.
 _NOT_OF_PRETRAINING = (
     "seed",
@@ -69,7 +68,7 @@ _NOT_OF_PRETRAINING = (
     "decision_thresholds",
     "reject",
 )
-
+# RunFolderOptions has the seeds.
 OPTIONS = (
     PretrainingModelOptions,
     PretrainConfig,
