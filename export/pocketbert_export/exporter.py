@@ -154,7 +154,7 @@ def export(
     to_score = _to_score(model.task, scored_data, metric, data_task, windows)
     if model.task:
         read = {part.source: part for part in (examples, calibration) if part is not None and len(part)}
-        _warn_of_cuts(model.task, [*read.values()], model.tokenizer, max(lengths))
+        warn_of_cuts(model.task, [*read.values()], model.tokenizer, max(lengths))
     examples = examples if examples is not None and len(examples) else default_examples(model.task)
     texts = None
     if calibration is not None:
@@ -224,11 +224,13 @@ def export(
     return opened
 
 
-def _warn_of_cuts(config: TaskConfig, parts: Sequence[LabelledData], tokenizer: Any, length: int) -> None:
-    """Logs a line if the bundle's longest length cuts texts."""
+def warn_of_cuts(
+    config: TaskConfig, parts: Sequence[LabelledData], tokenizer: Any, length: int, remedy: str = ""
+) -> None:
+    """Logs a line if the bundle's longest length cuts texts; `remedy` says what to do if it is not the length."""
     task = get_task(config)
     if isinstance(task, SupervisedTask) and parts:
-        if line := cut_warning(task, parts, tokenizer, length, f"pass a longer {argument('lengths')}"):
+        if line := cut_warning(task, parts, tokenizer, length, remedy or f"pass a longer {argument('lengths')}"):
             log_info(f"warning: {line}")
 
 

@@ -68,6 +68,8 @@ def run(options: Options) -> int:
     from pocketbert.model import from_pretrained
     from pocketbert.progress import log_info
     from pocketbert_export.bundles.bundle import Bundle
+    from pocketbert_export.bundles.predictors import limit_remedy
+    from pocketbert_export.exporter import warn_of_cuts
     from pocketbert_export.verification.verify import GateFailed, check_task, verify_bundle
 
     bundle = Bundle.open(chosen.bundle)
@@ -82,6 +84,8 @@ def run(options: Options) -> int:
     if reference is None or check_task(bundle.task, reference.task).passed:
         task = bundle.task if reference is None else reference.task
         examples = example_options.read(examples_of, options[TableOptions], task, labelled=None)
+        if examples is not None and bundle.task is not None:
+            warn_of_cuts(bundle.task, [examples], bundle.tokenizer, bundle.lengths[-1], limit_remedy(chosen.bundle))
     verification = verify_bundle(
         chosen.bundle,
         reference=reference,

@@ -22,6 +22,7 @@ from pocketbert.pruning.config import PruneConfig, PruneResult, head_problems
 from pocketbert.pruning.importance import Importance, kept, measure_importance
 from pocketbert.pruning.report import page
 from pocketbert.pruning.weights import write_pruned
+from pocketbert.tasks.data_checks import cut_warning
 from pocketbert.tasks.registry import supervised_kinds, supervised_task
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import saved_models
@@ -105,11 +106,14 @@ def _run(
     recorded: dict[str, Any],
 ) -> dict[str, Any]:
     """Measures, prunes, scores and writes; returns the result but for the folder of the model."""
+    task, parts = supervised_task(data.task), [data.given.train, data.given.dev]
+    if cut := cut_warning(task, parts, model.tokenizer, config.max_length):
+        log_info(f"warning: {cut}")
     encoded: EncodedExamples | None = None
     if config.cuts_widths(teacher.config):
         train = data.given.train
         rows = train if config.examples is None else train.select(evenly(len(train), config.examples))
-        encoded = supervised_task(data.task).encode(rows, model.tokenizer, config.max_length)
+        encoded = task.encode(rows, model.tokenizer, config.max_length)
     # Not earlier, so that bad input leaves no run behind.
     begin_run(folder, recorded)
     importance = Importance.none(teacher.config)

@@ -204,3 +204,11 @@ def test_whole_layers_need_no_importance(config: EncoderConfig, prune: Callable[
     assert sum(path.startswith("encoder.layers.") for path in after) == len(second)
     for path, variable in second.items():
         np.testing.assert_array_equal(after[path.replace("layers.1.", "layers.0.")], variable)
+
+
+def test_cut_texts_are_counted(prune: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert prune("--max-length=9", "--layers=1", "--heads=off", "--intermediate-size=off", "--embedding-rank=off") == 0
+    texts = [*tiny_finetuning.examples(29, seed=3).texts, *DEV.texts]
+    long = sum(len(text.split()) + 2 > 9 for text in texts)
+    line = f"{long} of 52 texts are longer than 9 tokens and are cut (head); pass a larger --max-length"
+    assert capsys.readouterr().err.count(line) == 1

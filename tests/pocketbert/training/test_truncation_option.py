@@ -14,6 +14,7 @@ import tiny_distillation
 import tiny_finetuning
 
 import pocketbert as pb
+from pocketbert._keras import tf_keras
 from pocketbert.cli import main
 from pocketbert.data.examples import Examples
 from pocketbert.distillation.cache_teacher import cache_stages
@@ -105,6 +106,25 @@ def test_records_and_resuming(start: Path, tmp_path: Path) -> None:
     assert "truncation" not in (tmp_path / "plain" / "run.json").read_text("utf-8")
     name = "tokenizer_config.json"
     assert (tmp_path / "plain" / "model" / name).read_bytes() == (start / name).read_bytes()
+
+
+class Stop(tf_keras.callbacks.Callback):
+    """Ends a run with an error after its second step."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 1:
+            raise RuntimeError("stopped")
+
+
+def test_stopped_run_ends_with_the_same_bits(start: Path, tmp_path: Path) -> None:
+    run = replace(RUN, truncation="head-tail:2")
+    with pytest.raises(RuntimeError, match="stopped"):
+        finetune(start, data(), tmp_path / "stopped", config=CONFIG, run=run, callbacks=[Stop()])
+    assert not (tmp_path / "stopped" / "result.json").exists()
+    resumed = finetune(start, data(), tmp_path / "stopped", config=CONFIG, run=run)
+    whole = finetune(start, data(), tmp_path / "whole", config=CONFIG, run=run)
+    assert resumed.metrics == whole.metrics
+    assert_same_weights(resumed.model, whole.model)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,11 @@ def test_prediction_says_how_texts_are_cut(exported: Path, tmp_path: Path, capsy
     assert cli.main(["predict", f"--model={exported / 'bundle'}", f"--input={tmp_path / 'texts.txt'}"]) in (None, 0)
     log = capsys.readouterr().err
     assert log.count(f"2 of 3 texts are longer than {LENGTH} tokens and are cut ({exported.name})") == 1
+    (tmp_path / "texts.csv").write_text(f"text,label\nthe cat,good\n{TEXT},bad\n{TEXT} dog,fair\n", encoding="utf-8")
+    command = ["verify", str(exported / "bundle"), f"--model={exported / 'model'}", f"--file={tmp_path / 'texts.csv'}"]
+    assert cli.main(command) in (None, 0)
+    log = capsys.readouterr().err
+    assert log.count(f"2 of 3 texts are longer than {LENGTH} tokens and are cut ({exported.name})") == 1
 
 
 def test_unknown_truncation_is_refused(exported: Path, tmp_path: Path) -> None:
