@@ -64,7 +64,7 @@ def write_tokenizer_config(config: TokenizerConfig, max_length: int) -> dict[str
 
 
 def common_problems(parts: Mapping[str, Any], pad: str) -> list[str]:
-    """Problems of what every tokenizer.json has: unknown parts, and padding or truncation at the left."""
+    """Problems of what every tokenizer.json has: unknown parts, and padding at the left."""
     problems = unknown_keys(parts, _PARTS, "it")
     for name, accepted in (("truncation", _TRUNCATION), ("padding", _PADDING)):
         part = parts.get(name)
@@ -74,8 +74,10 @@ def common_problems(parts: Mapping[str, Any], pad: str) -> list[str]:
             problems.append(f"{name} must be an object or null; received {part!r:.60}")
             continue
         problems += unknown_keys(part, accepted, name)
-        if part.get("direction", "Right") != "Right":
-            problems.append(f"{name}.direction must be 'Right'; received {part['direction']!r:.60}")
+        # `truncation_keys` reads the other side of truncation.
+        sides = ("Right", "Left") if name == "truncation" else ("Right",)
+        if part.get("direction", "Right") not in sides:
+            problems.append(f"{name}.direction must be {' or '.join(sides)}; received {part['direction']!r:.60}")
         if part.get("pad_token", pad) != pad:
             problems.append(f"{name}.pad_token must be {pad!r}; received {part['pad_token']!r:.60}")
     return problems

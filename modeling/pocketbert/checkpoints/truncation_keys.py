@@ -12,14 +12,17 @@ from pocketbert.tokenizers.truncation import HEAD, TAIL, parse_truncation
 _SIDE_KEY = "truncation_side"
 
 
-def read_truncation(content: Mapping[str, Any], problems: list[str]) -> str:
-    """The truncation in the content of a tokenizer_config.json.
+def read_truncation(content: Mapping[str, Any], parts: Mapping[str, Any] | None, problems: list[str]) -> str:
+    """The truncation in a model directory.
 
     Args:
-      content: the parsed file; empty if there is none.
+      content: the parsed tokenizer_config.json; empty if there is none.
+      parts: the parsed tokenizer.json, whose side counts if `content` has none, as in transformers; or None.
       problems: list that receives a problem of the keys.
     """
-    side = TAIL if content.get(_SIDE_KEY) == "left" else HEAD
+    part = (parts or {}).get("truncation")
+    direction = part.get("direction") if isinstance(part, dict) else None
+    side = TAIL if (content.get(_SIDE_KEY) or direction) in ("left", "Left") else HEAD
     stored = content.get(TRUNCATION_KEY)
     if stored is None:
         return side

@@ -104,7 +104,7 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
         vocabulary = _roberta(path, kind, bool(present[kind]), config, parts, problems)
     if vocabulary is None:
         return None
-    vocabulary = dataclasses.replace(vocabulary, truncation=read_truncation(config, problems))
+    vocabulary = dataclasses.replace(vocabulary, truncation=read_truncation(config, parts, problems))
     stated = StatedTokens.read(path, config, None if parts is None else parts.get("added_tokens"), problems)
     try:
         tokens = vocabulary.base_tokens()

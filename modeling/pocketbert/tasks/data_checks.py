@@ -28,7 +28,8 @@ def training_warnings(data: TaskData, vocabulary: Vocabulary | None, max_length:
     if vocabulary is None:
         return warnings
     tokenizer = open_tokenizer(vocabulary)
-    parts = [part for part in (data.train, data.dev, data.augmented, data.unlabelled) if part is not None]
+    # Augmented examples are as long as the training examples that they come from, and may be millions.
+    parts = [part for part in (data.train, data.dev, data.unlabelled) if part is not None]
     cut = cut_warning(task, parts, tokenizer, max_length)
     return [*warnings, *([] if cut is None else [cut]), *vocabulary_warnings(all_texts(data.train), tokenizer)]
 

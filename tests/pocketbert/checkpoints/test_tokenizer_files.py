@@ -161,7 +161,7 @@ def _set(*path):
         (_set("added_tokens", {}), "added_tokens in tokenizer.json must be a list; received dict"),
         (_set("model", "cache_capacity", 3), "key 'cache_capacity' in model is unknown and may change the tokens"),
         (_set("normalizer", "strip", 3), "key 'strip' in normalizer is unknown"),
-        (_set("truncation", {"direction": "Left"}), "truncation.direction must be 'Right'; received 'Left'"),
+        (_set("truncation", {"direction": "Up"}), "truncation.direction must be Right or Left; received 'Up'"),
         (_set("padding", {"pad_token": "x"}), "padding.pad_token must be '\\[PAD\\]'; received 'x'"),
         (_set("post_processors", [1]), "key 'post_processors' in it is unknown"),
     ],

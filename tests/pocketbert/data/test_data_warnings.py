@@ -140,3 +140,20 @@ def test_another_language_gives_one_warning(shared: Path, vocabulary: str, langu
     assert [warning.kind for warning in warnings] == kinds
     if (vocabulary, language) == ("uncased", "fr"):
         assert 140 < warnings[0].number < 160
+
+
+def test_unlabelled_texts_are_counted_too(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]) + "\n", encoding="utf-8")
+    parts = {
+        name: Examples(texts, None, labels, [str(index) for index in range(len(texts))], f"{name}.csv")
+        for name, texts, labels in (
+            ("train", ["a", "a b a"], np.array([0, 1], np.int32)),
+            ("dev", ["b", "b a"], np.array([0, 1], np.int32)),
+            ("unlabelled", ["a b a b", "a a a", "b b"], None),
+        )
+    }
+    data = pb.TaskData(task=pb.TaskConfig(kind="classification", labels=("x", "y")), **parts)
+    tokenizer = pb.WordPieceTokenizer(path, truncation="tail")
+    cut = [warning for warning in training_warnings(data, tokenizer.vocabulary, 4) if warning.kind == "truncated"]
+    assert len(cut) == 1 and cut[0].startswith("train.csv: 3 of 7 texts are longer than 4 tokens and are cut (tail);")

@@ -196,6 +196,29 @@ def test_transformers_reads_tail(folder: Path, tmp_path: Path) -> None:
     assert_equal(tokenizer_of("wordpiece", folder, "tail")(texts, max_length=9, pad_to=9), expected)
 
 
+@pytest.mark.parametrize("stated", ["both", "tokenizer.json", "neither"])
+def test_directory_of_transformers_with_left_side(folder: Path, tmp_path: Path, stated: str) -> None:
+    """A tokenizer that transformers saved after it had cut texts at the left."""
+    from transformers import AutoTokenizer
+
+    saver = peer("wordpiece", folder, truncation_side="right" if stated == "neither" else "left")
+    saver(random_texts(3, seed=43), truncation=True, max_length=7)
+    saver.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    if stated == "tokenizer.json":
+        content = json.loads(path.read_text("utf-8"))
+        content.pop("truncation_side", None)
+        path.write_text(json.dumps(content), encoding="utf-8")
+    assert json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))["truncation"]["direction"] in ("Left", "Right")
+    problems: list[str] = []
+    vocabulary = read_vocabulary_files(tmp_path, problems)
+    assert vocabulary is not None and not problems
+    reference, texts = AutoTokenizer.from_pretrained(str(tmp_path)), random_texts(30, seed=47)
+    expected = reference(texts, truncation=True, max_length=9, padding="max_length")
+    assert_equal(open_tokenizer(vocabulary)(texts, max_length=9, pad_to=9), expected)
+    assert vocabulary.truncation == ("head" if stated == "neither" else "tail")
+
+
 def test_default_leaves_no_trace(folder: Path, tmp_path: Path) -> None:
     for truncation in ("head", "longest-first"):
         write_vocabulary_files(tmp_path, tokenizer_of("wordpiece", folder, truncation).vocabulary, 64)
