@@ -9,11 +9,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from pocketbert_bench import results
-from studies.tables.render import NOTHING, page, table
+from studies.rejected_topics import MEASURES
+from studies.tables.render import NOTHING, bullets, page, table
 
 _DEFAULTS, _EXAMPLES = "defaults", 500
 # Columns of the counts, and those of all examples, with which three epochs take hours.
 _COUNTED, _COUNTED_OF_ALL = (_DEFAULTS, "before", "setfit"), ("1 epoch", "before", "setfit")
+
+
+def topics_table(content: results.ResultFile) -> str:
+    """Writes a row for each seed of the study with unknown topics, with its values in percent."""
+    by_seed: dict[str, dict[str, float]] = {}
+    for accuracy in content.accuracies:
+        by_seed.setdefault(accuracy.label, {})[accuracy.metric] = accuracy.value
+    rows = [[seed, *(f"{100 * values[metric]:.1f} %" for metric in MEASURES)] for seed, values in by_seed.items()]
+    return page(table(["Seed", *(f">{measure}" for measure in MEASURES.values())], rows), bullets(content.notes))
 
 
 def data_table(content: results.ResultFile) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from pocketbert.data.examples import LabelledData
-    from pocketbert.tasks.decisions import ThresholdChoice
+    from pocketbert.tasks.decisions import DecisionChoice
     from pocketbert.tasks.linear_fits import LinearForm
     from pocketbert.tasks.scores import Baseline, Scores
     from pocketbert.tasks.simple_methods import Vectors
@@ -378,7 +378,7 @@ class SupervisedTask(Task):
         """
         return []
 
-    def choice_problems(self, choice: ThresholdChoice) -> list[str]:
+    def choice_problems(self, choice: DecisionChoice) -> list[str]:
         """Reasons why a run of this task cannot choose these thresholds."""
         given = "decision_thresholds" if choice.metric is not None else "reject"
         return [f"{given} is for one of several classes or several labels; received it for {self.kind}; leave it out"]

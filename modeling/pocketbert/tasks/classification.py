@@ -15,7 +15,7 @@ from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
 from pocketbert.tasks.base import Decisions
 from pocketbert.tasks.class_names import described_probabilities, positive_class
-from pocketbert.tasks.decisions import ThresholdChoice, class_thresholds, reject_threshold, threshold_logits
+from pocketbert.tasks.decisions import DecisionChoice, class_thresholds, reject_threshold, threshold_logits
 from pocketbert.tasks.metrics import AUROC, class_results, names_of_f1, root_mean_square
 from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples, uniform_cross_entropy, unit_vectors
 from pocketbert.tasks.texts import TextTask
@@ -129,7 +129,7 @@ class Classification(TextTask):
     def top_probability(self, logits: np.ndarray) -> float:
         return float(probabilities_of(logits).max(axis=1).mean())
 
-    def choose(self, choice: ThresholdChoice, logits: np.ndarray, labels: np.ndarray) -> TaskConfig:
+    def choose(self, choice: DecisionChoice, logits: np.ndarray, labels: np.ndarray) -> TaskConfig:
         """See `TextTask.choose`: thresholds of two classes, or the threshold of rejected answers."""
         if choice.keep is not None:
             plain = probabilities_of(logits)
@@ -140,7 +140,7 @@ class Classification(TextTask):
             decisions = class_thresholds(logits, labels, choice.metric, positive=positive, classes=names)
         return dataclasses.replace(self.config, decisions=decisions)
 
-    def choice_problems(self, choice: ThresholdChoice) -> list[str]:
+    def choice_problems(self, choice: DecisionChoice) -> list[str]:
         """See `SupervisedTask.choice_problems`."""
         count = len(self.config.labels)
         if choice.metric is None or count == 2:

@@ -30,7 +30,7 @@ Counts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThresholdChoice:
+class DecisionChoice:
     """What a run chooses on its dev split.
 
     Attributes:

@@ -14,7 +14,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.tasks.base import Decisions
 from pocketbert.tasks.class_names import described_probabilities
 from pocketbert.tasks.classification import ClassificationHead
-from pocketbert.tasks.decisions import ThresholdChoice, label_thresholds, threshold_logits
+from pocketbert.tasks.decisions import DecisionChoice, label_thresholds, threshold_logits
 from pocketbert.tasks.metrics import AUROC, MULTI_LABEL_METRICS, label_results, names_of_f1, root_mean_square
 from pocketbert.tasks.mistakes import listed
 from pocketbert.tasks.outputs import mean_over_examples
@@ -86,12 +86,12 @@ class MultiLabel(TextTask):
         flat = logits.reshape(-1)
         return softmax_temperature(np.stack([np.zeros_like(flat), flat], axis=1), labels.reshape(-1))
 
-    def choose(self, choice: ThresholdChoice, logits: np.ndarray, labels: np.ndarray) -> TaskConfig:
+    def choose(self, choice: DecisionChoice, logits: np.ndarray, labels: np.ndarray) -> TaskConfig:
         """See `TextTask.choose`: a threshold for each label."""
         assert choice.metric is not None
         return dataclasses.replace(self.config, decisions=label_thresholds(logits, labels, choice.metric))
 
-    def choice_problems(self, choice: ThresholdChoice) -> list[str]:
+    def choice_problems(self, choice: DecisionChoice) -> list[str]:
         """See `SupervisedTask.choice_problems`."""
         problems = []
         if choice.keep is not None:

@@ -12,7 +12,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples
 from pocketbert.tasks.base import Forward
-from pocketbert.tasks.decisions import ThresholdChoice, described_decisions
+from pocketbert.tasks.decisions import DecisionChoice, described_decisions
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.outputs import check_finite
 from pocketbert.tasks.scores import Scores
@@ -33,7 +33,7 @@ class TextEvaluator:
         data: Examples,
         *,
         show_progress: bool = False,
-        choice: ThresholdChoice | None = None,
+        choice: DecisionChoice | None = None,
     ) -> None:
         self._task, self._forward, self._encoded, self._metrics, self._data = task, forward, encoded, metrics, data
         self._show_progress, self._choice = show_progress, choice

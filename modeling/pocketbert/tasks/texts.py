@@ -19,7 +19,7 @@ from pocketbert.data.readers.tables import read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, SupervisedTask
 from pocketbert.tasks.class_names import positive_class
-from pocketbert.tasks.decisions import ThresholdChoice
+from pocketbert.tasks.decisions import DecisionChoice
 from pocketbert.tasks.metrics import AUROC, compute
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, most_certain
 from pocketbert.tasks.outputs import check_finite_answers
@@ -55,7 +55,7 @@ class TextTask(SupervisedTask):
     def decide(self, logits: np.ndarray) -> np.ndarray:
         """Converts logits [N, ...] to predictions in the form of `Examples.labels`."""
 
-    def choose(self, choice: ThresholdChoice, logits: np.ndarray, labels: np.ndarray) -> TaskConfig:
+    def choose(self, choice: DecisionChoice, logits: np.ndarray, labels: np.ndarray) -> TaskConfig:
         """The task with the decisions that these examples choose; only tasks without `choice_problems` have it."""
         raise NotImplementedError
 
@@ -191,7 +191,7 @@ class TextTask(SupervisedTask):
         metrics: Sequence[str] | None = None,
         choose_threshold: bool = False,
         show_progress: bool = False,
-        choice: ThresholdChoice | None = None,
+        choice: DecisionChoice | None = None,
         **options: Any,
     ) -> TextEvaluator:
         """See `SupervisedTask.evaluator`; each evaluation makes the `choice`, if there is one."""

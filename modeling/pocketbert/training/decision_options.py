@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pocketbert.tasks.decisions import ThresholdChoice
+from pocketbert.tasks.decisions import DecisionChoice
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.config import RunConfig
 from pocketbert.training.stage import Stage
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pocketbert.training.run_data import RunData
 
 
-def choice_of(run: RunConfig, metric: str) -> ThresholdChoice | None:
+def choice_of(run: RunConfig, metric: str) -> DecisionChoice | None:
     """What a run chooses; `metric` selects its best checkpoint. None for nothing."""
     if not run.decision_thresholds and run.reject is None:
         return None
-    return ThresholdChoice(metric=metric if run.decision_thresholds else None, keep=run.reject)
+    return DecisionChoice(metric=metric if run.decision_thresholds else None, keep=run.reject)
 
 
 def choice_problems(run: RunConfig, stages: Sequence[Stage], data: RunData) -> list[str]:

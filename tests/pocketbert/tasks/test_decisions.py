@@ -22,7 +22,7 @@ from pocketbert.decision_config import DecisionConfig
 from pocketbert.errors import UserError
 from pocketbert.recipes import RECIPES
 from pocketbert.tasks.decisions import (
-    ThresholdChoice,
+    DecisionChoice,
     class_thresholds,
     coverage_of,
     label_thresholds,
@@ -243,7 +243,7 @@ def test_choice_of_several_classes_is_rejection() -> None:
     random = np.random.default_rng(5)
     labels = random.integers(0, 5, 67).astype(np.int32)
     logits = (random.normal(size=[67, 5]) + 2 * np.eye(5)[labels]).astype(np.float32)
-    chosen = task(FIVE).choose(ThresholdChoice(keep=0.9), logits, labels)
+    chosen = task(FIVE).choose(DecisionChoice(keep=0.9), logits, labels)
     top, right = softmax(logits.astype(np.float64), axis=1).max(axis=1), logits.argmax(axis=1) == labels
     assert chosen.decisions == reject_threshold(top, right, 0.9)
 
