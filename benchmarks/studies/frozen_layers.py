@@ -1,8 +1,8 @@
 """Time of a training step with frozen lowest layers, beside the same step that trains all weights.
 
 The networks have 6 layers of 384, as all-MiniLM-L6-v2, or of 768, as DistilBERT. A batch has 32 texts of 64 tokens,
-with dropout. The steps of both kinds alternate in one process. The target is for the time that the processors spend on
-a step, since other programs hardly change it; the time on the clock is beside it. Close other programs first.
+with dropout. The steps of both kinds alternate in one process. The target is for the time on the clock; the time that the
+processors spend on a step, which other programs hardly change, is beside it. Close other programs first.
 
     python -m studies frozen_layers
 """
@@ -40,8 +40,8 @@ def _ratios(network: str, batch: int, pairs: int) -> list[results.Ratio]:
     size = f"{config.num_layers} layers of {config.hidden_size}"
     processor, clock = _seconds(config, batch, pairs)
     kinds: list[tuple[str, str, dict[str, list[float]], float | None]] = [
-        ("processor", "processor seconds of a training step", processor, MOST_TIME),
-        ("step", "seconds of a training step", clock, None),
+        ("step", "seconds of a training step", clock, MOST_TIME),
+        ("processor", "processor seconds of a training step", processor, None),
     ]
     return [
         results.ratio(
@@ -74,7 +74,7 @@ def _seconds(config: EncoderConfig, batch: int, pairs: int) -> tuple[dict[str, l
     return processor, clock
 
 
-def _step(config: EncoderConfig, patterns: tuple[str, ...], batch: int) -> Callable[[], None]:
+def _step(config: EncoderConfig, patterns: tuple[str, ...], batch: int) -> Callable[[], float]:
     """A training step of a classifier on random tokens, with these weights frozen."""
     import numpy as np
     import tensorflow as tf

@@ -72,13 +72,11 @@ class Decisions(NamedTuple):
 
 
 class Evaluator(Protocol):
-    """Scores a network on labelled data, any number of times.
+    """Scores a network on labelled data, any number of times."""
 
-    Attributes:
-      task: configuration of the network, with the thresholds that the last evaluation chose.
-    """
-
-    task: TaskConfig
+    @property
+    def task(self) -> TaskConfig:
+        """Configuration of the network, with the thresholds that the last evaluation chose."""
 
     def metrics(self, when: str) -> dict[str, float]:
         """The metrics of the current weights; `when`, such as `after step 7`, goes into error messages."""

@@ -111,7 +111,7 @@ def _fit(
     options = {} if weights is None else {"sample_weight": weights[rows]}
     # scikit-learn's estimator of several labels takes no weight for each of them.
     one_by_one = form == "labels" and weights is not None
-    fitted = None if one_by_one else fit_estimator(form, features, labels, strength, **options)
+    fitted: Any = None if one_by_one else fit_estimator(form, features, labels, strength, **options)
     kernel = np.zeros((features.shape[1], outputs))
     if form == "scores":
         kernel[:, 0] = fitted.coef_

@@ -130,7 +130,7 @@ class TrainingModel(tf_keras.Model):
             losses, gradients = self._losses_and_gradients(batch, targets, variables)
         else:
             losses, gradients = self._accumulated(batch, targets, variables)
-        gradients = unscaled_gradients(self.optimizer, gradients)
+        gradients = [*unscaled_gradients(self.optimizer, gradients)]
         # Keras warns about weights without a gradient; here they are normal.
         reached = [pair for pair in zip(gradients, variables, strict=True) if pair[0] is not None]
         skipped = apply_gradients(self.optimizer, reached)
