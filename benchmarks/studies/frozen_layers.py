@@ -1,8 +1,8 @@
 """Time of a training step with frozen lowest layers, beside the same step that trains all weights.
 
 The networks have 6 layers of 384, as all-MiniLM-L6-v2, or of 768, as DistilBERT. A batch has 32 texts of 64 tokens,
-with dropout. The steps of both kinds alternate in one process. The target is for the time on the clock; the time that the
-processors spend on a step, which other programs hardly change, is beside it. Close other programs first.
+with dropout. The steps of both kinds alternate in one process. The target is for the time on the clock. The time that
+the processors spend on a step, which other programs hardly change, is beside it. Close other programs first.
 
     python -m studies frozen_layers
 """
