@@ -42,13 +42,14 @@ def test_point_names_fit_folder_names() -> None:
         "batch_size": 4096, "max_length": 512, "weight_decay": 0.0001, "clip_norm": None, "precision": "bfloat16",
         "evaluation_steps": 100000, "patience": 100, "stride": 128, "max_question_tokens": 64,
         "head_pooling": "first", "max_steps": 100000, "layer_decay": 0.95, "label_smoothing": 0.1, "dropout": 0.15,
+        "triplet_margin": 0.25,
     }  # fmt: skip
     names = {field.name for kind in (FinetuneConfig, RunConfig) for field in dataclasses.fields(kind)}
     # Grids vary no options that are true or false.
     assert {*longest} == names - {*FIXED_IN_A_GRID, "calibrate"}
     assert re.fullmatch(r"[\w=,.+-]+", point_name(longest))  # type: ignore[arg-type]
     # File systems take 255 bytes.
-    with pytest.raises(UserError, match="must fit into 255 bytes, because they name a folder; received 18 options"):
+    with pytest.raises(UserError, match="must fit into 255 bytes, because they name a folder; received 19 options"):
         options_at((FinetuneConfig(), RunConfig()), Grid({name: (value,) for name, value in longest.items()}))
     longest.popitem(), longest.popitem(), longest.popitem(), longest.popitem()
     assert len(point_name(longest)) < 255  # type: ignore[arg-type]
