@@ -17,7 +17,7 @@ from pocketbert.tokenizers.vocabulary import Vocabulary
 MAX_LENGTH = 13
 MASKED_LM = TaskConfig(kind="masked_lm", dropout=0.0)
 WORDS = "the cat cats sat on mat charming journey journeys film better don't café straße".split()
-# Pieces of these words, so that most of them have several tokens.
+# Subwords of these words, so that most of them have several tokens.
 PIECES = [*"[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat charm journey film bet don cafe stra . ' a".split()]
 PIECES += [f"##{piece}" for piece in "s ing ter ß e t ss".split()] + ["##r", "t", "s"]
 # Family -> architecture, tokenizer and transformers' class. MiniLM is a BERT, here with XLM-R's tokenizer.
