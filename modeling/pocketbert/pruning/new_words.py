@@ -57,8 +57,8 @@ def extend_vocabulary_from_text(
     A word is a run of letters, digits, marks and underscores with a letter. It saves its occurrences times its tokens
     minus one; a word with an unknown token counts as two tokens at least. Ties go to the more frequent word, then to
     the first one in the order of code points. An uncased model counts words in lower case. A new word is one
-    token for the tokenizer, but not inside a longer word. The row of its embedding is the mean of the rows of its tokens
-    before.
+    token for the tokenizer, but not inside a longer word. The row of its embedding is the mean of the rows of its
+    tokens before.
 
     Args:
       model: model directory with a tokenizer.
