@@ -28,15 +28,29 @@ def confident(data: TaskData, teacher: Model, max_length: int) -> TaskData:
     Raises:
       UserError: the teacher is sure of no text.
     """
+    assert data.unlabelled is not None
+    task: Any = supervised_task(teacher.tasks[0])
+    return most_certain(data, task.certainty(text_logits(teacher, data.unlabelled, max_length)))
+
+
+def most_certain(data: TaskData, certainty: np.ndarray) -> TaskData:
+    """Leaves out unlabelled texts with an answer below `least_confidence`.
+
+    Args:
+      data: see `confident`.
+      certainty: probability of the answer to each text, [N], or of those for and against each label, [N, labels].
+
+    Raises:
+      UserError: no text is left.
+    """
     least, texts = data.least_confidence, data.unlabelled
     assert least is not None and texts is not None
-    task: Any = supervised_task(teacher.tasks[0])
-    certainty = task.certainty(text_logits(teacher, texts, max_length)).reshape(len(texts), -1).min(axis=1)
-    sure = np.flatnonzero(certainty >= least)
+    lowest = certainty.reshape(len(texts), -1).min(axis=1)
+    sure = np.flatnonzero(lowest >= least)
     log_info(f"{len(sure):,} of {len(texts):,} unlabelled texts have a label with a probability of at least {least:g}")
     if not len(sure):
         raise UserError(
-            f"the teacher must be sure of some text; its largest probability is {certainty.max():.3f}, below "
+            f"the teacher must be sure of some text; its largest probability is {lowest.max():.3f}, below "
             f"least_confidence={least:g}; lower it"
         )
     return dataclasses.replace(data, unlabelled=texts.select(sure), least_confidence=None)

@@ -12,6 +12,7 @@ import numpy as np
 from pocketbert.checkpoints.directory import describe_directory
 from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData
+from pocketbert.distillation.confidence import most_certain
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.errors import UserError, raise_if_any
@@ -57,6 +58,7 @@ def with_mean_predictions(
     """The data with the mean of softmax(t / T) over the teachers as soft labels (Hinton et al. 2015, section 3).
 
     T is the temperature of the method, so that its targets are this mean. Each teacher runs once on each text.
+    `least_confidence` counts the mean's probabilities.
 
     Args:
       teachers: model directories with heads for the task of `data`, and the same labels in any order.
@@ -92,7 +94,13 @@ def with_mean_predictions(
         ]
         soft = _untempered(np.mean(shares, axis=0), temperature, independent=_independent(task_config))
         fields[name] = dataclasses.replace(examples, soft_labels=soft.astype(np.float32))
-    return dataclasses.replace(data, **fields)
+    taught: TaskData = dataclasses.replace(data, **fields)
+    if taught.least_confidence is None:
+        return taught
+    shares = fields["unlabelled"].soft_labels
+    # Of several labels, the mean is for or against each.
+    certainty = np.maximum(shares, 1 - shares) if _independent(task_config) else shares.max(axis=1)
+    return most_certain(taught, certainty)
 
 
 def _tempered(

@@ -107,8 +107,8 @@ def plan_distillation(
     if isinstance(data, TaskData) and data.least_confidence is not None:
         if teacher_directory is None:
             problems.append("least_confidence needs the teacher itself; received none; give it, or leave it out")
-        elif not TASKS[data.task.kind].has_classes:
-            problems.append(f"least_confidence is for classes; received {data.task.kind}; leave it out")
+        elif not data.task.labels:
+            problems.append(f"least_confidence is for labels; received {data.task.kind}; leave it out")
     if cache is not None:
         reading = [stage.name for stage in stages if stage.teacher_features]
         manifests = _attempt(problems, cached_manifests, cache, reading)

@@ -93,6 +93,55 @@ def test_only_sure_texts_with_the_teachers_own_probabilities(
     assert not (tmp_path / "none").exists()
 
 
+def test_several_teachers_are_sure_by_the_mean_of_their_probabilities(
+    texts: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = pb.from_pretrained(teacher)
+    pb.from_preset(model.config, model.task, model.tokenizer, seed=8).save_pretrained(tmp_path / "other")
+    teachers = [teacher, tmp_path / "other"]
+    plain = pb.data.with_unlabelled(tiny_distillation.task_data(teacher), texts)
+    shares = [
+        [[*answer["probabilities"].values()] for answer in pb.from_pretrained(path).predict(plain.unlabelled.texts)]
+        for path in teachers
+    ]
+    sure = np.sort(np.mean(shares, axis=0).max(axis=1))
+    # Between two texts, so that rounding moves none.
+    least = float(sure[11] + sure[12]) / 2
+    data = pb.data.with_unlabelled(tiny_distillation.task_data(teacher), texts, least_confidence=least)
+    capsys.readouterr()
+    method = get_method("tinybert")(**PREDICTIONS)
+    for number, student in enumerate((pb.TeacherLayers((1,)), tiny_finetuning.write_model(tmp_path / "student"))):
+        result = pb.distill(student, data, tmp_path / f"run-{number}", teacher=teachers, method=method)
+        assert f"{len(sure) - 12} of {len(sure)} unlabelled texts have a label" in capsys.readouterr().err
+        assert result.steps == -(-(len(data.train) + len(sure) - 12) // 32)
+
+
+def test_of_several_labels_each_one_must_be_sure(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = ("a", "b", "c")
+    task = pb.TaskConfig(kind="multi_label", labels=labels)
+    tokenizer = pb.from_pretrained(tiny_finetuning.write_model(tmp_path / "bare")).tokenizer
+    config = tiny_distillation.TEACHER.replace(initializer_range=0.3)
+    model = pb.from_preset(config, (task,), tokenizer, seed=2)
+    model.save_pretrained(tmp_path / "teacher")
+    rows = [
+        {"text": text, "label": "|".join(labels[: index % 3])}
+        for index, text in enumerate(dict.fromkeys(tiny_finetuning.examples(90, seed=0).texts))
+    ]
+    table = pb.data.table(rows, kind="multi_label", label_names=labels)
+    plain = pb.data.with_unlabelled(table, texts)
+    answers = pb.from_pretrained(tmp_path / "teacher").predict(plain.unlabelled.texts)
+    given = np.array([[*answer["probabilities"].values()] for answer in answers])
+    sure = np.sort(np.maximum(given, 1 - given).min(axis=1))
+    least = float(sure[6] + sure[7]) / 2
+    data = pb.data.with_unlabelled(table, texts, least_confidence=least)
+    method = get_method("tinybert")(**PREDICTIONS)
+    capsys.readouterr()
+    pb.distill(pb.TeacherLayers((1,)), data, tmp_path / "run", teacher=tmp_path / "teacher", method=method)
+    assert f"{len(sure) - 7} of {len(sure)} unlabelled texts have a label" in capsys.readouterr().err
+
+
 def test_where_they_have_no_effect(texts: Path, teacher: Path, tmp_path: Path) -> None:
     data = pb.data.with_unlabelled(tiny_distillation.task_data(teacher), texts)
     with pytest.raises(UserError, match="unlabelled texts need a teacher; received them in fine-tuning"):
