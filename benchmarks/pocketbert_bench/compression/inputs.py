@@ -11,6 +11,7 @@ from typing import Any
 from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm, model_directory
+from pocketbert.data.batches import SOFT_LABELS
 from pocketbert.data.constructors import text as text_data
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, folds_of, three_splits
@@ -34,7 +35,6 @@ from pocketbert_bench.compression.constraints import Constraints, budget_problem
 from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import check_cuts, lengths_of, rounded_up, token_counts, usual_length
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
-from pocketbert_bench.compression.methods import unread_problems
 from pocketbert_bench.compression.outcome import winner_of
 from pocketbert_bench.compression.structures import SMALL_RANK, OtherStudent
 from pocketbert_bench.network_latency import Device, Setting, open_device
@@ -219,6 +219,12 @@ def check(
     recipe = recipe or recipe_of_winner
     if data.task.kind not in supervised_kinds():
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
+    if data.augmented is not None or getattr(data.train, SOFT_LABELS, None) is not None:
+        received = "soft labels" if data.augmented is None else data.augmented.source
+        problems.append(
+            f"compress reads labelled examples and unlabelled texts; received {received}; leave it out, or use "
+            "pb.distill"
+        )
     if recipe == MIXED_RECIPE and constraints.max_mb is None:
         problems.append(
             f"{argument('recipe', MIXED_RECIPE)} is for files that are too large with {DEFAULT_RECIPE}; received no "
@@ -232,7 +238,6 @@ def check(
     raise_if_any(problems, "compress")
     directory = minilm() if model is None else model_directory(model)
     described = describe_directory(directory)
-    raise_if_any(unread_problems(data, described), "compress")
     is_teacher = _is_teacher(described, data)
     if is_teacher and described.tasks[0].labels != data.task.labels:
         labels = described.tasks[0].labels

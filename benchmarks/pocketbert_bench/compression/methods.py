@@ -13,7 +13,6 @@ from typing import Any
 
 from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
 from pocketbert.configs import EncoderConfig
-from pocketbert.data.batches import SOFT_LABELS
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
 from pocketbert.distillation.methods import get_method, names_of_packages
@@ -199,18 +198,6 @@ def trainings(data: TaskData, teacher: DirectoryDescription, student: EncoderCon
     return [
         Training(method=method, rate=rate, unlabelled=unlabelled) for rate in _RATES for method, unlabelled in methods
     ]
-
-
-def unread_problems(data: TaskData, teacher: DirectoryDescription) -> list[str]:
-    """Problems of parts of the data that no way to train reads."""
-    unread = [data.augmented.source] if data.augmented is not None else []
-    unread += ["soft labels"] if getattr(data.train, SOFT_LABELS, None) is not None else []
-    if not unread and data.unlabelled is not None:
-        ways = trainings(data, teacher, teacher.config, text=False)
-        unread = [] if any(training.unlabelled for training in ways) else [data.unlabelled.source]
-    received = ", ".join(unread)
-    remedy = "leave it out, or use pb.distill"
-    return [f"compress reads labelled examples and unlabelled texts; received {received}; {remedy}"] if unread else []
 
 
 @functools.cache

@@ -24,7 +24,7 @@ from pocketbert_bench.compression.trial_examples import LEAST_STEPS, part_of, pl
 TEACHER_FOLDER = "teacher"
 # Share of the time without exports, measurements and the page, which take so many seconds.
 _SHARE, _OTHER_SECONDS = 0.4, 80
-# So many unlabelled texts for each minute; the teacher answers about as many in a few seconds.
+# So many unlabelled texts for each minute, since the teacher may have to answer all of them before the first trial.
 _TEXTS_A_MINUTE = 2000
 
 
