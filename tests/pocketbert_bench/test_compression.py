@@ -20,6 +20,7 @@ from pocketbert.checkpoints.directory import read_directory
 from pocketbert.cli import main
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.final_split import three_splits
+from pocketbert.errors import UserError
 from pocketbert.pruning.importance import Importance
 from pocketbert.trials.journal import Journal
 from pocketbert_bench.compression import choice, costs
@@ -104,7 +105,7 @@ def formula_ms(config: EncoderConfig, *, first_token: bool) -> float:
     """A latency whose last layer may compute one token."""
     layers, heads, neurons = config.num_layers - first_token, config.num_attention_heads, config.intermediate_size
     rank = config.embedding_size if config.embedding_projection == "factors" else 0
-    whole = 0.3 + layers * (0.05 + 0.02 * heads + 1e-4 * neurons) + 2e-5 * neurons + 0.003 * rank
+    whole = 0.3 + layers * (0.05 + 0.02 * heads + 1e-4 * neurons) + 0.003 * rank
     return whole + (0.007 * heads + 3e-5 * neurons if first_token else 0)
 
 
@@ -176,6 +177,10 @@ def test_costs_are_measured_once_for_each_setting(monkeypatch: pytest.MonkeyPatc
     for path in (tmp_path / "costs").iterdir():
         path.write_text('{"float32": {"latency": "fast"}}')
     assert fitted(1) == first and calls == [1, 2, 1]
+    model = dataclasses.replace(first, latency=[costs.LengthModel(length=16, coefficients=8 * [1.0])])
+    costs.write_costs({"float32": model}, tmp_path / "earlier.json")
+    with pytest.raises(UserError, match="must have 7 coefficients for each length; received 8.*into a new folder"):
+        costs.read_costs(tmp_path / "earlier.json")
     # What other programs disturb is measured again.
     others = 40.0
     assert fitted(3) == fitted(3) and calls == [1, 2, 1, 3, 3]

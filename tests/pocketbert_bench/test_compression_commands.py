@@ -153,7 +153,6 @@ def test_commands_read_the_same_examples(make: Callable[[Path], TaskData], tmp_p
         directory=Path("encoder"),
         seed=3,
         length=24,
-        lengths=[12, 24],
         is_teacher=False,
         head_examples=700,
         bundle_card=CardOptions(license="mit", limits=("It knows films only.",)),
@@ -168,6 +167,7 @@ def test_commands_read_the_same_examples(make: Callable[[Path], TaskData], tmp_p
         training=Training(method="tinybert"),
         recipe="dynamic_wi4",
         trimmed=False,
+        lengths=(12, 24),
         cost=Cost(latency_ms=1, size_mb=1, memory_mb=1),
     )
     trial: Any = SimpleNamespace(rung=0, complete=True)
@@ -193,3 +193,4 @@ def test_commands_read_the_same_examples(make: Callable[[Path], TaskData], tmp_p
     gate = example_options.read(examples, table, data.task, labelled=None)
     assert _content(gate) == _content(data.dev)
     assert parsed["export"][CardOptions] == inputs.bundle_card
+    assert "--lengths=12,24" in lines[-1]

@@ -26,7 +26,7 @@ EMBEDDING_MB = TEACHER.vocab_size * TEACHER.hidden_size / 1e6
 
 def model_of(size: float) -> CostModel:
     """A layer takes 1 ms; the file is as large as its word embedding times a factor."""
-    latency = [LengthModel(length=16, coefficients=[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])]
+    latency = [LengthModel(length=16, coefficients=[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0])]
     return CostModel(first_token=False, latency=latency, size=[0.0, 0.0, 0.0, 0.0, size], memory=[9.0] + 4 * [0.0])
 
 

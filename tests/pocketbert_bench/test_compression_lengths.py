@@ -20,7 +20,7 @@ from pocketbert.cli import main
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.opening import with_truncation
 from pocketbert_bench import host
-from pocketbert_bench.compression.lengths import check_cuts, lengths_of, usual_length
+from pocketbert_bench.compression.lengths import check_cuts, fewer_and_fewer, lengths_of, padded_shares, usual_length
 from pocketbert_bench.network_latency import Host, NetworkCost, Setting
 from pocketbert_bench.results import Measurement
 
@@ -53,6 +53,16 @@ def test_mean_cost_is_the_least_of_all_choices(seed: int) -> None:
 def test_few_different_counts_have_a_length_each() -> None:
     assert lengths_of([3, 3, 16, 17, 40], 40, quadratic) == {16: 0.6, 32: 0.2, 40: 0.2}
     assert lengths_of([5], 512, quadratic) == {16: 1.0}
+
+
+def test_fewer_lengths_have_the_least_mean_cost() -> None:
+    shares = {16: 0.3, 32: 0.05, 48: 0.5, 183: 0.15}
+    choices = fewer_and_fewer([*shares], shares, quadratic)
+    # By hand: few texts have 32 tokens, so 48 takes them; then 16 saves less than 48 does.
+    assert choices == [(16, 32, 48, 183), (16, 48, 183), (48, 183), (183,)]
+    assert padded_shares(shares, choices[1]) == pytest.approx({16: 0.3, 48: 0.55, 183: 0.15})
+    assert padded_shares({32: 1.0}, (16, 32)) == {32: 1.0}
+    assert fewer_and_fewer([16, 32], {32: 1.0}, quadratic) == [(16, 32), (32,)]
 
 
 def test_usual_length_is_the_95th_percentile() -> None:
@@ -120,6 +130,56 @@ def test_the_mean_over_the_texts_is_limited(
     assert "on average over your texts, 1 thread" in page
     assert main([*command, "--max-latency-ms=0.00001", f"--output={tmp_path / 'other'}"]) == 2
     assert "ms on average over your texts" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_limited_memory_leaves_fewer_lengths(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def megabytes(layers: int, lengths: int) -> int:
+        return 10 + 3 * layers * lengths
+
+    def measure(self: Host, networks: Any, setting: Setting, folder: Path) -> list[NetworkCost]:
+        """A token and a layer take a microsecond; a file has a megabyte for each layer."""
+        sizes = [network.config.num_layers for network in networks]
+        memory = [megabytes(layers, len(setting.lengths)) for layers in sizes]
+        latencies = [tuple(float(length * layers) for length in setting.lengths) for layers in sizes]
+        return [
+            NetworkCost(latency, 1_000_000 * layers, 1_000_000 * peak)
+            for latency, layers, peak in zip(latencies, sizes, memory, strict=True)
+        ]
+
+    def bench(self: Host, bundles: Any, lengths: Any, threads: int, folder: Path) -> list[Measurement]:
+        run = host.bench_bundles([*bundles], lengths=lengths, threads=[threads], names=bundles, quick=True)
+        return [dataclasses.replace(one, peak_memory_bytes=1_000_000 * megabytes(2, 1)) for one in run.measurements]
+
+    monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
+    compress_fast(inputs, monkeypatch)
+    monkeypatch.setattr(Host, "measure", measure)
+    monkeypatch.setattr(Host, "bench", bench)
+    command = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / 'train.csv'}", "--trials=1"]
+
+    def rows(*options: str) -> dict[int, dict[str, Any]]:
+        """The candidates that a dry run lists, by their layers."""
+        assert main([*command, *options, "--dry-run"]) == 0
+        listed = map(json.loads, capsys.readouterr().out.splitlines())
+        return {row["structure"].split(",")[0].count("-") + 1: row for row in listed}
+
+    unlimited, limited = rows("--length=data", "--max-memory-mb=99"), rows("--length=data", "--max-memory-mb=17.5")
+    lengths = unlimited[2]["lengths"]
+    assert len(lengths) > 2 and unlimited[2]["memory_mb"] == pytest.approx(megabytes(2, len(lengths)), abs=1e-3)
+    for layers, count in ((2, 1), (1, 2)):
+        assert len(limited[layers]["lengths"]) == count and limited[layers]["lengths"][-1] == lengths[-1]
+        assert limited[layers]["memory_mb"] == pytest.approx(16, abs=1e-3)
+    assert limited[2]["latency_ms"] == pytest.approx(2 * lengths[-1] / 1e3, abs=1e-3)
+    assert rows("--length=32", "--max-memory-mb=22")[2]["lengths"] == [16, 32]
+    assert rows("--length=32", "--max-memory-mb=21")[2]["lengths"] == [32]
+    limits = ["--length=data", "--max-memory-mb=17.5", "--max-latency-ms=1000"]
+    assert main([*command, *limits, f"--output={tmp_path / 'out'}"]) == 0
+    assert "have fewer lengths, to keep within the limit of the memory" in capsys.readouterr().err
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    (row,) = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    assert result["lengths"] == list(pb.Bundle.open(tmp_path / "out" / "bundle").lengths) == row["lengths"]
+    assert sum(result["shares"]) == pytest.approx(1)
 
 
 def test_other_words_are_refused(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:

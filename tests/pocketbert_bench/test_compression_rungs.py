@@ -37,6 +37,7 @@ CANDIDATES = [
         training=Training(method=method),
         recipe="dynamic_wi8",
         trimmed=False,
+        lengths=(16,),
         cost=Cost(latency_ms=float(depth), size_mb=1.0, memory_mb=1.0),
     )
     for method in ("finetune", "predictions", "tinybert")

@@ -159,7 +159,7 @@ def test_quickstart_compresses_the_sentences(
     monkeypatch.setattr(pb, "compress", compress)
     costs = CostModel(
         first_token=False,
-        latency=[LengthModel(length=module.LENGTH, coefficients=[3.0, *7 * [0.0]])],
+        latency=[LengthModel(length=module.LENGTH, coefficients=[3.0, *6 * [0.0]])],
         size=5 * [0.0],
         memory=5 * [0.0],
     )

@@ -197,4 +197,4 @@ def _print_candidates(model: str | None, data: Any, arguments: dict[str, Any]) -
     for candidate in planned_candidates(checked(model, data, **arguments)):
         cost = {name: round(value, 3) for name, value in dataclasses.asdict(candidate.cost).items()}
         row = {"structure": candidate.structure.name, "method": candidate.training.name, "recipe": candidate.recipe}
-        print(json.dumps({**row, "trimmed_vocabulary": candidate.trimmed, **cost}))
+        print(json.dumps({**row, "trimmed_vocabulary": candidate.trimmed, "lengths": candidate.lengths, **cost}))

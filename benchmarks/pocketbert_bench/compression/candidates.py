@@ -16,9 +16,11 @@ from pocketbert.progress import log_info
 from pocketbert_bench.compression.constraints import Constraints, Cost
 from pocketbert_bench.compression.costs import CostModel, fitted_model, measured_model, read_costs
 from pocketbert_bench.compression.inputs import DEFAULT_RECIPE, MIXED_RECIPE, SMALL_RECIPE, Inputs, check
+from pocketbert_bench.compression.lengths import padded_shares
 from pocketbert_bench.compression.measurements import COSTS_FILE
 from pocketbert_bench.compression.methods import Training, trainings
 from pocketbert_bench.compression.structures import OtherStudent, Structure, structures
+from pocketbert_bench.network_latency import Setting
 
 # Predicted latencies must leave this share of the limit: the upper end of the measured interval counts.
 _MARGIN = 0.08
@@ -38,6 +40,7 @@ class StudentCandidate:
       training: how it trains.
       recipe: recipe of its file; the training does not depend on it.
       trimmed: whether its file has only the tokens of the training texts; it trains with the whole vocabulary.
+      lengths: lengths of its file, ascending.
       cost: predicted latency, size and memory.
     """
 
@@ -46,6 +49,7 @@ class StudentCandidate:
     training: Training
     recipe: str
     trimmed: bool
+    lengths: tuple[int, ...]
     cost: Cost
 
     @property
@@ -69,17 +73,31 @@ def measured_costs(inputs: Inputs) -> dict[str, CostModel]:
             if whole.size_mb <= limits.max_mb or _latency_decides(inputs, costs):
                 break
         costs[setting.recipe] = earlier.get(setting.recipe) or fitted_model(
-            teacher, setting, small_embedding=inputs.small_embedding, device=inputs.device
+            teacher,
+            setting,
+            small_embedding=inputs.small_embedding,
+            device=inputs.device,
+            other_lengths=_other_lengths(inputs, setting),
         )
         for student in inputs.students:
             name = _student_costs(setting.recipe, student)
-            costs[name] = earlier.get(name) or measured_model(student.architecture, setting, device=inputs.device)
+            costs[name] = earlier.get(name) or measured_model(
+                student.architecture, setting, device=inputs.device, other_lengths=_other_lengths(inputs, setting)
+            )
         if limits.max_memory_mb is not None and not any(costs[setting.recipe].memory):
             raise UserError(
                 f"{argument('max_memory_mb')} needs a device that reports the memory of its processes; "
                 f"{inputs.device.name or 'this machine'} does not; leave the limit out"
             )
     return costs
+
+
+def _other_lengths(inputs: Inputs, setting: Setting) -> tuple[int, ...]:
+    """Lengths in another number than the measured ones, to learn what a length adds to the memory; else empty."""
+    if inputs.constraints.max_memory_mb is None:
+        return ()
+    others = (lengths for lengths in reversed(inputs.length_choices) if len(lengths) != len(setting.lengths))
+    return next(others, ())
 
 
 def predicted_latency_ms(model: str | Path | None, data: TaskData, length: int) -> float:
@@ -110,8 +128,8 @@ def _latency_decides(inputs: Inputs, costs: Mapping[str, CostModel]) -> bool:
 def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[StudentCandidate]:
     """Candidates within the limits, in the order of trials.
 
-    Each has the first embedding, recipe and vocabulary that are within them. A factored embedding comes last, since it
-    changes the weights before training.
+    Each has the first embedding, recipe, vocabulary and lengths that are within them. A factored embedding comes last,
+    since it changes the weights before training.
 
     Args:
       inputs: the input of the compression.
@@ -147,6 +165,8 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
             f"{candidate.recipe}; raise the limit, or use a smaller encoder as the model"
         )
     log_info(f"{len(within)} of {len(nearest)} candidates are within the limits by their predicted costs")
+    if fewer := sum(candidate.lengths != inputs.length_choices[0] for candidate in within):
+        log_info(f"the files of {fewer} candidates have fewer lengths, to keep within the limit of the memory")
     shares = (math.inf,) if limits.max_latency_ms is not None else _SHARES
     slowest = costs[inputs.recipe].predict(inputs.described.config, inputs.shares).latency_ms
     # All kinds may be slower than a share of a teacher with one layer.
@@ -192,23 +212,37 @@ def _candidates(inputs: Inputs, costs: Mapping[str, CostModel]) -> Iterator[Stud
         config = structure.config(teacher.config)
         ways = trainings(data, teacher, config, text=text)
         for recipe in inputs.recipes:
-            for trimmed in (False, True) if inputs.kept_tokens else (False,):
-                cost = _cost(inputs, costs, structure, recipe, trimmed=trimmed)
+            trims = (False, True) if inputs.kept_tokens else (False,)
+            for trimmed, lengths in itertools.product(trims, inputs.length_choices):
+                cost = _cost(inputs, costs, structure, recipe, trimmed=trimmed, lengths=lengths)
                 for training in ways if cost else ():
                     assert cost is not None
                     yield StudentCandidate(
-                        kind=kind, structure=structure, training=training, recipe=recipe, trimmed=trimmed, cost=cost
+                        kind=kind,
+                        structure=structure,
+                        training=training,
+                        recipe=recipe,
+                        trimmed=trimmed,
+                        lengths=lengths,
+                        cost=cost,
                     )
 
 
 def _cost(
-    inputs: Inputs, costs: Mapping[str, CostModel], structure: Structure | OtherStudent, recipe: str, *, trimmed: bool
+    inputs: Inputs,
+    costs: Mapping[str, CostModel],
+    structure: Structure | OtherStudent,
+    recipe: str,
+    *,
+    trimmed: bool,
+    lengths: tuple[int, ...],
 ) -> Cost | None:
     """Predicted costs; None for a recipe that is not needed."""
     if recipe == MIXED_RECIPE:
         # Its layers have the formats of these two recipes, and the file may be as large as the limit.
         large, small = (
-            _cost(inputs, costs, structure, part, trimmed=trimmed) for part in (DEFAULT_RECIPE, SMALL_RECIPE)
+            _cost(inputs, costs, structure, part, trimmed=trimmed, lengths=lengths)
+            for part in (DEFAULT_RECIPE, SMALL_RECIPE)
         )
         most = inputs.constraints.max_mb
         assert most is not None and large is not None
@@ -226,7 +260,8 @@ def _cost(
     config: EncoderConfig = structure.config(inputs.described.config)
     if trimmed:
         config = config.replace(vocab_size=len(inputs.kept_tokens))
-    return costs[name].predict(config, inputs.shares, first_token=structure.first_token)
+    shares = padded_shares(inputs.shares, lengths)
+    return costs[name].predict(config, shares, first_token=structure.first_token, lengths=len(lengths))
 
 
 def _student_costs(recipe: str, student: OtherStudent) -> str:

@@ -28,6 +28,7 @@ from pocketbert_bench.compression.constraints import ROUNDING
 from pocketbert_bench.compression.final_scores import final_scores
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
+from pocketbert_bench.compression.lengths import padded_shares
 from pocketbert_bench.compression.measurements import BundleMeasurements, Measured
 from pocketbert_bench.compression.published import BUNDLE_FOLDER, kept_folders, link
 from pocketbert_bench.compression.rungs import Rungs
@@ -143,7 +144,7 @@ class Choice:
           TrainingFailed: no candidate met limits and gate.
         """
         winner = self._winner(rungs, candidates)
-        measured = winner.measured
+        measured, shares = winner.measured, padded_shares(self._inputs.shares, winner.candidate.lengths)
         board = rungs.leaderboard(winner.candidate)
         models = kept_folders([(candidate, row) for candidate, row in board if rungs.has_weights(candidate)])
         shutil.rmtree(aside, ignore_errors=True)
@@ -173,8 +174,8 @@ class Choice:
             "teacher_latency_ms": measured.teacher_ms,
             "size_mb": measured.size_mb,
             "memory_mb": measured.memory_mb,
-            "lengths": list(self._inputs.shares),
-            "shares": list(self._inputs.shares.values()),
+            "lengths": list(shares),
+            "shares": list(shares.values()),
             "sentence": self._sentence(measured, scores, loss),
             "outcome": scores.outcome(),
             "notes": [note for note in notes if note],
@@ -316,7 +317,7 @@ class Choice:
             try:
                 # An attempt with a smaller budget may have exported it before it trained further.
                 path = self._folder / EXPORTS_FOLDER / f"{candidate.name},rung={rungs.best_rung(candidate)}"
-                bundle = self._export(self._model(rungs, candidate), path, candidate.recipe, self._inputs.lengths)
+                bundle = self._export(self._model(rungs, candidate), path, candidate.recipe, candidate.lengths)
             except GateFailed as failure:
                 self._miss(f"{candidate.name}: {failure}")
                 rungs.refuse(candidate)

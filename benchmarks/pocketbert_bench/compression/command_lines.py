@@ -121,7 +121,7 @@ class CommandLines:
                     models |= {} if least is None else {"least_confidence": least}
                 commands.append(self._trains("distill", options, run, output, **models))
             model = output / MODEL_FOLDER
-        lengths = ",".join(map(str, inputs.lengths))
+        lengths = ",".join(map(str, candidate.lengths))
         calibrates = get_recipe(candidate.recipe).calibration != "none"
         files: dict[str, Any] = {"file": self._files["dev"]} | (
             {"calibration_file": self._files["train"]} if calibrates else {}

@@ -29,6 +29,8 @@ from pocketbert_bench.network_latency import Device, NetworkCost, RandomNetwork,
 _VOCABULARY_PART = 4
 # Half of so few layers is a single one.
 _SHALLOW = 3
+# Of `terms`.
+_LATENCY_TERMS = 7
 SCHEDULE = dataclasses.replace(host.QUICK, rounds=12, runs=64, seconds=1.0)
 # Percent of the CPU that other programs may use in measurements that are kept.
 _MOST_OTHERS = 25.0
@@ -42,29 +44,66 @@ class CostModel:
       first_token: whether the head of the task reads the first token only.
       latency: the latency at each length.
       size: coefficient of each term, in MB.
-      memory: coefficient of each term, in MB.
+      memory: coefficient of each term, in MB, of a file with the measured lengths.
+      length_memory: MB of memory of one more length: a constant, and a factor of the size of the layers; empty if
+        unknown.
     """
 
     first_token: bool
     latency: list[LengthModel]
     size: list[float]
     memory: list[float]
+    length_memory: list[float] = dataclasses.field(default_factory=list)
 
-    def predict(self, config: EncoderConfig, shares: Mapping[int, float], *, first_token: bool = False) -> Cost:
+    def predict(
+        self,
+        config: EncoderConfig,
+        shares: Mapping[int, float],
+        *,
+        first_token: bool = False,
+        lengths: int | None = None,
+    ) -> Cost:
         """The costs of an architecture.
 
         Args:
           config: the architecture.
           shares: length in tokens → share in the mean latency.
           first_token: whether its head reads only the first token, although the task reads their mean.
+          lengths: number of lengths of the file; None for those of the measured files.
         """
         of_size, of_latency = size_terms(config), terms(config, first_token=first_token or self.first_token)
         latencies = {of_length.length: np.dot(of_length.coefficients, of_latency) for of_length in self.latency}
+        memory_mb = float(np.dot(self.memory, of_size))
+        if lengths is not None and self.length_memory:
+            memory_mb += (lengths - len(self.latency)) * float(np.dot(self.length_memory, self._length_terms(config)))
         return Cost(
-            latency_ms=float(sum(shares[length] * latency for length, latency in latencies.items())),
+            latency_ms=float(sum(share * latencies[length] for length, share in shares.items())),
             size_mb=float(np.dot(self.size, of_size)),
-            memory_mb=float(np.dot(self.memory, of_size)),
+            memory_mb=memory_mb,
         )
+
+    def _length_terms(self, config: EncoderConfig) -> np.ndarray:
+        """What the memory of a length is linear in: 1, and the size of the layers, whose weights it packs again."""
+        # The first term is the file's rest, the last one the word embedding, which all lengths share.
+        return np.array([1.0, np.dot(self.size[1:-1], size_terms(config)[1:-1])])
+
+    def with_length_memory(
+        self, networks: Sequence[RandomNetwork], costs: Sequence[NetworkCost], others: Sequence[NetworkCost], more: int
+    ) -> CostModel:
+        """Adds the memory of one more length.
+
+        Args:
+          networks: some networks.
+          costs: their costs with the measured lengths.
+          others: their costs with another number of lengths.
+          more: how many more lengths these have; negative for fewer.
+        """
+        differences = [
+            max((other.memory_bytes - cost.memory_bytes) / more / 1e6, 0.0)
+            for cost, other in zip(costs, others, strict=True)
+        ]
+        rows = [self._length_terms(config) for config, _ in networks]
+        return dataclasses.replace(self, length_memory=_coefficients(rows, differences))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,8 +122,8 @@ class LengthModel:
 def terms(config: EncoderConfig, *, first_token: bool) -> np.ndarray:
     """What the latency is linear in.
 
-    1; whole layers, and their heads and neurons; the neurons of one layer, for a time per call that depends on the
-    width but not on the depth; the rank of the embedding; heads and neurons of a last layer for one token.
+    1; whole layers, and their heads and neurons; the rank of the embedding; heads and neurons of a last layer for one
+    token.
 
     Args:
       config: the architecture.
@@ -93,7 +132,7 @@ def terms(config: EncoderConfig, *, first_token: bool) -> np.ndarray:
     last = 1 if first_token else 0
     layers, heads, neurons = config.num_layers - last, config.num_attention_heads, config.intermediate_size
     rank = config.embedding_size if config.embedding_projection == "factors" else 0
-    sums = [1.0, layers, layers * heads, layers * neurons, neurons, rank / config.hidden_size]
+    sums = [1.0, layers, layers * heads, layers * neurons, rank / config.hidden_size]
     return np.array([*sums, last * heads, last * neurons])
 
 
@@ -135,8 +174,9 @@ def fitted_networks(
     networks = [RandomNetwork(teacher, task), network(1, heads, neurons), network(middle, half, neurons)]
     networks += [network(middle, heads, few), network(middle, half, few), network(1, half, few)]
     if get_task(task).first_token_only:
-        # Otherwise heads and neurons of whole layers could be those of the last one.
-        networks.append(network(1, half, neurons))
+        # Otherwise heads and neurons of whole layers could be those of the last one. More networks than terms average
+        # the error of each: the largest was in narrow ones, deep or with a single layer.
+        networks += [network(1, half, neurons), network(1, heads, few), network(count, half, few)]
     if small_embedding and can_be_narrowed(teacher):
         networks.append(network(middle, heads, neurons, rank=SMALL_RANK))
     if task.pooling == "mean":
@@ -168,7 +208,14 @@ def fit(networks: Sequence[RandomNetwork], costs: Sequence[NetworkCost], setting
     )
 
 
-def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: bool, device: Device) -> CostModel:
+def fitted_model(
+    teacher: EncoderConfig,
+    setting: Setting,
+    *,
+    small_embedding: bool,
+    device: Device,
+    other_lengths: tuple[int, ...] = (),
+) -> CostModel:
     """The model of a device: an earlier one of the same networks, otherwise a new one.
 
     It is kept in the cache of `pocketbert.data.assets` for each device, runtime, exporter and teacher.
@@ -178,6 +225,8 @@ def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: b
       setting: task, recipe and lengths.
       small_embedding: also measure a factored word embedding.
       device: where they run.
+      other_lengths: lengths in a number that differs from `setting`'s, for the memory of one more length; empty to
+        leave it out.
 
     Raises:
       UserError: a network cannot be measured.
@@ -185,16 +234,20 @@ def fitted_model(teacher: EncoderConfig, setting: Setting, *, small_embedding: b
     # A phone's networks have the whole tokenizer.
     part = not device.name
     networks = fitted_networks(teacher, setting.task, small_embedding=small_embedding, part_of_vocabulary=part)
-    return _kept(networks, setting, device)
+    return _kept(networks, setting, device, other_lengths)
 
 
-def measured_model(config: EncoderConfig, setting: Setting, *, device: Device) -> CostModel:
+def measured_model(
+    config: EncoderConfig, setting: Setting, *, device: Device, other_lengths: tuple[int, ...] = ()
+) -> CostModel:
     """The model of a single network: its measured costs; see `fitted_model`."""
-    return _kept([RandomNetwork(config, setting.task)], setting, device)
+    return _kept([RandomNetwork(config, setting.task)], setting, device, other_lengths)
 
 
-def _kept(networks: Sequence[RandomNetwork], setting: Setting, device: Device) -> CostModel:
-    path = cache_folder() / "costs" / f"{_identity(networks, setting, device)}.json"
+def _kept(
+    networks: Sequence[RandomNetwork], setting: Setting, device: Device, other_lengths: tuple[int, ...]
+) -> CostModel:
+    path = cache_folder() / "costs" / f"{_identity(networks, setting, device, other_lengths)}.json"
     if path.exists():
         with contextlib.suppress(UserError, KeyError):
             model = read_costs(path)[setting.recipe]
@@ -205,6 +258,11 @@ def _kept(networks: Sequence[RandomNetwork], setting: Setting, device: Device) -
     folder = path.with_suffix("")
     costs = device.measure(networks, setting, folder)
     model = fit(networks, costs, setting)
+    if other_lengths:
+        # The deepest and the shallowest.
+        few, more = networks[:2], len(other_lengths) - len(setting.lengths)
+        others = device.measure(few, dataclasses.replace(setting, lengths=other_lengths), folder / "lengths")
+        model = model.with_length_memory(few, costs[: len(few)], others, more)
     shutil.rmtree(folder, ignore_errors=True)
     others = float(np.median([cost.others_cpu_percent for cost in costs]))
     if others > _MOST_OTHERS:
@@ -226,16 +284,26 @@ def read_costs(path: Path) -> dict[str, CostModel]:
     """Reads the models of an earlier attempt.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: the file is damaged, or has other terms than `terms`.
     """
-    return from_json(dict[str, CostModel], read_json(path), str(path))
+    models = from_json(dict[str, CostModel], read_json(path), str(path))
+    counts = {len(of_length.coefficients) for model in models.values() for of_length in model.latency}
+    if counts - {_LATENCY_TERMS}:
+        raise UserError(
+            f"{path} must have {_LATENCY_TERMS} coefficients for each length; received {max(counts)}, from another "
+            "version; compress into a new folder"
+        )
+    return models
 
 
-def _identity(networks: Sequence[RandomNetwork], setting: Setting, device: Device) -> str:
+def _identity(
+    networks: Sequence[RandomNetwork], setting: Setting, device: Device, other_lengths: tuple[int, ...]
+) -> str:
     """What the measurements depend on, as a file name."""
     described = [[dataclasses.asdict(part) for part in network] for network in networks]
     here = dataclasses.replace(machine.machine(), load_average=())
-    content = [described, dataclasses.asdict(setting), device.name, dataclasses.asdict(here), machine.commit()]
+    content = [described, dataclasses.asdict(setting), other_lengths, device.name, dataclasses.asdict(here)]
+    content.append(machine.commit())
     return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]
 
 

@@ -33,7 +33,7 @@ from pocketbert.training.plan import open_data
 from pocketbert.training.state import digest_directory
 from pocketbert_bench.compression.constraints import Constraints, budget_problems
 from pocketbert_bench.compression.costs import SCHEDULE
-from pocketbert_bench.compression.lengths import check_cuts, lengths_of, rounded_up, token_counts, usual_length
+from pocketbert_bench.compression.lengths import check_cuts, fewer_and_fewer, measured_shares, rounded_up
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
 from pocketbert_bench.compression.outcome import winner_of
 from pocketbert_bench.compression.structures import SMALL_RANK, OtherStudent
@@ -152,6 +152,14 @@ class Inputs:
         return sorted({min(rounded_up(self.length / 2), self.length), self.length})
 
     @property
+    def length_choices(self) -> list[tuple[int, ...]]:
+        """Lengths that a file may have, the preferred first: each needs memory, so fewer if memory has a limit."""
+        if self.constraints.max_memory_mb is None:
+            return [tuple(self.lengths)]
+        config = self.described.config
+        return fewer_and_fewer(self.lengths, self.shares, lambda length: encoder_flops(config, length))
+
+    @property
     def networks(self) -> dict[str, Any]:
         """What the networks and their costs depend on, as JSON values."""
         return {
@@ -244,7 +252,7 @@ def check(
         log_info(f"labels in the model's order: {', '.join(labels)}")
         data = in_label_order(data, labels)
         data = dataclasses.replace(data, task=dataclasses.replace(data.task, labels=labels))
-    shares = _shares(constraints, directory, described, data)
+    shares = measured_shares(constraints, directory, described, data)
     positions = described.config.max_position_embeddings
     if max(shares) > positions:
         problems.append(f"length must be at most the model's {positions} positions; received {max(shares)}")
@@ -375,20 +383,3 @@ def _is_teacher(described: DirectoryDescription, data: TaskData) -> bool:
 def _new_head(task: TaskConfig) -> TaskConfig:
     """A new head may read the mean of all tokens, which takes longer than the first one."""
     return dataclasses.replace(task, pooling="mean") if task.rules.head == "sentence" else task
-
-
-def _shares(
-    constraints: Constraints, directory: Path, described: DirectoryDescription, data: TaskData
-) -> dict[int, float]:
-    """Length of a measured text → share in the mean latency."""
-    if isinstance(constraints.length, int):
-        return {constraints.length: 1.0}
-    counts, positions = token_counts(directory, described, data), described.config.max_position_embeddings
-    if constraints.length is None:
-        return {usual_length(counts, positions): 1.0}
-    shares = lengths_of(counts, positions, lambda length: encoder_flops(described.config, length))
-    log_info(
-        "lengths of the bundle: "
-        + ", ".join(f"{length} tokens for {100 * share:.3g} % of the texts" for length, share in shares.items())
-    )
-    return shares

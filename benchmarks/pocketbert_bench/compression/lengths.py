@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,14 @@ from pocketbert.data.examples import evenly
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
+from pocketbert.presets import encoder_flops
 from pocketbert.progress import log_info
 from pocketbert.tasks.data_checks import cut_warning
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.tokenizers.truncation import room_problem
 from pocketbert.training.initialization import vocabulary_of
+from pocketbert_bench.compression.constraints import Constraints
 
 # More lengths make the file larger, and save little.
 MOST_LENGTHS = 4
@@ -94,6 +97,57 @@ def lengths_of(counts: Sequence[int] | np.ndarray, positions: int, cost: Callabl
         int(lengths[end - 1]): float((texts[end] - texts[start]) / texts[-1])
         for start, end in zip(starts, ends, strict=True)
     }
+
+
+def measured_shares(
+    constraints: Constraints, directory: Path, described: DirectoryDescription, data: TaskData
+) -> dict[int, float]:
+    """Length of a measured text → share in the mean latency."""
+    if isinstance(constraints.length, int):
+        return {constraints.length: 1.0}
+    counts, positions = token_counts(directory, described, data), described.config.max_position_embeddings
+    if constraints.length is None:
+        return {usual_length(counts, positions): 1.0}
+    shares = lengths_of(counts, positions, lambda length: encoder_flops(described.config, length))
+    log_info(
+        "lengths of the bundle: "
+        + ", ".join(f"{length} tokens for {100 * share:.3g} % of the texts" for length, share in shares.items())
+    )
+    return shares
+
+
+def padded_shares(shares: Mapping[int, float], lengths: Sequence[int]) -> dict[int, float]:
+    """Length → share of the texts that are padded to it, without lengths that no text has.
+
+    Args:
+      shares: length → share of the texts.
+      lengths: lengths of a file; the longest holds all texts.
+    """
+    padded = dict.fromkeys(sorted(lengths), 0.0)
+    for length, share in shares.items():
+        padded[min(longer for longer in padded if longer >= length)] += share
+    return {length: share for length, share in padded.items() if share}
+
+
+def fewer_and_fewer(
+    lengths: Sequence[int], shares: Mapping[int, float], cost: Callable[[int], float]
+) -> list[tuple[int, ...]]:
+    """All lengths, then the choices with one length less each, so that their mean cost is least.
+
+    Args:
+      lengths: ascending lengths; each choice has the longest.
+      shares: length → share of the texts.
+      cost: cost of a text with a length.
+    """
+
+    def mean(chosen: tuple[int, ...]) -> float:
+        return sum(share * cost(length) for length, share in padded_shares(shares, chosen).items())
+
+    shorter, longest = lengths[:-1], lengths[-1]
+    return [
+        min(((*chosen, longest) for chosen in itertools.combinations(shorter, count)), key=mean)
+        for count in range(len(shorter), -1, -1)
+    ]
 
 
 def rounded_up(count: float) -> int:

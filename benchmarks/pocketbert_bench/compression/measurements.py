@@ -18,6 +18,7 @@ from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.training.run_folder import OPTIONS_FILE, RESULT_FILE, read_record
 from pocketbert_bench.compression.constraints import Constraints, Cost
+from pocketbert_bench.compression.lengths import padded_shares
 from pocketbert_bench.network_latency import Device
 from pocketbert_bench.results import Measurement
 from pocketbert_bench.statistics import bootstrap_median, pair_ratios, round_medians
@@ -122,8 +123,9 @@ class BundleMeasurements:
 
     def _measure(self, name: str, bundle: Bundle, teacher: Bundle) -> Measured:
         folder = self._folder / MEASUREMENTS_FOLDER / name
-        threads = self._limits.threads
-        return measure(bundle, teacher, self._shares, device=self._device, threads=threads, folder=folder)
+        # The file may have fewer lengths than the teacher's.
+        shares = padded_shares(self._shares, bundle.lengths)
+        return measure(bundle, teacher, shares, device=self._device, threads=self._limits.threads, folder=folder)
 
 
 def measure(

@@ -363,6 +363,7 @@ class Rungs:
             "learning_rate_factor": candidate.training.rate,
             "recipe": candidate.recipe,
             "trimmed_vocabulary": candidate.trimmed,
+            "lengths": list(candidate.lengths),
             "latency_ms": candidate.cost.latency_ms,
             "size_mb": candidate.cost.size_mb,
             "score": best.score,
