@@ -11,8 +11,8 @@ from pocketbert.training.stage import Stage
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# Kinds with an answer per text or question.
-KINDS = ("classification", "multi_label", "regression", "span")
+# The papers give losses for answers per text or question; eq. 10 applies to each token, too.
+KINDS = ("classification", "multi_label", "regression", "span", "token_classification")
 
 
 def logits_by_name(logits: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -1,4 +1,4 @@
-"""Distillation of token classification: eq. 10 over tokens in NumPy, and runs of TinyBERT and MiniLMv2."""
+"""Distillation of token classification: eq. 10 over tokens in NumPy, and runs of the methods."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.cache_teacher import cache_stages
+from pocketbert.distillation.methods.efficientbert import EfficientBERT
+from pocketbert.distillation.methods.hsk import HSK
 from pocketbert.distillation.methods.minilmv2 import MiniLMv2
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.planning import plan_distillation
@@ -40,6 +42,16 @@ TINYBERT = TinyBERT(
 MINILM = MiniLMv2(
     max_length=19, relation_heads=2, epochs=1, finetuning_epochs=4, finetuning_learning_rate=1e-2, warmup_steps=1
 )
+HSKD = HSK(
+    max_length=19,
+    knowledge="all,all,1",
+    hidden_epochs=1,
+    hidden_learning_rate=3e-3,
+    prediction_epochs=4,
+    prediction_learning_rate=1e-2,
+    batch_size=16,
+)
+EFFICIENTBERT = EfficientBERT(max_length=19, epochs=5, learning_rate=1e-2, batch_size=16)
 
 
 def write(path: Path, count: int, seed: int) -> Path:
@@ -88,8 +100,10 @@ def test_equation_10_is_the_mean_over_tokens() -> None:
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.one_of_each("minilmv2")
-@pytest.mark.parametrize("method", [TINYBERT, MINILM], ids=["tinybert", "minilmv2"])
+@pytest.mark.one_of_each("minilmv2", "hsk")
+@pytest.mark.parametrize(
+    "method", [TINYBERT, MINILM, HSKD, EFFICIENTBERT], ids=["tinybert", "minilmv2", "hsk", "efficientbert"]
+)
 def test_student_learns_the_tags(method: Any, data: TaskData, teacher: Path, tmp_path: Path) -> None:
     result = distill(tiny_distillation.STUDENT, data, tmp_path / "run", teacher=teacher, method=method)
     assert result.metrics["f1"] > 0.9 and result.teacher_metrics["f1"] > 0.95
@@ -116,5 +130,5 @@ def test_method_without_token_losses_refuses(
     data: TaskData, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = [f"--teacher={teacher}", f"--student={teacher}", f"--train-file={data.train.source}"]
-    assert cli.main(["distill", "--method=hsk", *flags, f"--output={tmp_path / 'run'}"]) == 2
+    assert cli.main(["distill", "--method=embedding", *flags, f"--output={tmp_path / 'run'}"]) == 2
     assert "received token_classification" in capsys.readouterr().err.strip().splitlines()[-1]

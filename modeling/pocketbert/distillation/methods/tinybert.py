@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 # The procedures in table 2 and the objectives in table 3; each name is a removed component.
 _PROCEDURES = ("general_distillation", "task_distillation", "augmentation")
-_KINDS = (*KINDS, "token_classification")
 ABLATIONS = (*_PROCEDURES, "embedding", "prediction", "transformer", "attention", "hidden")
 
 # Values for options that are None. The paper gives no schedule, warm-up and bias correction for task distillation.
@@ -243,9 +242,8 @@ class TinyBERT(Method):
             problems += [f"{text}, or leave out attention (without)" for text in head_count_problems(spec)]
         if mapped:
             problems += mapping_problems(spec, self.mapping)
-        # The paper gives losses for the first three kinds; eq. 10 applies to each token, too.
-        if spec.task is not None and spec.task.kind not in _KINDS:
-            problems.append(f"tinybert supports {', '.join(_KINDS)}; received {spec.task.kind}")
+        if spec.task is not None and spec.task.kind not in KINDS:
+            problems.append(f"tinybert supports {', '.join(KINDS)}; received {spec.task.kind}")
         problems += segment_problems(spec, self.text_segments)
         if "general_distillation" in self.without and spec.task is None:
             problems.append("without=general_distillation needs a task; received none; give a task")
