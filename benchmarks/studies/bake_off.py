@@ -1,4 +1,4 @@
-"""Which method for my data? Every method that accepts a teacher, on seven tasks, at equal seconds and latency.
+"""Which method for my data? Every method that accepts a teacher, on eight tasks, at equal seconds and latency.
 
 A cell is a task, a limit of the latency and a seed. Its rows are fine-tuning, each distillation method, and
 `pocketbert compress`. All rows of a task have one teacher: all-MiniLM-L6-v2, fine-tuned on the training examples. Each
@@ -30,6 +30,7 @@ import pocketbert as pb
 from pocketbert.data.assets import minilm
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.train_dev_split import train_dev_split
+from pocketbert.data.unlabelled import with_unlabelled
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import sha256, write_json
 from pocketbert.progress import log_info
@@ -48,6 +49,8 @@ from studies.runner import RESULTS
 
 RESULT, MINUTES = "bake_off", 4.0
 FINETUNE, COMPRESS = "finetune", "compress"
+# The name of the training; see `pocketbert_bench.compression.methods.Training`.
+_UNLABELLED = "predictions+unlabelled"
 _FOLDER = Path("runs/bake_off")
 # Layers that are copied evenly, at full width.
 _KIND = "even layers, 1 of heads, 1 of neurons, rank None"
@@ -63,22 +66,30 @@ class BakeOffTask:
     """A task of the study, or a table of your own.
 
     Attributes:
-      name: key of `studies.small_data.DATA`, or a name for the table.
+      name: name of the task.
+      data_set: key of `studies.small_data.DATA`; empty for the name, or a table.
       shares: limits, as shares of the latency of the teacher's bundle.
       seeds: seeds of all rows.
       length: tokens of a text; longer ones are cut.
       dev_share: share of the training examples that choose.
       epochs: epochs of the teacher.
+      labelled: number of examples that have labels; None for all.
+      unlabelled: number of others, whose labels nobody reads.
+      methods: rows beside fine-tuning; all if empty.
       table: arguments of `pb.data.table`, and their values; empty for a task of the study.
       encoder: model directory of the encoder to fine-tune; empty for all-MiniLM-L6-v2.
     """
 
     name: str
+    data_set: str = ""
     shares: tuple[float, ...] = (0.5,)
     seeds: tuple[int, ...] = (0,)
     length: int = _USUAL_LENGTH
     dev_share: float = _DEV_SHARE
     epochs: int = 3
+    labelled: int | None = None
+    unlabelled: int = 0
+    methods: tuple[str, ...] = ()
     table: tuple[tuple[str, Any], ...] = ()
     encoder: str = ""
 
@@ -88,10 +99,16 @@ class BakeOffTask:
             whole = pb.data.table(**dict(self.table))
             rows, test = train_dev_split(whole.undivided or whole.train, _DEV_SHARE, 0, stratify=True)
         else:
-            whole, test = small_data.DATA[self.name]()
+            whole, test = small_data.DATA[self.data_set or self.name]()
             rows = whole.train
+        others = None
+        if self.labelled is not None:
+            order = np.random.default_rng(0).permutation(len(rows))
+            others = rows.select(order[self.labelled : self.labelled + self.unlabelled])
+            rows = rows.select(order[: self.labelled])
         train, dev = train_dev_split(rows, self.dev_share, 0, stratify=True)
-        return dataclasses.replace(whole, train=train, dev=dev, test=test, undivided=None)
+        data = dataclasses.replace(whole, train=train, dev=dev, test=test, undivided=None)
+        return with_unlabelled(data, {"text": others.texts}) if self.unlabelled and others is not None else data
 
 
 _HALF_AND_QUARTER = (0.5, 0.25)
@@ -104,6 +121,14 @@ TASKS = (
     BakeOffTask(name="cola"),
     BakeOffTask(name="xnli", length=96, epochs=4),
     BakeOffTask(name="questions", length=192),
+    # 500 labels, and 20,000 sentences that only the teacher labels.
+    BakeOffTask(
+        name="sst2, few labels",
+        data_set="sst2",
+        labelled=500,
+        unlabelled=20_000,
+        methods=("predictions", _UNLABELLED, COMPRESS),
+    ),
 )
 
 
@@ -164,7 +189,7 @@ def content(
         if cell.task.name in tasks and teacher not in [job.name for job in jobs]:
             jobs.append(StudyJob(name=teacher, call=teach, arguments=(cell.task, folder), threads=threads))
         needs = () if cell.name in done else (teacher,)
-        arguments = (cell, folder, minutes, tuple(methods))
+        arguments = (cell, folder, minutes, tuple(methods) or cell.task.methods)
         jobs.append(StudyJob(name=cell.name, call=bake, arguments=arguments, needs=needs, threads=threads))
     finished, failed = run_jobs(jobs, folder, processes=1, minutes=until)
     rows = [row for cell in cells for row in finished.get(cell.name, {"rows": []})["rows"]]
@@ -190,7 +215,7 @@ def bake(cell: BakeOffCell, folder: Path, minutes: float, methods: Sequence[str]
     limits = pb.Constraints(max_latency_ms=cell.share * teacher["latency_ms"], length=task.length)
     inputs = check(folder / "teachers" / task.name / "model", data, constraints=limits, minutes=minutes, seed=cell.seed)
     fixed = {
-        candidate.training.method: candidate.name
+        candidate.training.name: candidate.name
         for candidate in planned_candidates(inputs)
         if candidate.kind == _KIND and candidate.training.rate == 1
     }
@@ -308,7 +333,7 @@ def main(arguments: list[str]) -> int:
     """Runs the study, or a bake-off of your own table; returns 2 for bad input."""
     values = flags.FlagValues()
     for name, default, help_text in (
-        ("train-file", None, "a table of your own, instead of the seven tasks"),
+        ("train-file", None, "a table of your own, instead of the study's tasks"),
         ("text-column", "text", "its column with the texts"),
         ("pair-column", "", "its column with second texts"),
         ("label-column", "label", "its column with the labels"),

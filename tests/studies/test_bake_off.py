@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -62,7 +63,7 @@ def test_winners_and_the_regret() -> None:
     # Seed 0: dev chooses HSK, 2 points above; seed 1: fine-tuning, 1 point below.
     assert "is 0.50 points behind the method" in text
     assert "mean over 2 runs; its worst regret is +2.0 points: sst2, 50 %, seed 0" in text
-    assert "- 3 of 19 runs of the study have finished, at commits abc" in text
+    assert "- 3 of 20 runs of the study have finished, at commits abc" in text
 
 
 def test_methods_are_compared_on_the_same_seeds() -> None:
@@ -97,8 +98,18 @@ def test_finished_cells_are_kept() -> None:
     }
     assert bake_off.kept_cells(FILE, cells, 2.0) == {}
     names = [cell.name for cell in cells]
-    assert len(set(names)) == len(names) == 6 + 6 + 2 + 2 + 3
+    assert len(set(names)) == len(names) == 6 + 6 + 2 + 2 + 3 + 1
     assert names[:4] == ["sst2-0.5-0", "stsb-0.5-0", "mrpc-0.5-0", "names-0.5-0"]
+
+
+@pytest.mark.data
+def test_others_lose_their_labels() -> None:
+    (task,) = [task for task in bake_off.TASKS if task.unlabelled]
+    data = dataclasses.replace(task, labelled=30, unlabelled=50).data()
+    assert data.unlabelled is not None and not data.unlabelled.labelled
+    labelled = {*data.train.texts, *data.dev.texts}
+    assert len(data.train) + len(data.dev) == 30 and 40 < len(data.unlabelled) <= 50
+    assert not labelled & {*data.unlabelled.texts}
 
 
 @pytest.mark.parametrize(

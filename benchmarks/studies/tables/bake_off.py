@@ -15,6 +15,7 @@ from studies.tables.render import NOTHING, bullets, page, table
 _NAMES = {
     FINETUNE: "fine-tuning",
     "predictions": "the teacher's predictions",
+    "predictions+unlabelled": "the teacher's predictions, on unlabelled texts too",
     "tinybert": "TinyBERT",
     "minilmv2": "MiniLMv2",
     "hsk": "HSK",
