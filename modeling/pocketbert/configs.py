@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pocketbert.decision_config import DecisionConfig, decision_config
 from pocketbert.embedding_config import EmbeddingConfig, dense_shapes, embedding_config
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.errors import raise_if_any
 from pocketbert.feedforward import FeedForwardConfig
+from pocketbert.heads_config import head_names as head_names
+from pocketbert.heads_config import part_problems, parts_of, weight_problems
 from pocketbert.label_names import label_problems, shown
 from pocketbert.tokenizer_config import TokenizerConfig as TokenizerConfig
 
@@ -241,25 +242,26 @@ class TaskRules:
       has_null_threshold: whether `TaskConfig.null_threshold` may be set.
       has_embedding: whether the task has a `TaskConfig.embedding`.
       head: layout of the head's weights: `linear` (one map, `output`), `sentence` or `masked_lm` (as in transformers'
-        classes), or a function that gives shapes by path, for heads under their own paths; None to derive it.
+        classes), `parts` (the heads of `TaskConfig.tasks`), or a function that gives shapes by path, for heads under
+        their own paths; None to derive it.
       tensor: stored name of the linear map; for `sentence`, its name beside another sentence head.
       num_outputs: outputs of the map; None for one per label.
       architecture: class of transformers with such a head, without the family's prefix; empty for none.
       problem_type: `problem_type` in config.json, for kinds that share a class.
-      reads: content of the files of examples: a `table`, a table of `pairs`, texts with labelled `spans`, or
-        `questions`; empty for texts without labels.
+      reads: content of the files of examples: a `table`, a table of `pairs`, texts with labelled `spans`, `questions`,
+        or a table with a column for each head (`heads`); empty for texts without labels.
       label_form: form of the labels in a table: one class, any number of labels, or a score.
     """
 
     min_labels: int = 0
     has_null_threshold: bool = False
     has_embedding: bool = False
-    head: Literal["linear", "sentence", "masked_lm"] | HeadShapes | None = None
+    head: Literal["linear", "sentence", "masked_lm", "parts"] | HeadShapes | None = None
     tensor: str = ""
     num_outputs: int | None = None
     architecture: str = ""
     problem_type: str = ""
-    reads: Literal["", "table", "pairs", "spans", "questions"] = "table"
+    reads: Literal["", "table", "pairs", "spans", "questions", "heads"] = "table"
     label_form: Literal["classification", "multi_label", "regression"] = "classification"
 
 
@@ -291,6 +293,7 @@ TASK_RULES: dict[TaskKind, TaskRules] = {
         min_labels=2, head="linear", tensor="classifier", architecture="ForTokenClassification", reads="spans"
     ),
     "embedding": TaskRules(head=dense_shapes, has_embedding=True, reads="pairs"),
+    "several": TaskRules(head="parts", reads="heads"),
     "masked_lm": TaskRules(head="masked_lm", architecture="ForMaskedLM", reads=""),
     "next_sentence": TaskRules(
         head="linear",
@@ -300,8 +303,10 @@ TASK_RULES: dict[TaskKind, TaskRules] = {
         reads="",
     ),
 }
-# An option: the kind of the labels in a file. A file of questions tells its own.
-FileKind = Annotated[str, lambda: [kind for kind, row in TASK_RULES.items() if row.reads not in ("", "questions")]]
+# An option: the kind of the labels in a file. A file of questions tells its own, and several heads have a kind each.
+FileKind = Annotated[
+    str, lambda: [kind for kind, row in TASK_RULES.items() if row.reads not in ("", "questions", "heads")]
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,6 +327,9 @@ class TaskConfig:
       activation: for regression: `sigmoid` gives scores from 0 to 1, as rerankers of sentence-transformers do; None, or
         `identity` of a reranker, gives the logit.
       decisions: for classes and labels: thresholds of the answers, or an object of the fields; None for the defaults.
+      tasks: for `several`: the tasks of its heads, with different names of letters and digits, or objects of their
+        fields.
+      weight: for a head of `several`: weight of its loss in the sum; None for 1.
     """
 
     kind: TaskKind
@@ -333,6 +341,8 @@ class TaskConfig:
     embedding: EmbeddingConfig | None = None
     activation: ScoreActivation | None = None
     decisions: DecisionConfig | None = None
+    tasks: tuple[TaskConfig, ...] | None = None
+    weight: float | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -371,28 +381,18 @@ class TaskConfig:
         object.__setattr__(self, "decisions", decision_config(self.decisions))
         if self.decisions is not None:
             problems += self.decisions.problems(self.kind, rules.label_form, self.labels, rules.head == "sentence")
+        if rules.head == "parts":
+            object.__setattr__(self, "tasks", parts_of(self.tasks, TaskConfig))
+            problems += part_problems(self.tasks or (), TASK_RULES)
+        elif self.tasks is not None:
+            problems.append(f"tasks is for several heads; received it for {self.kind!r}")
+        problems += weight_problems(self.weight)
         raise_if_any(problems, "TaskConfig")
 
     @property
     def rules(self) -> TaskRules:
         """The row of the task's kind."""
         return TASK_RULES[self.kind]
-
-
-def head_names(tasks: Sequence[TaskConfig]) -> tuple[str, ...]:
-    """Names of a model's heads: the kind, or the name of the task if several heads have one kind.
-
-    Raises:
-      UserError: two heads would have the same name, or a required name is missing.
-    """
-    kinds = [task.kind for task in tasks]
-    names = tuple(task.kind if kinds.count(task.kind) == 1 else task.name for task in tasks)
-    if len(set(names)) != len(names) or not all(re.fullmatch(r"[\w-]+", name) for name in names):
-        raise UserError(
-            "tasks of one kind need names that differ, of letters, digits, '-' and '_', for example "
-            f"TaskConfig(kind='classification', name='sst2', ...); received {', '.join(map(repr, names))}"
-        )
-    return names
 
 
 def _one_of(name: str, value: object, choices: object) -> list[str]:

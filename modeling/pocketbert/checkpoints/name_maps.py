@@ -178,6 +178,12 @@ def _head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Sp
         yield from _sentence_head(config, task, has_own_name=has_own_name)
     elif rules.head == "masked_lm":
         yield from _masked_lm_head(config, path)
+    elif rules.head == "parts":
+        for part in task.tasks or ():
+            # No class of transformers has these heads, so the weights have their own paths, also where it has one.
+            for part_path, spec in _head(config, part, has_own_name=False):
+                own = part_path.replace(f"heads.{part.kind}.", f"{path}.parts.{part.name}.", 1)
+                yield own, TensorSpec(own, spec.canonical_shape)
     elif rules.head is not None:
         for weight, shape in rules.head(config, task).items():
             yield f"{path}.{weight}", TensorSpec(f"{path}.{weight}", shape)

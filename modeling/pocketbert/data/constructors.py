@@ -117,7 +117,7 @@ def table(
         read = SoftReader(read, soft_labels, independent=TASK_RULES[kind].label_form == "multi_label")
     train, labels = read(source, labels=names)
     task = TaskConfig(kind=kind, labels=labels)
-    splits = _divided(train, None if dev is None else read(dev, labels=labels or None)[0])
+    splits = divided(train, None if dev is None else read(dev, labels=labels or None)[0])
     more = None
     if augmented is not None:
         more, _ = read(augmented, labels=labels or None)
@@ -255,7 +255,7 @@ def questions(
     task = TaskConfig(kind="span", name="" if folder is None else str(source), dropout=0.0)
     reason = "" if folder is None else f"the dev file in {argument('folder')} has no answers"
     of_test = None if test is None else QuestionFile(test, skip_bad=skip_bad_rows)
-    return TaskData(task=task, **_divided(train, given, reason), test=of_test)
+    return TaskData(task=task, **divided(train, given, reason), test=of_test)
 
 
 def tagged(
@@ -300,7 +300,7 @@ def tagged(
         raise UserError(f"{source}: the training sentences must have spans; received none")
     task = TaskConfig(kind=kind, labels=tags_of_types(types))
     of_dev, of_test = (None if path is None else read_tagged(path, types=types, **columns) for path in (dev, test))
-    return TaskData(task=task, **_divided(train, of_dev), test=of_test)
+    return TaskData(task=task, **divided(train, of_dev), test=of_test)
 
 
 def pairs(
@@ -357,7 +357,7 @@ def pairs(
         rows = positive_pairs(read_table(path, kind="regression", **columns, **options)[0])
         return scaled_scores(with_negatives(rows, negative, separator), max_score)
 
-    splits = _divided(read(source), None if dev is None else read(dev))
+    splits = divided(read(source), None if dev is None else read(dev))
     metrics: tuple[str, ...] = () if score else RECALL_METRICS
     of_test = None if test is None else read(test)
     return TaskData(task=task, **splits, metrics=metrics, main_metric="".join(metrics[:1]), test=of_test)
@@ -379,7 +379,7 @@ def text(path: _Path, dev: _Path | None = None) -> TextData:
     return TextData(path, dev)
 
 
-def _divided(train: Any, dev: Any, reason: str = "") -> dict[str, Any]:
+def divided(train: Any, dev: Any, reason: str = "") -> dict[str, Any]:
     """The splits as fields of `TaskData`; draws `dev` from `train` if it is None, for a reason that may be unknown."""
     if dev is not None:
         return {"train": train, "dev": dev}

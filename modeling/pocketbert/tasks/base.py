@@ -126,7 +126,7 @@ class Task(abc.ABC):
     """
 
     kind: ClassVar[str]
-    output_names: ClassVar[tuple[str, ...]] = ("logits",)
+    output_names: tuple[str, ...] = ("logits",)
     needs_pooler: ClassVar[bool] = False
     first_token_only: bool = False
     per_token: ClassVar[bool] = False
@@ -139,7 +139,7 @@ class Task(abc.ABC):
     has_independent_labels: ClassVar[bool] = False
     has_classes: ClassVar[bool] = False
     needs_pairs: ClassVar[bool] = False
-    centred_by_example: ClassVar[bool] = False
+    centred_by_example: bool = False
     has_vectors: ClassVar[bool] = False
     scored_by_folds: ClassVar[bool] = False
     data_kinds: ClassVar[tuple[str, ...]] = ()
@@ -147,6 +147,15 @@ class Task(abc.ABC):
 
     def __init__(self, config: TaskConfig) -> None:
         self.config = config
+
+    @property
+    def parts(self) -> Mapping[str, Task]:
+        """The tasks of several heads by name; empty for one head. See `tasks.parts` for their outputs and labels."""
+        return {}
+
+    def of_output(self, name: str) -> Task:
+        """The task that an output belongs to."""
+        return self
 
     @abc.abstractmethod
     def head(self, encoder: EncoderConfig) -> Any:

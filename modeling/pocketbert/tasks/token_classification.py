@@ -14,7 +14,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples, evenly
-from pocketbert.data.readers.iob import OUTSIDE, prefixed, type_of
+from pocketbert.data.readers.iob import OUTSIDE, types_of_tags
 from pocketbert.data.readers.tagged_texts import TaggedTexts, plain_texts, read_tagged
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
@@ -145,8 +145,7 @@ class TokenClassification(SupervisedTask):
     @property
     def types(self) -> list[str]:
         """Types of the spans, in the order of the labels."""
-        tags = [prefixed(label) for label in self.config.labels if label != OUTSIDE]
-        return list(dict.fromkeys(map(type_of, tags)))
+        return types_of_tags(self.config.labels)
 
     def check_data(self, data: Any) -> None:
         """Checks that the data are `TaggedTexts`."""

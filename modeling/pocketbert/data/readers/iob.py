@@ -51,6 +51,11 @@ def tags_of_types(types: Sequence[str]) -> tuple[str, ...]:
     return OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in "BI")
 
 
+def types_of_tags(labels: Sequence[str]) -> list[str]:
+    """Types of the spans of a model's labels, in the order of the labels."""
+    return list(dict.fromkeys(type_of(prefixed(label)) for label in labels if label != OUTSIDE))
+
+
 def prefixed(label: str) -> str:
     """A model's label as a tag; labels without a prefix, such as `LOC`, are read as `I-LOC`."""
     return label if is_tag(label) else f"I-{label}"

@@ -30,7 +30,7 @@ def soft_label_names(source: Any, columns: Sequence[str], separator: str) -> tup
     """Names of the labels: the columns, or the members of the first object."""
     if tuple(columns) != (PROBABILITIES,):
         return tuple(columns)
-    cells = next(iter(_cells(source, PROBABILITIES, separator).values()), "")
+    cells = next(iter(row_cells(source, PROBABILITIES, separator).values()), "")
     return tuple(_object(cells))
 
 
@@ -89,7 +89,7 @@ def with_soft_labels(
     is_file = isinstance(source, str | os.PathLike)
     problems = RowProblems(Path(source) if is_file else name_of(source), "line" if is_file else "row")
     as_objects = tuple(columns) == (PROBABILITIES,)
-    cells = [_cells(source, column, separator) for column in columns]
+    cells = [row_cells(source, column, separator) for column in columns]
     rows = np.zeros([len(examples), len(labels)])
     for number, line in enumerate(examples.ids):
         try:
@@ -125,7 +125,7 @@ def soft_logits(probabilities: Any, *, independent: bool) -> Any:
     return logits - tf.math.log(1.0 - probabilities) if independent else logits
 
 
-def _cells(source: Any, column: str, separator: str) -> dict[str, str]:
+def row_cells(source: Any, column: str, separator: str) -> dict[str, str]:
     """Row number → cell of a column."""
     if isinstance(source, str | os.PathLike):
         return column_values(source, column, separator)

@@ -333,31 +333,40 @@ def _read_jsonl(
                     f"either all lines or none must have {spans_column!r}, [] for a text without spans; received "
                     f"{shown(row)}"
                 )
-            spans = _spans(row[spans_column], text, known_types) if labelled else []
+            of_text, of_words, cut_in_text = spans_on_words(row.get(spans_column, []), text, known_types)
         except (ValueError, UserError) as error:
             problems.add(number, str(error))
             continue
-        of_text = split_words(text)
-        begins, ends = of_text[:, 0], of_text[:, 1]
-        # The words that each span touches.
-        aligned = [
-            WordSpan(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")) - 1, label)
-            for start, end, label in spans
-        ]
-        count += len(spans)
-        cut += sum(
-            (of_text[first, 0], of_text[last, 1]) != (start, end)
-            for (first, last, _), (start, end, _) in zip(aligned, spans, strict=True)
-        )
-        if any(one.last >= other.first for one, other in zip(aligned, aligned[1:], strict=False)):
-            problems.add(number, f"a word must belong to one span; received spans that share one: {shown(spans)}")
-            continue
+        count += sum(tag.startswith("B") for tag in of_words)
+        cut += cut_in_text
         texts.append(text)
         words.append(of_text)
-        tags.append(iob2(aligned, len(of_text)))
+        tags.append(of_words)
     if cut:
         log_info(f"{source}: {cut} of {count} spans start or end inside a word; they are extended to whole words")
     return texts, words, tags if labelled else None
+
+
+def spans_on_words(stored: Any, text: str, known_types: set[str] | None) -> tuple[np.ndarray, list[str], int]:
+    """The words of a text, the IOB2 tags of its stored spans, and the number of spans that start or end inside a word.
+
+    Raises:
+      ValueError: the spans are none, overlap, lie outside the text or share a word, or a label is unknown.
+    """
+    spans, words = _spans(stored, text, known_types), split_words(text)
+    begins, ends = words[:, 0], words[:, 1]
+    # The words that each span touches.
+    aligned = [
+        WordSpan(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")) - 1, label)
+        for start, end, label in spans
+    ]
+    if any(one.last >= other.first for one, other in zip(aligned, aligned[1:], strict=False)):
+        raise ValueError(f"a word must belong to one span; received spans that share one: {shown(spans)}")
+    cut = sum(
+        (words[first, 0], words[last, 1]) != (start, end)
+        for (first, last, _), (start, end, _) in zip(aligned, spans, strict=True)
+    )
+    return words, iob2(aligned, len(words)), cut
 
 
 def _spans(stored: Any, text: str, known_types: set[str] | None) -> list[tuple[int, int, str]]:

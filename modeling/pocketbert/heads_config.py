@@ -1,0 +1,107 @@
+"""Rules for the heads of a model with several, and for those of the kind `several`, without TensorFlow."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pocketbert.errors import UserError
+from pocketbert.label_names import shown
+
+# Names of heads begin names of outputs and metrics, which have underscores behind them.
+_NAME = re.compile("[A-Za-z][A-Za-z0-9]*")
+# With `_logits`, the first ones would be outputs of other tasks; the last ones are columns beside the answers.
+_OTHER_NAMES = ("token", "start", "end", "prediction", "text", "pair", "id")
+
+
+def head_names(tasks: Sequence[Any]) -> tuple[str, ...]:
+    """Names of a model's heads: the kind, or the name of the task if several heads have one kind.
+
+    Raises:
+      UserError: two heads would have the same name, or a required name is missing.
+    """
+    kinds = [task.kind for task in tasks]
+    names = tuple(task.kind if kinds.count(task.kind) == 1 else task.name for task in tasks)
+    if len(set(names)) != len(names) or not all(re.fullmatch(r"[\w-]+", name) for name in names):
+        raise UserError(
+            "tasks of one kind need names that differ, of letters, digits, '-' and '_', for example "
+            f"TaskConfig(kind='classification', name='sst2', ...); received {', '.join(map(repr, names))}"
+        )
+    return names
+
+
+def parts_of(values: Any, config: Any) -> tuple[Any, ...]:
+    """The heads of `several`; objects of their fields, such as from JSON, become a `TaskConfig`.
+
+    Args:
+      values: a sequence of configurations or objects, or None.
+      config: the class.
+
+    Raises:
+      UserError: a value is none of them, or has an unknown field.
+    """
+    parts = []
+    for value in values or () if isinstance(values or (), list | tuple) else [values]:
+        if isinstance(value, Mapping) and {"kind"} <= {*value} <= {*config.__dataclass_fields__}:
+            value = config(**value)
+        if not isinstance(value, config):
+            raise UserError(f"tasks must be a list of heads, each with kind, name and labels; received {value!r:.80}")
+        parts.append(value)
+    return tuple(parts)
+
+
+def part_kinds(rules: Mapping[str, Any]) -> list[str]:
+    """Kinds that a head of `several` can have, from `TASK_RULES`: an answer per text, or tags of words."""
+    heads, files = ("sentence", "linear"), ("table", "spans")
+    return [kind for kind, row in rules.items() if row.head in heads and row.reads in files]
+
+
+def part_problems(parts: Sequence[Any], rules: Mapping[str, Any]) -> list[str]:
+    """Problems of the heads, each a `TaskConfig`; `rules` is `TASK_RULES`."""
+    names, kinds, problems = [part.name for part in parts], part_kinds(rules), []
+    if len(parts) < 2:
+        problems.append(f"several heads must be at least two; received {', '.join(names) or 'none'}")
+    if wrong := [name for name in names if not _NAME.fullmatch(name) or name in _OTHER_NAMES]:
+        problems.append(
+            f"the name of a head must have letters and digits alone, and not be {', '.join(_OTHER_NAMES)}; received "
+            f"{shown(wrong)}"
+        )
+    if len({name.casefold() for name in names}) < len(names):
+        problems.append(f"heads must have different names; received {', '.join(names)}")
+    if others := [part.kind for part in parts if part.kind not in kinds]:
+        problems.append(f"the kind of a head must be one of {', '.join(kinds)}; received {', '.join(others)}")
+    if parts and not any(loss_weight(part) for part in parts):
+        problems.append("the loss of a head must have a weight above 0; received 0 for all of them")
+    return problems
+
+
+def weight_problems(weight: float | None) -> list[str]:
+    """Problems of the weight of a loss."""
+    if weight is None or 0 <= weight < math.inf:
+        return []
+    return [f"the weight of a head's loss must be a number of at least 0; received {weight}"]
+
+
+def loss_weight(part: Any) -> float:
+    """Weight of the loss of a head in the sum."""
+    return 1.0 if part.weight is None else float(part.weight)
+
+
+def described_heads(task: Any) -> str:
+    """The heads of a task in a few words, such as `intent (classification: book, cancel)`; empty for one head."""
+    described = [
+        f"{part.name} ({part.kind}{': ' if part.labels else ''}{', '.join(part.labels)})" for part in _of(task)
+    ]
+    return ", ".join(described)
+
+
+def same_heads(one: Any, other: Any) -> bool:
+    """Whether two tasks have heads of the same names, kinds and labels, in the same order."""
+    heads = [[(part.name, part.kind, part.labels) for part in _of(task)] for task in (one, other)]
+    return heads[0] == heads[1]
+
+
+def _of(task: Any) -> Sequence[Any]:
+    return task.tasks or ()

@@ -1,0 +1,87 @@
+"""Outputs and labels of several heads: which of them belong to which head.
+
+An output has the name of its head in front: `intent_logits`, `slots_token_logits`. The labels of a text are one row of
+numbers, float32: a class or a score has one column, several labels have one each, and the tags of words, which come
+last, have one for each token of the longest row. Class indices and tags are whole numbers, which float32 holds exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from pocketbert.heads_config import loss_weight
+from pocketbert.tasks.base import Task
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_T = TypeVar("_T")
+
+
+def output_name(part: str, own: str) -> str:
+    """The name of an output of a head in the model, from the head's own name of it."""
+    return f"{part}_{own}"
+
+
+def part_of(output: str) -> str:
+    """The name of the head that an output or a metric belongs to."""
+    return output.partition("_")[0]
+
+
+def part_outputs(part: str, outputs: Mapping[str, _T]) -> dict[str, _T]:
+    """The outputs of a head by its own names."""
+    return {name.partition("_")[2]: value for name, value in outputs.items() if part_of(name) == part}
+
+
+def packed_labels(task: Task, labels: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The labels of all heads as one array, float32 [N, columns]; see the module.
+
+    Args:
+      task: the task with these heads.
+      labels: by head: int32 [N] classes, float32 [N] scores, int32 [N, labels], or int32 [N, max_length] tags.
+    """
+    columns = [labels[name].reshape(len(labels[name]), -1) for name in _in_order(task)]
+    return np.concatenate([column.astype(np.float32) for column in columns], axis=1)
+
+
+def part_labels(task: Task, labels: Any) -> dict[str, tf.Tensor]:
+    """The labels of each head from those of `packed_labels`, in the form that the head's task takes."""
+    import tensorflow as tf
+
+    labels, start, split = tf.convert_to_tensor(labels), 0, {}
+    tagged = [name for name, part in task.parts.items() if part.per_token]
+    fixed = sum(_columns(part) for part in task.parts.values())
+    for name in _in_order(task):
+        part = task.parts[name]
+        if part.per_token:
+            # All tagged heads have equally many.
+            width = (tf.shape(labels)[1] - fixed) // len(tagged)
+            first = fixed + tagged.index(name) * width
+            split[name] = tf.cast(labels[:, first : first + width], tf.int32)
+            continue
+        columns = labels[:, start : start + _columns(part)]
+        start += _columns(part)
+        kept = columns if part.config.rules.label_form == "multi_label" else columns[:, 0]
+        split[name] = tf.cast(kept, tf.float32 if part.config.rules.label_form == "regression" else tf.int32)
+    return split
+
+
+def weighted_sum(task: Task, terms: Mapping[str, Any]) -> Any:
+    """The sum over heads of a term of each, times the weight of the head's loss."""
+    weighted = [loss_weight(part.config) * terms[name] for name, part in task.parts.items()]
+    return sum(weighted[1:], weighted[0])
+
+
+def _in_order(task: Task) -> list[str]:
+    """The heads in the order of their columns: those with tags last."""
+    return sorted(task.parts, key=lambda name: task.parts[name].per_token)
+
+
+def _columns(part: Task) -> int:
+    """Columns of a head's labels; 0 for tags, whose number depends on the length."""
+    if part.per_token:
+        return 0
+    return len(part.config.labels) if part.config.rules.label_form == "multi_label" else 1
