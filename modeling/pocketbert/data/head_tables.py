@@ -103,10 +103,7 @@ def _read(
 ) -> tuple[SharedTexts, dict[str, tuple[str, ...]]]:
     """The texts, and the labels of each head in the order of its logits.
 
-    Args:
-      source: the table.
-      heads_read: name → kind and labels, or None for those in the table.
-      text: see `heads`; so are the others.
+    `heads_read` maps names to kinds and labels, or None for the labels in the table; for the others see `heads`.
     """
     options: dict[str, Any] = {"separator": separator, "skip_bad_rows": skip_bad_rows}
     read: dict[str, tuple[Examples | TaggedTexts, list[str]]] = {}
@@ -131,13 +128,14 @@ def _read(
             **options,
         )
         read[name] = examples, examples.ids
-    every = [ids for _, ids in read.values()]
     # Rows that cannot be read for one head are left out for all.
-    shared = [line for line in every[0] if all(line in ids for ids in map(set, every))] if skip_bad_rows else every[0]
+    first, lines = next(iter(read.values()))
+    readable = set.intersection(*(set(ids) for _, ids in read.values()))
+    shared = [line for line in lines if line in readable]
+    if not shared:
+        raise UserError(f"{first.source}: there must be a row that can be read for all heads; received none")
     parts: dict[str, Examples | TaggedTexts] = {}
     for name, (part, ids) in read.items():
         places = {line: index for index, line in enumerate(ids)}
         parts[name] = part if len(ids) == len(shared) else part.select([places[line] for line in shared])
-    if not shared:
-        raise UserError(f"{part.source}: there must be a row that can be read for all heads; received none")
-    return SharedTexts(parts, shared, len(set().union(*every)) - len(shared)), found
+    return SharedTexts(parts, shared, first.skipped_rows + len(lines) - len(shared)), found

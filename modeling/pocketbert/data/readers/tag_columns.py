@@ -1,8 +1,8 @@
 """Tags of words in a column of a table, beside the labels of other heads.
 
 A cell has a tag for each word of its text, separated by spaces, where words are what white space separates: `O B-city
-I-city`. Or it has spans, a JSON list as in a .jsonl file of spans; `[]` is a text without one. A .jsonl file or an object
-in memory may have lists of either.
+I-city`. Or it has spans, a JSON list as in a .jsonl file of spans; `[]` is a text without one. A .jsonl file or an
+object in memory may have lists of either.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def read_tag_column(
     if cut:
         log_info(f"{where}: {cut} spans start or end inside a word; they are extended to whole words")
     taken = rows.select(chosen)
-    return TaggedTexts(taken.texts, words, tags, rows.source, len(problems)), taken.ids
+    return TaggedTexts(taken.texts, words, tags, rows.source, rows.skipped_rows + len(problems)), taken.ids
 
 
 def _values(cell: str, column: str) -> list[Any]:

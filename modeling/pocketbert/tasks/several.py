@@ -1,0 +1,294 @@
+"""Several heads on one encoder, such as an intent and its slots: each text has an answer of each head.
+
+All heads read the same tokens of a text, so longer texts are truncated for all of them. The loss is the weighted sum of
+the losses of the heads (Caruana 1997, Multitask Learning, section 2, https://doi.org/10.1023/A:1007379606734).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.data_warnings import DataWarning, count_truncated
+from pocketbert.data.examples import Examples, evenly
+from pocketbert.data.head_tables import read_heads
+from pocketbert.data.shared_texts import SharedTexts
+from pocketbert.errors import UserError
+from pocketbert.heads_config import described_heads, loss_weight
+from pocketbert.tasks.base import Forward, SupervisedTask, Task
+from pocketbert.tasks.outputs import Labelled, check_finite_answers
+from pocketbert.tasks.parts import output_name, packed_labels, part_labels, part_of, part_outputs, weighted_sum
+from pocketbert.tasks.scores import Baseline, Scores
+from pocketbert.tasks.several_rows import MEAN, SeveralEvaluator, SeveralRows
+from pocketbert.tasks.simple_methods import Vectors
+from pocketbert.tasks.tagged_rows import TEXTS_A_CALL
+from pocketbert.tasks.text_inputs import examples_of
+
+
+class SeveralHeads(tf_keras.layers.Layer):
+    """The heads of the parts, side by side. Each has its own weights and its own dropout."""
+
+    def __init__(self, config: EncoderConfig, task: Several) -> None:
+        super().__init__()
+        self.parts = {name: part.head(config) for name, part in task.parts.items()}
+        self._task = task
+
+    def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> dict[str, tf.Tensor]:
+        """Maps the encoder's outputs to the outputs of all heads."""
+        return {
+            output_name(name, own): output
+            for name, head in self.parts.items()
+            for own, output in head.outputs(encoded, training).items()
+        }
+
+    def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
+        """The outputs of all heads, each with the name of its head in front, such as `intent_logits`."""
+        return self(encoded, training=training)
+
+    def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
+        """The losses of the heads."""
+        return {
+            output_name(name, own): loss
+            for name, head in self.parts.items()
+            for own, loss in head.losses_by_output().items()
+        }
+
+    def weights_by_output(self) -> dict[str, float]:
+        """The weight of each loss in the sum."""
+        return {name: loss_weight(self._task.of_output(name).config) for name in self._task.output_names}
+
+    def labels_by_output(self, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Splits the labels of `tasks.parts` into those of the outputs."""
+        split = part_labels(self._task, labels)
+        return {name: split[part_of(name)] for name in self._task.output_names}
+
+    def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
+        """See the heads: tags are learned for tokens with a label alone."""
+        learned: dict[str, Labelled] = {}
+        for name, head in self.parts.items():
+            of_head = part_outputs(name, labelled)
+            if of_head and hasattr(head, "learned"):
+                of_head = head.learned(of_head, inputs)
+            learned |= {output_name(name, own): output for own, output in of_head.items()}
+        return learned
+
+
+class Several(SupervisedTask):
+    """An answer of each of several heads for a text."""
+
+    kind = "several"
+    output_names = ()
+    default_max_length = 128
+
+    def __init__(self, config: TaskConfig) -> None:
+        super().__init__(config)
+        # The registry imports this file.
+        from pocketbert.tasks.registry import supervised_task
+
+        self._parts = {part.name: supervised_task(part) for part in config.tasks or ()}
+        self.output_names = tuple(
+            output_name(name, own) for name, part in self._parts.items() for own in part.output_names
+        )
+        self.first_token_only = all(part.first_token_only for part in self._parts.values())
+        self.centred_by_example = all(part.centred_by_example for part in self._parts.values())
+
+    @property
+    def parts(self) -> Mapping[str, SupervisedTask]:
+        """See `Task.parts`."""
+        return self._parts
+
+    def of_output(self, name: str) -> Task:
+        """See `Task.of_output`."""
+        return self._parts[part_of(name)]
+
+    @property
+    def default_metrics(self) -> tuple[tuple[str, ...], str]:
+        """`mean_of_heads`, the mean of the main metrics of the heads, and the metrics of each head: `intent_accuracy`."""
+        return self._named({name: part.default_metrics[0] for name, part in self.parts.items()}), MEAN
+
+    def selection_metrics(self, dev: Any) -> tuple[str, ...]:
+        """`mean_of_heads` and those of each head."""
+        of_heads = dev.parts if isinstance(dev, SharedTexts) else dict.fromkeys(self.parts)
+        return self._named({name: part.selection_metrics(of_heads[name]) for name, part in self.parts.items()})
+
+    @property
+    def gate_metrics(self) -> tuple[str, ...]:
+        """`mean_of_heads` and those of each head."""
+        return self._named({name: part.gate_metrics for name, part in self.parts.items()})
+
+    def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
+        """Without a pooler if no head reads it."""
+        configs = [part.encoder_config(encoder) for part in self.parts.values()]
+        return encoder if encoder in configs else configs[0]
+
+    def head(self, encoder: EncoderConfig) -> SeveralHeads:
+        """The heads of the parts."""
+        return SeveralHeads(encoder, self)
+
+    def loss(
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """The weighted sum of the losses of the heads; for the labels see `tasks.parts`."""
+        split = part_labels(self, labels)
+        terms = {
+            name: part.loss(part_outputs(name, outputs), split[name], mask, weights)
+            for name, part in self.parts.items()
+        }
+        return weighted_sum(self, terms)
+
+    def uniform_loss(
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """See `Task.uniform_loss`; a head without labels to smooth keeps its own loss."""
+        split, terms = part_labels(self, labels), {}
+        for name, part in self.parts.items():
+            arguments = part_outputs(name, outputs), split[name], mask, weights
+            uniform = part.uniform_loss(*arguments)
+            terms[name] = part.loss(*arguments) if uniform is None else uniform
+        return weighted_sum(self, terms)
+
+    def read(self, path: str | os.PathLike[str], **columns: Any) -> SharedTexts:
+        """Reads a .csv, .tsv or .jsonl file with a column for each head; for `columns` see `pocketbert.data.heads`."""
+        return read_heads(path, self.config.tasks or (), **columns)
+
+    def file_options(self, table: Any) -> dict[str, Any]:
+        return table.of_heads
+
+    def check_data(self, data: Any) -> None:
+        """Checks that the data are `SharedTexts` with labels for these heads."""
+        if not isinstance(data, SharedTexts) or {*data.parts} != {*self.parts}:
+            raise UserError(
+                f"the examples must be those of the heads {described_heads(self.config)}; received {data.source}; read "
+                "them with pb.data.heads"
+            )
+
+    def encode(self, data: SharedTexts, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
+        """Encodes one row per text; longer texts are truncated. For the labels see `tasks.parts`."""
+        rows = self.rows(data, tokenizer, max_length)
+        return rows.encoded.with_labels(packed_labels(self, rows.labels))
+
+    def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> SeveralRows:
+        """Encodes one row per text, which may be unlabelled `Examples`."""
+        taken = data if most is None else data.select(evenly(len(data), most))
+        of_heads = dict.fromkeys(self.parts, taken) if isinstance(taken, Examples) else taken.parts
+        if isinstance(taken, Examples) and taken.pairs is not None:
+            raise UserError(f"several heads read single texts; received pairs of {taken.source}")
+        return SeveralRows(self, of_heads, tokenizer, max_length)
+
+    def evaluator(
+        self,
+        forward: Forward,
+        data: SharedTexts,
+        tokenizer: Any,
+        max_length: int,
+        *,
+        metrics: Sequence[str] | None = None,
+        choose_threshold: bool = False,
+        show_progress: bool = False,
+        **options: Any,
+    ) -> SeveralEvaluator:
+        """See `SupervisedTask.evaluator`. There is no threshold to choose."""
+        self.check_data(data)
+        rows = self.rows(data, tokenizer, max_length)
+        return SeveralEvaluator(self, forward, rows, data, metrics or self.metrics, show_progress=show_progress)
+
+    def with_baseline(
+        self,
+        data: SharedTexts,
+        metrics: Mapping[str, float],
+        names: Sequence[str] | None = None,
+        main_metric: str | None = None,
+    ) -> Scores:
+        """See `SupervisedTask.with_baseline`. The baseline is the constant answer of each head."""
+        names = names or self.metrics
+        baselines = {
+            name: part.with_baseline(data.parts[name], {}, self.own_metrics(names)[name]).baseline
+            for name, part in self.parts.items()
+        }
+        return Scores(
+            main_metric=main_metric or (self.main_metric if self.main_metric in names else names[0]),
+            metrics=metrics,
+            baseline={
+                "answer": " and ".join(
+                    f"{baseline['answer']} ({name})" for name, baseline in baselines.items() if baseline
+                ),
+                "metrics": self.joined(names, {name: one["metrics"] for name, one in baselines.items() if one}),
+            },
+            examples=len(data),
+        )
+
+    def simple_methods(
+        self, train: SharedTexts, dev: SharedTexts, metric: str, vectors: Vectors | None
+    ) -> list[Baseline]:
+        """See `SupervisedTask.simple_methods`: the best ones of the heads together."""
+        best: dict[str, Baseline] = {}
+        for name, own in self.own_metrics([metric]).items():
+            if metric != MEAN and name != part_of(metric):
+                continue
+            methods = self.parts[name].simple_methods(train.parts[name], dev.parts[name], own[0], vectors)
+            if not methods:
+                return []
+            best[name] = max(methods, key=lambda method: method.score)
+        names = " and ".join(f"{method.name} ({name})" for name, method in best.items())
+        score = float(np.mean([method.score for method in best.values()]))
+        return [Baseline(name=names, score=score, remedy="use more examples, or these methods")]
+
+    def predict(
+        self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
+    ) -> list[dict[str, Any]]:
+        """Predicts with all heads for texts; see `SupervisedTask.predict`.
+
+        Returns:
+          By name of a head, what its task gives for a text: `{"intent": {"label": …}, "slots": {"spans": […]}}`.
+        """
+        answers = []
+        for start in range(0, len(inputs), TEXTS_A_CALL):
+            examples = examples_of(inputs[start : start + TEXTS_A_CALL])
+            if examples.pairs is not None:
+                raise UserError(f"inputs must be texts; received a pair, {inputs[start]!r:.80}; pass one text each")
+            rows = self.rows(examples, tokenizer, max_length)
+            answers += rows.described(check_finite_answers(forward(rows.encoded)), **options)
+        return answers
+
+    def data_warnings(self, train: SharedTexts, dev: SharedTexts) -> list[DataWarning]:
+        """Those of each head."""
+        warnings: dict[str, DataWarning] = {}
+        for name, part in self.parts.items():
+            for warning in part.data_warnings(train.parts[name], dev.parts[name]):
+                shared = warning.kind == "train_in_dev"
+                sentence = str(warning) if shared else f"{warning} (head {name})"
+                warnings[sentence] = DataWarning(sentence, warning.kind, warning.number)
+        return [*warnings.values()]
+
+    def count_truncated(self, data: SharedTexts, tokenizer: Any, max_length: int) -> int:
+        """Number of texts that are cut."""
+        return count_truncated(data.texts, None, tokenizer, max_length)
+
+    def own_metrics(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """By head, its own names of the metrics that some names need; its main metric if they need none."""
+        needed: dict[str, dict[str, None]] = {name: {} for name in self.parts}
+        for metric in names:
+            for name, part in self.parts.items():
+                if metric == MEAN:
+                    needed[name][part.main_metric] = None
+                elif part_of(metric) == name:
+                    needed[name][metric.partition("_")[2]] = None
+        return {name: [*own] or [self.parts[name].main_metric] for name, own in needed.items()}
+
+    def joined(self, names: Sequence[str], values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """Metrics by their names, from those of the heads by the heads' own names."""
+        mean = [values[name].get(part.main_metric, 0.0) for name, part in self.parts.items()]
+        return {
+            metric: float(np.mean(mean)) if metric == MEAN else values[part_of(metric)][metric.partition("_")[2]]
+            for metric in names
+        }
+
+    def _named(self, metrics: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+        return MEAN, *(output_name(name, metric) for name, own in metrics.items() for metric in own)

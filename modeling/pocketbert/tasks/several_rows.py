@@ -1,0 +1,179 @@
+"""Texts as rows that several heads answer, and their scores."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.examples import Examples
+from pocketbert.data.readers.tagged_texts import TaggedTexts, plain_texts
+from pocketbert.data.shared_texts import SharedTexts
+from pocketbert.data.windows import WindowOptions
+from pocketbert.tasks.base import Evaluator, Forward, Outputs
+from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
+from pocketbert.tasks.outputs import check_finite
+from pocketbert.tasks.parts import output_name, part_of, part_outputs
+from pocketbert.tasks.scores import Scores, score_interval
+from pocketbert.tasks.tagged_rows import TaggedRows
+from pocketbert.tasks.text_evaluator import TextEvaluator
+from pocketbert.tasks.text_rows import TextRows
+from pocketbert.tasks.texts import TextTask
+from pocketbert.tasks.token_classification import TokenClassification, TokenEvaluator
+
+if TYPE_CHECKING:
+    from pocketbert.tasks.several import Several
+
+# The mean of the main metrics of the heads. No head has this name: it has underscores.
+MEAN = "mean_of_heads"
+
+
+class SeveralRows:
+    """Texts, a row each; see `Rows`.
+
+    Args:
+      task: the task of the heads.
+      data: the texts by head, with labels or without.
+      tokenizer: tokenizer of the network.
+      max_length: tokens; longer texts are truncated for all heads.
+
+    Attributes:
+      encoded: the rows, without labels.
+      parts: the rows of each head.
+    """
+
+    def __init__(
+        self, task: Several, data: Mapping[str, Examples | TaggedTexts], tokenizer: Any, max_length: int
+    ) -> None:
+        self._task = task
+        self.parts: dict[str, TextRows | TaggedRows] = {}
+        for name, part in task.parts.items():
+            texts = data[name]
+            if isinstance(part, TokenClassification):
+                tagged = plain_texts(texts.texts, texts.source) if isinstance(texts, Examples) else texts
+                options = WindowOptions(max_length=max_length)
+                self.parts[name] = TaggedRows(part, tagged, tokenizer, options, truncated=True)
+            else:
+                assert isinstance(part, TextTask) and isinstance(texts, Examples)
+                self.parts[name] = TextRows(part, texts, tokenizer, max_length)
+        # All have the same tokens.
+        self.encoded: EncodedExamples = next(iter(self.parts.values())).encoded.unlabelled()
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    @property
+    def decided(self) -> dict[str, np.ndarray]:
+        """Places of the tokens that carry the tag of a word, by output; see `Rows.decided`."""
+        return {
+            output_name(name, own): rows.decided
+            for name, rows in self.parts.items()
+            for own in self._task.parts[name].output_names
+            if rows.decided is not None
+        }
+
+    @property
+    def labels(self) -> dict[str, np.ndarray]:
+        """The labels for each head, as its own `encode` gives them."""
+        labels = {}
+        for name, rows in self.parts.items():
+            of_head = (rows.labelled_rows() if isinstance(rows, TaggedRows) else rows.encoded).labels
+            assert of_head is not None
+            labels[name] = of_head
+        return labels
+
+    def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
+        """See `Rows.score`. For the mean of the heads, a text counts the correct decisions of all heads."""
+        names = self._task.own_metrics([metric])
+        if metric != MEAN:
+            names = {part_of(metric): names[part_of(metric)]}
+        scored = [self.parts[name].score(part_outputs(name, outputs), own[0]) for name, own in names.items()]
+        correct = [right for _, right in scored if right is not None]
+        both = np.sum(correct, axis=0) if len(correct) == len(scored) else None
+        return float(np.mean([score for score, _ in scored])), both
+
+    def resampled(self, outputs: Outputs, metric: str) -> Callable[[np.ndarray], float]:
+        """See `Rows.resampled`."""
+        names = self._task.own_metrics([metric])
+        if metric != MEAN:
+            names = {part_of(metric): names[part_of(metric)]}
+        metrics = [self.parts[name].resampled(part_outputs(name, outputs), own[0]) for name, own in names.items()]
+        return lambda rows: float(np.mean([of_head(rows) for of_head in metrics]))
+
+    def described(self, outputs: Outputs, **options: Any) -> list[dict[str, Any]]:
+        """The answers of all heads to each text; see `Several.predict`."""
+        answers: list[dict[str, Any]] = [{} for _ in range(len(self))]
+        for name, rows in self.parts.items():
+            of_head, part = part_outputs(name, outputs), self._task.parts[name]
+            if isinstance(rows, TaggedRows):
+                described: list[dict[str, Any]] = [{"spans": spans} for spans in rows.spans(of_head)]
+            else:
+                assert isinstance(part, TextTask)
+                described = part.describe(of_head["logits"], **options)
+            for answer, own in zip(answers, described, strict=True):
+                answer[name] = own
+        return answers
+
+
+class SeveralEvaluator:
+    """Scores several heads, with one run of the network; see `SupervisedTask.evaluator`."""
+
+    def __init__(
+        self,
+        task: Several,
+        forward: Forward,
+        rows: SeveralRows,
+        data: SharedTexts,
+        metrics: Sequence[str],
+        *,
+        show_progress: bool = False,
+    ) -> None:
+        self.task: TaskConfig = task.config
+        self._task, self._forward, self._rows, self._data, self._metrics = task, forward, rows, data, metrics
+        self._show_progress = show_progress
+        self._outputs: Outputs = {}
+        needed = task.own_metrics(metrics)
+        self._evaluators = {name: self._evaluator(name, needed[name]) for name in task.parts}
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """See `Evaluator.metrics`."""
+        self._run(when)
+        values = {name: evaluator.metrics(when) for name, evaluator in self._evaluators.items()}
+        return self._task.joined(self._metrics, values)
+
+    def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
+        """See `Evaluator.scores`; without `metrics`, computes them."""
+        results = self.metrics("at the end")
+        scores = self._task.with_baseline(self._data, metrics or results, self._metrics, main_metric)
+        resampled = self._rows.resampled(self._outputs, scores.main_metric)
+        return dataclasses.replace(scores, interval=score_interval(len(self._rows), resampled))
+
+    def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
+        """See `Evaluator.mistakes`: about equally many of each head, whose name is in front of the answers."""
+        each = None if most is None else -(-most // len(self._evaluators))
+        return [
+            dataclasses.replace(mistake, label=f"{name}: {mistake.label}", prediction=f"{name}: {mistake.prediction}")
+            for name, evaluator in self._evaluators.items()
+            for mistake in evaluator.mistakes(each)
+        ][:most]
+
+    def _evaluator(self, name: str, metrics: Sequence[str]) -> Evaluator:
+        """An evaluator of a head, on its outputs of the last run."""
+        part, rows = self._task.parts[name], self._rows.parts[name]
+
+        def of_head(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+            return part_outputs(name, self._outputs)
+
+        if isinstance(rows, TaggedRows):
+            assert isinstance(part, TokenClassification)
+            return TokenEvaluator(part, of_head, rows, metrics)
+        data = self._data.parts[name]
+        assert isinstance(part, TextTask) and isinstance(data, Examples)
+        return TextEvaluator(part, of_head, rows.encoded, metrics, data)
+
+    def _run(self, when: str) -> None:
+        self._outputs = check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress))
