@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -101,6 +102,28 @@ def same_heads(one: Any, other: Any) -> bool:
     """Whether two tasks have heads of the same names, kinds and labels, in the same order."""
     heads = [[(part.name, part.kind, part.labels) for part in _of(task)] for task in (one, other)]
     return heads[0] == heads[1]
+
+
+def poolings(task: Any) -> tuple[Any, ...]:
+    """Where a head reads the text, and where each of several does; see `TaskConfig.pooling`."""
+    return task.pooling, *(part.pooling for part in _of(task))
+
+
+def with_pooling(task: Any, pooling: str | None) -> Any:
+    """A task whose head reads the text there; of several heads, each one for sentences."""
+    if not task.tasks:
+        return dataclasses.replace(task, pooling=pooling)
+    parts = [with_pooling(part, pooling) if part.rules.head == "sentence" else part for part in task.tasks]
+    return dataclasses.replace(task, tasks=tuple(parts))
+
+
+def with_poolings_of(task: Any, source: Any) -> Any:
+    """A task whose heads read the text where those of another task do, which has the same heads."""
+    task = dataclasses.replace(task, pooling=source.pooling)
+    if not task.tasks:
+        return task
+    parts = zip(task.tasks, source.tasks, strict=True)
+    return dataclasses.replace(task, tasks=tuple(with_poolings_of(part, of_source) for part, of_source in parts))
 
 
 def _of(task: Any) -> Sequence[Any]:

@@ -40,7 +40,7 @@ class Model(tf_keras.Model):
 
     A call returns the encoder's outputs if there is no task, else the logits by name, float32: `logits` [B, labels] for
     classification and multi_label, [B] for regression; `start_logits` and `end_logits` [B, S] for spans;
-    `token_logits` [B, S, labels] for token_classification;
+    `token_logits` [B, S, labels] for token_classification; for several heads, those of each with its name in front;
     `prediction_logits` [B, S, V] for masked LM ([B, P, V] with an input `masked_lm_positions` [B, P]);
     `seq_relationship_logits` [B, 2] for next sentence; `embedding` [B, D] for sentence embeddings.
 
@@ -145,7 +145,11 @@ class Model(tf_keras.Model):
             names = output_names(self.heads)
             losses = {head: layer.losses_by_output() for head, layer in self.heads.items()}
             options["loss"] = {names[head][own]: loss for head in losses for own, loss in losses[head].items()}
-            weights = {name: 1 / len(losses[head]) for head in losses for name in names[head].values()}
+            weights = {}
+            for head, layer in self.heads.items():
+                of_head = dict.fromkeys(losses[head], 1 / len(losses[head]))
+                of_head |= layer.weights_by_output() if hasattr(layer, "weights_by_output") else {}
+                weights |= {names[head][own]: weight for own, weight in of_head.items()}
             options.setdefault("loss_weights", weights)
         self._loss_weights = arguments[3] if len(arguments) > 3 else options.get("loss_weights")
         super().compile(*arguments, **options)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.heads_config import described_heads, same_heads
 from pocketbert.label_names import label_positions
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
 from pocketbert.training.stage import FeatureRequest, ScheduleName, Stage, position_problems
@@ -285,6 +286,11 @@ def label_problems(spec: DistillationSpec) -> list[str]:
     if task.kind != teacher_task.kind:
         return [
             f"the teacher must be fine-tuned for {task.kind}; it has a head for {teacher_task.kind}; fine-tune it first"
+        ]
+    if not same_heads(task, teacher_task):
+        return [
+            f"the teacher must have the heads of the task, {described_heads(task)}; received "
+            f"{described_heads(teacher_task)}; fine-tune the teacher on these data"
         ]
     if task.labels != teacher_task.labels and label_positions(task.labels, teacher_task.labels) is not None:
         return [

@@ -23,6 +23,7 @@ from pocketbert.distillation.teacher_cache_identity import (
     tokenizer_digest,
 )
 from pocketbert.files import sha256, write_json, write_text
+from pocketbert.heads_config import same_heads
 from pocketbert.json_reading import parse_json, read_members
 from pocketbert.label_names import label_positions
 from pocketbert.model import Model, from_pretrained
@@ -222,7 +223,8 @@ class DistillationPlan(Plan):
         task, teacher_task = spec.task, spec.teacher_task
         if task is None or teacher_task is None:
             return False
-        return (task.kind, task.labels) == (teacher_task.kind, teacher_task.labels)
+        same = (task.kind, task.labels) == (teacher_task.kind, teacher_task.labels)
+        return same and same_heads(task, teacher_task)
 
     def teacher_metrics(self, run: PlannedRun, notes: list[str]) -> dict[str, float] | None:
         """Measures a live teacher once per run, or reads the metrics in the teacher cache; adds warnings to `notes`."""

@@ -19,6 +19,7 @@ from pocketbert.distillation.plan import DistillationPlan, read_of_teacher
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, one_origin_problems
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.heads_config import same_heads, with_poolings_of
 from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
@@ -259,6 +260,10 @@ def _with_pooling(task: TaskConfig, student: ModelInit, teacher: DirectoryDescri
     """The student's task: its head reads the text where the head does that it copies or continues."""
     source = teacher if student.layers else student.description
     heads = source.tasks[: 1 if student.layers else None] if source else ()
+    for head in heads:
+        if task.tasks and same_heads(head, task):
+            several: TaskConfig = with_poolings_of(task, head)
+            return several
     pooling = next((head.pooling for head in heads if head.pooling), None)
     return dataclasses.replace(task, pooling=pooling) if task.rules.head == "sentence" else task
 

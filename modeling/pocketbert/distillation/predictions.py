@@ -5,21 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pocketbert.configs import TaskConfig
 from pocketbert.training.objective import Batch, Features, Targets
 from pocketbert.training.stage import Stage
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# The papers give losses for answers per text or question; eq. 10 applies to each token, too.
-KINDS = ("classification", "multi_label", "regression", "span", "token_classification")
+    from pocketbert.tasks.base import Task
+
+# The papers give losses for answers per text or question. Eq. 10 applies to tokens and to several heads, too.
+KINDS = ("classification", "multi_label", "regression", "span", "token_classification", "several")
 
 
-def logits_by_name(logits: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns name → output for the logits of a head: `logits`, `start_logits` and `end_logits`, or `token_logits`."""
+def logits_by_name(logits: Sequence[tf.Tensor], config: TaskConfig | None = None) -> dict[str, tf.Tensor]:
+    """Returns name → output for the logits of a head: `logits`, `start_logits` and `end_logits`, or `token_logits`.
+
+    For several heads, the names begin with those of the heads in `config`, such as `intent_logits`.
+    """
+    from pocketbert.tasks.registry import get_task
     from pocketbert.tasks.span import SPAN_OUTPUTS
     from pocketbert.tasks.token_classification import TOKEN_LOGITS
 
+    if config is not None and config.tasks:
+        return dict(zip(get_task(config).output_names, logits, strict=True))
     one = TOKEN_LOGITS if logits[0].shape.rank == 3 else "logits"
     return dict(zip((one,) if len(logits) < 2 else SPAN_OUTPUTS, logits, strict=False))
 
@@ -33,21 +42,34 @@ def prediction_terms(
     temperature: float = 1.0,
     mean_over_classes: bool = False,
 ) -> dict[str, tf.Tensor]:
-    """Computes `prediction` and `labels`, if they are terms of the stage; see `prediction_loss` and `labels_loss`."""
+    """Computes `prediction` and `labels`, if they are terms of the stage; see `prediction_loss` and `labels_loss`.
+
+    The predictions of several heads are learned as their labels are: by the weighted sum of the losses of the heads.
+    """
+    from pocketbert.tasks.parts import part_outputs, weighted_sum
     from pocketbert.tasks.registry import get_task
     from pocketbert.training.label_losses import labels_loss
 
     assert stage.task is not None
     terms = {}
     if "prediction" in stage.weights:
-        terms["prediction"] = prediction_loss(
-            targets,
-            logits_by_name(student["logits"]),
-            batch["input_mask"],
-            temperature=temperature,
-            mean_over_classes=mean_over_classes,
-            independent_labels=get_task(stage.task).has_independent_labels,
-        )
+        task, outputs = get_task(stage.task), logits_by_name(student["logits"], stage.task)
+
+        def loss(head: Task, teachers: Mapping[str, tf.Tensor], students: Mapping[str, tf.Tensor]) -> tf.Tensor:
+            return prediction_loss(
+                teachers,
+                students,
+                batch["input_mask"],
+                temperature=temperature,
+                mean_over_classes=mean_over_classes,
+                independent_labels=head.has_independent_labels,
+            )
+
+        of_heads = {
+            name: loss(part, part_outputs(name, targets), part_outputs(name, outputs))
+            for name, part in task.parts.items()
+        }
+        terms["prediction"] = weighted_sum(task, of_heads) if of_heads else loss(task, targets, outputs)
     if "labels" in stage.weights:
         terms["labels"] = labels_loss(stage, student, batch)
     return terms

@@ -75,7 +75,7 @@ def all_targets(stage: Stage, teacher: Features) -> Targets:
     """
     targets = layer_maps.layer_targets(stage, teacher, ("hidden_states", "attention_logits"))
     if "logits" in stage.teacher_features:
-        targets |= logits_by_name(teacher["logits"])
+        targets |= logits_by_name(teacher["logits"], stage.task)
     return targets
 
 

@@ -44,8 +44,8 @@ class Rows(Protocol):
     encoded: EncodedExamples
 
     @property
-    def decided(self) -> np.ndarray | None:
-        """Places of the outputs that decide, such as those of the first token of each word; None for all."""
+    def decided(self) -> np.ndarray | Mapping[str, np.ndarray] | None:
+        """Places of the outputs that decide, such as those of the first token of each word, or by output; None for all."""
 
     def __len__(self) -> int:
         """Number of examples."""

@@ -197,18 +197,18 @@ class GatheredOutputs:
 
     def __init__(self, encoded: EncodedExamples, task: Task) -> None:
         self.outputs: dict[str, np.ndarray] = {}
-        self._offsets, self._per_token = encoded.offsets, task.per_token
+        self._offsets, self._task = encoded.offsets, task
 
     def add(self, indices: np.ndarray, outputs: Outputs) -> None:
         """Adds the outputs of the rows at `indices`: [B, ...], or [B, L, ...] with padding."""
         for name, values in outputs.items():
-            gathered = self.outputs.get(name)
+            gathered, per_token = self.outputs.get(name), self._task.of_output(name).per_token
             if gathered is None:
                 count, sizes = len(self._offsets) - 1, values.shape[1:]
-                if self._per_token:
+                if per_token:
                     count, sizes = int(self._offsets[-1]), values.shape[2:]
                 gathered = self.outputs[name] = np.empty((count, *sizes), values.dtype)
-            if not self._per_token:
+            if not per_token:
                 gathered[indices] = values
                 continue
             for index, row in zip(indices, values, strict=True):

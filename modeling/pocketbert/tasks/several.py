@@ -110,7 +110,7 @@ class Several(SupervisedTask):
 
     @property
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
-        """`mean_of_heads`, the mean of the main metrics of the heads, and the metrics of each head: `intent_accuracy`."""
+        """`mean_of_heads`, the mean of their main metrics, and the metrics of each head, such as `intent_accuracy`."""
         return self._named({name: part.default_metrics[0] for name, part in self.parts.items()}), MEAN
 
     def selection_metrics(self, dev: Any) -> tuple[str, ...]:
@@ -212,15 +212,13 @@ class Several(SupervisedTask):
             name: part.with_baseline(data.parts[name], {}, self.own_metrics(names)[name]).baseline
             for name, part in self.parts.items()
         }
+        known = {name: baseline for name, baseline in baselines.items() if baseline is not None}
+        answer = " and ".join(f"{baseline['answer']} ({name})" for name, baseline in known.items())
+        values = {name: baseline["metrics"] for name, baseline in known.items()}
         return Scores(
             main_metric=main_metric or (self.main_metric if self.main_metric in names else names[0]),
             metrics=metrics,
-            baseline={
-                "answer": " and ".join(
-                    f"{baseline['answer']} ({name})" for name, baseline in baselines.items() if baseline
-                ),
-                "metrics": self.joined(names, {name: one["metrics"] for name, one in baselines.items() if one}),
-            },
+            baseline={"answer": answer, "metrics": self.joined(names, values)},
             examples=len(data),
         )
 

@@ -28,13 +28,28 @@ _UNLABELLED = -1
 class TaggedRows:
     """Windows of texts as rows; see `Rows`.
 
+    Args:
+      task: the task.
+      data: the texts.
+      tokenizer: tokenizer of the network.
+      options: options of the windows.
+      truncated: whether each text has its first window alone.
+
     Attributes:
       data: the texts.
       encoded: the rows, without labels.
       decided: int64, places of the tokens that carry the tag of a word.
     """
 
-    def __init__(self, task: TokenClassification, data: TaggedTexts, tokenizer: Any, options: WindowOptions) -> None:
+    def __init__(
+        self,
+        task: TokenClassification,
+        data: TaggedTexts,
+        tokenizer: Any,
+        options: WindowOptions,
+        *,
+        truncated: bool = False,
+    ) -> None:
         self._task, self.data = task, data
         frame = tokenizer.frame
         room = options.max_length - frame.num_special_tokens(pairs=False)
@@ -43,7 +58,7 @@ class TaggedRows:
         # For each word the place of its first token among all rows' tokens; -1 without a token.
         self._places: list[np.ndarray] = []
         total = 0
-        for words, ids, starts in _tokenized(data, tokenizer):
+        for words, ids, starts in _tokenized(data, tokenizer, room if truncated else None):
             # The first token that starts inside the word.
             first = np.searchsorted(starts, words[:, 0])
             inside = first < len(starts)
@@ -228,11 +243,14 @@ def span_set(tags: Sequence[str]) -> set[WordSpan]:
     return {*spans_of(tags)}
 
 
-def _tokenized(data: TaggedTexts, tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Words, token ids and the tokens' starts in code points of each text."""
+def _tokenized(
+    data: TaggedTexts, tokenizer: Any, most: int | None
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Words, token ids and the tokens' starts in code points of each text, of at most the first `most` tokens."""
     for chunk in range(0, len(data), TEXTS_A_CALL):
         tokens = tokenizer.tokenize_with_offsets(data.texts[chunk : chunk + TEXTS_A_CALL])
         ids, starts = tokens.ids.values.numpy(), tokens.starts.values.numpy()
         splits = tokens.ids.row_splits.numpy()
         for words, begin, end in zip(data.words[chunk : chunk + TEXTS_A_CALL], splits, splits[1:], strict=False):
+            end = end if most is None else min(end, begin + most)
             yield words, ids[begin:end], starts[begin:end]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pocketbert.notation import argument
 from pocketbert.tasks.registry import get_task
-from pocketbert.tokenizers.truncation import LONGEST_FIRST, ONLY_SECOND, head_tokens, room_problem
+from pocketbert.tokenizers.truncation import HEAD, LONGEST_FIRST, ONLY_SECOND, head_tokens, room_problem
 from pocketbert.training.stage import Stage
 
 if TYPE_CHECKING:
@@ -39,5 +39,7 @@ def truncation_problems(
         return [f"truncation={truncation} is for pairs of texts; the run reads {what}; {remedy}"]
     if head_tokens(truncation) is not None and reads_pairs:
         return [f"truncation={truncation} is for single texts; the run reads pairs of texts; {remedy}"]
+    if truncation != HEAD and any(part.per_token for part in get_task(data.task).parts.values()):
+        return [f"truncation={truncation} is for answers per text; a head has a tag for each word; {remedy}"]
     lengths = {stage.max_length for stage in stages if stage.data in ("task", "augmented")}
     return [*filter(None, (room_problem(truncation, length) for length in sorted(lengths)))]

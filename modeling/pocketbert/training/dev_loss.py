@@ -10,6 +10,7 @@ import numpy as np
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.tasks.base import Evaluator, Forward, Outputs, Task
+from pocketbert.tasks.parts import part_labels, part_outputs, weighted_sum
 
 if TYPE_CHECKING:
     from pocketbert.tasks.mistakes import Mistake
@@ -108,12 +109,19 @@ class LossEvaluator:
 
 
 def mean_loss(task: Task, encoded: EncodedExamples, outputs: Mapping[str, np.ndarray], batch_size: int) -> float:
-    """Mean loss over the labels of all rows."""
+    """Mean loss over the labels of all rows; of several heads, the weighted sum of theirs."""
     import tensorflow as tf
 
     from pocketbert.layers.loss_normalization import count_weights
 
     assert encoded.labels is not None
+    if task.parts:
+        labels = {name: values.numpy() for name, values in part_labels(task, encoded.labels).items()}
+        means = {
+            name: mean_loss(part, encoded.with_labels(labels[name]), part_outputs(name, outputs), batch_size)
+            for name, part in task.parts.items()
+        }
+        return float(weighted_sum(task, means))
     lengths = np.diff(encoded.offsets)
     # Pairs of texts are two rows, and triplets three, even where an evaluator reads them one by one.
     together = 3 if encoded.labels.ndim == 2 else 2

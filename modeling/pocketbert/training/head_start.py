@@ -112,9 +112,10 @@ def _fit_scaled(form: LinearForm, features: np.ndarray, *others: Any) -> LinearF
     return dataclasses.replace(fit, kernel=scale * fit.kernel)
 
 
-def start_head(model: Model, fit: LinearFit) -> None:
-    """Sets the weights of the first head's linear map."""
+def start_head(model: Model, fit: LinearFit, part: str | None = None) -> None:
+    """Sets the weights of the first head's linear map; of several heads, those of the one with the name `part`."""
     head = next(iter(model.heads.values()))
+    head = head if part is None else head.parts[part]
     head.output_projection.kernel.assign(fit.kernel)
     head.output_projection.bias.assign(fit.bias)
 

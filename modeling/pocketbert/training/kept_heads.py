@@ -11,6 +11,7 @@ import numpy as np
 from pocketbert.checkpoints.directory import DirectoryDescription, ModelDirectory, has_new_biases
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
+from pocketbert.heads_config import described_heads, poolings, same_heads, with_poolings_of
 from pocketbert.label_names import label_positions
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
@@ -31,7 +32,7 @@ def head_arrays(directory: ModelDirectory, tasks: Sequence[TaskConfig]) -> dict[
     arrays = {}
     for name, task in zip(head_names(tasks), tasks, strict=True):
         source = source_of(directory.tasks, task)
-        if source is None or source.pooling != task.pooling:
+        if source is None or poolings(source) != poolings(task):
             continue
         positions = label_positions(task.labels, source.labels) or []
         axes = _label_axes(directory.config, source)
@@ -72,7 +73,7 @@ def continued_task(directory: DirectoryDescription, task: TaskConfig) -> TaskCon
     source = source_of(directory.tasks, task)
     if source is None:
         return None
-    continued = dataclasses.replace(task, pooling=source.pooling)
+    continued: TaskConfig = with_poolings_of(task, source)
     if has_new_biases(directory, f"heads.{head_names(directory.tasks)[directory.tasks.index(source)]}."):
         return None
     return continued
@@ -110,11 +111,12 @@ def _is_same(one: TaskConfig, other: TaskConfig) -> bool:
         for head in (one, other)
     ]
     same_labels = label_positions(one.labels, other.labels) is not None
-    return one.kind == other.kind and same_labels and layers[0] == layers[1]
+    return one.kind == other.kind and same_labels and layers[0] == layers[1] and same_heads(one, other)
 
 
 def _described(task: TaskConfig) -> str:
-    return f"{task.kind} ({', '.join(task.labels)})" if task.labels else task.kind
+    parts = ", ".join(task.labels) or described_heads(task)
+    return f"{task.kind} ({parts})" if parts else task.kind
 
 
 def _label_axes(config: EncoderConfig, task: TaskConfig) -> dict[str, int]:

@@ -183,9 +183,10 @@ class TaskRunData(RunData):
     def recorded(self) -> dict[str, Any]:
         data = self.given
         recorded: dict[str, Any] = {f"task_{name}": value for name, value in dataclasses.asdict(data.task).items()}
-        if data.task.decisions is None:
+        for name in ("task_decisions", "task_tasks", "task_weight"):
             # Records of runs without them do not have them.
-            del recorded["task_decisions"]
+            if recorded[name] is None:
+                del recorded[name]
         recorded |= {"metrics": list(data.metrics), "main_metric": data.main_metric}
         for name, examples in (("train", data.train), ("dev", data.dev), ("augmented", data.augmented)):
             recorded[f"{name}_sha256"] = None if examples is None else examples.identity
@@ -197,6 +198,10 @@ class TaskRunData(RunData):
         data, problems = self.given, []
         if data.task.kind not in kinds:
             problems.append(f"the task must be {listed(list(kinds))}; received {data.task.kind}")
+        if data.task.weight is not None:
+            problems.append(
+                f"the weight of a loss is for one of several heads; received {data.task.weight:g}; leave it out"
+            )
         accepted = supervised_task(data.task).selection_metrics(data.dev)
         unknown = [name for name in data.metrics if name not in accepted]
         if unknown:

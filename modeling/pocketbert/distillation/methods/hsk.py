@@ -264,7 +264,7 @@ class HSK(Method):
         from pocketbert.distillation import hidden_selection
 
         if "logits" in stage.teacher_features:
-            return logits_by_name(teacher["logits"])
+            return logits_by_name(teacher["logits"], stage.task)
         options, amounts = stage.options, stage.options.amounts
         targets: dict[str, tf.Tensor] = {}
         for index, states in enumerate(teacher["hidden_states"]):

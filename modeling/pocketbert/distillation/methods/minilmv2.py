@@ -213,7 +213,7 @@ class MiniLMv2(Method):
     def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
         """Returns the logits; or `queries`, `keys` and `values` [B, S, A] of the teacher's layer, as requested."""
         if "logits" in stage.teacher_features:
-            return logits_by_name(teacher["logits"])
+            return logits_by_name(teacher["logits"], stage.task)
         return {name: teacher[name][0] for name in stage.teacher_features}
 
     def loss(

@@ -16,6 +16,8 @@ from pocketbert.data.batches import encode
 from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData
 from pocketbert.files import write_json, write_text
+from pocketbert.heads_config import with_pooling
+from pocketbert.layers.core import weights_by_path
 from pocketbert.model import Model, from_preset
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
@@ -124,7 +126,7 @@ class FinetuningPlan(Plan):
         """
         model, objective = super().make_model(run), self.objective
         if run.start:
-            return self._on_mean(model) if run.start["pooling"] == "mean" else model
+            return self._pooled(model, str(run.start["pooling"]))
         if objective.continues:
             run.start = {"pooling": self.tasks[0].pooling or "first", "reason": "the head continues"}
             return model
@@ -133,6 +135,8 @@ class FinetuningPlan(Plan):
         poolings: tuple[Any, ...] = ("first", "mean")
         if objective.head_pooling != "auto":
             poolings = (objective.head_pooling,)
+        if get_task(self.tasks[0]).parts:
+            return self._start_parts(model, run, poolings)
         start = self._fit_head(model, poolings)
         if start is None:
             return model
@@ -224,15 +228,60 @@ class FinetuningPlan(Plan):
         run.start = {"pooling": pooling}
         return model
 
+    def _start_parts(self, model: Model, run: PlannedRun, poolings: Sequence[Pooling]) -> Model:
+        """Starts each of several heads where it would start alone."""
+        train: Any = self.data.given.train
+        starts: dict[str, HeadStart] = {}
+        alone: dict[str, Model] = {}
+        for name, part in get_task(self.tasks[0]).parts.items():
+            alone[name] = self._with_head(model, part.config)
+            start = fit_head(
+                alone[name],
+                supervised_task(part.config),
+                train.parts[name],
+                self.stages[-1].max_length,
+                poolings,
+                most_examples=self.objective.head_start_examples,
+            )
+            assert start is not None
+            starts[name] = start
+            log_info(f"{name}: {start.reason}")
+        pooling = ",".join(f"{name}={start.pooling}" for name, start in starts.items())
+        model = self._pooled(model, pooling)
+        for name, start in starts.items():
+            if start.pooling == "first":
+                # A head may have a layer of its own before the map, which the fit has read.
+                parts, others = (next(iter(one.heads.values())) for one in (model, alone[name]))
+                weights = weights_by_path(others)
+                for path, variable in weights_by_path(parts.parts[name]).items():
+                    variable.assign(weights[path])
+            start_head(model, start.fit, name)
+        reason = "; ".join(f"{name}: {start.reason}" for name, start in starts.items())
+        run.start = {"pooling": pooling, "reason": reason, "fitted": True}
+        return model
+
+    def _pooled(self, model: Model, pooling: str) -> Model:
+        """The model with heads on a pooling: `first`, `mean`, or `name=pooling,…` for several heads."""
+        if "=" not in pooling:
+            return self._on_mean(model) if pooling == "mean" else model
+        of_part = dict(part.split("=") for part in pooling.split(","))
+        parts = [
+            with_pooling(part, "mean") if of_part[part.name] == "mean" else part for part in self.tasks[0].tasks or ()
+        ]
+        return self._with_head(model, dataclasses.replace(self.tasks[0], tasks=tuple(parts)))
+
     def _on_mean(self, model: Model) -> Model:
         """The same encoder with a new head on the mean of the tokens."""
-        task = dataclasses.replace(self.tasks[0], pooling="mean")
+        return self._with_head(model, with_pooling(self.tasks[0], "mean"))
+
+    def _with_head(self, model: Model, task: TaskConfig) -> Model:
+        """The same encoder with a new head for a task."""
         if model.tasks == (task,):
             return model
-        on_mean = from_preset(get_task(task).encoder_config(model.config), (task,), self.tokenizer, self.run.seed)
+        other = from_preset(get_task(task).encoder_config(model.config), (task,), self.tokenizer, self.run.seed)
         weights = model.weights_by_path().items()
-        assign_weights(on_mean, {path: value.numpy() for path, value in weights if path.startswith("encoder.")})
-        return on_mean
+        assign_weights(other, {path: value.numpy() for path, value in weights if path.startswith("encoder.")})
+        return other
 
     def _vectors(self, model: Model, texts: Sequence[str]) -> np.ndarray:
         """Unit vectors of texts, float32 [N, H]: the mean of the tokens of the encoder before training."""
