@@ -45,7 +45,7 @@ class Rows(Protocol):
 
     @property
     def decided(self) -> np.ndarray | Mapping[str, np.ndarray] | None:
-        """Places of the outputs that decide, such as those of the first token of each word, or by output; None for all."""
+        """Places of the outputs that decide, such as those of words' first tokens, or these by output; None for all."""
 
     def __len__(self) -> int:
         """Number of examples."""
