@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.configs import TASK_RULES, FileKind
@@ -26,7 +27,7 @@ class TableOptions:
       pair_column: column of the second sentence.
       label_column: column of the label, labels or score. Several columns, as in toxic,obscene,threat, are a label each,
         with 0 or 1 (multi_label). For spans, the member of a .jsonl file (default: spans), or the number of a .conll
-        file's column (default: the last).
+        file's column (default: the last). For several heads, HEAD=COLUMN for each head (default: its name).
       label_separator: separator of labels in a cell (multi_label).
       separator: column separator of a .csv file: one character, or tab.
       skip_bad_rows: skip and count unreadable rows and questions instead of stopping.
@@ -62,6 +63,23 @@ class TableOptions:
         return self.label_column[0] if self.label_column else None
 
     @property
+    def of_heads(self) -> dict[str, Any]:
+        """Arguments of `pocketbert.data.heads` for the columns of several heads.
+
+        Raises:
+          UserError: a label column is of no head.
+        """
+        columns = () if self.label_column == TableOptions.label_column else self.label_column
+        names = ("label_separator", "separator", "skip_bad_rows")
+        if self.pair_column:
+            raise UserError(f"several heads read single texts; received --pair-column={self.pair_column}; leave it out")
+        return {
+            "text": self.text_column,
+            "labels": _by_head("label-column", "COLUMN", columns),
+            **{name: getattr(self, name) for name in names},
+        }
+
+    @property
     def tagged(self) -> dict[str, Any]:
         """Arguments of `pocketbert.data.tagged` for text and labels."""
         label = None if self.label_column == TableOptions.label_column else self.one_label
@@ -81,6 +99,9 @@ class TaskOptions:
       kind: kind of labels in --train-file: one class, any number of labels, a score, or labelled spans
         (token_classification; implied by a .conll file). embedding trains sentence embeddings on pairs (--pair-column):
         on scores, or without a label column on pairs that belong together; also for --task=stsb.
+      heads: several heads on one encoder, as intent:classification,slots:token_classification: each NAME:KIND reads the
+        column NAME of --train-file; the kinds are classification, multi_label, regression and token_classification.
+      head_weights: several heads: weights of their losses, as slots=2 (default: 1).
       max_score: embedding: the score of equal texts in --train-file, for example 5.
       negative_column: embedding: column of a text per pair that is near the first one and does not belong to it.
       pooling: embedding: pooling of the tokens (default: that of an embedding model, otherwise mean).
@@ -99,6 +120,8 @@ class TaskOptions:
     train_file: FilePath | None = None
     dev_file: FilePath | None = None
     kind: FileKind = "classification"
+    heads: tuple[str, ...] | None = None
+    head_weights: tuple[str, ...] | None = None
     max_score: float = 1.0
     negative_column: str | None = None
     pooling: Literal["mean", "cls", "max"] | None = None
@@ -112,8 +135,38 @@ class TaskOptions:
         return {name for name in (*_GLUE, *_OWN) if getattr(self, name)}
 
 
+def _by_head(option: str, what: str, parts: Sequence[str], sign: str = "=") -> dict[str, str]:
+    """The values of an option with a value for each head.
+
+    Raises:
+      UserError: a value is of no head, or a head has two.
+    """
+    values: dict[str, str] = {}
+    for part in parts:
+        name, found, value = part.partition(sign)
+        if not found or not name or not value or name in values:
+            raise UserError(f"--{option} must be HEAD{sign}{what} for each head once; received {','.join(parts)}")
+        values[name] = value
+    return values
+
+
+def _head_problems(options: TaskOptions) -> list[str]:
+    """Problems with the options of several heads."""
+    if not options.heads:
+        return ["--head-weights is for --heads; received it alone; leave it out"] if options.head_weights else []
+    others = [f"--{name}" for name in ("task", "labels", "negative_column", "pooling") if getattr(options, name)]
+    others += ["--kind"] if options.kind != TaskOptions.kind else []
+    return [
+        f"--heads reads a table with a column for each head; received it with {other.replace('_', '-')}; leave one of "
+        "them out"
+        for other in others
+    ]
+
+
 def problems(options: TaskOptions) -> list[str]:
     """Lists problems with the choice of data."""
+    if head_problems := _head_problems(options):
+        return head_problems
     named = options.given
     if options.task and options.task != _XNLI:
         from pocketbert.data.readers.glue import GLUE
@@ -229,6 +282,25 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
     )
 
 
+def _read_heads(
+    options: TaskOptions, table: TableOptions, augmented: str | None, soft_labels: tuple[str, ...]
+) -> TaskData:
+    """A table with a column for each of several heads."""
+    from pocketbert import data
+
+    for option, received in (("augmented-file", augmented), ("soft-label-columns", ",".join(soft_labels))):
+        if received:
+            raise UserError(f"--{option} is for one head; received {received} with --heads; leave it out")
+    weights = {}
+    for name, weight in _by_head("head-weights", "NUMBER", options.head_weights or ()).items():
+        try:
+            weights[name] = float(weight)
+        except ValueError as error:
+            raise UserError(f"--head-weights must be HEAD=NUMBER for each head once; received {weight}") from error
+    kinds = _by_head("heads", "KIND", options.heads or (), ":")
+    return data.heads(options.train_file, kinds, weights=weights, dev=options.dev_file, **table.of_heads)
+
+
 def _read(options: TaskOptions, table: TableOptions, augmented: str | None, soft_labels: tuple[str, ...]) -> TaskData:
     from pocketbert import data
     from pocketbert.data.label_order import in_label_order
@@ -237,6 +309,8 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None, soft
 
     # `problems` has checked the required options.
     folder, train_file, task = options.data or "", options.train_file or "", options.task
+    if options.heads:
+        return _read_heads(options, table, augmented, soft_labels)
     reads = TASK_RULES[options.kind].reads
     asks = task in QUESTION_TASKS or any(is_question_file(path) for path in (train_file, options.dev_file))
     if augmented and asks:

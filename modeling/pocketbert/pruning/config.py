@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import raise_if_any
+from pocketbert.heads_config import described_heads
 from pocketbert.options import option_problems
 
 if TYPE_CHECKING:
@@ -176,6 +177,8 @@ class PruneResult:
 
 def head_problems(teacher_tasks: tuple[TaskConfig, ...], data_task: TaskConfig) -> list[str]:
     """Reasons why the heads of a teacher do not fit the task of the data; labels are compared by the caller."""
+    if data_task.tasks:
+        return [f"prune is for models with one head; received {described_heads(data_task)}; prune before fine-tuning"]
     if (
         len(teacher_tasks) == 1
         and teacher_tasks[0].kind == data_task.kind

@@ -199,9 +199,7 @@ class TaskRunData(RunData):
         if data.task.kind not in kinds:
             problems.append(f"the task must be {listed(list(kinds))}; received {data.task.kind}")
         if data.task.weight is not None:
-            problems.append(
-                f"the weight of a loss is for one of several heads; received {data.task.weight:g}; leave it out"
-            )
+            problems.append(f"weight is for one of several heads; received {data.task.weight:g}; leave it out")
         accepted = supervised_task(data.task).selection_metrics(data.dev)
         unknown = [name for name in data.metrics if name not in accepted]
         if unknown:
