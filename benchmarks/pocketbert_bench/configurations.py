@@ -215,10 +215,10 @@ def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
     Raises:
       UserError: no example fits.
     """
-    from pocketbert_export.checks.outputs import token_outputs
+    from pocketbert_export.checks.outputs import is_token_output
     from pocketbert_export.tflite import length_buckets
 
-    answers_tokens = not set(bundle.output_names).isdisjoint(token_outputs())
+    answers_tokens = any(map(is_token_output, bundle.output_names))
     pad_token_id = bundle.tokenizer.pad_token_id
     calls = []
     for golden in bundle.goldens:

@@ -20,6 +20,7 @@ from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.method import DistillationSpec, vocabulary_problems
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
+from pocketbert.heads_config import described_heads
 from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
 from pocketbert.presets import encoder_flops
@@ -227,6 +228,8 @@ def check(
     recipe = recipe or recipe_of_winner
     if data.task.kind not in supervised_kinds():
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
+    if data.task.tasks:
+        problems.append(f"compress is for one head; received {described_heads(data.task)}; use pb.distill")
     if data.augmented is not None or getattr(data.train, SOFT_LABELS, None) is not None:
         received = "soft labels" if data.augmented is None else data.augmented.source
         problems.append(

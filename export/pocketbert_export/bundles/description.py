@@ -83,6 +83,8 @@ def _task(task: TaskConfig | None) -> dict[str, Any] | None:
     fields = ("null_threshold", "embedding", "activation", "decisions")
     options = {name: dataclasses.asdict(task)[name] for name in fields}
     described = {name: option for name, option in options.items() if option is not None}
+    if task.tasks:
+        described["tasks"] = [_task(part) for part in task.tasks]
     return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **described}
 
 

@@ -20,7 +20,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.tasks.registry import get_task
-from pocketbert_export.checks.outputs import token_outputs
+from pocketbert_export.checks.outputs import is_token_output
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
@@ -162,11 +162,10 @@ def _shape_problems(
 ) -> list[str]:
     """Lists outputs whose shapes differ, except in the number of tokens, or lack a logit for a label."""
     shapes: dict[str, set[tuple[int | str, ...]]] = {}
-    per_token = token_outputs()
     for (index, _), found in answers.items():
         for name, array in found.items():
             shape: list[int | str] = [*array.shape]
-            if name in per_token and shape[1:2] == [listed[index]["length"]]:
+            if is_token_output(name) and shape[1:2] == [listed[index]["length"]]:
                 shape[1] = "length"
             shapes.setdefault(name, set()).add(tuple(shape))
     problems = [
@@ -174,13 +173,16 @@ def _shape_problems(
         for name, found in shapes.items()
         if len(found) > 1
     ]
-    labels = description["task"]["labels"] if description["task"] else []
-    problems += [
-        f"each of the {len(labels)} labels must have a logit; the golden outputs have shape {list(shape)}"
-        for found in shapes.values()
-        for shape in sorted(found, key=str)
-        if labels and shape != _logits_shape(description["task"])
-    ]
+    task = description["task"] or {"labels": []}
+    heads = {head["name"]: head for head in task.get("tasks", ())}
+    for name, found in shapes.items():
+        # An output of several heads has the name of its head in front.
+        head = heads.get(name.partition("_")[0], {"labels": []}) if heads else task
+        problems += [
+            f"each of the {len(head['labels'])} labels must have a logit; the golden outputs have shape {list(shape)}"
+            for shape in sorted(found, key=str)
+            if head["labels"] and shape != _logits_shape(head)
+        ]
     return problems
 
 

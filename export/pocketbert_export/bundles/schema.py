@@ -55,21 +55,20 @@ def _tokenizer(optional: Mapping[str, Any] = {}, /, **required: Any) -> dict[str
     return _object(optional, **required, vocab_size=_COUNT)
 
 
-_TASK = _object(
-    {
-        # For span tasks with unanswerable questions.
-        "null_threshold": _NUMBER,
-        # Of rerankers; it is in the graph.
-        "activation": {"enum": list(get_args(ScoreActivation))},
-        # The fields of `EmbeddingConfig`, which checks them.
-        "embedding": {"type": "object"},
-        # The fields of `DecisionConfig`, one of which is null.
-        "decisions": _object(thresholds=_or_null(_list(_NUMBER)), reject_below={"type": ["number", "null"]}),
-    },
-    kind=_TEXT,
-    name=_TEXT,
-    labels=_list(_TEXT, least=0),
-)
+_TASK_OPTIONS = {
+    # For span tasks with unanswerable questions.
+    "null_threshold": _NUMBER,
+    # Of rerankers; it is in the graph.
+    "activation": {"enum": list(get_args(ScoreActivation))},
+    # The fields of `EmbeddingConfig`, which checks them.
+    "embedding": {"type": "object"},
+    # The fields of `DecisionConfig`, one of which is null.
+    "decisions": _object(thresholds=_or_null(_list(_NUMBER)), reject_below={"type": ["number", "null"]}),
+}
+_TASK_FIELDS = {"kind": _TEXT, "name": _TEXT, "labels": _list(_TEXT, least=0)}
+# For several heads, `tasks` are theirs, in the order of the outputs.
+_HEAD = _object(_TASK_OPTIONS, **_TASK_FIELDS)
+_TASK = _object({**_TASK_OPTIONS, "tasks": _list(_HEAD, least=2)}, **_TASK_FIELDS)
 # `Scores.outcome` of the file, and the identity of the examples.
 _OUTCOME = _object(
     # Options of the windows that questions and long texts were read in.

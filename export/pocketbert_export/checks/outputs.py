@@ -67,6 +67,11 @@ def token_outputs() -> set[str]:
     }
 
 
+def is_token_output(name: str) -> bool:
+    """Whether the second axis of an output counts tokens; of several heads, each output has its head in front."""
+    return not {name, name.partition("_")[2]}.isdisjoint(token_outputs())
+
+
 class ScoredOutputs(NamedTuple):
     """Scores of a set of outputs.
 
@@ -183,13 +188,15 @@ def deviations(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
 def centred(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
     """Outputs in float64 without the constant that has no meaning for the task; see the module docstring."""
     exact = {name: np.asarray(array, np.float64) for name, array in outputs.items()}
-    return exact if task is None else {name: task.centred(array) for name, array in exact.items()}
+    return exact if task is None else {name: task.of_output(name).centred(array) for name, array in exact.items()}
 
 
-def check_labels(task: Task, reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> Check | None:
+def check_labels(
+    task: Task, reference: np.ndarray, answers: np.ndarray, bounds: Bounds, head: str = ""
+) -> Check | None:
     """Compares decisions by logits `[n, ...]`, except near ties of the float model; None if the task makes none.
 
-    A change by `bounds.rms_difference` can turn a near tie.
+    A change by `bounds.rms_difference` can turn a near tie. `head` is the name of one of several heads.
     """
     decisions = task.decisions(reference, answers, bounds.rms_difference)
     if decisions is None:
@@ -201,7 +208,8 @@ def check_labels(task: Task, reference: np.ndarray, answers: np.ndarray, bounds:
         f"{int((~same & near_tie).sum()):,} others are near ties"
     )
     least = bounds.label_agreement
-    return Check(name="labels", passed=agreement >= least, measured=agreement, bound=least, reason=reason)
+    name = f"labels: {head}" if head else "labels"
+    return Check(name=name, passed=agreement >= least, measured=agreement, bound=least, reason=reason)
 
 
 def check_metric(
@@ -271,9 +279,8 @@ def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, task
 
 def real_values(outputs: Outputs, mask: np.ndarray) -> dict[str, np.ndarray]:
     """Outputs without padding: `[n, s, ...]` per token becomes `[tokens, ...]`; `mask` is `[n, s]`, 1 = token."""
-    per_token = token_outputs()
     return {
-        name: array[mask == 1] if name in per_token and array.shape[1:2] == mask.shape[1:] else array
+        name: array[mask == 1] if is_token_output(name) and array.shape[1:2] == mask.shape[1:] else array
         for name, array in outputs.items()
     }
 
@@ -294,7 +301,7 @@ def _differences(reference: Outputs, answers: Outputs, task: Task | None) -> tup
     largest = rms = 0.0
     for expected, received in views:
         for name, values in expected.items():
-            floor = root_mean_square(reference[name]) * (task.least_centred_scale if task else 0.0)
+            floor = root_mean_square(reference[name]) * (task.of_output(name).least_centred_scale if task else 0.0)
             difference = np.abs(received[name].astype(np.float64) - values) / max(root_mean_square(values), floor)
             if task is not None and task.has_vectors:
                 difference = np.sqrt(np.mean(np.square(difference), axis=-1))

@@ -50,7 +50,7 @@ class ValidationSet:
         else:
             assert isinstance(data, Examples)
             self._rows = TextRows(None, data, tokenizer, length, MOST_EXAMPLES)
-        self._per_token = task is not None and task.per_token
+        self._task = task
         inputs, _ = self._rows.encoded.batch(np.arange(len(self._rows.encoded)))
         self.encoded: Inputs = {name: inputs[name] for name in INPUT_NAMES}
         self.count, self.source, self.labelled = len(self._rows), data.source, data.labelled
@@ -72,22 +72,22 @@ class ValidationSet:
     def decided(self, outputs: Outputs, order: np.ndarray) -> Outputs:
         """The outputs that decide, such as those of the first token of each word; for the arguments see `score`."""
         ordered = self._in_order(outputs, order)
-        places = self._rows.decided
-        return ordered if places is None else {name: values[places] for name, values in ordered.items()}
+        decided = self._rows.decided
+        places = decided if isinstance(decided, Mapping) else {} if decided is None else dict.fromkeys(ordered, decided)
+        return {name: values[places[name]] if name in places else values for name, values in ordered.items()}
 
     def _in_order(self, outputs: Outputs, order: np.ndarray) -> dict[str, np.ndarray]:
         """Outputs in the order of the examples; see `score`."""
-        places = order
-        if self._per_token:
-            offsets = self._rows.encoded.offsets
-            lengths = np.diff(offsets)[order]
-            # Positions of the tokens with outputs in the order of the rows.
-            behind = np.cumsum(lengths)
-            places = np.arange(behind[-1]) + np.repeat(offsets[order] - (behind - lengths), lengths)
+        offsets = self._rows.encoded.offsets
+        lengths = np.diff(offsets)[order]
+        # Positions of the tokens with outputs in the order of the rows.
+        behind = np.cumsum(lengths)
+        of_tokens = np.arange(behind[-1]) + np.repeat(offsets[order] - (behind - lengths), lengths)
         ordered = {}
         for output, values in outputs.items():
+            per_token = self._task is not None and self._task.of_output(output).per_token
             ordered[output] = np.empty_like(values)
-            ordered[output][places] = values
+            ordered[output][of_tokens if per_token else order] = values
         return ordered
 
 

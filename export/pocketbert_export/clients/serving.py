@@ -10,6 +10,7 @@ from pocketbert import output_folders as outputs
 from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
+from pocketbert.heads_config import described_heads
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.notation import argument
@@ -31,6 +32,8 @@ def check_servable(task: TaskConfig | None, vocabulary: Vocabulary | None) -> No
         raise UserError("a SavedModel that takes texts needs a vocabulary; received a model without; add its vocab.txt")
     vocabulary.require_wordpiece("a SavedModel that takes texts")
     vocabulary.require_no_added("a SavedModel that takes texts", f"use {_ids()}")
+    if task is not None and task.tasks:
+        raise UserError(f"a SavedModel that takes texts has one head; received {described_heads(task)}; use {_ids()}")
     if task is not None and (get_task(task).per_token or get_task(task).needs_pairs):
         raise UserError(
             f"a SavedModel that takes texts needs one answer per text; received {task.kind}, which answers with places "

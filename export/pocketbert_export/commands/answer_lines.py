@@ -138,6 +138,9 @@ def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
                 cells |= {f"label_{rank}": best["label"], f"probability_{rank}": best["probability"]}
         elif name == "spans":
             cells[name] = json.dumps(value, ensure_ascii=False)
+        elif isinstance(value, Mapping):
+            # The answer of one of several heads.
+            cells |= {f"{name}_{column}": cell for column, cell in _flat(value).items()}
         elif isinstance(value, list):
             # As `read_table` reads them.
             cells[name] = "|".join(value)

@@ -206,7 +206,7 @@ def _bundle(
             f"{output} must be a bundle of these weights, recipe and lengths; it is another; choose another output, "
             "or pass --overwrite"
         )
-    in_table = bool(options[TaskOptions].train_file) and data.task.rules.reads in ("table", "pairs")
+    in_table = bool(options[TaskOptions].train_file) and data.task.rules.reads in ("table", "pairs", "heads")
     return pb.export(
         model,
         output,

@@ -5,8 +5,9 @@ or lines from another file or standard input: one text per line, or one JSON obj
 pairs, "pair". For JSON the column flags choose other names. Writes one JSON object per line, in input order: the text
 (and pair), and for classification "label" and "probabilities", for multi_label "labels" (probability of at least 0.5)
 and "probabilities", for regression "score", for token_classification "spans" with "text", "label", "start" and "end" in
-code points, and "probability". Thresholds that a run chose replace 0.5, and "label" is null for a rejected text. A
-bundle runs on LiteRT at the shortest sufficient length.
+code points, and "probability". A model with several heads gives the answer of each under the name of the head.
+Thresholds that a run chose replace 0.5, and "label" is null for a rejected text. A bundle runs on LiteRT at the
+shortest sufficient length.
 
 The format is detected from the file's extension and the first non-blank line; --format overrides it.
 
@@ -211,7 +212,7 @@ def _answer_texts(
         count += len(chunk)
         inputs = [(row["text"], row["pair"]) if "pair" in row else row["text"] for row in chunk]
         answers = predictor.predict(inputs, **chosen)
-        if isinstance(predictor.task, TextTask):
+        if isinstance(predictor.task, TextTask) or predictor.task.parts:
             truncated += predictor.task.count_truncated(examples_of(inputs), predictor.tokenizer, predictor.max_length)
         yield [{**row, **answer} for row, answer in zip(chunk, answers, strict=True)]
     if given.windows:

@@ -76,7 +76,8 @@ def use(options: Options, folder: str | Path, file: str | None) -> None:
     taken: dict[str, Any] = {}
     for name, value in defaults.items():
         named = value if isinstance(value, list) else [value]
-        if name != "separator" and not all(column in columns for column in named):
+        # Of several heads, HEAD=COLUMN.
+        if name != "separator" and not all(column.rpartition("=")[2] in columns for column in named):
             continue
         value = tuple(value) if isinstance(value, list) else value
         if name == "label_column" and isinstance(value, str):

@@ -15,6 +15,7 @@ from pocketbert.model import Model
 from pocketbert.progress import track
 from pocketbert.recipes import Bounds
 from pocketbert.tasks.base import Task
+from pocketbert.tasks.parts import part_of
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.checks import outputs as checks
@@ -132,12 +133,13 @@ def compare(
         checks_made.append(checks.check_angles(reference, received, bounds))
     order = np.concatenate([placed.indices for placed in validation_inputs.examples])
     if task is not None:
-        name = task.output_names[0]
-        reference_decided, received_decided = (
-            examples.decided(outputs, order)[name] for outputs in (reference, received)
-        )
-        decided = checks.check_labels(task, reference_decided, received_decided, bounds)
-        checks_made += [decided] if decided is not None else []
+        decided = [examples.decided(outputs, order) for outputs in (reference, received)]
+        # Of the two outputs of a span, the first one has the decisions; of several heads, each one has its own.
+        for name in task.output_names if task.parts else task.output_names[:1]:
+            head = part_of(name) if task.parts else ""
+            both = decided[0][name], decided[1][name]
+            labels = checks.check_labels(task.of_output(name), *both, bounds, head)
+            checks_made += [labels] if labels is not None else []
     if examples.labelled and metric is not None:
         expected_score, score = (examples.score(metric, outputs, order) for outputs in (reference, received))
         checks_made.append(checks.check_metric(metric, examples.count, expected_score, score, bounds))

@@ -93,17 +93,19 @@ def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig
     """Checks the output names against those in `bundle.json`, and their sizes against the task's labels."""
     problems = []
     output_task = None if task is None else get_task(task)
-    logits = None if output_task is None else output_task.num_logits
     for signature_name, signature in sorted(histogram.signatures.items()):
         if set(signature.outputs) != set(names):
             received = ", ".join(sorted(signature.outputs))
             problems.append(f"{signature_name} gives {received}, not {', '.join(sorted(names))}")
         for name, tensor in signature.outputs.items():
-            if output_task is not None and logits is not None:
-                tokens = [next(iter(signature.inputs.values())).shape[1]] if output_task.per_token else []
-                expected = [1, *tokens, logits]
+            if output_task is None or (output_task.parts and name not in output_task.output_names):
+                continue
+            head = output_task.of_output(name)
+            if head.num_logits is not None:
+                tokens = [next(iter(signature.inputs.values())).shape[1]] if head.per_token else []
+                expected = [1, *tokens, head.num_logits]
                 if list(tensor.shape) != expected:
-                    count = len(output_task.config.labels)
+                    count = len(head.config.labels)
                     problems.append(
                         f"{signature_name}'s {name} is {list(tensor.shape)}, not {expected} for {count} labels"
                     )

@@ -307,12 +307,17 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, examples: Labelled
     return count_check("tokenizer", problems, reason)
 
 
+def _as_exported(task: TaskConfig) -> TaskConfig:
+    """A task without what is for training alone, or shown by the graph."""
+    parts = None if task.tasks is None else tuple(map(_as_exported, task.tasks))
+    return dataclasses.replace(task, dropout=0.0, pooling=None, tasks=parts, weight=None)
+
+
 def check_task(task: TaskConfig | None, model_task: TaskConfig | None) -> Check:
     """Checks that the bundle has the model's task, with its labels in its order; None is a bare encoder."""
     # Dropout is for training only. The outputs of the graph show its pooling.
     bundle_fields, models = (
-        {} if each is None else dataclasses.asdict(dataclasses.replace(each, dropout=0.0, pooling=None))
-        for each in (task, model_task)
+        {} if each is None else dataclasses.asdict(_as_exported(each)) for each in (task, model_task)
     )
     reason = "task, labels and label order match the model"
     if bundle_fields != models:

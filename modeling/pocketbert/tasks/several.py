@@ -265,7 +265,7 @@ class Several(SupervisedTask):
                 warnings[sentence] = DataWarning(sentence, warning.kind, warning.number)
         return [*warnings.values()]
 
-    def count_truncated(self, data: SharedTexts, tokenizer: Any, max_length: int) -> int:
+    def count_truncated(self, data: Any, tokenizer: Any, max_length: int) -> int:
         """Number of texts that are cut."""
         return count_truncated(data.texts, None, tokenizer, max_length)
 
