@@ -21,13 +21,11 @@ final class ModelCheck {
   private static final double LEAST_SCALE = 0.25;
 
   private final List<Golden> goldens;
-  private final int labels;
   private double largest;
   private double rootMeanSquare;
 
-  private ModelCheck(List<Golden> goldens, int labels) {
+  private ModelCheck(List<Golden> goldens) {
     this.goldens = goldens;
-    this.labels = labels;
   }
 
   /**
@@ -37,17 +35,18 @@ final class ModelCheck {
    */
   static String problem(Bundle bundle) {
     Recipe recipe = Recipe.of(bundle.recipe());
-    ModelCheck check = new ModelCheck(bundle.goldens(), bundle.labels().size());
-    TaskKind task = TaskKind.of(bundle.taskKind());
+    ModelCheck check = new ModelCheck(bundle.goldens());
     for (String output : check.goldens.get(0).outputs.keySet()) {
+      TaskKind task = bundle.kindOf(output);
       if (task != null && task.hasVectors) {
         check.compareVectors(output, false);
         check.compareVectors(output, true);
         continue;
       }
-      check.compare(output, Centre.NONE, 0);
+      int labels = bundle.labelsOf(output);
+      check.compare(output, Centre.NONE, 0, labels);
       if (task != null) {
-        check.compare(output, task.centre, task.leastCentredScale);
+        check.compare(output, task.centre, task.leastCentredScale, labels);
       }
     }
     if (check.largest <= recipe.largestDifference && check.rootMeanSquare <= recipe.rmsDifference) {
@@ -63,7 +62,7 @@ final class ModelCheck {
         recipe.rmsDifference);
   }
 
-  private void compare(String output, Centre centre, double floor) {
+  private void compare(String output, Centre centre, double floor, int labels) {
     double[] shift = centre == Centre.ALL ? means(output) : new double[2];
     double squares = 0;
     double squaresAsTheyAre = 0;

@@ -82,7 +82,7 @@ public final class Bundle {
         problems.add(name + " " + error.getMessage());
       }
     }
-    boolean hasLabels = !description.labels.isEmpty();
+    boolean hasLabels = !description.labels().isEmpty();
     List<String> required = new ArrayList<>(Arrays.asList(MODEL, GOLDENS, LABELS));
     required.addAll(1, description.tokenizerKind.files);
     for (String name : required) {
@@ -95,7 +95,7 @@ public final class Bundle {
     }
     throwIfAny(problems, path);
     Tokenizer tokenizer = BundleTokenizer.open(description, contents, problems);
-    if (hasLabels && !CheckedFile.text(contents.get(LABELS)).equals(String.join("\n", description.labels) + "\n")) {
+    if (hasLabels && !CheckedFile.text(contents.get(LABELS)).equals(String.join("\n", description.labels()) + "\n")) {
       problems.add(
           LABELS + " must hold the labels of " + DESCRIPTION + " in order, one per line; it does not");
     }
@@ -131,7 +131,7 @@ public final class Bundle {
 
     private Summary(Description description) {
       lengths = lengths(description);
-      taskKind = description.taskKind;
+      taskKind = description.taskKind();
     }
   }
 
@@ -241,7 +241,7 @@ public final class Bundle {
 
   /** The labels in the order of the logits; empty for tasks without labels. */
   public List<String> labels() {
-    return Collections.unmodifiableList(description.labels);
+    return Collections.unmodifiableList(description.labels());
   }
 
   /** The bundle's tokenizer. */
@@ -264,29 +264,40 @@ public final class Bundle {
 
   /** The task in bundle.json: classification, …; null for an encoder without a task. */
   public String taskKind() {
-    return description.taskKind;
+    return description.taskKind();
   }
 
   /** The prompts of an embedding model: name to the text in front of an input; empty for none and for other tasks. */
   public Map<String, String> prompts() {
     Map<String, String> none = Collections.emptyMap();
-    return description.embedding == null ? none : Collections.unmodifiableMap(description.embedding.prompts);
+    return description.embedding() == null ? none : Collections.unmodifiableMap(description.embedding().prompts);
   }
 
-  /** Thresholds of answers; null for the defaults. */
-  DecisionOptions decisions() {
-    return description.decisions;
+  /** The task in bundle.json; null for an encoder without one. */
+  TaskHead task() {
+    return description.task;
+  }
+
+  /** Returns the kind of the head that an output belongs to; null for an encoder without a task. */
+  public TaskKind kindOf(String output) {
+    TaskHead head = description.task == null ? null : description.task.of(output);
+    return head == null ? null : TaskKind.of(head.kind);
+  }
+
+  /** Returns how many labels the head of an output has; 0 without labels. */
+  public int labelsOf(String output) {
+    return description.labelsOf(output);
   }
 
   /** Name of the prompt for texts that select none; null for no prompt. */
   public String defaultPrompt() {
-    return description.embedding == null ? null : description.embedding.defaultPrompt;
+    return description.embedding() == null ? null : description.embedding().defaultPrompt;
   }
 
   /** Maximum sequence length of an input: the longest length, or less if an embedding model was made for less. */
   public int maxLength() {
     int longest = description.signatures.lastKey();
-    Integer given = description.embedding == null ? null : description.embedding.maxLength;
+    Integer given = description.embedding() == null ? null : description.embedding().maxLength;
     return given == null ? longest : Math.min(given, longest);
   }
 
@@ -318,7 +329,10 @@ public final class Bundle {
   public List<Golden> goldens(int length) {
     List<Golden> fitting = new ArrayList<>();
     for (Golden golden : goldens) {
-      boolean answersTokens = !Collections.disjoint(golden.exportedOutputs.keySet(), TaskKind.TOKEN_OUTPUTS);
+      boolean answersTokens = false;
+      for (String output : golden.exportedOutputs.keySet()) {
+        answersTokens |= TaskKind.isTokenOutput(output);
+      }
       if (answersTokens ? golden.length == length : golden.tokenCount() <= length) {
         fitting.add(golden.at(length, tokenizer.padId()));
       }

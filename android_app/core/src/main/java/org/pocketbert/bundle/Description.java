@@ -3,12 +3,10 @@ package org.pocketbert.bundle;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashSet;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
-import java.util.Set;
 import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
@@ -26,15 +24,11 @@ final class Description {
   private static final long OTHER_TOKENIZERS_VERSION = 3;
   private static final int MOST_FILES = 16;
   private static final int MOST_TOKENS = 1 << 16;
-  private static final List<String> ACTIVATIONS = Arrays.asList("identity", "sigmoid");
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
   private static final List<String> VERDICTS = Arrays.asList("good", "no better than the baseline", "below the baseline", "not learned");
   private static final List<String> OUTPUT_TYPES = Arrays.asList("float32", "int8");
   private static final List<String> INPUTS = Arrays.asList(Bundle.WORD_IDS, Bundle.MASK, Bundle.TYPE_IDS);
-  // Control characters, line breaks, surrogates; white space at the start or end.
-  private static final Pattern BROKEN = Pattern.compile("[\\p{Cc}\\p{Cs}\\p{Zl}\\p{Zp}]|^\\p{Z}|\\p{Z}$");
-  private static final Pattern SPACE = Pattern.compile("\\p{Z}+");
   private static final Pattern DIGEST = Pattern.compile("[0-9a-f]{64}");
 
   final SortedMap<Integer, String> signatures = new TreeMap<>();
@@ -43,16 +37,8 @@ final class Description {
   final List<Golden> goldens = new ArrayList<>();
 
   final List<String> outputs;
-  final List<String> labels = new ArrayList<>();
-
   /** Null for an encoder without a task. */
-  final String taskKind;
-
-  /** Null for other tasks. */
-  final EmbeddingOptions embedding;
-
-  /** Thresholds of answers; null for the defaults. */
-  final DecisionOptions decisions;
+  final TaskHead task;
 
   final String recipe;
   final TokenizerKind tokenizerKind;
@@ -120,27 +106,8 @@ final class Description {
   }
 
   private Description(Fields fields, boolean namesTokenizer, List<String> problems) {
-    Fields task = fields.objectOrNull("task");
-    taskKind = task == null ? null : task.string("kind");
-    if (task != null) {
-      if (!TaskKind.NAMES.contains(taskKind)) {
-        problems.add("$.task.kind must be one of " + String.join(", ", TaskKind.NAMES));
-      }
-      task.string("name");
-      labels.addAll(task.strings("labels"));
-      checkLabels(problems);
-      task.numberIfPresent("null_threshold");
-      // The graph applies it.
-      if (task.names().contains("activation") && !ACTIVATIONS.contains(task.string("activation"))) {
-        problems.add("$.task.activation must be one of " + String.join(", ", ACTIVATIONS));
-      }
-    }
-    Fields thresholds = task == null ? null : task.objectIfPresent("decisions");
-    decisions = thresholds == null ? null : new DecisionOptions(thresholds, taskKind, labels.size(), problems);
-    embedding = SentenceEmbedder.KIND.equals(taskKind) ? new EmbeddingOptions(task.object("embedding"), problems) : null;
-    if (task != null) {
-      task.close();
-    }
+    Fields given = fields.objectOrNull("task");
+    task = given == null ? null : new TaskHead(given, false, problems);
     for (Fields signature : fields.objects("signatures")) {
       long length = signature.count("length");
       String name = signature.string("name");
@@ -396,25 +363,28 @@ final class Description {
     return values;
   }
 
-  /** Labels are lines in a file; people and programs must be able to distinguish them. */
-  private void checkLabels(List<String> problems) {
-    Set<String> seen = new HashSet<>();
-    for (String label : labels) {
-      if (label.trim().isEmpty() || BROKEN.matcher(label).find()) {
-        problems.add("$.task.labels must be one line of text each; received " + shown(label));
-      } else if (!seen.add(SPACE.matcher(label).replaceAll(" ").toUpperCase(Locale.ROOT).toLowerCase(Locale.ROOT))) {
-        problems.add("$.task.labels must differ in more than case or white space; received " + shown(label));
-      }
-    }
-    TaskKind kind = TaskKind.of(taskKind);
-    int fewest = kind == null ? 0 : kind.leastLabels;
-    if (labels.size() < fewest || fewest == 0 && !labels.isEmpty()) {
-      String rule = fewest == 0 ? "none" : fewest + " or more";
-      problems.add("$.task.labels must be " + rule + " for " + shown(taskKind) + "; received " + labels.size());
-    }
+  /** The kind of the task; null for an encoder without a task. */
+  String taskKind() {
+    return task == null ? null : task.kind;
   }
 
-  private static String shown(String name) {
+  /** The labels in the order of the logits; empty for tasks without labels. */
+  List<String> labels() {
+    return task == null ? Collections.emptyList() : task.labels();
+  }
+
+  /** Null for other tasks than embeddings. */
+  EmbeddingOptions embedding() {
+    return task == null ? null : task.embedding;
+  }
+
+  /** How many labels the head of an output has; 0 without labels. */
+  int labelsOf(String output) {
+    TaskHead head = task == null ? null : task.of(output);
+    return head == null ? 0 : head.labels.size();
+  }
+
+  static String shown(String name) {
     return "'" + (name.length() > 40 ? name.substring(0, 40) + "…" : name) + "'";
   }
 }

@@ -80,7 +80,7 @@ public final class Golden {
   /** Number of values of an output without those of padding, which come last. */
   public int realValues(String output) {
     int count = outputs.get(output).limit();
-    return TaskKind.TOKEN_OUTPUTS.contains(output) ? count / length * tokenCount() : count;
+    return TaskKind.isTokenOutput(output) ? count / length * tokenCount() : count;
   }
 
   /** The largest absolute value of the file's outputs. */

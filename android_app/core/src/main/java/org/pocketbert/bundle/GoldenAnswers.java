@@ -77,17 +77,18 @@ final class GoldenAnswers {
     if (shape.length < 1 || shape[0] != 1 || tensor.values.limit() == 0) {
       return false;
     }
-    if (!description.labels.isEmpty()) {
-      boolean perToken = TaskKind.TOKEN_OUTPUTS.contains(output);
+    int labels = description.labelsOf(output);
+    if (labels > 0) {
+      boolean perToken = TaskKind.isTokenOutput(output);
       boolean fits = perToken ? shape.length == 3 && shape[1] == length : shape.length == 2;
-      return fits && shape[shape.length - 1] == description.labels.size();
+      return fits && shape[shape.length - 1] == labels;
     }
-    return !TaskKind.TOKEN_OUTPUTS.contains(output) || shape.length > 1 && shape[1] == length;
+    return !TaskKind.isTokenOutput(output) || shape.length > 1 && shape[1] == length;
   }
 
   private boolean isAsTheOthers(Safetensors.Tensor tensor, String output) {
     int[] shape = tensor.shape.clone();
-    if (TaskKind.TOKEN_OUTPUTS.contains(output)) {
+    if (TaskKind.isTokenOutput(output)) {
       shape[1] = 0;
     }
     int[] first = shapes.putIfAbsent(output, shape);
@@ -95,11 +96,12 @@ final class GoldenAnswers {
   }
 
   private String expected(String output, int length) {
-    if (!description.labels.isEmpty()) {
-      String tokens = TaskKind.TOKEN_OUTPUTS.contains(output) ? length + ", " : "";
-      return "the shape [1, " + tokens + description.labels.size() + "], one number per label";
+    int labels = description.labelsOf(output);
+    if (labels > 0) {
+      String tokens = TaskKind.isTokenOutput(output) ? length + ", " : "";
+      return "the shape [1, " + tokens + labels + "], one number per label";
     }
-    return TaskKind.TOKEN_OUTPUTS.contains(output) ? "the shape [1, " + length + ", …]" : "the shape [1, …]";
+    return TaskKind.isTokenOutput(output) ? "the shape [1, " + length + ", …]" : "the shape [1, …]";
   }
 
   private static boolean isFinite(FloatBuffer values) {

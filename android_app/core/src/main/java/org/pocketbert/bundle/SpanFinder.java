@@ -19,7 +19,7 @@ public final class SpanFinder {
   /** The output that the network must return: one number per token and label. */
   public static final String OUTPUT = "token_logits";
 
-  private static final String KIND = "token_classification";
+  static final String KIND = "token_classification";
   private static final String OUTSIDE = "O";
   private static final int SPECIAL_TOKENS = 2;
 
@@ -35,10 +35,18 @@ public final class SpanFinder {
    * @throws UserError if the bundle has another task
    */
   public SpanFinder(Bundle bundle, Network network) {
-    this.network = new TaskNetwork(bundle, KIND, "spans", network, OUTPUT);
-    tokenizer = bundle.tokenizer();
-    lengths = bundle.lengths();
-    List<String> labels = bundle.labels();
+    this(
+        bundle.tokenizer(),
+        bundle.lengths(),
+        bundle.labels(),
+        new TaskNetwork(bundle, KIND, "spans", network, OUTPUT));
+  }
+
+  /** A finder with some labels; without a network, it finds spans in the outputs of another one. */
+  SpanFinder(Tokenizer tokenizer, int[] lengths, List<String> labels, TaskNetwork network) {
+    this.network = network;
+    this.tokenizer = tokenizer;
+    this.lengths = lengths;
     prefixes = new char[labels.size()];
     types = new String[labels.size()];
     for (int i = 0; i < prefixes.length; i++) {
@@ -67,11 +75,7 @@ public final class SpanFinder {
       int end = Math.min(begin + room, tokens.ids.length);
       ModelInputs inputs = tokenizer.window(tokens, begin, end, lengths);
       float[] logits = network.run(inputs);
-      if (logits.length != inputs.length() * types.length) {
-        throw new UserError(
-            "a network must return " + inputs.length() * types.length + " numbers for " + OUTPUT + "; received "
-                + logits.length);
-      }
+      checkCount(inputs, logits);
       for (int word = 0; word < tags.length; word++) {
         if (first[word] >= 0 && windowOf(first[word], windows, step, room, tokens.ids.length) == window) {
           int row = (1 + first[word] - begin) * types.length;
@@ -81,6 +85,34 @@ public final class SpanFinder {
       }
     }
     return spans(text, words, tags, probabilities);
+  }
+
+  /** Returns the spans of a text from its outputs; words behind its inputs have no tag. */
+  List<LabelledSpan> find(String text, ModelInputs inputs, float[] logits) {
+    checkCount(inputs, logits);
+    TextWords words = TextWords.split(text);
+    Tokens tokens = tokenizer.tokenize(text);
+    int[] first = firstTokens(words, tokens);
+    int end = Math.min(tokens.ids.length, inputs.length() - SPECIAL_TOKENS);
+    int[] tags = new int[words.size()];
+    double[] probabilities = new double[words.size()];
+    Arrays.fill(tags, -1);
+    for (int word = 0; word < tags.length; word++) {
+      if (first[word] >= 0 && first[word] < end) {
+        int row = (1 + first[word]) * types.length;
+        tags[word] = largest(logits, row);
+        probabilities[word] = probability(logits, row, tags[word]);
+      }
+    }
+    return spans(text, words, tags, probabilities);
+  }
+
+  private void checkCount(ModelInputs inputs, float[] logits) {
+    int count = inputs.length() * types.length;
+    if (logits.length != count) {
+      throw new UserError(
+          "a network must return " + count + " numbers for " + OUTPUT + "; received " + logits.length);
+    }
   }
 
   /** The first token that starts inside each word; -1 without one. */

@@ -32,8 +32,10 @@ public final class TaskKind {
   /** The names of the kinds, in the table's order. */
   static final Set<String> NAMES = Collections.unmodifiableSet(KINDS.keySet());
 
-  /** Outputs whose second axis counts tokens. */
-  static final Set<String> TOKEN_OUTPUTS = Collections.unmodifiableSet(OUTPUTS);
+  /** Whether the second axis of an output counts tokens; of several heads, each output has its head in front. */
+  static boolean isTokenOutput(String name) {
+    return OUTPUTS.contains(name) || OUTPUTS.contains(name.substring(name.indexOf('_') + 1));
+  }
 
   /** Least number of labels; 0 for a task without labels. */
   final int leastLabels;

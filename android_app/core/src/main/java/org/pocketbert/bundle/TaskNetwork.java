@@ -1,5 +1,6 @@
 package org.pocketbert.bundle;
 
+import java.util.Map;
 import org.pocketbert.UserError;
 import org.pocketbert.tokenizer.ModelInputs;
 
@@ -29,7 +30,16 @@ final class TaskNetwork {
    * @throws UserError if the output is missing or a value is not finite
    */
   float[] run(ModelInputs inputs) {
-    float[] values = network.run(inputs).get(output);
+    return checked(network.run(inputs), output);
+  }
+
+  /**
+   * Returns the values of one output.
+   *
+   * @throws UserError if the output is missing or a value is not finite
+   */
+  static float[] checked(Map<String, float[]> outputs, String output) {
+    float[] values = outputs.get(output);
     if (values == null) {
       throw new UserError("a network must return " + output + "; it is missing");
     }

@@ -35,13 +35,23 @@ public final class TextClassifier {
    * @throws UserError if the bundle has another task
    */
   public TextClassifier(Bundle bundle, Network network) {
-    several = LABELS.equals(bundle.taskKind());
-    this.network = new TaskNetwork(bundle, several ? LABELS : CLASSES, "labels", network, OUTPUT);
-    tokenizer = bundle.tokenizer();
-    lengths = bundle.lengths();
-    names = bundle.labels();
+    this(bundle.tokenizer(), bundle.lengths(), bundle.task(), checked(bundle, network));
+  }
+
+  private static TaskNetwork checked(Bundle bundle, Network network) {
+    String kind = LABELS.equals(bundle.taskKind()) ? LABELS : CLASSES;
+    return new TaskNetwork(bundle, kind, "labels", network, OUTPUT);
+  }
+
+  /** A classifier with the labels and thresholds of a head; without a network, it knows {@link #classification}. */
+  TextClassifier(Tokenizer tokenizer, int[] lengths, TaskHead head, TaskNetwork network) {
+    several = LABELS.equals(head.kind);
+    this.network = network;
+    this.tokenizer = tokenizer;
+    this.lengths = lengths;
+    names = head.labels();
     thresholds = new double[names.size()];
-    DecisionOptions decisions = bundle.decisions();
+    DecisionOptions decisions = head.decisions;
     if (decisions != null && decisions.thresholds != null) {
       for (int i = 0; i < thresholds.length; i++) {
         double threshold = decisions.thresholds[i];
@@ -62,7 +72,11 @@ public final class TextClassifier {
    * @param pair the second text, or null
    */
   public Classification classify(String text, String pair) {
-    float[] logits = network.run(tokenizer.encode(text, pair, lengths));
+    return classification(network.run(tokenizer.encode(text, pair, lengths)));
+  }
+
+  /** The answer for the logits of a text. */
+  Classification classification(float[] logits) {
     if (logits.length != names.size()) {
       throw new UserError("a network must return " + names.size() + " " + OUTPUT + "; received " + logits.length);
     }

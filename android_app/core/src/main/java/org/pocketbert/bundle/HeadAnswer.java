@@ -1,0 +1,21 @@
+package org.pocketbert.bundle;
+
+import java.util.List;
+
+/** What one of several heads says about a text. The fields of other kinds are null. */
+public final class HeadAnswer {
+  /** The answer of a head for classes, or for any number of labels. */
+  public final Classification classification;
+
+  /** The spans that a head for tags finds. */
+  public final List<LabelledSpan> spans;
+
+  /** The score of a head for regression. */
+  public final Double score;
+
+  HeadAnswer(Classification classification, List<LabelledSpan> spans, Double score) {
+    this.classification = classification;
+    this.spans = spans;
+    this.score = score;
+  }
+}
