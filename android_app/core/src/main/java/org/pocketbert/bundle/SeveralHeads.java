@@ -55,11 +55,13 @@ public final class SeveralHeads {
       float[] values =
           TaskNetwork.checked(outputs, head.name + "_" + (tags ? SpanFinder.OUTPUT : TextClassifier.OUTPUT));
       if (tags) {
-        answers.put(head.name, new HeadAnswer(null, finders.get(head.name).find(text, inputs, values), null));
+        answers.put(head.name, new HeadAnswer(null, false, finders.get(head.name).find(text, inputs, values), null));
       } else if (classifiers.containsKey(head.name)) {
-        answers.put(head.name, new HeadAnswer(classifiers.get(head.name).classification(values), null, null));
+        boolean several = TextClassifier.LABELS.equals(head.kind);
+        answers.put(
+            head.name, new HeadAnswer(classifiers.get(head.name).classification(values), several, null, null));
       } else {
-        answers.put(head.name, new HeadAnswer(null, null, (double) values[0]));
+        answers.put(head.name, new HeadAnswer(null, false, null, (double) values[0]));
       }
     }
     return answers;

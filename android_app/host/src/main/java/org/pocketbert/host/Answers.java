@@ -19,6 +19,7 @@ import org.pocketbert.bundle.Classification;
 import org.pocketbert.bundle.LabelledSpan;
 import org.pocketbert.bundle.Network;
 import org.pocketbert.bundle.SentenceEmbedder;
+import org.pocketbert.bundle.SeveralHeads;
 import org.pocketbert.bundle.SpanFinder;
 import org.pocketbert.bundle.TextClassifier;
 import org.pocketbert.engine.BundleEngines;
@@ -34,8 +35,9 @@ final class Answers {
       Answers texts from standard input with a bundle, one JSON object per line.
 
       A bundle for embeddings gives the embedding, or the nearest lines of --search. A bundle for token classification
-      gives the spans, one for classes or several labels gives the labels and their probabilities. The input has one
-      text per line, or one JSON object with "text" per line; for labels of pairs also with "pair".
+      gives the spans, one for classes or several labels gives the labels and their probabilities, and one with several
+      heads gives the answer of each. The input has one text per line, or one JSON object with "text" per line; for
+      labels of pairs also with "pair".
 
       usage: java -jar pocketbert-host.jar answer [flags] BUNDLE < texts.txt
         --search=FILE              print the nearest lines of this file
@@ -115,6 +117,9 @@ final class Answers {
         throw new UserError(flag + " needs a bundle for embedding; " + bundle.name() + " is for " + kind);
       }
     }
+    if ("several".equals(kind)) {
+      return heads(bundle, network);
+    }
     boolean labels = "classification".equals(kind) || "multi_label".equals(kind);
     return labels ? labels(bundle, network) : spans(bundle, network);
   }
@@ -126,29 +131,53 @@ final class Answers {
       if (row[1] != null) {
         line.put("pair", row[1]);
       }
-      Classification found = classifier.classify(row[0], row[1]);
-      line.put(several ? "labels" : "label", several ? found.labels : found.label);
-      Map<String, Object> probabilities = new LinkedHashMap<>();
-      found.probabilities.forEach((label, probability) -> probabilities.put(label, rounded(probability)));
-      line.put("probabilities", probabilities);
+      add(classifier.classify(row[0], row[1]), several, line);
     };
+  }
+
+  private static void add(Classification found, boolean several, Map<String, Object> line) {
+    line.put(several ? "labels" : "label", several ? found.labels : found.label);
+    Map<String, Object> probabilities = new LinkedHashMap<>();
+    found.probabilities.forEach((label, probability) -> probabilities.put(label, rounded(probability)));
+    line.put("probabilities", probabilities);
+  }
+
+  private static Answer heads(Bundle bundle, Network network) {
+    SeveralHeads heads = new SeveralHeads(bundle, network);
+    return (row, line) ->
+        heads
+            .answer(row[0])
+            .forEach(
+                (name, found) -> {
+                  Map<String, Object> answer = new LinkedHashMap<>();
+                  if (found.spans != null) {
+                    answer.put("spans", described(found.spans));
+                  } else if (found.classification != null) {
+                    add(found.classification, found.severalLabels, answer);
+                  } else {
+                    answer.put("score", found.score);
+                  }
+                  line.put(name, answer);
+                });
   }
 
   private static Answer spans(Bundle bundle, Network network) {
     SpanFinder finder = new SpanFinder(bundle, network);
-    return (row, line) -> {
-      List<Object> spans = new ArrayList<>();
-      for (LabelledSpan span : finder.find(row[0])) {
-        Map<String, Object> found = new LinkedHashMap<>();
-        found.put("text", span.text);
-        found.put("label", span.label);
-        found.put("start", span.start);
-        found.put("end", span.end);
-        found.put("probability", rounded(span.probability));
-        spans.add(found);
-      }
-      line.put("spans", spans);
-    };
+    return (row, line) -> line.put("spans", described(finder.find(row[0])));
+  }
+
+  private static List<Object> described(List<LabelledSpan> found) {
+    List<Object> spans = new ArrayList<>();
+    for (LabelledSpan span : found) {
+      Map<String, Object> described = new LinkedHashMap<>();
+      described.put("text", span.text);
+      described.put("label", span.label);
+      described.put("start", span.start);
+      described.put("end", span.end);
+      described.put("probability", rounded(span.probability));
+      spans.add(described);
+    }
+    return spans;
   }
 
   private Answer embeddings(Bundle bundle, Network network) throws IOException {
