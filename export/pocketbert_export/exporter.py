@@ -279,6 +279,11 @@ def _check_exportable(model: Model, source: str | os.PathLike[str]) -> None:
         raise UserError(
             f"a bundle needs a vocabulary; {source} has none; add the tokenizer files that the model was trained with"
         )
+    if any(task.pairs == "separate" for task in model.tasks):
+        raise UserError(
+            f"a bundle reads both texts of a pair together; {source} reads them one by one, which export does not "
+            f"support; call predict with the model itself, or fine-tune it with {argument('pairs', 'joint')}"
+        )
     kinds = [task.kind for task in model.tasks]
     if len(kinds) > 1 or not all(get_task(task).exportable for task in model.tasks):
         raise UserError(

@@ -24,8 +24,7 @@ QueryKeySource = Literal["shared", "raw", "bottleneck"]
 ModelType = Literal["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert"]
 TokenizerKind = Literal["wordpiece", "byte_bpe", "unigram"]
 ScoreActivation = Literal["identity", "sigmoid"]
-# A key of `TASK_RULES`.
-TaskKind: TypeAlias = str
+TaskKind: TypeAlias = str  # A key of `TASK_RULES`.
 # Shapes of a head's weights by their paths in the head.
 HeadShapes: TypeAlias = "Callable[[EncoderConfig, TaskConfig], Mapping[str, tuple[int, ...]]]"
 # BERT's pretraining tasks, in the order of their logits.
@@ -37,9 +36,7 @@ _MOST = {
     "vocab_size": 1 << 24,
     "num_layers": 1024,
     "num_feedforward_networks": 64,
-    "layer_norm_eps": 1,
-    "embedding_layer_norm_eps": 1,
-    "initializer_range": 1,
+    **dict.fromkeys(("layer_norm_eps", "embedding_layer_norm_eps", "initializer_range"), 1),
 }
 _MOST_WEIGHTS = 1 << 34
 
@@ -155,11 +152,9 @@ class EncoderConfig:
             problems.append(
                 f"pad_token_id must be an id below vocab_size={self.vocab_size}; received {self.pad_token_id}"
             )
-        problems += _one_of("model_type", self.model_type, ModelType)
-        problems += _one_of("activation", self.activation, Activation)
-        problems += _one_of("norm", self.norm, Norm)
-        problems += _one_of("pooler", self.pooler, Pooler)
-        problems += _one_of("embedding_projection", self.embedding_projection, EmbeddingProjection)
+        choices = {"model_type": ModelType, "activation": Activation, "norm": Norm, "pooler": Pooler}
+        for name, accepted in {**choices, "embedding_projection": EmbeddingProjection}.items():
+            problems += _one_of(name, getattr(self, name), accepted)
         if self.embedding_projection == "none" and self.embedding_size != self.hidden_size:
             problems.append(
                 f"embedding_size={self.embedding_size} differs from hidden_size={self.hidden_size}, which needs "
@@ -321,6 +316,8 @@ class TaskConfig:
       dropout: dropout rate in front of the head.
       pooling: for sentence heads: `mean` reads the mean of the tokens, scaled to length 10; None reads the first token,
         through a tanh layer where the family has one.
+      pairs: for sentence heads: `separate` reads the two texts of a pair one by one, and the head reads their vectors
+        u and v as [u, v, |u − v|, u·v]; None reads both texts together.
       null_threshold: for spans: the answer is empty if [CLS], as start and end, scores higher than the best answer by
         more than this; None to answer every question.
       embedding: for embeddings: pooling, dense layer and prompts; an object of its fields becomes an `EmbeddingConfig`.
@@ -337,6 +334,7 @@ class TaskConfig:
     labels: tuple[str, ...] = ()
     dropout: float = 0.1
     pooling: Literal["mean"] | None = None
+    pairs: Literal["separate"] | None = None
     null_threshold: float | None = None
     embedding: EmbeddingConfig | None = None
     activation: ScoreActivation | None = None
@@ -362,11 +360,13 @@ class TaskConfig:
             problems.append(f"only {labelled} have labels; received {self.labels} with kind={self.kind!r}")
         if not 0 <= self.dropout < 1:
             problems.append(f"dropout must lie in [0, 1); received {self.dropout}")
-        if self.pooling not in (None, "mean"):
-            problems.append(f"pooling must be mean, or None for the first token; received {self.pooling!r}")
-        elif self.pooling is not None and rules.head != "sentence":
-            sentences = " and ".join(kind for kind, row in TASK_RULES.items() if row.head == "sentence")
-            problems.append(f"pooling is for {sentences}; received {self.pooling!r} for {self.kind!r}")
+        for name, choice, default in (("pooling", "mean", "the first token"), ("pairs", "separate", "one row")):
+            value = getattr(self, name)
+            if value not in (None, choice):
+                problems.append(f"{name} must be {choice}, or None for {default}; received {value!r}")
+            elif value is not None and rules.head != "sentence":
+                sentences = " and ".join(kind for kind, row in TASK_RULES.items() if row.head == "sentence")
+                problems.append(f"{name} is for {sentences}; received {value!r} for {self.kind!r}")
         if self.null_threshold is not None and not rules.has_null_threshold:
             thresholded = " and ".join(kind for kind, row in TASK_RULES.items() if row.has_null_threshold)
             problems.append(f"null_threshold is for {thresholded}; received {self.null_threshold} for {self.kind!r}")

@@ -39,8 +39,9 @@ class Model(tf_keras.Model):
     """An encoder with one head per task.
 
     A call returns the encoder's outputs if there is no task, else the logits by name, float32: `logits` [B, labels] for
-    classification and multi_label, [B] for regression; `start_logits` and `end_logits` [B, S] for spans;
-    `token_logits` [B, S, labels] for token_classification; for several heads, those of each with its name in front;
+    classification and multi_label, [B] for regression (two equal rows for a separate pair); `start_logits` and
+    `end_logits` [B, S] for spans; `token_logits` [B, S, labels] for token_classification; for several heads, those of
+    each with its name in front;
     `prediction_logits` [B, S, V] for masked LM ([B, P, V] with an input `masked_lm_positions` [B, P]);
     `seq_relationship_logits` [B, 2] for next sentence; `embedding` [B, D] for sentence embeddings.
 
@@ -394,6 +395,7 @@ def from_pretrained(
 
 
 def _called_once(model: Model) -> Model:
-    ids = tf.zeros([1, min(3, model.config.max_position_embeddings)], tf.int32)
+    rows = 2 if any(task.pairs for task in model.tasks) else 1
+    ids = tf.zeros([rows, min(3, model.config.max_position_embeddings)], tf.int32)
     model({name: ids for name in ("input_word_ids", "input_mask", "input_type_ids")})
     return model

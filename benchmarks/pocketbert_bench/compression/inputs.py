@@ -250,6 +250,10 @@ def check(
     directory = minilm() if model is None else model_directory(model)
     described = describe_directory(directory)
     is_teacher = _is_teacher(described, data)
+    if data.task.pairs or (is_teacher and described.tasks[0].pairs):
+        raise UserError(
+            "a bundle reads pairs jointly; received a head on separate pairs (pairs=separate); use pb.distill"
+        )
     if is_teacher and described.tasks[0].labels != data.task.labels:
         labels = described.tasks[0].labels
         log_info(f"labels in the model's order: {', '.join(labels)}")

@@ -92,7 +92,7 @@ def read_config(
 
 def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
     """The content of a config.json from which `read_config` restores `config` and `tasks` exactly."""
-    if len({task.kind for task in tasks}) < len(tasks) or any(task.pooling for task in tasks):
+    if len({task.kind for task in tasks}) < len(tasks) or any(task.pooling or task.pairs for task in tasks):
         return own_config(config, tasks)
     content = _transformers_config(config, tasks)
     names = {spec.name for spec in tensor_specs(config, tasks).values()}

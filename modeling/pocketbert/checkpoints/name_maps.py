@@ -196,9 +196,10 @@ def _num_outputs(task: TaskConfig) -> int:
 def _sentence_head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Specs:
     path, family, hidden = f"heads.{task.kind}", tensor_family(config.model_type), config.hidden_size
     stored = task.rules.tensor if has_own_name else "classifier"
+    # No class of transformers has these heads, so none may find their weights.
+    width, of_pairs = (4 * hidden, "pair_") if task.pairs == "separate" else (hidden, "")
     if task.pooling == "mean":
-        # No class of transformers has this head, so none may find its weights.
-        yield from _linear(f"{path}.output", f"mean_{stored}", hidden, _num_outputs(task))
+        yield from _linear(f"{path}.output", f"{of_pairs}mean_{stored}", width, _num_outputs(task))
         return
     if config.pooler == "none":
         # A tanh layer of the head on the first token, like the pooler in BERT's classifier.
@@ -206,7 +207,7 @@ def _sentence_head(config: EncoderConfig, task: TaskConfig, *, has_own_name: boo
         yield from _linear(f"{path}.dense", dense, hidden, hidden)
     if family == "roberta":
         stored += ".out_proj"
-    yield from _linear(f"{path}.output", stored, hidden, _num_outputs(task))
+    yield from _linear(f"{path}.output", of_pairs + stored, width, _num_outputs(task))
 
 
 def _masked_lm_head(config: EncoderConfig, path: str) -> _Specs:

@@ -20,7 +20,11 @@ _CLASS_PREFIX = "PocketBert"
 def own_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
     """The content of a config.json with our own `model_type`."""
     encoder = dataclasses.asdict(config)
-    names = [f"{_CLASS_PREFIX}Mean{task.rules.architecture}" for task in tasks if task.pooling == "mean"]
+    names = [
+        f"{_CLASS_PREFIX}{'Pair' if task.pairs else ''}{'Mean' if task.pooling else ''}{task.rules.architecture}"
+        for task in tasks
+        if task.pooling or task.pairs
+    ]
     return {
         **({"architectures": names} if names else {}),
         "model_type": OWN_PREFIX + encoder.pop("model_type"),

@@ -88,7 +88,10 @@ _NOT_OF_FINETUNING = ("teacher_precision", "evaluation_batches", "whole_words")
 _DATA_AND_TRAINING = (TaskOptions, TableOptions, FinetuneConfig)
 # Of `bundle`, which exports in one process.
 TRAINING = (
-    *_DATA_AND_TRAINING,
+    TaskOptions,
+    TableOptions,
+    # No bundle has a head on separate pairs.
+    OptionGroup(FinetuneConfig, without=("pairs",)),
     OptionGroup(RunConfig, without=("seed", "overwrite", "distribution", "tpu", *_NOT_OF_FINETUNING)),
 )
 OPTIONS = (

@@ -41,7 +41,7 @@ class EncodedExamples:
       groups: see `Examples.groups`.
       rows_per_example: rows that stay together in a batch: 2 for pairs of texts that an encoder reads one by one.
         Example i then has the rows 2·i and 2·i + 1; `offsets` and `labels` have an entry for each row.
-      soft_labels: see `Examples.soft_labels`; batches have them as the input `soft_labels`.
+      soft_labels: see `Examples.soft_labels`, an entry for each row; batches have them as the input `soft_labels`.
     """
 
     word_ids: np.ndarray
@@ -208,14 +208,12 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
         # TensorFlow keeps two more copies of captured tensors, too much memory for a large text.
         arrays = tf.numpy_function(rows, [indices], [tf.int32] * len(_INPUT_NAMES), stateful=False)
         inputs = {name: tf.ensure_shape(array, [None, None]) for name, array in zip(_INPUT_NAMES, arrays, strict=True)}
+        # Calls of Python cost time, so only examples with several rows make one.
+        if encoded.rows_per_example > 1 and (labels is not None or soft is not None):
+            indices = tf.ensure_shape(tf.numpy_function(encoded.rows, [indices], tf.int64, stateful=False), [None])
         if soft is not None:
             inputs[SOFT_LABELS] = tf.gather(soft, indices)
-        if labels is None:
-            return inputs
-        # Calls of Python cost time, so only examples with several rows make one.
-        if encoded.rows_per_example > 1:
-            indices = tf.ensure_shape(tf.numpy_function(encoded.rows, [indices], tf.int64, stateful=False), [None])
-        return inputs, tf.gather(labels, indices)
+        return inputs if labels is None else (inputs, tf.gather(labels, indices))
 
     return index_rows(plan, start).map(assemble, num_parallel_calls=2, deterministic=True).prefetch(4)
 

@@ -16,6 +16,7 @@ from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.heads_config import described_heads, same_heads
 from pocketbert.label_names import label_positions
+from pocketbert.notation import argument
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
 from pocketbert.training.stage import FeatureRequest, ScheduleName, Stage, position_problems
 
@@ -301,6 +302,13 @@ def label_problems(spec: DistillationSpec) -> list[str]:
         return [
             f"the teacher must have the labels of the task, {', '.join(task.labels)}; received "
             f"{', '.join(teacher_task.labels)}; fine-tune the teacher on this task, or rename the labels in the data"
+        ]
+    if task.pairs != teacher_task.pairs:
+        forms = [one.pairs or "joint" for one in (teacher_task, task)]
+        return [
+            f"teacher and student must read pairs in the same form; received {forms[0]} for the teacher and {forms[1]} "
+            "for the student; pass the teacher's probabilities as soft labels instead of the teacher "
+            f"({argument('soft_label_columns', python='soft_labels')})"
         ]
     return []
 

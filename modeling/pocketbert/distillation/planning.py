@@ -78,7 +78,7 @@ def plan_distillation(
     raise_if_any(problems, method.name)
     assert planned is not None
     if isinstance(data, TaskData):
-        data = dataclasses.replace(data, task=_with_pooling(data.task, planned, described))
+        data = dataclasses.replace(data, task=_like_heads(data.task, planned, described))
         opened = open_data(data)
     spec = _spec(described, planned, opened, is_cached=cache is not None)
     stages, unfit = validated_stages(method, spec)
@@ -241,7 +241,7 @@ def _spec(
         teacher=teacher.config if teacher else planned.config,
         student=planned.config,
         task=task,
-        pairs=data.has_pairs,
+        pairs=data.has_pairs and (task is None or task.pairs is None),
         # Cached logits keep their order; a cache has no heads.
         teacher_task=same_labels(_first_task(teacher), task, reorder=not is_cached),
         teacher_heads=tuple(head.kind for head in teacher.tasks) if teacher and not is_cached else None,
@@ -256,8 +256,13 @@ def _first_task(teacher: DirectoryDescription | None) -> TaskConfig | None:
     return teacher.tasks[0] if teacher and teacher.tasks else None
 
 
-def _with_pooling(task: TaskConfig, student: ModelInit, teacher: DirectoryDescription | None) -> TaskConfig:
-    """The student's task: its head reads the text where the head does that it copies or continues."""
+def _like_heads(task: TaskConfig, student: ModelInit, teacher: DirectoryDescription | None) -> TaskConfig:
+    """The student's task: its head reads the text where the head does that it copies or continues.
+
+    It reads pairs as the teacher's head does; without one, as its own head does.
+    """
+    if task.rules.head != "sentence":
+        return task
     source = teacher if student.layers else student.description
     heads = source.tasks[: 1 if student.layers else None] if source else ()
     for head in heads:
@@ -265,7 +270,12 @@ def _with_pooling(task: TaskConfig, student: ModelInit, teacher: DirectoryDescri
             several: TaskConfig = with_poolings_of(task, head)
             return several
     pooling = next((head.pooling for head in heads if head.pooling), None)
-    return dataclasses.replace(task, pooling=pooling) if task.rules.head == "sentence" else task
+    models = [model for model in (teacher, student.description) if model is not None and model.tasks]
+    pairs = task.pairs or next((head.pairs for head in models[0].tasks if head.pairs), None) if models else task.pairs
+    if pairs != task.pairs:
+        whose = "the teacher" if models[0] is teacher else "its head"
+        log_info(f"the student reads the two texts of a pair one by one, as {whose} does")
+    return dataclasses.replace(task, pooling=pooling, pairs=pairs)
 
 
 def _attempt(problems: list[str], call: Callable[..., _T], *arguments: Any, **options: Any) -> _T | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,7 +88,9 @@ def _checked(
     """The data, after all checks of the input."""
     if data.task.kind not in supervised_kinds():
         raise UserError(f"prune: the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
-    checked = TaskRunData(data)
+    pairs = next((task.pairs for task in teacher.tasks if task.kind == data.task.kind), None)
+    # The head continues, so it reads pairs as before.
+    checked = TaskRunData(dataclasses.replace(data, task=dataclasses.replace(data.task, pairs=pairs)))
     problems = checked.problems(supervised_kinds(), labelled=("train", "dev")) + config.problems(teacher.config)
     teacher_tasks = tuple(same_labels(task, data.task) or task for task in teacher.tasks)
     problems += head_problems(teacher_tasks, data.task)

@@ -120,6 +120,8 @@ class Task(abc.ABC):
       needs_pairs: whether each input is a pair of texts.
       centred_by_example: whether `centred` works on each example alone.
       has_vectors: whether the direction of the output [N, D] is what counts.
+      separates_pairs: whether the network reads the texts of a pair one by one, as rows that follow one another, and
+        gives one answer for both; `outputs.GatheredOutputs` then has an entry for each pair.
       scored_by_folds: whether folds can score the examples; the rows then have `answers`, as in `TextRows`.
       data_kinds: further kinds of data sets whose labels fit, such as scores of pairs.
       least_centred_scale: minimum scale of centred outputs, as a fraction of the scale of the outputs.
@@ -130,7 +132,7 @@ class Task(abc.ABC):
     needs_pooler: ClassVar[bool] = False
     first_token_only: bool = False
     per_token: ClassVar[bool] = False
-    exportable: ClassVar[bool] = True
+    exportable: bool = True
     default_lengths: ClassVar[tuple[int, ...]] = (32, 64, 128)
     pipeline_tag: ClassVar[str] = "text-classification"
     default_max_length: ClassVar[int | None] = None
@@ -141,6 +143,7 @@ class Task(abc.ABC):
     needs_pairs: ClassVar[bool] = False
     centred_by_example: bool = False
     has_vectors: ClassVar[bool] = False
+    separates_pairs: bool = False
     scored_by_folds: ClassVar[bool] = False
     data_kinds: ClassVar[tuple[str, ...]] = ()
     least_centred_scale: ClassVar[float] = 0.0

@@ -18,6 +18,7 @@ from pocketbert.tasks.class_names import described_probabilities, positive_class
 from pocketbert.tasks.decisions import DecisionChoice, class_thresholds, reject_threshold, threshold_logits
 from pocketbert.tasks.metrics import AUROC, class_results, names_of_f1, root_mean_square
 from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples, uniform_cross_entropy, unit_vectors
+from pocketbert.tasks.separate_pairs import FEATURES, ROWS, pair_features
 from pocketbert.tasks.texts import TextTask
 
 # Length of the mean of the tokens that a head reads. Vectors of length 1 would need ten times the weights.
@@ -28,26 +29,30 @@ class SentenceHead(tf_keras.layers.Layer):
     """Linear map of a vector of the text.
 
     The vector is the encoder's pooled output; without a pooler, a dense layer on the first token (DistilBERT: relu);
-    or the mean of the tokens, scaled to length 10 (`TaskConfig.pooling`).
+    or the mean of the tokens, scaled to length 10 (`TaskConfig.pooling`). For `TaskConfig.pairs`, the map reads
+    `pair_features` of the vectors of two rows, and both rows have its logits.
     """
 
     def __init__(self, config: EncoderConfig, task: TaskConfig, outputs: int) -> None:
         super().__init__()
-        self._reads_mean = task.pooling == "mean"
+        self._reads_mean, self._separates_pairs = task.pooling == "mean", task.pairs == "separate"
         self._has_own_pooler = config.pooler == "none" and not self._reads_mean
         if self._has_own_pooler:
             self.dense = Dense(config.hidden_size, config.hidden_size)
         self.dropout = Dropout(task.dropout)
-        self.output_projection = Dense(config.hidden_size, outputs)
+        self.output_projection = Dense(config.hidden_size * (FEATURES if self._separates_pairs else 1), outputs)
         self._activation = config.sentence_activation
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps the encoder's outputs to float32 logits [B, outputs]."""
         x = self.pooled(encoded, training)
-        return tf.cast(self.output_projection(self.dropout(x, training=training)), tf.float32)
+        x = pair_features(x) if self._separates_pairs else x
+        logits = tf.cast(self.output_projection(self.dropout(x, training=training)), tf.float32)
+        # A logit for each row, like the labels: losses and teachers' targets are means over rows.
+        return tf.repeat(logits, ROWS, axis=0) if self._separates_pairs else logits
 
     def pooled(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
-        """The vectors that the linear map reads, [B, H]."""
+        """The vectors of the texts, [B, H]; see the class for what the linear map reads of them."""
         if self._reads_mean:
             return mean_vectors(encoded["sequence_output"], encoded["input_mask"])
         if not self._has_own_pooler:

@@ -53,6 +53,7 @@ def cut_warning(
       remedy: what to do; empty for a larger `max_length`.
     """
     truncated = sum(task.count_truncated(part, tokenizer, max_length) for part in parts)
-    count = sum(len(part) * (2 if task.has_vectors and part.has_pairs else 1) for part in parts)
+    rows = 2 if task.has_vectors or task.separates_pairs else 1
+    count = sum(len(part) * (rows if part.has_pairs else 1) for part in parts)
     how = tokenizer.vocabulary.truncation
     return truncation_warning(parts[0].source, truncated, count, max_length, remedy, how)

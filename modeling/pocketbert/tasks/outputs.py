@@ -189,22 +189,25 @@ class ModelForward:
 
 
 class GatheredOutputs:
-    """Collects the outputs of batches in the order of the rows.
+    """Collects the outputs of batches in the order of the examples.
 
     Attributes:
-      outputs: collected outputs by name: [N, ...], or [T, ...] per token without padding.
+      outputs: collected outputs by name: [N, ...], or [T, ...] per token without padding. An example of several rows,
+        such as a separate pair, has those of its first row.
     """
 
     def __init__(self, encoded: EncodedExamples, task: Task) -> None:
         self.outputs: dict[str, np.ndarray] = {}
         self._offsets, self._task = encoded.offsets, task
+        self._count, self._rows = len(encoded), encoded.rows_per_example
 
     def add(self, indices: np.ndarray, outputs: Outputs) -> None:
-        """Adds the outputs of the rows at `indices`: [B, ...], or [B, L, ...] with padding."""
-        for name, values in outputs.items():
-            gathered, per_token = self.outputs.get(name), self._task.of_output(name).per_token
+        """Adds the outputs of the rows of the examples at `indices`: [B, ...], or [B, L, ...] with padding."""
+        for name, rows in outputs.items():
+            gathered, values = self.outputs.get(name), rows[:: self._rows]
+            per_token = self._task.of_output(name).per_token
             if gathered is None:
-                count, sizes = len(self._offsets) - 1, values.shape[1:]
+                count, sizes = self._count, values.shape[1:]
                 if per_token:
                     count, sizes = int(self._offsets[-1]), values.shape[2:]
                 gathered = self.outputs[name] = np.empty((count, *sizes), values.dtype)

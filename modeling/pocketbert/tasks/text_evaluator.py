@@ -41,20 +41,20 @@ class TextEvaluator:
 
     def metrics(self, when: str) -> dict[str, float]:
         """See `Evaluator.metrics`."""
-        encoded = self._encoded
-        assert encoded.labels is not None
+        data = self._data
+        assert data.labels is not None
         predictions = self._predictions(when)
-        return self._task.compute(self._metrics, encoded.labels, predictions, encoded.groups, self._logits)
+        return self._task.compute(self._metrics, data.labels, predictions, data.groups, self._logits)
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
         """See `Evaluator.scores`. Includes the scores per class; without `metrics`, computes them."""
-        encoded = self._encoded
-        assert encoded.labels is not None
+        data = self._data
+        assert data.labels is not None
         predictions = self._predictions("at the end")
-        scores = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups, self._logits)
-        logits, right = None if self.task.decisions is None else self._logits, encoded.labels == predictions
+        scores = self._task.score(data.labels, predictions, self._metrics, main_metric, data.groups, self._logits)
+        logits, right = None if self.task.decisions is None else self._logits, data.labels == predictions
         decisions = None if logits is None else described_decisions(self.task, self._task.certainty(logits), right)
-        known, pairs = scores.metrics if metrics is None else metrics, self._data.pairs is not None
+        known, pairs = scores.metrics if metrics is None else metrics, data.pairs is not None
         return dataclasses.replace(scores, metrics=known, pairs=pairs, decisions=decisions)
 
     def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
@@ -76,15 +76,15 @@ class TextEvaluator:
 
     def task_at(self, temperature: float) -> TaskConfig:
         """`task` for the last logits divided by a temperature."""
-        if self._choice is None or self._logits is None or self._encoded.labels is None:
+        if self._choice is None or self._logits is None or self._data.labels is None:
             return self.task
-        return self._task.choose(self._choice, self._logits / np.float32(temperature), self._encoded.labels)
+        return self._task.choose(self._choice, self._logits / np.float32(temperature), self._data.labels)
 
     def temperature(self) -> float:
         """The divisor of the last logits with the smallest loss on these examples; 1 if none helps."""
-        if self._logits is None or self._encoded.labels is None:
+        if self._logits is None or self._data.labels is None:
             return 1.0
-        return self._task.temperature(self._logits, self._encoded.labels)
+        return self._task.temperature(self._logits, self._data.labels)
 
     @property
     def top_probability(self) -> float | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TextRows:
-    """Texts or pairs, a row each.
+    """Texts or pairs, a row each; separate pairs have two.
 
     Args:
       task: theirs; None for texts that are only run.
@@ -30,7 +30,8 @@ class TextRows:
         self, task: TextTask | None, data: Examples, tokenizer: Any, max_length: int, most: int | None = None
     ) -> None:
         taken = data if most is None else data.select(evenly(len(data), most))
-        self.encoded = encode(taken, tokenizer, max_length, show_progress=False)
+        encode_rows = encode if task is None else task.encode
+        self.encoded = encode_rows(taken, tokenizer, max_length, show_progress=False)
         self._task, self._data, self._labels = task, taken, taken.labels
         self.decided = None
 

@@ -87,7 +87,7 @@ def windowed_logits(
       UserError: the inputs are pairs, the windows do not fit (see `window_rows`), or an output is not finite.
     """
     texts, pairs = texts_and_pairs(inputs)
-    if pairs is not None:
+    if pairs is not None or task.separates_pairs:
         raise UserError(f"windows are for single texts; received pairs of texts; leave {argument('windows', True)} out")
     encoded, index = window_rows(texts, tokenizer, max_length, stride)
     logits = check_finite_answers(forward(encoded))["logits"].astype(np.float64)

@@ -16,6 +16,7 @@ from pocketbert.data.data_warnings import count_truncated
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.glue import GLUE
 from pocketbert.data.readers.tables import read_table
+from pocketbert.data.readers.text_pairs import single_texts
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, SupervisedTask
 from pocketbert.tasks.class_names import positive_class
@@ -24,6 +25,7 @@ from pocketbert.tasks.metrics import AUROC, compute
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, most_certain
 from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
+from pocketbert.tasks.separate_pairs import encode_separately, require_pairs
 from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
 from pocketbert.tasks.text_evaluator import TextEvaluator
 from pocketbert.tasks.text_inputs import examples_of
@@ -41,6 +43,8 @@ class TextTask(SupervisedTask):
     def __init__(self, config: TaskConfig) -> None:
         super().__init__(config)
         self.first_token_only = config.pooling is None
+        self.separates_pairs = config.pairs == "separate"
+        self.exportable = not self.separates_pairs
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
         """For a head on the mean: without a pooler, which would be neither read nor trained."""
@@ -170,15 +174,20 @@ class TextTask(SupervisedTask):
         """Checks that the data are `Examples`."""
         if not isinstance(data, Examples):
             raise UserError(f"the examples must be the task's; received {data.source} for {self.kind}")
+        if self.separates_pairs:
+            require_pairs(data)
 
-    def encode(self, data: Examples, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
-        """Encodes one row per example; longer examples are truncated."""
-        return encode(data, tokenizer, max_length)
+    def encode(
+        self, data: Examples, tokenizer: Any, max_length: int, *, show_progress: bool = True, **_: Any
+    ) -> EncodedExamples:
+        """Encodes one row per example, or per text of separate pairs; longer examples are truncated."""
+        encode_rows = encode_separately if self.separates_pairs else encode
+        return encode_rows(data, tokenizer, max_length, show_progress=show_progress)
 
     def rows(
         self, data: Examples, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any
     ) -> TextRows:
-        """Encodes one row per example."""
+        """See `encode`."""
         return TextRows(self, data, tokenizer, max_length, most)
 
     def evaluator(
@@ -196,12 +205,13 @@ class TextTask(SupervisedTask):
     ) -> TextEvaluator:
         """See `SupervisedTask.evaluator`; each evaluation makes the `choice`, if there is one."""
         self.check_data(data)
-        encoded, names = encode(data, tokenizer, max_length), metrics or self.metrics
+        encoded, names = self.encode(data, tokenizer, max_length), metrics or self.metrics
         return TextEvaluator(self, forward, encoded, names, data, show_progress=show_progress, choice=choice)
 
     def count_truncated(self, data: Examples, tokenizer: Any, max_length: int) -> int:
-        """Number of texts or pairs that are cut."""
-        return count_truncated(data.texts, data.pairs, tokenizer, max_length)
+        """Number of texts or pairs that are cut; separate pairs have two texts."""
+        read = single_texts(data) if self.separates_pairs else data
+        return count_truncated(read.texts, read.pairs, tokenizer, max_length)
 
     def predict(
         self,
@@ -238,7 +248,7 @@ class TextTask(SupervisedTask):
         if not len(inputs):
             return np.zeros((0, *((len(self.config.labels),) if self.config.labels else ())), np.float32)
         examples = examples_of(inputs)
-        encoded = encode(examples, tokenizer, max_length, show_progress=show_progress)
+        encoded = self.encode(examples, tokenizer, max_length, show_progress=show_progress)
         return check_finite_answers(forward(encoded, show_progress=show_progress))["logits"]
 
     def score(

@@ -187,6 +187,8 @@ class FinetuneConfig:
         token_classification, a tenth after contrastive steps).
       head_pooling: where a sentence head reads the text: the `first` token, the `mean` of the tokens, or `auto`: the
         one that fits better on frozen features. A head on the first token makes bundles faster.
+      pairs: how the encoder reads pairs of texts: `joint` in one row, or `separate`, one by one, with a head on the
+        vectors u and v of the two texts, [u, v, |u − v|, u·v]; `auto`: the form that fits better on frozen features.
       head_start: weights of a new head: from a linear `fit` on frozen features, or `random`.
       head_start_examples: most training examples that this fit reads; fewer start sooner.
       contrastive_steps: updates that move texts with one label together before the head is fitted, for classes of
@@ -215,6 +217,7 @@ class FinetuneConfig:
 
     learning_rate: float | None = None
     head_pooling: Literal["auto", "first", "mean"] = "auto"
+    pairs: Literal["joint", "separate", "auto"] = "joint"
     head_start: Literal["fit", "random"] = "fit"
     head_start_examples: int = 5000
     contrastive_steps: int | None = None
@@ -247,6 +250,10 @@ class FinetuneConfig:
             parse_class_weights(self.class_weights)
         except UserError as error:
             problems.append(str(error))
+        if self.pairs == "auto" and self.head_start == "random":
+            problems.append(
+                "pairs=auto compares linear fits; received it with head_start=random; leave one of them out"
+            )
         raise_if_any(problems, "fine-tuning options")
 
     def resolved(self, hidden_size: int, kind: str, examples: int, *, contrasts: bool) -> FinetuneConfig:
@@ -273,6 +280,7 @@ FIXED_IN_A_GRID = (
     "head_start_examples",
     "micro_batches",
     "new_head",
+    "pairs",
     *(field.name for field in dataclasses.fields(RunConfig) if field.name not in _VARIED_OF_A_RUN),
 )
 

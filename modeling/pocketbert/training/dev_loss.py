@@ -109,23 +109,26 @@ class LossEvaluator:
 
 
 def mean_loss(task: Task, encoded: EncodedExamples, outputs: Mapping[str, np.ndarray], batch_size: int) -> float:
-    """Mean loss over the labels of all rows; of several heads, the weighted sum of theirs."""
+    """Mean loss over the labels of all rows, or of all separate pairs; of several heads, the weighted sum of theirs."""
     import tensorflow as tf
 
     from pocketbert.layers.loss_normalization import count_weights
 
     assert encoded.labels is not None
     if task.parts:
-        labels = {name: values.numpy() for name, values in part_labels(task, encoded.labels).items()}
+        of_heads = {name: values.numpy() for name, values in part_labels(task, encoded.labels).items()}
         means = {
-            name: mean_loss(part, encoded.with_labels(labels[name]), part_outputs(name, outputs), batch_size)
+            name: mean_loss(part, encoded.with_labels(of_heads[name]), part_outputs(name, outputs), batch_size)
             for name, part in task.parts.items()
         }
         return float(weighted_sum(task, means))
-    lengths = np.diff(encoded.offsets)
+    labels, lengths = encoded.labels, np.diff(encoded.offsets)
+    if task.separates_pairs:
+        # The outputs have an entry for each pair.
+        labels, lengths = labels[:: encoded.rows_per_example], encoded.lengths
     # Pairs of texts are two rows, and triplets three, even where an evaluator reads them one by one.
-    together = 3 if encoded.labels.ndim == 2 else 2
-    step = batch_size * (together if task.has_vectors else encoded.rows_per_example)
+    together = 3 if labels.ndim == 2 else 2
+    step = batch_size * (together if task.has_vectors else 1)
     total = weight = 0.0
     for start in range(0, len(lengths), step):
         rows = slice(start, start + step)
@@ -139,7 +142,7 @@ def mean_loss(task: Task, encoded: EncodedExamples, outputs: Mapping[str, np.nda
                 batch[name][mask == 1] = values[tokens]
         arrays = {name: tf.constant(values, tf.float32) for name, values in batch.items()}
         with count_weights() as counted:
-            loss = float(task.loss(arrays, tf.constant(encoded.labels[rows]), tf.constant(mask)))
+            loss = float(task.loss(arrays, tf.constant(labels[rows]), tf.constant(mask)))
         count = float(counted[0]) if len(counted) == 1 else len(mask)
         total, weight = total + loss * count, weight + count
     return total / weight if weight else 0.0

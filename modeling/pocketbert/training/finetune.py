@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -78,6 +78,11 @@ def finetune(
     with saved_models(model) as (directory,):
         if kfold is not None:
             check_foldable(data, kfold, run, callbacks)
+            if config.pairs == "auto":
+                raise UserError(
+                    f"{argument('pairs', 'auto')} chooses a form for one model, and folds have several; received "
+                    f"{argument('kfold', kfold)}; pass joint or separate"
+                )
             make_plan = functools.partial(plan_finetuning, directory, frozen=frozen)
             return finetune_in_folds(make_plan, directory, data, output, kfold, config=config, run=run)
         return _finetune(directory, data, output, config, run, frozen, callbacks)
@@ -108,7 +113,7 @@ def plan_finetuning(
     frozen: FrozenWeights = FrozenWeights(),  # noqa: B008
 ) -> FinetuningPlan:
     """Checks the input of a fine-tuning, without writing files or making weights."""
-    checked = _checked(with_own_embedding(data, directory))
+    checked = _checked(_in_form(with_own_embedding(data, directory), config))
     data = checked.given
     start = _start(directory)
     assert start.description is not None
@@ -130,10 +135,10 @@ def plan_finetuning(
     if not config.contrastive_steps:
         del options["contrastive_steps"]
     # Records of runs without these options do not have them.
-    for name in ("head_start_examples", "micro_batches", "triplet_margin"):
+    for name in ("head_start_examples", "micro_batches", "triplet_margin", "pairs"):
         if options[name] == getattr(FinetuneConfig, name):
             del options[name]
-    return FinetuningPlan(
+    plan = FinetuningPlan(
         objective=Finetuning(
             class_weights=_class_weights(config, data),
             head_pooling=config.head_pooling,
@@ -142,6 +147,7 @@ def plan_finetuning(
             contrastive_steps=config.contrastive_steps or 0,
             continues=continued is not None,
             triplet_margin=config.triplet_margin,
+            compares_pairs=config.pairs == "auto",
         ),
         # Records of fine-tunings always have the second field.
         options={**options, "qat": run.qat},
@@ -158,6 +164,9 @@ def plan_finetuning(
         new_head=config.new_head,
         frozen=frozen,
     )
+    if config.pairs == "auto":
+        _check_comparable(plan)
+    return plan
 
 
 def finetune_grid(
@@ -218,6 +227,41 @@ def _finetune_point(
 ) -> FinetuneResult:
     run = dataclasses.replace(at_point(run, point), seed=seed, overwrite=False)
     return _finetune(directory, data, folder, at_point(config, point), run, frozen)
+
+
+def _in_form(data: TaskData, config: FinetuneConfig) -> TaskData:
+    """The data with a task that reads pairs as the options say.
+
+    Raises:
+      UserError: there are no pairs with one answer each.
+    """
+    if config.pairs == "joint":
+        return data
+    if data.task.rules.head != "sentence" or not data.train.has_pairs:
+        received = "single texts" if data.task.rules.head == "sentence" else data.task.kind
+        raise UserError(
+            f"{argument('pairs', config.pairs)} is for pairs of texts with one answer; received {received}; leave it "
+            "out"
+        )
+    form: Literal["separate"] | None = "separate" if config.pairs == "separate" else data.task.pairs
+    return dataclasses.replace(data, task=dataclasses.replace(data.task, pairs=form))
+
+
+def _check_comparable(plan: FinetuningPlan) -> None:
+    """Raises a `UserError` if the forms of pairs cannot be compared."""
+    names = {path: spec.name for path, spec in tensor_specs(plan.start.config, plan.tasks).items()}
+    heads = {path: name for path, name in names.items() if path.startswith("heads.")}
+    option = argument("pairs", "auto")
+    if plan.objective.continues or plan.tasks[0].pairs is not None:
+        raise UserError(
+            f"{option} is for a new head on pairs whose form is open; received a head or a task with one; pass "
+            f"{argument('new_head', True)}, or leave {option} out"
+        )
+    if {*heads} & {*plan.frozen_paths} or {*heads.values()} & {*plan.stages[0].rate_factors}:
+        raise UserError(
+            f"{option} makes the head after the comparison; received frozen weights or rates for the head; pass joint "
+            "or separate"
+        )
 
 
 def _start(directory: str | os.PathLike[str]) -> ModelInit:

@@ -19,6 +19,7 @@ from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.classification import mean_vectors
 from pocketbert.tasks.linear_fits import LinearFit, LinearForm, fit_linear
 from pocketbert.tasks.outputs import GatheredOutputs
+from pocketbert.tasks.separate_pairs import pair_features
 
 Pooling = Literal["first", "mean"]
 # The fit reads at most so many tokens: more hardly change it.
@@ -37,11 +38,13 @@ class HeadStart:
 
     Attributes:
       pooling: where the head reads the text.
+      separates_pairs: whether the head reads features of the separate vectors of pairs.
       fit: initial weights of the linear map.
       losses: cross-validated losses of the poolings that were compared.
     """
 
     pooling: Pooling
+    separates_pairs: bool = False
     fit: LinearFit
     losses: dict[str, float]
 
@@ -49,7 +52,8 @@ class HeadStart:
     def reason(self) -> str:
         """The choice in one line."""
         if len(self.losses) < 2:
-            return f"the head starts from a linear fit on frozen features (cross-validated loss {self.fit.loss:.3f})"
+            features = "features of the separate vectors" if self.separates_pairs else "frozen features"
+            return f"the head starts from a linear fit on {features} (cross-validated loss {self.fit.loss:.3f})"
         losses = " and ".join(f"{name} {loss:.3f}" for name, loss in self.losses.items())
         return (
             f"pooling={self.pooling}: cross-validated losses of a linear fit on frozen features are {losses}; the head "
@@ -91,7 +95,11 @@ def fit_head(
         features, labels = _labelled_tokens(frozen_tokens(model, task, encoded), encoded)
         by_pooling: dict[Pooling, np.ndarray] = {"first": features}
     else:
-        by_pooling = frozen_vectors(model, task, encoded, poolings)
+        # Rows one by one: each has a vector of its own.
+        by_pooling = frozen_vectors(model, task, dataclasses.replace(encoded, rows_per_example=1), poolings)
+    if task.separates_pairs:
+        labels = labels[:: encoded.rows_per_example]
+        by_pooling = {name: pair_features(tf.constant(rows)).numpy() for name, rows in by_pooling.items()}
     outputs = task.num_logits or 1
     weights = None if class_weights is None else task.loss_factors(class_weights, tf.constant(labels)).numpy()
     # Features of tokens are compared with nothing, and the strengths suit them as they are.
@@ -102,7 +110,12 @@ def fit_head(
     }
     losses = {pooling: fit.loss for pooling, fit in fits.items()}
     pooling = min(losses, key=lambda name: losses[name] * (_CLEARLY if name == "first" else 1.0))
-    return HeadStart(pooling=pooling, fit=fits[pooling], losses={str(name): loss for name, loss in losses.items()})
+    return HeadStart(
+        pooling=pooling,
+        separates_pairs=task.separates_pairs,
+        fit=fits[pooling],
+        losses={str(name): loss for name, loss in losses.items()},
+    )
 
 
 def _fit_scaled(form: LinearForm, features: np.ndarray, *others: Any) -> LinearFit:

@@ -105,13 +105,14 @@ def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_he
 
 
 def _is_same(one: TaskConfig, other: TaskConfig) -> bool:
-    """Whether two heads have the same kind, the same labels in any order, and the same layers."""
+    """Whether two heads have the same kind, the same labels in any order, and the same layers and form of pairs."""
     layers = [
         head.embedding and dataclasses.replace(head.embedding, max_length=None, prompts=(), default_prompt=None)
         for head in (one, other)
     ]
     same_labels = label_positions(one.labels, other.labels) is not None
-    return one.kind == other.kind and same_labels and layers[0] == layers[1] and same_heads(one, other)
+    same_layers = layers[0] == layers[1] and one.pairs == other.pairs
+    return one.kind == other.kind and same_labels and same_layers and same_heads(one, other)
 
 
 def _described(task: TaskConfig) -> str:

@@ -13,6 +13,8 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
+import numpy as np
+
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.batches import SOFT_LABELS, EncodedExamples
 from pocketbert.data.task_data import TaskData, TextData
@@ -183,10 +185,10 @@ class TaskRunData(RunData):
     def recorded(self) -> dict[str, Any]:
         data = self.given
         recorded: dict[str, Any] = {f"task_{name}": value for name, value in dataclasses.asdict(data.task).items()}
-        for name in ("task_decisions", "task_tasks", "task_weight"):
-            # Records of runs without them do not have them.
-            if recorded[name] is None:
-                del recorded[name]
+        # Records of runs without these fields do not have them.
+        for name in ("decisions", "pairs", "tasks", "weight"):
+            if getattr(data.task, name) is None:
+                del recorded[f"task_{name}"]
         recorded |= {"metrics": list(data.metrics), "main_metric": data.main_metric}
         for name, examples in (("train", data.train), ("dev", data.dev), ("augmented", data.augmented)):
             recorded[f"{name}_sha256"] = None if examples is None else examples.identity
@@ -250,12 +252,23 @@ class TaskRunData(RunData):
                 )
         return super().stage_problems(stages) + problems
 
+    def uncacheable(self, stage: Stage) -> str:
+        if self.given.task.pairs is None:
+            return ""
+        return (
+            f"stage {stage.name} reads the texts of a pair one by one, so its targets cannot be cached; give a live "
+            "teacher"
+        )
+
     def encoded(self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]) -> EncodedExamples:
         examples = self._examples(stage)
         more = " and unlabelled" if self.reads_unlabelled(stage) else ""
         log_info(f"tokenizing {len(examples)} examples ({self.part(stage)}{more})")
         encoded = supervised_task(self.given.task).encode(examples, tokenizer, stage.max_length, **windows)
-        return dataclasses.replace(encoded, soft_labels=examples.soft_labels) if self.has_soft_labels else encoded
+        if not self.has_soft_labels:
+            return encoded
+        soft = np.repeat(examples.soft_labels, encoded.rows_per_example, axis=0)
+        return dataclasses.replace(encoded, soft_labels=soft)
 
     def evaluated_length(self, stage: Stage) -> int | None:
         """See `RunData`; a stage is evaluated if it trains the head."""

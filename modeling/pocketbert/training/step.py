@@ -218,7 +218,10 @@ class TrainingModel(tf_keras.Model):
         """Computes parts of the batch in sequence, so that memory holds the activations of one part."""
         parts = self.stage.micro_batches
         size = tf.shape(batch["input_word_ids"])[0]
-        rows = -(-size // parts)
+        # The two rows of a separate pair stay together.
+        task = self.stage.task
+        together = 2 if task is not None and task.pairs == "separate" else 1
+        rows = together * -(-size // (parts * together))
         # Divisors are those of the whole batch. TensorFlow prunes the rest of this call.
         with loss_normalization.count_weights() as recorded:
             self.losses(batch, targets, training=False)

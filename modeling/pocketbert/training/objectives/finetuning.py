@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.configs import TaskConfig
-from pocketbert.data.batches import encode
+from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData
 from pocketbert.files import write_json, write_text
@@ -30,11 +30,12 @@ from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.contrastive_start import train_contrastively
 from pocketbert.training.head_start import HeadStart, Pooling, fit_head, frozen_vectors, start_head
-from pocketbert.training.initialization import assign_weights
+from pocketbert.training.initialization import assign_weights, make_model
 from pocketbert.training.label_losses import labels_loss
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
 from pocketbert.training.outcome_notes import falling_notes, flat_notes, simple_methods, with_notes
 from pocketbert.training.plan import Plan, PlannedRun
+from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.run_folder import REPORT_FILE, START_FILE
 from pocketbert.training.score_report import page
 from pocketbert.training.stage import Epochs, OptimizerConfig, Stage
@@ -57,6 +58,7 @@ class Finetuning(Objective):
       contrastive_steps: see `FinetuneConfig`.
       continues: whether the head of the model directory continues.
       triplet_margin: see `FinetuneConfig`.
+      compares_pairs: whether the run chooses the form of pairs (`FinetuneConfig.pairs`).
     """
 
     name: ClassVar[str] = "finetuning"
@@ -67,6 +69,7 @@ class Finetuning(Objective):
     contrastive_steps: int = 0
     continues: bool = False
     triplet_margin: float | None = None
+    compares_pairs: bool = False
 
     def loss(
         self, stage: Stage, targets: Targets, model: Features, adapters: Adapters, batch: Batch
@@ -119,6 +122,50 @@ class FinetuningPlan(Plan):
 
     objective: Finetuning
 
+    def recorded(self) -> dict[str, Any]:
+        """See `Plan`; the form of pairs that a comparison chooses is no option."""
+        recorded = super().recorded()
+        if self.objective.compares_pairs:
+            recorded.pop("task_pairs", None)
+        return recorded
+
+    def encoded(self, stage: Stage) -> EncodedExamples | None:
+        """See `Plan`; the first call compares the forms of pairs, if the run chooses between them."""
+        if self.objective.compares_pairs and self.compared.separates_pairs and self.tasks[0].pairs is None:
+            self._separate_pairs()
+        return super().encoded(stage)
+
+    @functools.cached_property
+    def compared(self) -> HeadStart:
+        """The start of a head with the better form of pairs: a linear fit on frozen features gives each one's loss."""
+        model, joint = make_model(self.start, self.tasks, self.tokenizer, self.run.seed, new_head=True), self.tasks[0]
+        tasks = (joint, dataclasses.replace(joint, pairs="separate"))
+        starts = [self._fit_head(model, self._poolings, task) for task in tasks]
+        first, second = (start for start in starts if start is not None)
+        better = second if second.fit.loss < first.fit.loss else first
+        log_info(
+            f"pairs={'separate' if better is second else 'joint'}: cross-validated losses of a linear fit on frozen "
+            f"features are joint {first.fit.loss:.3f} and separate {second.fit.loss:.3f}"
+        )
+        return better
+
+    @property
+    def _poolings(self) -> tuple[Any, ...]:
+        pooling = self.objective.head_pooling
+        return ("first", "mean") if pooling == "auto" else (pooling,)
+
+    def _separate_pairs(self) -> None:
+        """Makes the task read the texts of a pair one by one."""
+
+        def changed(task: TaskConfig) -> TaskConfig:
+            return dataclasses.replace(task, pairs="separate")
+
+        given = self.data.given
+        data = TaskRunData(dataclasses.replace(given, task=changed(given.task)))
+        stages = [dataclasses.replace(stage, task=stage.task and changed(stage.task)) for stage in self.stages]
+        for name, value in (("data", data), ("stages", tuple(stages)), ("tasks", tuple(map(changed, self.tasks)))):
+            object.__setattr__(self, name, value)
+
     def make_model(self, run: PlannedRun) -> Model:
         """Makes the model; a new head starts from a fit on features of its encoder.
 
@@ -132,12 +179,9 @@ class FinetuningPlan(Plan):
             return model
         if objective.head_start == "random":
             return self._start_random(model, run)
-        poolings: tuple[Any, ...] = ("first", "mean")
-        if objective.head_pooling != "auto":
-            poolings = (objective.head_pooling,)
         if get_task(self.tasks[0]).parts:
-            return self._start_parts(model, run, poolings)
-        start = self._fit_head(model, poolings)
+            return self._start_parts(model, run, self._poolings)
+        start = self.compared if objective.compares_pairs else self._fit_head(model, self._poolings)
         if start is None:
             return model
         log_info(start.reason)
@@ -207,10 +251,10 @@ class FinetuningPlan(Plan):
         log_info(line)
         run.start["reason"] += f"; then {line}"
 
-    def _fit_head(self, model: Model, poolings: Sequence[Pooling]) -> HeadStart | None:
+    def _fit_head(self, model: Model, poolings: Sequence[Pooling], task: TaskConfig | None = None) -> HeadStart | None:
         return fit_head(
             model,
-            supervised_task(self.tasks[0]),
+            supervised_task(task or self.tasks[0]),
             self.data.given.train,
             self.stages[-1].max_length,
             poolings,

@@ -1,0 +1,63 @@
+"""Pairs of texts that an encoder reads one by one: their rows, and the features of their vectors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert.data.batches import EncodedExamples, encode
+from pocketbert.data.examples import Examples
+from pocketbert.data.readers.text_pairs import single_texts
+from pocketbert.errors import UserError
+from pocketbert.notation import argument
+
+# Rows of a pair in a batch, and features of a pair for each number of a vector.
+ROWS, FEATURES = 2, 4
+
+
+def pair_features(vectors: tf.Tensor) -> tf.Tensor:
+    """Features of pairs (Conneau et al. 2017, InferSent, section 3.1, https://arxiv.org/abs/1705.02364).
+
+    Args:
+      vectors: float [2·P, H]; rows 2·i and 2·i + 1 are the vectors u and v of pair i.
+
+    Returns:
+      [u, v, |u − v|, u·v], float [P, 4·H]; u·v is the product of each number with that in the same place.
+
+    Raises:
+      UserError: the number of rows is odd. With an unknown number, TensorFlow's own error.
+    """
+    rows, width = vectors.shape
+    if rows is not None and rows % ROWS:
+        raise UserError(f"a head on separate pairs needs two rows for each pair, those of its texts; received {rows}")
+    # No `require`: its operation would keep the network in the graph that counts micro-batches.
+    first, second = tf.unstack(tf.reshape(vectors, [-1, ROWS, width]), axis=1)
+    return tf.concat([first, second, tf.abs(first - second), first * second], axis=-1)
+
+
+def encode_separately(
+    data: Examples, tokenizer: Callable[..., Any], max_length: int, *, show_progress: bool = True
+) -> EncodedExamples:
+    """Encodes a row for each text of a pair; for the arguments see `data.batches.encode`.
+
+    Raises:
+      UserError: the examples are single texts.
+    """
+    require_pairs(data)
+    encoded = encode(single_texts(data), tokenizer, max_length, show_progress=show_progress)
+    labels = None if data.labels is None else np.repeat(data.labels, ROWS, axis=0)
+    return dataclasses.replace(encoded, labels=labels, groups=data.groups, rows_per_example=ROWS)
+
+
+def require_pairs(data: Examples) -> None:
+    """Raises a `UserError` if the examples are single texts."""
+    if data.pairs is None:
+        raise UserError(
+            f"a network with {argument('pairs', 'separate')} reads pairs of texts; received single texts from "
+            f"{data.source}; give the second texts, as {argument('pair_column', 'COLUMN', python='pair=COLUMN')} does "
+            "for a table"
+        )
