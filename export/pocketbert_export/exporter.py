@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from pocketbert import files
 from pocketbert import output_folders as outputs
 from pocketbert._keras import fresh_layer_names
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import model_directory
-from pocketbert.data.examples import Examples, LabelledData
+from pocketbert.data.examples import LabelledData
 from pocketbert.data.task_data import TaskData
-from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
-from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model, from_pretrained
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
@@ -27,13 +23,26 @@ from pocketbert.recipes import Bounds, Recipe
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.data_checks import cut_warning
 from pocketbert.tasks.registry import get_task
-from pocketbert.tokenizers.base import Tokenizer
 from pocketbert.tokenizers.truncation import room_problem
 from pocketbert_export.bundles import bundle as layout
 from pocketbert_export.bundles.bundle import Bundle
-from pocketbert_export.bundles.description import describe, file_entries, saved_weight_digests, weight_digests
-from pocketbert_export.bundles.goldens import Golden, answers_file, entries
+from pocketbert_export.bundles.description import (
+    describe,
+    file_entries,
+    saved_weight_digests,
+    task_fields,
+    weight_digests,
+)
+from pocketbert_export.bundles.goldens import answers_file, entries
 from pocketbert_export.bundles.model_card import CardOptions, card_facts, write_card
+from pocketbert_export.bundles.pair_head import (
+    HEAD_FILE,
+    head_content,
+    head_parameters,
+    is_separate,
+    text_encoder,
+    unlabelled_texts,
+)
 from pocketbert_export.checks.label_order import examples_for, named
 from pocketbert_export.checks.validation_set import gate_metric
 from pocketbert_export.conversion.convert import to_calibrated_tflite, to_tflite
@@ -50,15 +59,11 @@ from pocketbert_export.tflite.runtimes import LITERT, RUNTIMES, TFLITE_2_16
 from pocketbert_export.tflite.signatures import check_lengths, default_lengths
 from pocketbert_export.verification import outcomes
 from pocketbert_export.verification.default_texts import DEFAULT_TEXTS, default_examples
+from pocketbert_export.verification.golden_texts import chosen_goldens
 from pocketbert_export.verification.verify import verify_bundle
 
 # Enough to find a full text for every usual length without encoding a whole data set.
 _MOST_CANDIDATES = 512
-# Golden examples are few: of very many added tokens, the first ones are tried with their flags.
-_MOST_ADDED_TEXTS = 16
-_MOST_SHOWN_WITH_FLAGS = 64
-# In front of tokens of byte-level BPE and unigram that follow a space.
-_SPACE_MARKS = "\u0120\u2581"
 
 
 # The file contains layer names: equal weights must give equal bytes, whatever was built before.
@@ -135,6 +140,29 @@ def export(
     outputs.check_inputs(output, (directory, examples if isinstance(examples, str | os.PathLike) else None))
     outputs.check_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite)
     model = model if isinstance(model, Model) else from_pretrained(model)
+    if is_separate(model.task):
+        if write_more is not None or output_type != "float32":
+            raise UserError(
+                "a bundle for separate pairs has float32 outputs and no SavedModel; received one of them; leave out "
+                f"{argument('output_type')} and {argument('saved_model', python='write_more')}"
+            )
+        encoder_options = {
+            "recipe": recipe,
+            "lengths": lengths,
+            "graph_optimizations": graph_optimizations,
+            "runtime": runtime,
+            "overwrite": overwrite,
+            "bounds": bounds,
+            "calibration_options": calibration_options,
+            "columns": columns,
+        }
+        texts = calibration_data(model.task, chosen, calibration, examples, calibration_options)
+        to_score = _to_score(model.task, scored if scored is not None else examples, metric, data_task, windows)
+        pairs = examples_for(model.task, examples)
+        named_metric = {"metric": metric, "data_task": data_task}
+        return _export_pairs(
+            model, directory, output, pairs, texts, to_score, card, group, encoder_options, **named_metric
+        )
     if lengths is None:
         lengths = default_lengths(model.task, model.config.max_position_embeddings)
     lengths = check_lengths(lengths, model.config)
@@ -190,7 +218,7 @@ def export(
             "model_card": card_facts(card, directory),
             "source": saved_weight_digests(model) if directory is None else weight_digests(directory),
         }
-        goldens = _goldens(model, Bundle(folder, description), candidates, lengths)
+        goldens = chosen_goldens(model, Bundle(folder, description), candidates, lengths)
         files.write_bytes(folder / layout.GOLDENS_FILE, answers_file(goldens))
         description |= {"files": file_entries(folder), "goldens": entries(goldens)}
         files.write_json(folder / layout.BUNDLE_FILE, description)
@@ -219,6 +247,61 @@ def export(
         write_card(folder, Path(output).resolve().name)
     if write_more is not None:
         write_more(model)
+    opened = Bundle.open(folder if group else output)
+    opened.scored = scores
+    return opened
+
+
+def _export_pairs(
+    model: Model,
+    directory: str | os.PathLike[str] | None,
+    output: str | os.PathLike[str],
+    pairs: LabelledData | None,
+    calibration: LabelledData | None,
+    to_score: outcomes.ScoringData | None,
+    card: CardOptions,
+    group: outputs.Together | None,
+    encoder_options: Mapping[str, Any],
+    *,
+    metric: str | None,
+    data_task: str | None,
+) -> Bundle:
+    """Exports the encoder of a model for separate pairs as a bundle of embeddings, and adds the head; see `export`."""
+    _check_exportable(model, directory or "the model")
+    gate_metric(model.task and named(model.task, data_task), metric, pairs)
+    if encoder_options["lengths"] is None:
+        lengths = default_lengths(model.task, model.config.max_position_embeddings)
+        encoder_options = {**encoder_options, "lengths": lengths}
+    parts = [None if part is None else unlabelled_texts(part) for part in (pairs, calibration)]
+    scores = None
+    with contextlib.ExitStack() as stack:
+        shared = group or stack.enter_context(outputs.together())
+        encoder = text_encoder(model)
+        folder = export(
+            encoder, output, examples=parts[0], calibration=parts[1], group=shared, **encoder_options
+        ).directory
+        files.write_bytes(folder / HEAD_FILE, head_content(model))
+        description = layout.read_description(folder)
+        description |= {
+            "pairs": {"task": task_fields(model.task)},
+            "model_card": card_facts(card, directory),
+            "num_parameters": description["num_parameters"] + head_parameters(model),
+            "source": saved_weight_digests(model) if directory is None else weight_digests(Path(directory)),
+            "files": file_entries(folder),
+        }
+        files.write_json(folder / layout.BUNDLE_FILE, description)
+        log_info("verifying the answers for pairs")
+        options = {"bounds": encoder_options["bounds"], "metric": metric, "data_task": data_task}
+        verification = verify_bundle(folder, reference=model, examples=pairs, records=False, **options)
+        verification.require()
+        files.write_json(folder / layout.VERIFICATION_FILE, verification.to_json())
+        if to_score is not None:
+            scores = outcomes.score_both(Bundle.open(folder), model, to_score, outcomes.run_folder_of(directory))
+            description["outcome"] = outcomes.to_json(scores.bundle, to_score)
+        description["files"] = file_entries(folder)
+        files.write_json(folder / layout.BUNDLE_FILE, description)
+        write_card(folder, Path(output).resolve().name)
+        # `file_entries` leaves out the card's digest, as in other bundles.
     opened = Bundle.open(folder if group else output)
     opened.scored = scores
     return opened
@@ -279,76 +362,9 @@ def _check_exportable(model: Model, source: str | os.PathLike[str]) -> None:
         raise UserError(
             f"a bundle needs a vocabulary; {source} has none; add the tokenizer files that the model was trained with"
         )
-    if any(task.pairs == "separate" for task in model.tasks):
-        raise UserError(
-            f"a bundle reads both texts of a pair together; {source} reads them one by one, which export does not "
-            f"support; call predict with the model itself, or fine-tune it with {argument('pairs', 'joint')}"
-        )
     kinds = [task.kind for task in model.tasks]
     if len(kinds) > 1 or not all(get_task(task).exportable for task in model.tasks):
         raise UserError(
             "export takes an encoder with one head or none, and no masked-LM head, which scores the whole vocabulary "
             f"at every token; {source} has {', '.join(kinds)}; finetune it on a task first"
         )
-
-
-def _tokenizer_text(tokenizer: Tokenizer) -> str:
-    """Text with capitals, accents and CJK characters of words in the vocabulary, so that any other flag changes ids."""
-    tokens = (token.lstrip(_SPACE_MARKS) for token in tokenizer.vocabulary.tokens())
-    word = next((token for token in tokens if re.fullmatch("[a-z]{2,}", token)), "the")
-    # The acute accent is a separate character. Short lengths truncate what stands last.
-    text = f"東京 {word.upper()} {word[0]}\u0301{word[1:]} Café Ångström, ÎLE de l'Été, GRÖSSE 大"
-    # A normalizer decomposes these, and joins the spaces.
-    return text if tokenizer.vocabulary.kind == "wordpiece" else f"½  {text} ﬁ"
-
-
-def _added_token_texts(tokenizer: Tokenizer, room: int) -> list[str]:
-    """Texts with each added token: alone, inside a word and in other case, so that any other flag changes ids."""
-    if not tokenizer.vocabulary.added:
-        return []
-    tokens = [token.content for token in tokenizer.vocabulary.added]
-    samples = [f" {token}  the{token}the {token.swapcase()}" for token in tokens]
-    if len(tokens) > _MOST_SHOWN_WITH_FLAGS:
-        samples[_MOST_SHOWN_WITH_FLAGS:] = [f" {token}" for token in tokens[_MOST_SHOWN_WITH_FLAGS:]]
-    texts, used = [""], 0
-    for sample, count in zip(samples, tokenizer.tokenize(samples).row_lengths().numpy().tolist(), strict=True):
-        if texts[-1] and used + count > room:
-            texts, used = [*texts, ""], 0
-        texts[-1] += sample
-        used += count
-    return texts[:_MOST_ADDED_TEXTS]
-
-
-def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequence[int]) -> list[Golden]:
-    """Chooses the fullest text per length, the shortest text at the longest length, and some for the tokenizer."""
-    tokenizer = model.tokenizer
-    assert tokenizer is not None
-    encoded = tokenizer(candidates.texts, candidates.pairs, max_length=lengths[-1])
-    counts = np.asarray(encoded["input_mask"]).sum(axis=1)
-    indices = []
-    for length in lengths:
-        fitting = np.where(counts <= length, counts, -1)
-        # If every text is longer than this signature, the shortest is truncated.
-        indices.append((int(fitting.argmax() if fitting.max() > 0 else counts.argmin()), length))
-    indices.append((int(counts.argmin()), lengths[-1]))
-    chosen = [
-        (candidates.texts[index], candidates.pairs[index] if candidates.pairs else None, length)
-        for index, length in dict.fromkeys(indices)
-    ]
-    has_pairs = candidates.pairs is not None
-    room = lengths[-1] - tokenizer.frame.num_special_tokens(pairs=has_pairs)
-    for text in _added_token_texts(tokenizer, room // 2 if has_pairs else room):
-        chosen.append((text, DEFAULT_TEXTS[3] if has_pairs else None, lengths[-1]))
-    is_pair = candidates.pairs is not None or model.config.type_vocab_size > 1
-    chosen.append((_tokenizer_text(tokenizer), DEFAULT_TEXTS[3] if is_pair else None, lengths[-1]))
-    goldens = []
-    for text, pair, length in chosen:
-        one = tokenizer([text], None if pair is None else [pair], max_length=length, pad_to=length)
-        inputs = {name: np.asarray(one[name]) for name in INPUT_NAMES}
-        with padding_after_texts(model):
-            outputs = {name: output.numpy() for name, output in model(inputs, training=False).items()}
-        answers = exported.run(inputs)
-        goldens.append(
-            Golden(text=text, pair=pair, length=length, inputs=inputs, outputs=outputs, exported_outputs=answers)
-        )
-    return goldens

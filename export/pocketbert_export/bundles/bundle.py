@@ -18,6 +18,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.json_reading import read_json, read_members
 from pocketbert.recipes import RECIPES
+from pocketbert.tasks.base import Forward
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
 from pocketbert.tasks.text_inputs import as_inputs
 from pocketbert.tokenizers.added_tokens import AddedToken
@@ -25,6 +26,7 @@ from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.tokenizers.vocabulary import ADDED_NAME, FILE_NAMES, Vocabulary
 from pocketbert_export.bundles.forward import BundleForward
 from pocketbert_export.bundles.goldens import Golden, read_goldens
+from pocketbert_export.bundles.pair_head import HEAD_FILE, PairForward
 from pocketbert_export.bundles.schema import SCHEMA, SCHEMA_VERSION, SCHEMAS
 from pocketbert_export.tflite.interpreter_process import real_outputs
 from pocketbert_export.tflite.signatures import signature_name
@@ -70,7 +72,8 @@ class Bundle:
     Attributes:
       directory: the folder.
       model_path: path of the `.tflite` file.
-      task: task of the head; None for a bare encoder.
+      task: task of the head; None for a bare encoder. That of the encoder, embedding, for separate pairs.
+      pair_task: task of the head on separate pairs (`pair_head`); None for other bundles.
       recipe: name of the recipe.
       lengths: sequence lengths in tokens, ascending.
       runtimes: names of the supported runtimes.
@@ -93,6 +96,8 @@ class Bundle:
         self.directory = directory
         self.model_path = directory / MODEL_FILE
         self.task = TaskConfig(**{**task, "labels": tuple(task["labels"])}) if task else None
+        pairs = description.get("pairs")
+        self.pair_task = TaskConfig(**pairs["task"], pairs="separate") if pairs else None
         self.recipe: str = description["recipe"]
         self.lengths = tuple(sorted(signature["length"] for signature in description["signatures"]))
         self.runtimes: tuple[str, ...] = tuple(description["runtimes"])
@@ -195,12 +200,13 @@ class Bundle:
         Raises:
           UserError: the bundle has no task that predicts, or no signature fits the window.
         """
-        task = predicting_task(self.task, str(self.directory))
+        task = predicting_task(self.pair_task or self.task, str(self.directory))
         longest = task.max_length(self.lengths[-1])
         room = f"the bundle's longest length, {longest}"
         max_length, windows = fitting_windows(task, windows, longest, longest, room)
         tokenizer = self.tokenizer
-        forward = BundleForward(self.run, self.lengths, tokenizer.pad_token_id, task)
+        forward: Forward = BundleForward(self.run, self.lengths, tokenizer.pad_token_id, task)
+        forward = forward if self.pair_task is None else PairForward(forward, self.directory / HEAD_FILE)
         return Predictor(task, forward, tokenizer, max_length, **windows)
 
     @cached_property
@@ -294,6 +300,7 @@ def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]
     vocabulary = vocabulary_in(directory, description)
     tokenizer = [*FILE_NAMES[vocabulary.kind], *([ADDED_NAME] if vocabulary.added else [])]
     required = [MODEL_FILE, *tokenizer, GOLDENS_FILE, *([LABELS_FILE] if has_labels else [])]
+    required += [HEAD_FILE] if "pairs" in description else []
     problems += [
         f"{name} must be listed among the files in {BUNDLE_FILE}; it is not" for name in required if name not in listed
     ]

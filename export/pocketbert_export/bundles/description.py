@@ -50,7 +50,7 @@ def describe(
     outputs = model({name: np.zeros([1, lengths[0]], np.int32) for name in INPUT_NAMES}, training=False)
     return {
         "schema_version": SCHEMA_VERSION if is_wordpiece else OTHER_TOKENIZERS_VERSION,
-        "task": _task(model.task),
+        "task": task_fields(model.task),
         "signatures": [{"name": signature_name(length), "length": length} for length in lengths],
         "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],
         "outputs": [{"name": name, "dtype": output_type} for name in outputs],
@@ -77,7 +77,8 @@ def _tool_versions() -> dict[str, str]:
     }
 
 
-def _task(task: TaskConfig | None) -> dict[str, Any] | None:
+def task_fields(task: TaskConfig | None) -> dict[str, Any] | None:
+    """A task as `bundle.json` has it."""
     if task is None:
         return None
     fields = ("null_threshold", "embedding", "activation", "decisions")

@@ -208,7 +208,7 @@ def render(
     from pocketbert.tasks.registry import TASKS
     from pocketbert_export.recipes import get_recipe
 
-    task = description["task"]
+    task = description.get("pairs", description)["task"]
     return report.render(
         "card.md",
         package="pocketbert_export.bundles",

@@ -108,6 +108,8 @@ SCHEMA: dict[str, Any] = {
             ),
             # Of bundles exported with labelled examples.
             "outcome": _OUTCOME,
+            # Of networks that read the texts of a pair one by one: the task of head.tflite.
+            "pairs": _object(task=_TASK),
         },
         schema_version={"const": SCHEMA_VERSION},
         task={"oneOf": [{"type": "null"}, _TASK]},

@@ -53,7 +53,8 @@ def stored_task(folder: str | Path) -> TaskConfig | None:
     """
     try:
         if (Path(folder) / _BUNDLE_FILE).exists():
-            task = read_json(Path(folder) / _BUNDLE_FILE)["task"]
+            description = read_json(Path(folder) / _BUNDLE_FILE)
+            task = description.get("pairs", description)["task"]
             return TaskConfig(**{**task, "labels": tuple(task["labels"])}) if task else None
         from pocketbert.checkpoints.directory import describe_directory
 

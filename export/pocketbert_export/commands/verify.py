@@ -81,8 +81,8 @@ def run(options: Options) -> int:
     reference = from_pretrained(chosen.model) if chosen.model else None
     examples = None
     # Labels in the examples are the model's: the bundle's may be wrong. Those of another task would only hide this.
-    if reference is None or check_task(bundle.task, reference.task).passed:
-        task = bundle.task if reference is None else reference.task
+    if reference is None or check_task(bundle.pair_task or bundle.task, reference.task).passed:
+        task = (bundle.pair_task or bundle.task) if reference is None else reference.task
         examples = example_options.read(examples_of, options[TableOptions], task, labelled=None)
         if examples is not None and bundle.task is not None:
             warn_of_cuts(bundle.task, [examples], bundle.tokenizer, bundle.lengths[-1], limit_remedy(chosen.bundle))

@@ -23,6 +23,7 @@ from pocketbert.recipes import RECIPES, Bounds
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.goldens import tokenization_problems
+from pocketbert_export.bundles.pair_head import text_encoder, unlabelled_texts
 from pocketbert_export.checks.label_order import named
 from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check, count_check
 from pocketbert_export.checks.validation_set import ValidationSet, gate_metric
@@ -32,7 +33,7 @@ from pocketbert_export.tflite.delegates import DelegateShare, documented_shares
 from pocketbert_export.tflite.op_histogram import OpHistogram, count_ops
 from pocketbert_export.tflite.runtimes import RuntimeRefused
 from pocketbert_export.tflite.runtimes import run as run_on
-from pocketbert_export.verification import file_checks, outcomes, record_checks
+from pocketbert_export.verification import file_checks, outcomes, pair_checks, record_checks
 from pocketbert_export.verification.comparisons import check_segments_are_read, compare, judge, reference_outputs
 from pocketbert_export.verification.default_texts import default_examples
 from pocketbert_export.verification.validation_inputs import ValidationInputs
@@ -40,7 +41,7 @@ from pocketbert_export.verification.weight_checks import check_weights
 
 SCHEMA_VERSION = 1
 # Checks that a recipe with less rounding helps with.
-_ROUNDING = ("logits", "goldens", "labels", "metric", "lengths")
+_ROUNDING = ("logits", "goldens", "labels", "metric", "lengths", "pairs")
 _MOST_TOKENIZED = 512
 
 
@@ -181,6 +182,51 @@ def verify_bundle(
       UserError: the bundle is damaged, or its task has no such metric.
     """
     bundle = Bundle.open(bundle_directory)
+    if bundle.pair_task is None:
+        return _verify(
+            bundle, reference, examples, bounds, runtimes, metric, data_task, windows, model_directory, records=records
+        )
+    same_task = check_task(bundle.pair_task, bundle.pair_task if reference is None else reference.task)
+    reference = reference if same_task.passed else None
+    encoder = None if reference is None else text_encoder(reference)
+    texts = None if examples is None else unlabelled_texts(examples)
+    verification = _verify(bundle, encoder, texts, bounds, runtimes, None, None, {}, None, records=False)
+    checks = (*verification.checks, dataclasses.replace(same_task, name="pair task"))
+    metric = gate_metric(named(bundle.pair_task, data_task), metric, examples)
+    if reference is not None and verification.passed:
+        names = {"metric": metric, "data_task": data_task}
+        checks += tuple(pair_checks.check_pairs(bundle, reference, examples, bounds, verification.runtimes, **names))
+        if bundle.outcome is not None and examples is not None and examples.labelled:
+            exact = all(check.measured == 0 for check in checks if check.name == OWN_OUTPUTS)
+            folder = outcomes.run_folder_of(model_directory)
+            options = {"data_task": data_task, "run_folder": folder, "exact": exact}
+            checks += (outcomes.check(bundle, reference, examples, **options),)
+    verification = dataclasses.replace(verification, checks=checks, metric=metric)
+    if examples is not None:
+        count, digest = min(len(examples), pair_checks.MOST_PAIRS), record_checks.examples_digest(examples, {})
+        verification = dataclasses.replace(
+            verification, num_examples=count, labelled=examples.labelled, examples_sha256=digest
+        )
+    if records and reference is not None:
+        more = record_checks.check_records(bundle, verification.to_json(), reference, model_directory)
+        verification = dataclasses.replace(verification, checks=(*checks, *more))
+    return verification
+
+
+def _verify(
+    bundle: Bundle,
+    reference: Model | None,
+    examples: LabelledData | None,
+    bounds: Bounds | None,
+    runtimes: Sequence[str] | None,
+    metric: str | None,
+    data_task: str | None,
+    windows: Mapping[str, Any],
+    model_directory: str | os.PathLike[str] | None,
+    *,
+    records: bool,
+) -> Verification:
+    """See `verify_bundle`; of a bundle for separate pairs, the encoder alone."""
     bounds = bounds or RECIPES[bundle.recipe].bounds
     # The model defines the meaning of the outputs, not the bundle.
     task = bundle.task if reference is None else reference.task

@@ -45,11 +45,18 @@ class SentenceHead(tf_keras.layers.Layer):
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps the encoder's outputs to float32 logits [B, outputs]."""
-        x = self.pooled(encoded, training)
-        x = pair_features(x) if self._separates_pairs else x
+        return self.logits(self.pooled(encoded, training), training)
+
+    def logits(self, vectors: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Maps the vectors of texts [B, H] to float32 logits [B, outputs]."""
+        x = pair_features(vectors) if self._separates_pairs else vectors
         logits = tf.cast(self.output_projection(self.dropout(x, training=training)), tf.float32)
         # A logit for each row, like the labels: losses and teachers' targets are means over rows.
         return tf.repeat(logits, ROWS, axis=0) if self._separates_pairs else logits
+
+    def answer(self, logits: tf.Tensor) -> tf.Tensor:
+        """The output `logits` of the head, from the result of a call."""
+        return logits
 
     def pooled(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """The vectors of the texts, [B, H]; see the class for what the linear map reads of them."""

@@ -24,8 +24,12 @@ class RegressionHead(SentenceHead):
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
         """`logits`, float32 [B]: the score."""
-        score = tf.squeeze(self(encoded, training=training), axis=-1)
-        return {"logits": tf.sigmoid(score) if self._has_sigmoid else score}
+        return {"logits": self.answer(self(encoded, training=training))}
+
+    def answer(self, logits: tf.Tensor) -> tf.Tensor:
+        """See `SentenceHead.answer`."""
+        score = tf.squeeze(logits, axis=-1)
+        return tf.sigmoid(score) if self._has_sigmoid else score
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """Mean squared error against float labels [B]."""

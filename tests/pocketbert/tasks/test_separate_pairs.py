@@ -305,9 +305,3 @@ def test_configuration_is_checked() -> None:
         TaskConfig(kind="regression", pairs="both")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="pairs is for classification and multi_label and regression; received"):
         TaskConfig(kind="span", pairs="separate")
-
-
-def test_export_refuses_separate_pairs(reader: Model, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="a bundle reads both texts of a pair together; the model reads them one by"):
-        pb.export(reader, tmp_path / "bundle")
-    assert not (tmp_path / "bundle").exists()

@@ -337,9 +337,6 @@ def test_commands_train_evaluate_predict_and_distil(
     assert main(["distill", *method, *models, *table, *lengths, f"--output={tmp_path / 'student'}"]) == 0
     student = pb.from_pretrained(tmp_path / "student" / "model")
     assert student.task is not None and student.task.pairs == "separate" and student.config.num_layers == 1
-    capsys.readouterr()
-    assert main(["export", f"--model={run / 'model'}", f"--output={tmp_path / 'bundle'}"]) == 2
-    assert "reads them one by one, which export does not support" in capsys.readouterr().err
 
 
 def test_pruned_model_reads_pairs_separately(teacher: Path, tmp_path: Path) -> None:
