@@ -177,7 +177,8 @@ class Model(tf_keras.Model):
           x: a list of texts, pairs of texts, or pairs of question and paragraph. A pair is a tuple or a dict with
             `text` and `pair`, or `question` and `context`. Long texts are truncated; paragraphs are split into windows.
           *arguments: arguments of Keras' `predict`.
-          **options: options of the first task's `predict` (`top_k` for classes, `n_best` for questions) or of Keras.
+          **options: options of the first task's `predict` (`top_k` for classes, `n_best` for questions, `soft_labels`
+            for probabilities with all digits) or of Keras.
         Returns:
           A dict for each text, as `Bundle.predict` returns it: `label` (None for a rejected text) and `probabilities`
           for classification, `labels` and `probabilities` for multi_label, `score` for regression, `answer` with its

@@ -183,7 +183,8 @@ class Bundle:
         Args:
           inputs: texts, pairs of texts, or pairs of question and paragraph, as for `Model.predict`. Texts longer than
             the longest signature are truncated; paragraphs are read in windows.
-          **options: options of the task's `predict`: `top_k` for classes, `n_best` for questions.
+          **options: options of the task's `predict`: `top_k` for classes, `n_best` for questions, `soft_labels`; see
+            `Predictor.predict`.
         Returns:
           One dict per input, as from `Model.predict`.
         Raises:

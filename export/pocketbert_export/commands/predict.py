@@ -21,12 +21,16 @@ An empty answer means that there is none. --n-best adds the best "answers".
 Longer texts are cut as in training. With --windows, classes, several labels and scores of single texts are the mean
 over overlapping windows of --max-length tokens instead, --stride tokens apart.
 
+With --soft-labels, "probabilities" have all digits instead of six decimals, and token_classification has them for each
+word, whose offsets are in "words". distill --soft-label-columns=probabilities and compress learn from such a file.
+
 Example:
   echo "a gripping film" | pocketbert predict --model=runs/quickstart/bundle
   pocketbert predict --model=models/mrpc --input=pairs.jsonl > answers.jsonl
   pocketbert predict --model=bundles/moods --input=reviews.csv --text-column=review --output=moods.csv
   pocketbert predict --model=bundles/questions --input=questions.jsonl --n-best=3
   pocketbert predict --model=runs/reviews/model --input=reviews.csv --windows --max-length=128
+  pocketbert predict --model=runs/reviews/model --input=reviews.csv --soft-labels --output=answers.jsonl
 """
 
 from __future__ import annotations
@@ -78,6 +82,8 @@ class PredictOptions:
       top_k: labels: number of best labels to print (default: all).
       n_best: questions: number of best answers to print.
       windows: read longer texts in overlapping windows, and print the mean of their probabilities or scores.
+      soft_labels: write probabilities from which distill and compress learn: with all digits, and for
+        token_classification of each word.
     """
 
     GROUP: ClassVar = "Input"
@@ -88,6 +94,7 @@ class PredictOptions:
     top_k: int | None = None
     n_best: int = 0
     windows: bool = False
+    soft_labels: bool = False
 
     def __post_init__(self) -> None:
         raise_if_any(option_problems(self, may_be_zero=("n_best",)), "predict")
@@ -116,6 +123,8 @@ def run(options: Options) -> None:
         predictor = open_predictor(chosen.model, **question_options.windows(options))
         if chosen.windows:
             _check_windows(options, predictor)
+        if chosen.soft_labels:
+            _check_soft_labels(predictor, form)
         if predictor.task.needs_pairs:
             columns = ["id", "question"]
             answered = _answer_questions(predictor, stream, options, form)
@@ -146,6 +155,15 @@ def _check_windows(options: Options, predictor: Predictor) -> None:
         )
     if options[TableOptions].pair_column:
         raise UserError("--windows is for single texts; received it with --pair-column; leave one of them out")
+
+
+def _check_soft_labels(predictor: Predictor, form: str) -> None:
+    """Raises a `UserError` if soft labels have no meaning for the model or the output."""
+    task = predictor.task
+    if not task.config.labels:
+        raise UserError(f"--soft-labels is for labels; received it for {task.kind}; leave it out")
+    if form == "csv" and task.per_token:
+        raise UserError("--soft-labels of words needs JSON; received it with CSV; write a .jsonl file")
 
 
 def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple[Iterator[dict[str, str]], list[str]]:
@@ -204,6 +222,8 @@ def _answer_texts(
     chosen: dict[str, Any] = {} if given.top_k is None else {"top_k": given.top_k}
     if given.windows:
         chosen |= {"windows": True, "stride": options[WindowOptions].stride}
+    if given.soft_labels:
+        chosen |= {"soft_labels": True}
     truncated = count = 0
     for chunk in text_chunks(rows, size):
         if not count:

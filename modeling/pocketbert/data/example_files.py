@@ -11,6 +11,7 @@ from typing import Any
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.data.readers.iob import spans_of
 from pocketbert.data.readers.questions import Question, QuestionFile
+from pocketbert.data.readers.soft_labels import PROBABILITIES
 from pocketbert.data.readers.tagged_texts import TaggedTexts
 from pocketbert.files import write_text
 
@@ -24,8 +25,8 @@ def write_examples(examples: LabelledData, labels: Sequence[str], stem: Path) ->
       stem: path without an extension.
 
     Returns:
-      The file: a table `.jsonl` with the columns text, pair, negative and label; questions as `.json`; spans as
-      `.conll` if their texts are words between spaces, otherwise `.jsonl`.
+      The file: a table `.jsonl` with the columns text, pair, negative, label and probabilities; questions as `.json`;
+      spans as `.conll` if their texts are words between spaces, otherwise `.jsonl`.
     """
     lines: Iterable[str]
     if isinstance(examples, QuestionFile):
@@ -59,6 +60,8 @@ def _rows(examples: Examples, labels: Sequence[str]) -> Iterable[dict[str, Any]]
             row["label"] = answer
         elif labels and answer is not None:
             row["label"] = labels[answer]
+        if examples.soft_labels is not None:
+            row[PROBABILITIES] = dict(zip(labels, examples.soft_labels[index].tolist(), strict=True))
         # Positive pairs have the integer 1, and need no column.
         yield row
 

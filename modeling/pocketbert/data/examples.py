@@ -79,8 +79,9 @@ class Examples:
       source: path or name of the data set, for messages and records.
       groups: group of each example for metrics by group, such as a language, or None.
       skipped_rows: number of unreadable rows skipped in the file.
-      soft_labels: float32 `[N, labels]`, a teacher's probabilities, for distillation; or None.
+      soft_labels: float64 `[N, labels]`, a teacher's probabilities, for distillation; or None.
       negatives: for positive pairs: a text per pair that is near the first one, but does not belong to it; or None.
+      has_likely_labels: whether the labels are the most likely ones of the soft labels, instead of labels of their own.
     """
 
     texts: list[str]
@@ -92,6 +93,7 @@ class Examples:
     skipped_rows: int = 0
     soft_labels: np.ndarray | None = None
     negatives: list[str] | None = None
+    has_likely_labels: bool = False
 
     def __post_init__(self) -> None:
         count = len(self.texts)
@@ -199,6 +201,7 @@ class Examples:
             groups=None if self.groups is None else [self.groups[index] for index in chosen],
             soft_labels=None if self.soft_labels is None else self.soft_labels[np.asarray(chosen, np.int64)],
             negatives=None if self.negatives is None else [self.negatives[index] for index in chosen],
+            has_likely_labels=self.has_likely_labels,
         )
 
 

@@ -93,7 +93,7 @@ def with_mean_predictions(
             for directory in teachers
         ]
         soft = _untempered(np.mean(shares, axis=0), temperature, independent=_independent(task_config))
-        fields[name] = dataclasses.replace(examples, soft_labels=soft.astype(np.float32))
+        fields[name] = dataclasses.replace(examples, soft_labels=soft)
     taught: TaskData = dataclasses.replace(data, **fields)
     if taught.least_confidence is None:
         return taught

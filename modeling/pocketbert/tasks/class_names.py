@@ -17,9 +17,16 @@ def positive_class(config: TaskConfig) -> int:
     return config.labels.index(glue.task.labels[1])
 
 
-def described_probabilities(labels: Sequence[str], values: Iterable[float], top_k: int | None) -> dict[str, Any]:
-    """All labels with their `probabilities`, or the best as `top`; ties go to the earlier label."""
+def described_probabilities(
+    labels: Sequence[str], values: Iterable[float], top_k: int | None, *, soft_labels: bool = False
+) -> dict[str, Any]:
+    """All labels with their `probabilities`, or the best as `top`; ties go to the earlier label.
+
+    Probabilities have six decimals, and all digits as soft labels.
+    """
     by_label = list(zip(labels, map(float, values), strict=True))
+    if soft_labels:
+        return {"probabilities": dict(by_label)}
     if top_k is None:
         return {"probabilities": {label: round(value, 6) for label, value in by_label}}
     best = sorted(by_label, key=lambda pair: -pair[1])[:top_k]

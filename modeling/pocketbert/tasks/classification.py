@@ -189,14 +189,19 @@ class Classification(TextTask):
         """The positive label if F1 is among the metrics."""
         return self.config.labels[positive_class(self.config)] if "f1" in names else None
 
-    def describe(self, logits: np.ndarray, *, top_k: int | None = None, **options: Any) -> list[dict[str, Any]]:
+    def describe(
+        self, logits: np.ndarray, *, top_k: int | None = None, soft_labels: bool = False, **options: Any
+    ) -> list[dict[str, Any]]:
         """Gives `label` and `probabilities` by label; with `top_k`, the best labels as `top`.
 
-        The label of a rejected answer is None.
+        The label of a rejected answer is None. For `soft_labels` see `described_probabilities`.
         """
         labels, rows = self.config.labels, (self.decide(logits), self.rejected(logits), probabilities_of(logits))
         return [
-            {"label": None if rejected else labels[index], **described_probabilities(labels, values, top_k)}
+            {
+                "label": None if rejected else labels[index],
+                **described_probabilities(labels, values, top_k, soft_labels=soft_labels),
+            }
             for index, rejected, values in zip(*rows, strict=True)
         ]
 

@@ -135,13 +135,18 @@ class MultiLabel(TextTask):
         """Scores per label."""
         return label_results(self.config.labels, labels, predictions)
 
-    def describe(self, logits: np.ndarray, *, top_k: int | None = None, **options: Any) -> list[dict[str, Any]]:
-        """Gives `labels` as `decide` does, and `probabilities` by label or the best as `top`."""
+    def describe(
+        self, logits: np.ndarray, *, top_k: int | None = None, soft_labels: bool = False, **options: Any
+    ) -> list[dict[str, Any]]:
+        """Gives `labels` as `decide` does, and `probabilities` by label or the best as `top`.
+
+        For `soft_labels` see `described_probabilities`.
+        """
         names = self.config.labels
         return [
             {
                 "labels": [label for label, is_given in zip(names, decided, strict=True) if is_given],
-                **described_probabilities(names, sigmoid_of(values), top_k),
+                **described_probabilities(names, sigmoid_of(values), top_k, soft_labels=soft_labels),
             }
             for values, decided in zip(logits, self.decide(logits), strict=True)
         ]

@@ -44,11 +44,20 @@ class Predictor:
     def predict(self, inputs: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
         """Predicts for texts, pairs of texts, or pairs of question and paragraph; see the task's `predict`.
 
-        `max_length` is for `windows=True`: tokens of a window, at most those of the predictor.
+        `max_length` is for `windows=True`: tokens of a window, at most those of the predictor. With `soft_labels=True`,
+        the answers have the probability of each label with all digits, as `distill` reads them.
 
         Raises:
-          UserError: `windows` for another task than classes, several labels or scores; or see the task's `predict`.
+          UserError: `windows` for another task than classes, several labels or scores; `soft_labels` for a task without
+            labels, or with `top_k`; or see the task's `predict`.
         """
+        if options.get("soft_labels"):
+            option = argument("soft_labels", True)
+            if not self.task.config.labels:
+                raise UserError(f"{option} is for labels; received it for {self.task.kind}; leave it out")
+            if options.get("top_k"):
+                top = argument("top_k", options["top_k"])
+                raise UserError(f"{option} writes all labels; received {top}, too; leave one of them out")
         if options.get("windows") and not isinstance(self.task, TextTask):
             raise UserError(
                 f"windows are for one answer per text; received them for {self.task.kind}; leave "

@@ -12,11 +12,12 @@ import pytest
 import tensorflow as tf
 import tiny_distillation
 import tiny_finetuning
-from scipy.special import expit, softmax
+from scipy.special import expit, logit, softmax
 
 import pocketbert as pb
 from pocketbert.cli import main
 from pocketbert.configs import TaskConfig
+from pocketbert.data.example_files import write_examples
 from pocketbert.data.readers.soft_labels import soft_logits
 from pocketbert.distillation.ensemble import with_mean_predictions
 from pocketbert.distillation.methods import get_method
@@ -42,7 +43,7 @@ def tables(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         frame.to_csv(folder / f"{name}.texts.csv", index=False)
         output = folder / f"{name}.jsonl"
         command = ["predict", f"--model={teacher}", f"--input={folder / name}.texts.csv", f"--output={output}"]
-        assert main(command) == 0
+        assert main([*command, "--soft-labels"]) == 0
         answers = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
         for label in LABELS:
             frame[f"p_{label}"] = [answer["probabilities"][label] for answer in answers]
@@ -79,10 +80,57 @@ def test_probabilities_of_the_teacher_teach_as_the_teacher(teacher: Path, tables
         assert len(results[name]) == len(results["live"])
         for soft, live in zip(results[name], results["live"], strict=True):
             for term in {"loss", "prediction"} & soft.keys() & live.keys():
-                # predict rounds probabilities to 6 decimals.
-                assert soft[term] == pytest.approx(live[term], abs=4e-6)
+                # float32 has logits up to 8 with an error of 5e-7, and a loss near 1 with 6e-8.
+                assert soft[term] == pytest.approx(live[term], abs=1e-6)
     trained, other = weights(tmp_path / "columns" / "model"), weights(tmp_path / "predict" / "model")
     assert all((trained[path] == other[path]).all() for path in trained)
+
+
+def test_certain_teacher_of_several_labels_teaches_as_itself(teacher: Path, tmp_path: Path) -> None:
+    model = pb.from_pretrained(teacher)
+    task = TaskConfig(kind="multi_label", labels=LABELS)
+    certain = pb.from_preset(model.config, task, model.tokenizer, seed=5)
+    projection = certain.heads["multi_label"].output_projection
+    projection.kernel.assign(60 * projection.kernel)
+    certain.save_pretrained(tmp_path / "certain")
+    texts = tiny_finetuning.examples(40, 6).texts
+    answers = certain.predict(texts, soft_labels=True)
+    # In float32, or with six decimals, many of them would be 0 and 1, and have no logit.
+    likely = [value for answer in answers for value in answer["probabilities"].values()]
+    assert sum(value > 1 - 1e-7 for value in likely) > 9 and sum(value < 1e-7 for value in likely) > 9
+    rows = [{"text": text, **answer, "label": answer["labels"]} for text, answer in zip(texts, answers, strict=True)]
+    student = tiny_finetuning.write_model(tmp_path / "student")
+    method = get_method("tinybert")(**PREDICTIONS, temperature=5.0)
+    losses = {}
+    for name, columns in (("live", ()), ("soft", ("probabilities",))):
+        data = pb.data.table(rows, dev=rows[:9], kind="multi_label", label_names=LABELS, soft_labels=columns)
+        source = tmp_path / "certain" if name == "live" else None
+        pb.distill(student, data, tmp_path / name, teacher=source, method=method)
+        lines = (tmp_path / name / "metrics.jsonl").read_text("utf-8").splitlines()
+        losses[name] = [row["prediction"] for row in map(json.loads, lines) if "prediction" in row]
+    assert losses["soft"] and losses["soft"] == pytest.approx(losses["live"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("independent", "p"),
+    [(False, [[0.7, 0.2999999, 1e-7], [1e-30, 1.0, 1e-12]]), (True, [[1e-12, 0.3, 1 - 1e-12], [1 - 1e-9, 0.5, 1e-20]])],
+)
+def test_logits_of_small_and_large_probabilities(independent: bool, p: list[list[float]]) -> None:
+    probabilities = np.array(p)
+    expected = logit(probabilities) if independent else np.log(probabilities)
+    np.testing.assert_allclose(soft_logits(tf.constant(probabilities), independent=independent), expected, rtol=2e-7)
+
+
+def test_written_probabilities_keep_their_bits(tmp_path: Path) -> None:
+    p = softmax(np.random.default_rng(3).normal(size=[37, 2]), axis=1)
+    texts = tiny_finetuning.examples(37, 3).texts
+    rows = [{"text": text, "low": low, "high": high} for text, (low, high) in zip(texts, p.tolist(), strict=True)]
+    examples = pb.data.table(rows, dev=rows[:5], soft_labels=LABELS).train
+    np.testing.assert_array_equal(examples.soft_labels, p)
+    path = write_examples(examples, LABELS, tmp_path / "written")
+    again = pb.data.table(path, dev=path, label_names=LABELS, soft_labels=("probabilities",)).train
+    assert again.identity == examples.identity
+    assert examples.has_likely_labels and examples.select([3, 1]).has_likely_labels and not again.has_likely_labels
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
@@ -190,6 +238,28 @@ def test_what_soft_labels_cannot_do(
     # The remedies.
     assert main(predictions) == 0
     assert main([*hsk, f"--teacher={teacher}", "--epochs=1", "--overwrite"]) == 0
+
+
+def test_predict_writes_soft_labels_of_labels_alone(
+    teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a good film\n", encoding="utf-8")
+    command = ["predict", f"--model={teacher}", f"--input={texts}", "--soft-labels"]
+    assert "--soft-labels writes all labels; received --top-k=2, too" in refuse([*command, "--top-k=2"], capsys)
+    model = pb.from_pretrained(teacher)
+    scores = pb.from_preset(model.config, TaskConfig(kind="regression"), model.tokenizer)
+    scores.save_pretrained(tmp_path / "scores")
+    command[1] = f"--model={tmp_path / 'scores'}"
+    assert "--soft-labels is for labels; received it for regression; leave it out" in refuse(command, capsys)
+    with pytest.raises(UserError, match="soft_labels=True is for labels; received it for regression"):
+        scores.predict(["a good film"], soft_labels=True)
+    # Six decimals without the option, all digits with it.
+    (rounded,), (exact,) = (model.predict(["a good film"], soft_labels=digits) for digits in (False, True))
+    logits = model(model.tokenizer(["a good film"]))["logits"].numpy().astype(np.float64)
+    np.testing.assert_allclose([*exact["probabilities"].values()], softmax(logits[0]), rtol=1e-6)
+    assert rounded["probabilities"] == {label: round(p, 6) for label, p in exact["probabilities"].items()}
+    assert rounded != exact
 
 
 def test_changed_probabilities_are_another_run(tables: Path, tmp_path: Path) -> None:

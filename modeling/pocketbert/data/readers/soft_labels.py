@@ -21,8 +21,8 @@ from pocketbert.progress import log_info
 
 # The member of a JSONL row with an object from label to probability, as `predict` writes it.
 PROBABILITIES = "probabilities"
-# Probabilities may be rounded.
-_TOLERANCE = 1e-3
+# Probabilities may be rounded. Below the second bound they are not, and keep their bits.
+_TOLERANCE, _ROUNDED = 1e-3, 1e-12
 _HALF = 0.5
 
 
@@ -107,22 +107,29 @@ def with_soft_labels(
             problems.add(int(line), str(error))
     problems.raise_if_any()
     if not independent:
-        rows /= rows.sum(axis=1, keepdims=True)
-    given: Any = examples.labels
-    if given is None:
-        given = (rows >= _HALF if independent else rows.argmax(axis=1)).astype(np.int32)
-    return dataclasses.replace(examples, labels=given, soft_labels=rows.astype(np.float32))
+        sums = rows.sum(axis=1, keepdims=True)
+        rows /= np.where(np.abs(sums - 1) > _ROUNDED, sums, 1.0)
+    softened = dataclasses.replace(examples, soft_labels=rows)
+    if examples.labels is not None:
+        return softened
+    likely = (rows >= _HALF if independent else rows.argmax(axis=1)).astype(np.int32)
+    return dataclasses.replace(softened, labels=likely, has_likely_labels=True)
 
 
 def soft_logits(probabilities: Any, *, independent: bool) -> Any:
     """Logits of probabilities, float32 [B, C]: softmax(logits / t) is p^(1/t), renormalized, for every temperature t.
 
     Probabilities of 0 and 1 have infinite logits, whose softmax or sigmoid is exact.
+
+    Args:
+      probabilities: [B, C]. In float32, those near 1 would have only a few different logits.
+      independent: whether each label has a probability of its own, instead of a sum of 1.
     """
     import tensorflow as tf
 
+    probabilities = tf.cast(probabilities, tf.float64)
     logits = tf.math.log(probabilities)
-    return logits - tf.math.log(1.0 - probabilities) if independent else logits
+    return tf.cast(logits - tf.math.log1p(-probabilities) if independent else logits, tf.float32)
 
 
 def row_cells(source: Any, column: str, separator: str) -> dict[str, str]:
