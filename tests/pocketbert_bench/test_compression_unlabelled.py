@@ -87,10 +87,6 @@ def test_confidence_without_texts_is_refused(command: Callable[..., int], capfd:
 
 
 def test_other_examples_are_refused_by_name(inputs: Path, tmp_path: Path) -> None:
-    rows = [{"text": f"a film of part {n}", "low": n % 2, "high": 1 - n % 2} for n in range(130)]
-    data = pb.data.table(rows, soft_labels=("low", "high"))
-    with pytest.raises(pb.UserError, match="labelled examples and unlabelled texts; received soft labels; leave it"):
-        pb.compress(inputs / "teacher", data, tmp_path / "run", trials=1)
     plain = pb.data.table(inputs / "few.csv")
     augmented = dataclasses.replace(plain, augmented=plain.train)
     with pytest.raises(pb.UserError, match="unlabelled texts; received .*few.csv; leave it out"):

@@ -53,6 +53,9 @@ class CompressOptions:
         dynamic_wi8, or dynamic_wi4 if --max-mb asks for it).
       students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
         directories.
+      soft_label_columns: columns of --train-file with the probability of each label, in the order of --labels; or
+        probabilities, as predict --soft-labels writes them into .jsonl. Candidates learn them instead of the teacher's
+        predictions.
       unlabelled_file: texts without labels, on which candidates also learn the teacher's predictions: a table with
         --text-column, or a file with a text per line.
       least_confidence: leave out unlabelled texts for which the teacher's best label has a lower probability.
@@ -76,6 +79,7 @@ class CompressOptions:
     measurements: DirectoryPath | None = None
     recipe: str | None = None
     students: tuple[PresetOrPath, ...] = ()
+    soft_label_columns: tuple[str, ...] = ()
     unlabelled_file: FilePath | None = None
     least_confidence: float | None = None
     text: AnyPath | None = None
@@ -108,6 +112,8 @@ def check(options: Options) -> None:
         problems.append("--output is required; received none")
     if chosen.test_file and not options[TaskOptions].train_file:
         problems.append("--test-file must be used with --train-file; received no table")
+    if chosen.soft_label_columns and not options[TaskOptions].train_file:
+        problems.append("--soft-label-columns needs --train-file; received it alone")
     if chosen.slice_column and (options[TaskOptions].task or not options[TaskOptions].train_file):
         problems.append("--slice-column must be used with --train-file alone; received no table of your own")
     raise_if_any(problems, "compress")
@@ -173,10 +179,11 @@ def _by_hand(result: dict[str, Any]) -> Iterator[str]:
 def _read(options: Options) -> Any:
     """The examples, with those of --test-file and --unlabelled-file."""
     chosen, table = options[CompressOptions], options[TableOptions]
-    data = task_options.read_examples(options[TaskOptions], table)
+    soft_labels = chosen.soft_label_columns
+    data = task_options.read_examples(options[TaskOptions], table, soft_labels=soft_labels)
     if chosen.test_file is not None:
         with_test = dataclasses.replace(options[TaskOptions], dev_file=chosen.test_file)
-        data = dataclasses.replace(data, test=task_options.read_examples(with_test, table).dev)
+        data = dataclasses.replace(data, test=task_options.read_examples(with_test, table, soft_labels=soft_labels).dev)
     return task_options.with_unlabelled(data, chosen.unlabelled_file, chosen.least_confidence, table)
 
 

@@ -32,6 +32,7 @@ from pocketbert_bench.compression.lengths import padded_shares
 from pocketbert_bench.compression.measurements import BundleMeasurements, Measured
 from pocketbert_bench.compression.published import BUNDLE_FOLDER, kept_folders, link
 from pocketbert_bench.compression.rungs import Rungs
+from pocketbert_bench.compression.sources import soft_label_note
 from pocketbert_bench.paired_scores import CLASS_COLUMN, PairedScores, PartLoss, paired_loss, remembering
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import Latency, write_card
@@ -162,6 +163,7 @@ class Choice:
         losses = [part for part in parts if part.column == CLASS_COLUMN]
         beyond = [f"on the final split, {part}" for part in losses if most is not None and part.points > most]
         notes = [*beyond, self._reason(winner.candidate), measured.doubt, self._teacher_remark, small, *scores.warnings]
+        notes.append(soft_label_note(self._inputs.splits.data))
         return {
             "main_metric": scores.main_metric,
             "metrics": dict(scores.metrics),

@@ -13,6 +13,7 @@ from pocketbert.commands.command_line import as_flags
 from pocketbert.commands.task_options import TaskOptions
 from pocketbert.data.example_files import write_examples
 from pocketbert.data.readers.iob import tags_of_types, type_of
+from pocketbert.data.readers.soft_labels import PROBABILITIES
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.options import describe_options, format_value
 from pocketbert.tasks.registry import supervised_task
@@ -22,6 +23,7 @@ from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.methods import FINETUNE, TEXT, TrialShape, text_options, trial_options
+from pocketbert_bench.compression.sources import sources_of
 from pocketbert_bench.compression.structures import OtherStudent, Structure
 from pocketbert_export.recipes import get_recipe
 
@@ -114,7 +116,10 @@ class CommandLines:
             if isinstance(options, FinetuneConfig):
                 commands.append(self._trains("finetune", options, run, output, model=model))
             else:
-                models = {"method": options.name, "teacher": self._teacher, "student": model}
+                sources = sources_of(options, inputs.splits.data, inputs.described, shape.student)
+                teacher = {"teacher": self._teacher} if sources.teacher else {}
+                models = {"method": options.name, **teacher, "student": model}
+                models |= {"soft_label_columns": PROBABILITIES} if sources.soft_labels else {}
                 if candidate.training.unlabelled:
                     least = inputs.splits.data.least_confidence
                     models |= {"unlabelled_file": self._files["unlabelled"]}

@@ -24,6 +24,7 @@ class Durations:
       journal: the trials that have ended.
       teacher: architecture of the teacher.
       max_length: maximum sequence length of the trials.
+      soft_labels: whether soft labels replace the predictions of the teacher.
     """
 
     def __init__(
@@ -33,8 +34,10 @@ class Durations:
         *,
         teacher: EncoderConfig,
         max_length: int,
+        soft_labels: bool = False,
     ) -> None:
         self._journal, self._max_length, self._teacher = journal, max_length, teacher
+        self._soft_labels = soft_labels
         self._work = {candidate.name: self._work_of(candidate) for candidate in candidates}
 
     def seconds(self, candidate: StudentCandidate, epochs: float) -> float:
@@ -61,5 +64,7 @@ class Durations:
     def _work_of(self, candidate: StudentCandidate) -> float:
         """Operations of one epoch, in those of a forward pass of the student per text; a training step takes three."""
         student = encoder_flops(candidate.structure.config(self._teacher), self._max_length)
-        teacher = encoder_flops(self._teacher, self._max_length) if reads_teacher(candidate.training.method) else 0.0
-        return passes(candidate.training.method) * (3 * student + teacher)
+        method = candidate.training.method
+        runs = reads_teacher(method, soft_labels=self._soft_labels)
+        teacher = encoder_flops(self._teacher, self._max_length) if runs else 0.0
+        return passes(method) * (3 * student + teacher)

@@ -11,7 +11,6 @@ from typing import Any
 from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm, model_directory
-from pocketbert.data.batches import SOFT_LABELS
 from pocketbert.data.constructors import text as text_data
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, folds_of, three_splits
@@ -37,6 +36,7 @@ from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import check_cuts, fewer_and_fewer, measured_shares, rounded_up
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
 from pocketbert_bench.compression.outcome import winner_of
+from pocketbert_bench.compression.sources import soft_label_note, soft_label_problems
 from pocketbert_bench.compression.structures import SMALL_RANK, OtherStudent
 from pocketbert_bench.network_latency import Device, Setting, open_device
 from pocketbert_bench.paired_scores import check_classes, slice_values
@@ -230,12 +230,12 @@ def check(
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
     if data.task.tasks:
         problems.append(f"compress is for one head; received {described_heads(data.task)}; use pb.distill")
-    if data.augmented is not None or getattr(data.train, SOFT_LABELS, None) is not None:
-        received = "soft labels" if data.augmented is None else data.augmented.source
+    if data.augmented is not None:
         problems.append(
-            f"compress reads labelled examples and unlabelled texts; received {received}; leave it out, or use "
-            "pb.distill"
+            f"compress reads labelled examples and unlabelled texts; received {data.augmented.source}; leave it out, "
+            "or use pb.distill"
         )
+    problems += soft_label_problems(data)
     if recipe == MIXED_RECIPE and constraints.max_mb is None:
         problems.append(
             f"{argument('recipe', MIXED_RECIPE)} is for files that are too large with {DEFAULT_RECIPE}; received no "
@@ -289,6 +289,8 @@ def check(
     sizes += [f"{len(splits.final.dev):,} for the final score"] if splits.final else []
     drawn = "splits of the compression" if data.undivided is None else "the compression draws splits anew"
     log_info(f"{drawn}: {', '.join(sizes)}")
+    if note := soft_label_note(data):
+        log_info(note)
     inputs = Inputs(
         directory=directory,
         described=described,

@@ -14,7 +14,7 @@ from typing import Any
 from pocketbert.checkpoints.directory import DirectoryDescription, describe_directory
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData, TextData
-from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
+from pocketbert.distillation.method import Method, validated_stages
 from pocketbert.distillation.methods import get_method, names_of_packages
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
@@ -33,6 +33,7 @@ from pocketbert.training.plan import Plan
 from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert.training.trainer import run_plan
 from pocketbert_bench.compression.deadline import Deadline
+from pocketbert_bench.compression.sources import distillation_spec, sources_of, without_soft_labels
 from pocketbert_bench.compression.trial_examples import BATCH, LEAST_STEPS, trial_examples
 
 # On labels; on the relations in the teacher's last layer for plain text, then on labels.
@@ -161,17 +162,7 @@ def trainings(data: TaskData, teacher: DirectoryDescription, student: EncoderCon
       student: architecture of the student, which has the teacher's vocabulary.
       text: whether there is plain text.
     """
-    spec = DistillationSpec(
-        teacher=teacher.config,
-        student=student,
-        task=data.task,
-        pairs=data.train.has_pairs,
-        teacher_task=data.task,
-        teacher_heads=(data.task.kind,),
-        teacher_vocabulary=teacher.vocabulary,
-        student_vocabulary=teacher.vocabulary,
-        start="directory",
-    )
+    spec = distillation_spec(data, teacher, student)
     shape = TrialShape(
         teacher=teacher.config,
         student=student,
@@ -291,8 +282,9 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
     training = Training(method=trial["method"], rate=trial["rate"], unlabelled=trial.get("unlabelled", False))
     start = trial["start"]
     data, epochs = trial_examples(shared.data, trial["epochs"], unlabelled=training.unlabelled)
+    teacher = describe_directory(shared.teacher)
     shape = TrialShape(
-        teacher=describe_directory(shared.teacher).config,
+        teacher=teacher.config,
         student=describe_directory(start).config,
         kind=data.task.kind,
         examples=len(data.train),
@@ -305,9 +297,12 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
         start = _train_on_text(shared, text_options(shape), start, RunConfig(seed=seed), folder)
     options, run = trial_options(training, shape, seed)
     if isinstance(options, FinetuneConfig):
-        plan: Plan = plan_finetuning(start, data, options, run)
+        plan: Plan = plan_finetuning(start, without_soft_labels(data), options, run)
     else:
-        plan = plan_distillation(start, data, teacher=shared.teacher, method=options, run=run)
+        sources = sources_of(options, data, teacher, shape.student)
+        data = data if sources.soft_labels else without_soft_labels(data)
+        directory = shared.teacher if sources.teacher else None
+        plan = plan_distillation(start, data, teacher=directory, method=options, run=run)
     try:
         run_plan(dataclasses.replace(plan, compares=False), folder, _deadlines(shared.deadline, plan))
     except Exception as error:
@@ -357,9 +352,9 @@ def passes(method: str) -> int:
     return 1 if method in (FINETUNE, TEXT) else get_method(method).passes
 
 
-def reads_teacher(method: str) -> bool:
+def reads_teacher(method: str, *, soft_labels: bool = False) -> bool:
     """Whether training computes the teacher, too."""
-    return method not in (FINETUNE, TEXT)
+    return method not in (FINETUNE, TEXT) and not (soft_labels and method == "predictions")
 
 
 def _train_on_text(shared: TrialData, method: Method, start: str, run: RunConfig, folder: Path) -> str:

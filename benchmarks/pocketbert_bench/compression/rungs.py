@@ -24,12 +24,8 @@ from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.durations import Durations
 from pocketbert_bench.compression.journal import Trial
-from pocketbert_bench.compression.methods import (
-    TrialData,
-    passes,
-    train_trial,
-    trial_point,
-)
+from pocketbert_bench.compression.methods import TrialData, passes, train_trial, trial_point
+from pocketbert_bench.compression.sources import has_soft_labels
 from pocketbert_bench.compression.trial_examples import BATCH, planned_epochs, trial_steps
 
 TRIALS_FOLDER = "trials"
@@ -122,7 +118,11 @@ class Rungs:
         )
         self._candidates = candidates
         self._durations = Durations(
-            candidates, self._journal, teacher=self._teacher, max_length=self._shared.max_length
+            candidates,
+            self._journal,
+            teacher=self._teacher,
+            max_length=self._shared.max_length,
+            soft_labels=has_soft_labels(self._shared.data),
         )
         usual = min(max(math.ceil(_STEPS / self._steps), 1), _MOST_EPOCHS)
         alone, share = len(candidates) == 1, _FIRST_SHARE / _KINDS

@@ -19,6 +19,7 @@ from pocketbert.trials.clock import Record
 from pocketbert.trials.jobs import RESULT_FILE, read_result
 from pocketbert_bench.compression.deadline import Deadline
 from pocketbert_bench.compression.inputs import Inputs
+from pocketbert_bench.compression.sources import without_soft_labels
 from pocketbert_bench.compression.trial_examples import LEAST_STEPS, part_of, planned_epochs
 
 TEACHER_FOLDER = "teacher"
@@ -44,7 +45,8 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
     positions = inputs.described.config.max_position_embeddings
     longest = min(positions, FinetuneConfig.max_length)
     config = FinetuneConfig(max_length=longest, head_start_examples=inputs.head_examples)
-    data, callbacks = dataclasses.replace(inputs.splits.data, unlabelled=None, least_confidence=None), []
+    data, callbacks = without_soft_labels(inputs.splits.data), []
+    data = dataclasses.replace(data, unlabelled=None, least_confidence=None)
     if seconds < math.inf:
         usual, time_of_teacher = config.epochs, _SHARE * max(seconds - _OTHER_SECONDS, seconds / 2)
         epochs = record("epochs of the teacher", lambda: planned_epochs(usual, len(data.train), time_of_teacher))

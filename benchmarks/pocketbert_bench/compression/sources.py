@@ -1,0 +1,103 @@
+"""What candidates learn from: labels, soft labels of any teacher, and the teacher of the compression."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pocketbert.checkpoints.directory import DirectoryDescription
+from pocketbert.configs import EncoderConfig
+from pocketbert.data.batches import SOFT_LABELS
+from pocketbert.data.task_data import TaskData
+from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
+from pocketbert.notation import argument
+
+
+def has_soft_labels(data: TaskData) -> bool:
+    """Whether the training examples have the probabilities of a teacher."""
+    return getattr(data.train, SOFT_LABELS, None) is not None
+
+
+def without_soft_labels(data: TaskData) -> TaskData:
+    """The data of a training that learns labels, or features of the teacher that are no predictions."""
+    if not has_soft_labels(data):
+        return data
+    return dataclasses.replace(data, train=dataclasses.replace(data.train, soft_labels=None))
+
+
+def soft_label_problems(data: TaskData) -> list[str]:
+    """Reasons why a compression cannot learn the soft labels of its examples; empty if they have none."""
+    if not has_soft_labels(data):
+        return []
+    problems = []
+    if data.unlabelled is not None:
+        problems.append(
+            f"unlabelled texts have no soft labels; received {data.unlabelled.source} beside them; leave it out, or "
+            "predict its probabilities, too, and put all into one table without labels"
+        )
+    # Splits that were not passed are drawn from the training examples.
+    chosen = {"dev": data.dev, "test": data.train if data.test is None else data.test}
+    likely = [name for name, examples in chosen.items() if getattr(examples, "has_likely_labels", False)]
+    if likely:
+        options = " and ".join(argument(name) for name in likely)
+        problems.append(
+            f"dev and final split choose and score, so they need labels beside soft labels; {data.train.source} has "
+            f"none; add a label column, or pass {options} with labels"
+        )
+    return problems
+
+
+def soft_label_note(data: TaskData) -> str:
+    """What candidates learn instead of the teacher's predictions; empty without soft labels."""
+    if not has_soft_labels(data):
+        return ""
+    labels = "the most likely ones" if getattr(data.train, "has_likely_labels", False) else "the label column"
+    return (
+        f"stages that learn predictions learn the soft labels of {data.train.source}, and not those of the teacher; "
+        f"fine-tuning learns {labels}"
+    )
+
+
+def distillation_spec(data: TaskData, teacher: DirectoryDescription, student: EncoderConfig) -> DistillationSpec:
+    """What a method knows of the models and the task; for the arguments see `methods.trainings`."""
+    return DistillationSpec(
+        teacher=teacher.config,
+        student=student,
+        task=data.task,
+        pairs=data.train.has_pairs,
+        teacher_task=data.task,
+        teacher_heads=(data.task.kind,),
+        teacher_vocabulary=teacher.vocabulary,
+        student_vocabulary=teacher.vocabulary,
+        soft_labels=has_soft_labels(data),
+        start="directory",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sources:
+    """What a distillation learns from.
+
+    Attributes:
+      soft_labels: whether it learns the soft labels of the examples.
+      teacher: whether it reads the teacher.
+    """
+
+    soft_labels: bool
+    teacher: bool
+
+
+def sources_of(method: Method, data: TaskData, teacher: DirectoryDescription, student: EncoderConfig) -> Sources:
+    """What a method learns from: soft labels, if there are some, replace the logits of the teacher.
+
+    Args:
+      method: the method.
+      data: the task and its examples.
+      teacher: see `methods.trainings`.
+      student: see `methods.trainings`.
+    """
+    if not has_soft_labels(data):
+        return Sources(soft_labels=False, teacher=True)
+    stages, _ = validated_stages(method, distillation_spec(data, teacher, student))
+    features = {name for stage in stages for name in stage.teacher_features}
+    soft = "logits" in features
+    return Sources(soft_labels=soft, teacher=not soft or features != {"logits"})
