@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from pocketbert.checkpoints.directory import DirectoryDescription
 from pocketbert.configs import EncoderConfig
@@ -19,9 +20,10 @@ def has_soft_labels(data: TaskData) -> bool:
 
 def without_soft_labels(data: TaskData) -> TaskData:
     """The data of a training that learns labels, or features of the teacher that are no predictions."""
-    if not has_soft_labels(data):
-        return data
-    return dataclasses.replace(data, train=dataclasses.replace(data.train, soft_labels=None))
+    train: Any = data.train
+    return (
+        dataclasses.replace(data, train=dataclasses.replace(train, soft_labels=None)) if has_soft_labels(data) else data
+    )
 
 
 def soft_label_problems(data: TaskData) -> list[str]:
@@ -35,13 +37,15 @@ def soft_label_problems(data: TaskData) -> list[str]:
             "predict its probabilities, too, and put all into one table without labels"
         )
     # Splits that were not passed are drawn from the training examples.
-    chosen = {"dev": data.dev, "test": data.train if data.test is None else data.test}
-    likely = [name for name, examples in chosen.items() if getattr(examples, "has_likely_labels", False)]
+    splits = {
+        argument("dev"): data.dev,
+        argument("test_file", python="test="): data.train if data.test is None else data.test,
+    }
+    likely = [option for option, examples in splits.items() if getattr(examples, "has_likely_labels", False)]
     if likely:
-        options = " and ".join(argument(name) for name in likely)
         problems.append(
             f"dev and final split choose and score, so they need labels beside soft labels; {data.train.source} has "
-            f"none; add a label column, or pass {options} with labels"
+            f"none; add a label column, or pass {' and '.join(likely)} with labels"
         )
     return problems
 

@@ -325,10 +325,11 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None, soft
             f"--negative-column is for --kind=embedding; received {options.negative_column} with {options.kind}; leave "
             "it out"
         )
-    if soft_labels and (asks or reads != "table" or is_tagged_file(train_file)):
+    if soft_labels and (asks or task or reads == "pairs"):
+        received = "questions" if asks else task or "embeddings"
         raise UserError(
-            f"--soft-label-columns is for classes of texts; received {','.join(soft_labels)} with other examples; "
-            "leave it out"
+            f"--soft-label-columns is for labels of texts and words in your own file; received {','.join(soft_labels)} "
+            f"for {received}; leave it out"
         )
     if asks and task:
         return data.questions(task, folder)
@@ -338,6 +339,7 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None, soft
         if augmented:
             raise UserError(f"spans must have no augmented file; received {augmented}; leave --augmented-file out")
         kind: dict[str, Any] = {"kind": options.kind} if reads == "spans" else {}
+        kind |= {"soft_labels": soft_labels}
         return data.tagged(train_file, dev=options.dev_file, label_names=options.labels, **kind, **table.tagged)
     if reads == "pairs":
         return _pairs(options, table)

@@ -41,7 +41,8 @@ class EncodedExamples:
       groups: see `Examples.groups`.
       rows_per_example: rows that stay together in a batch: 2 for pairs of texts that an encoder reads one by one.
         Example i then has the rows 2·i and 2·i + 1; `offsets` and `labels` have an entry for each row.
-      soft_labels: see `Examples.soft_labels`, an entry for each row; batches have them as the input `soft_labels`.
+      soft_labels: see `Examples.soft_labels`, an entry for each row; float32 `[N, max_length, labels]`, 0 without one,
+        for tags of tokens; batches have them as the input `soft_labels`.
     """
 
     word_ids: np.ndarray
@@ -64,6 +65,10 @@ class EncodedExamples:
     def with_labels(self, labels: np.ndarray) -> EncodedExamples:
         """A copy with these labels."""
         return replace(self, labels=labels)
+
+    def with_soft_labels(self, soft_labels: np.ndarray) -> EncodedExamples:
+        """A copy with these soft labels."""
+        return replace(self, soft_labels=soft_labels)
 
     @property
     def lengths(self) -> np.ndarray:

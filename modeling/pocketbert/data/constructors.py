@@ -16,7 +16,8 @@ from pocketbert.data.readers.glue import glue_task, read_glue
 from pocketbert.data.readers.iob import tags_of_types
 from pocketbert.data.readers.question_tasks import read_questions
 from pocketbert.data.readers.questions import QuestionFile
-from pocketbert.data.readers.soft_labels import SoftReader, check_kind, soft_label_names
+from pocketbert.data.readers.soft_labels import SoftReader, check_kind, check_soft_labels, soft_label_names
+from pocketbert.data.readers.soft_tags import SoftTagReader
 from pocketbert.data.readers.tables import LABEL_SEPARATOR, read_table
 from pocketbert.data.readers.tagged_texts import read_tagged
 from pocketbert.data.readers.text import text_files
@@ -116,6 +117,8 @@ def table(
         names = names or soft_label_names(source, soft_labels, separator)
         read = SoftReader(read, soft_labels, independent=TASK_RULES[kind].label_form == "multi_label")
     train, labels = read(source, labels=names)
+    if soft_labels:
+        check_soft_labels(train, soft_labels)
     task = TaskConfig(kind=kind, labels=labels)
     splits = divided(train, None if dev is None else read(dev, labels=labels or None)[0])
     more = None
@@ -267,6 +270,7 @@ def tagged(
     label: str | None = None,
     label_names: Sequence[str] | None = None,
     kind: TaskKind = "token_classification",
+    soft_labels: Sequence[str] = (),
     skip_bad_rows: bool = False,
 ) -> TaskData:
     """Reads texts with labelled spans, such as names: a CoNLL file, or a .jsonl file with offsets in code points.
@@ -287,6 +291,7 @@ def tagged(
         the last).
       label_names: types of the spans; None takes those in the training file, in alphabetical order.
       kind: kind of the task.
+      soft_labels: `("probabilities",)` for a teacher's probabilities; see `pocketbert.data.readers.soft_tags`.
       skip_bad_rows: skip unreadable sentences, and log their number.
     Returns:
       The task with training examples and dev split.
@@ -294,12 +299,16 @@ def tagged(
       UserError: a missing file, unreadable sentences, tags that no scheme allows, or other types in another file.
     """
     columns: dict[str, Any] = {"text": text, "label": label, "skip_bad_rows": skip_bad_rows}
-    train = read_tagged(source, types=label_names, **columns)
-    types = label_names or train.types
+    soft_reader = SoftTagReader(source, soft_labels, label_names) if soft_labels else None
+    read: Any = soft_reader or read_tagged
+    train = read(source, types=label_names, **columns)
+    types = soft_reader.types if soft_reader else label_names or train.types
+    if soft_labels:
+        check_soft_labels(train, soft_labels)
     if not types:
         raise UserError(f"{source}: the training sentences must have spans; received none")
     task = TaskConfig(kind=kind, labels=tags_of_types(types))
-    of_dev, of_test = (None if path is None else read_tagged(path, types=types, **columns) for path in (dev, test))
+    of_dev, of_test = (None if path is None else read(path, types=types, **columns) for path in (dev, test))
     return TaskData(task=task, **divided(train, of_dev), test=of_test)
 
 

@@ -26,14 +26,14 @@ def write_examples(examples: LabelledData, labels: Sequence[str], stem: Path) ->
 
     Returns:
       The file: a table `.jsonl` with the columns text, pair, negative, label and probabilities; questions as `.json`;
-      spans as `.conll` if their texts are words between spaces, otherwise `.jsonl`.
+      spans as `.conll` if their texts are words between spaces and have no soft labels, otherwise `.jsonl`.
     """
     lines: Iterable[str]
     if isinstance(examples, QuestionFile):
         suffix, lines = ".json", [json.dumps(_questions(examples), ensure_ascii=False)]
     elif isinstance(examples, TaggedTexts):
-        spaced = _is_spaced(examples)
-        suffix, lines = (".conll", _conll(examples)) if spaced else (".jsonl", _json_lines(_spans(examples)))
+        spaced = examples.soft_labels is None and _is_spaced(examples)
+        suffix, lines = (".conll", _conll(examples)) if spaced else (".jsonl", _json_lines(_spans(examples, labels)))
     else:
         assert isinstance(examples, Examples)
         suffix, lines = ".jsonl", _json_lines(_rows(examples, labels))
@@ -84,10 +84,19 @@ def _conll(examples: TaggedTexts) -> Iterable[str]:
         yield ""
 
 
-def _spans(examples: TaggedTexts) -> Iterable[dict[str, Any]]:
-    for text, offsets, tags in zip(examples.texts, examples.words, examples.tags or (), strict=True):
+def _spans(examples: TaggedTexts, labels: Sequence[str]) -> Iterable[dict[str, Any]]:
+    for index, (text, offsets, tags) in enumerate(
+        zip(examples.texts, examples.words, examples.tags or (), strict=True)
+    ):
         spans = [[int(offsets[span.first, 0]), int(offsets[span.last, 1]), span.label] for span in spans_of(tags)]
-        yield {"text": text, "spans": spans}
+        row: dict[str, Any] = {"text": text, "spans": spans}
+        if examples.soft_labels is not None:
+            # These texts come from .jsonl files, whose words the reader finds again.
+            row[PROBABILITIES] = [
+                dict(zip(labels, of_word, strict=True)) if any(of_word) else None
+                for of_word in examples.soft_labels[index].tolist()
+            ]
+        yield row
 
 
 def _questions(examples: Iterable[Question]) -> dict[str, Any]:

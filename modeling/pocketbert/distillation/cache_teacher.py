@@ -21,6 +21,7 @@ from pocketbert.distillation.teacher_cache_identity import teacher_cache_identit
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
+from pocketbert.notation import argument
 from pocketbert.progress import bar
 from pocketbert.training.stage import Stage
 
@@ -62,6 +63,9 @@ def cache_stages(
     stages = [stage for stage in plan.stages if stage.teacher_features]
     reasons = [plan.data.uncacheable(stage) or plan.objective.uncacheable(stage) for stage in stages]
     problems = [reason for reason in reasons if reason]
+    if plan.data.has_soft_labels:
+        option = argument("soft_label_columns", python="soft_labels")
+        problems.append(f"a cache has the logits of its teacher, which soft labels replace; leave out {option}")
     if not stages:
         problems.append("no stage reads the teacher, so there are no targets to cache; change the method's options")
     raise_if_any(problems, plan.objective.name)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import tensorflow as tf
+
 from pocketbert.data.batches import SOFT_LABELS
 from pocketbert.data.readers.soft_labels import soft_logits
 from pocketbert.distillation.method import Method
+from pocketbert.distillation.predictions import TAUGHT_TOKENS, taught_tokens
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.tasks.registry import get_task
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
@@ -47,14 +50,18 @@ class Distiller(TrainingModel):
         if not stage.teacher_features:
             return {}
         features: dict[str, Any] = {}
+        more: Targets = {}
         inputs = {name: value for name, value in inputs.items() if name != SOFT_LABELS}
         if soft is not None and "logits" in stage.teacher_features:
             assert stage.task is not None
+            if soft.shape.rank == 3:
+                soft, taught = taught_tokens(soft, tf.shape(inputs["input_mask"])[1])
+                more = {TAUGHT_TOKENS: taught}
             independent = get_task(stage.task).has_independent_labels
             features["logits"] = [soft_logits(soft, independent=independent)]
         request = {name: layers for name, layers in stage.teacher_features.items() if name not in features}
         if not request:
-            return self._method.targets(stage, features, inputs)
+            return {**self._method.targets(stage, features, inputs), **more}
         teacher = self._teacher()
         if teacher is None:
             raise ValueError(
@@ -63,4 +70,4 @@ class Distiller(TrainingModel):
             )
         with padding_after_texts(teacher):
             features |= teacher.features(inputs, request, training=False)
-        return self._method.targets(stage, features, inputs)
+        return {**self._method.targets(stage, features, inputs), **more}

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from pocketbert.tasks.base import Task
 
+# A target: int32 [B, S], 1 for tokens with soft labels.
+TAUGHT_TOKENS = "taught_tokens"
 # The papers give losses for answers per text or question. Eq. 10 applies to tokens and to several heads, too.
 KINDS = ("classification", "multi_label", "regression", "span", "token_classification", "several")
 
@@ -31,6 +33,24 @@ def logits_by_name(logits: Sequence[tf.Tensor], config: TaskConfig | None = None
         return dict(zip(get_task(config).output_names, logits, strict=True))
     one = TOKEN_LOGITS if logits[0].shape.rank == 3 else "logits"
     return dict(zip((one,) if len(logits) < 2 else SPAN_OUTPUTS, logits, strict=False))
+
+
+def taught_tokens(soft_labels: tf.Tensor, width: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Soft labels of tokens for a batch of this width, and which tokens have them.
+
+    Args:
+      soft_labels: [B, at least S, C], 0 for tokens without them.
+      width: number S of tokens in a row.
+
+    Returns:
+      Probabilities [B, S, C], which are equal for other tokens, and int32 [B, S].
+    """
+    import tensorflow as tf
+
+    probabilities = soft_labels[:, :width]
+    taught = tf.reduce_any(probabilities > 0, axis=-1)
+    equal = tf.ones_like(probabilities) / probabilities.shape[-1]
+    return tf.where(taught[..., tf.newaxis], probabilities, equal), tf.cast(taught, tf.int32)
 
 
 def prediction_terms(
@@ -88,10 +108,10 @@ def prediction_loss(
 
     For independent labels, it is eq. 10 with the two probabilities σ and 1 − σ of each logit, a mean over labels, as in
     the loss of the labels. For logits of tokens [B, S, C], it is the mean over all tokens: those without a label have
-    predictions, too.
+    predictions, too. With soft labels, it is the mean over the tokens that have them, the first ones of words.
 
     Args:
-      targets: the teacher's outputs by name.
+      targets: the teacher's outputs by name, and `taught_tokens` for soft labels of tokens.
       student: the student's, with the same names.
       mask: [B, S], 1 = token.
       temperature: divides the logits.
@@ -105,6 +125,7 @@ def prediction_loss(
     # Every example has a first token. This mask counts examples without running a network.
     examples = mask[:, 0]
     if TOKEN_LOGITS in student:
+        mask = mask * targets[TAUGHT_TOKENS] if TAUGHT_TOKENS in targets else mask
         loss = soft_cross_entropy(targets[TOKEN_LOGITS], student[TOKEN_LOGITS], temperature, mask)
         return loss / student[TOKEN_LOGITS].shape[-1] if mean_over_classes else loss
     if "logits" not in student:

@@ -314,6 +314,11 @@ class SupervisedTask(Task):
           **windows: options in `window_options`.
         """
 
+    def encode_soft(self, data: Any, tokenizer: Any, max_length: int, **windows: Any) -> EncodedExamples:
+        """Tokenizes data with soft labels for training; see `encode`."""
+        encoded = self.encode(data, tokenizer, max_length, **windows)
+        return encoded.with_soft_labels(np.repeat(data.soft_labels, encoded.rows_per_example, axis=0))
+
     @abc.abstractmethod
     def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> Rows:
         """Tokenizes labelled or unlabelled data to run and score; see `encode`.

@@ -108,10 +108,22 @@ class TaggedRows:
                     f"{', '.join(sorted(unknown))[:200]} of {self.data.source}; fine-tune a new head"
                 )
             flat[places[places >= 0]] = [index[tag] for tag, token in zip(tags, places, strict=True) if token >= 0]
-        lengths = self.encoded.lengths
-        padded = np.full((len(lengths), self.encoded.max_length), _UNLABELLED, np.int32)
-        padded[np.arange(self.encoded.max_length) < lengths[:, np.newaxis]] = flat
-        return self.encoded.with_labels(padded)
+        return self.encoded.with_labels(self._padded(flat, _UNLABELLED))
+
+    def soft_rows(self) -> np.ndarray:
+        """The soft labels of the data, float32 [rows, max_length, tags]: 0 except for first tokens of words."""
+        assert self.data.soft_labels is not None
+        flat = np.zeros((len(self.encoded.word_ids), len(self._task.config.labels)), np.float32)
+        for soft, places in zip(self.data.soft_labels, self._places, strict=True):
+            flat[places[places >= 0]] = soft[places >= 0]
+        return self._padded(flat, 0)
+
+    def _padded(self, flat: np.ndarray, padding: float) -> np.ndarray:
+        """Values [tokens, ...] of all rows, as [rows, max_length, ...]."""
+        lengths, longest = self.encoded.lengths, self.encoded.max_length
+        padded = np.full((len(lengths), longest, *flat.shape[1:]), padding, flat.dtype)
+        padded[np.arange(longest) < lengths[:, np.newaxis]] = flat
+        return padded
 
     def tags(self, outputs: Outputs) -> list[list[str]]:
         """The predicted IOB2 tags of the words of each text; `O` for words without a token.
@@ -155,6 +167,21 @@ class TaggedRows:
                 )
             spans.append(of_text)
         return spans
+
+    def word_probabilities(self, outputs: Outputs) -> list[dict[str, Any]]:
+        """The `words` of each text, and the `probabilities` of their tags; None for words without a token."""
+        labels = self._task.config.labels
+        probabilities = probabilities_of(outputs[self._task.output_names[0]])
+        return [
+            {
+                "words": words.tolist(),
+                "probabilities": [
+                    dict(zip(labels, probabilities[place].tolist(), strict=True)) if place >= 0 else None
+                    for place in places
+                ],
+            }
+            for words, places in zip(self.data.words, self._places, strict=True)
+        ]
 
     def answers(self, outputs: Outputs) -> list[dict[str, Any]]:
         """Predictions as `predict` writes them, with the text, and with its labelled spans as `true_spans`."""

@@ -159,6 +159,11 @@ class TokenClassification(SupervisedTask):
         """
         return self.rows(data, tokenizer, max_length, **windows).labelled_rows()
 
+    def encode_soft(self, data: TaggedTexts, tokenizer: Any, max_length: int, **windows: Any) -> EncodedExamples:
+        """See `encode`; soft labels [rows, max_length, tags] are 0 except for first tokens of words."""
+        rows = self.rows(data, tokenizer, max_length, **windows)
+        return rows.labelled_rows().with_soft_labels(rows.soft_rows())
+
     def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> TaggedRows:
         """Encodes one row per window of the texts, which may be unlabelled `Examples`."""
         if isinstance(data, Examples):
@@ -210,13 +215,21 @@ class TokenClassification(SupervisedTask):
         return tag_method(train, dev, lambda predicted: tag_scores([metric], gold, predicted)[metric])
 
     def predict(
-        self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **windows: Any
+        self,
+        inputs: Sequence[Any],
+        forward: Forward,
+        tokenizer: Any,
+        max_length: int,
+        *,
+        soft_labels: bool = False,
+        **windows: Any,
     ) -> list[dict[str, Any]]:
         """Finds the spans of texts; long texts are read in windows; see `SupervisedTask.predict`.
 
         Returns:
           `spans`: each has `text`, `label`, its offsets `start` and `end` in code points, and `probability`, the mean
-          over its words.
+          over its words. With `soft_labels`, also `words` and their `probabilities`; see
+          `pocketbert.data.readers.soft_tags`.
         """
         texts, pairs = texts_and_pairs(inputs)
         if pairs is not None:
@@ -225,7 +238,9 @@ class TokenClassification(SupervisedTask):
         for start in range(0, len(texts), TEXTS_A_CALL):
             data = plain_texts(texts[start : start + TEXTS_A_CALL], "the texts")
             rows = self.rows(data, tokenizer, max_length, **windows)
-            answers += [{"spans": spans} for spans in rows.spans(check_finite_answers(forward(rows.encoded)))]
+            outputs = check_finite_answers(forward(rows.encoded))
+            soft = rows.word_probabilities(outputs) if soft_labels else [{}] * len(data)
+            answers += [{"spans": spans, **words} for spans, words in zip(rows.spans(outputs), soft, strict=True)]
         return answers
 
     def centred(self, output: np.ndarray) -> np.ndarray:

@@ -13,8 +13,6 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-import numpy as np
-
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.data.batches import SOFT_LABELS, EncodedExamples
 from pocketbert.data.task_data import TaskData, TextData
@@ -264,11 +262,9 @@ class TaskRunData(RunData):
         examples = self._examples(stage)
         more = " and unlabelled" if self.reads_unlabelled(stage) else ""
         log_info(f"tokenizing {len(examples)} examples ({self.part(stage)}{more})")
-        encoded = supervised_task(self.given.task).encode(examples, tokenizer, stage.max_length, **windows)
-        if not self.has_soft_labels:
-            return encoded
-        soft = np.repeat(examples.soft_labels, encoded.rows_per_example, axis=0)
-        return dataclasses.replace(encoded, soft_labels=soft)
+        task = supervised_task(self.given.task)
+        encode = task.encode_soft if self.has_soft_labels else task.encode
+        return encode(examples, tokenizer, stage.max_length, **windows)
 
     def evaluated_length(self, stage: Stage) -> int | None:
         """See `RunData`; a stage is evaluated if it trains the head."""

@@ -223,6 +223,13 @@ def test_what_soft_labels_cannot_do(
     assert "no stage learns the teacher's logits" in refuse(
         [*start, "--method=minilmv2", f"--teacher={teacher}", "--relation-heads=5"], capsys
     )
+    cache = ["cache-teacher", *hsk[1:4], *soft, *files[1:], f"--output={tmp_path / 'cache'}", "--method=hsk"]
+    assert "a cache has the logits of its teacher, which soft labels replace; leave out --soft-label-columns" in refuse(
+        [*cache, f"--teacher={teacher}", "--max-length=23"], capsys
+    )
+    assert f"{tables / 'train.csv'} must have soft labels in 'p_a', 'p_b'; it has none" in refuse(
+        [*predictions, f"--teacher={teacher}", "--soft-label-columns=p_a,p_b"], capsys
+    )
     text = tiny_distillation.write_text(tmp_path / "text.txt")
     assert "--soft-label-columns needs --train-file" in refuse(
         ["distill", "--method=tinybert", f"--student={student}", f"--teacher={teacher}", f"--text={text}", *soft[:1],

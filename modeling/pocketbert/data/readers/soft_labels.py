@@ -102,18 +102,32 @@ def with_soft_labels(
                 values = [content[label] for label in labels]
             else:
                 values = [_number(of_column.get(line, "").strip()) for of_column in cells]
-            rows[number] = _checked(values, independent=independent)
+            rows[number] = checked_probabilities(values, independent=independent)
         except ValueError as error:
             problems.add(int(line), str(error))
     problems.raise_if_any()
     if not independent:
-        sums = rows.sum(axis=1, keepdims=True)
-        rows /= np.where(np.abs(sums - 1) > _ROUNDED, sums, 1.0)
+        rows = normalized(rows)
     softened = dataclasses.replace(examples, soft_labels=rows)
     if examples.labels is not None:
         return softened
     likely = (rows >= _HALF if independent else rows.argmax(axis=1)).astype(np.int32)
     return dataclasses.replace(softened, labels=likely, has_likely_labels=True)
+
+
+def normalized(rows: np.ndarray) -> np.ndarray:
+    """Rows [N, C] divided by their sums; those of 0, and those with the sum 1 but for rounding, are not changed."""
+    sums = rows.sum(axis=1, keepdims=True)
+    return np.asarray(rows / np.where((np.abs(sums - 1) > _ROUNDED) & (sums > 0), sums, 1.0))
+
+
+def check_soft_labels(train: Any, columns: Sequence[str]) -> None:
+    """Raises a `UserError` if the training examples have no soft labels."""
+    if train.soft_labels is None:
+        option = argument("soft_label_columns", python="soft_labels")
+        raise UserError(
+            f"{train.source} must have soft labels in {listed(columns)}; it has none; add them, or leave out {option}"
+        )
 
 
 def soft_logits(probabilities: Any, *, independent: bool) -> Any:
@@ -166,7 +180,7 @@ def _object(text: str) -> dict[str, Any]:
         ) from error
 
 
-def _checked(values: Sequence[Any], *, independent: bool) -> list[float]:
+def checked_probabilities(values: Sequence[Any], *, independent: bool) -> list[float]:
     """The values as probabilities.
 
     Raises:

@@ -50,6 +50,8 @@ class TaggedTexts:
       tags: IOB2 tags of the words of each text, or None for unlabelled texts.
       source: path of the file, for messages and records.
       skipped_rows: number of unreadable sentences or lines skipped in the file.
+      soft_labels: float64 `[words, tags]` for each text, a teacher's probabilities, 0 for words without them; or None.
+      has_likely_labels: see `Examples.has_likely_labels`.
     """
 
     texts: list[str]
@@ -57,6 +59,8 @@ class TaggedTexts:
     tags: list[list[str]] | None
     source: str
     skipped_rows: int = 0
+    soft_labels: list[np.ndarray] | None = None
+    has_likely_labels: bool = False
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -72,9 +76,12 @@ class TaggedTexts:
 
     @functools.cached_property
     def identity(self) -> str:
-        """SHA-256 of texts, words and tags."""
+        """SHA-256 of texts, words, tags and soft labels."""
         words = [word.tolist() for word in self.words]
-        return hashlib.sha256(json.dumps([self.texts, words, self.tags]).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps([self.texts, words, self.tags]).encode())
+        for probabilities in self.soft_labels or ():
+            digest.update(probabilities.tobytes())
+        return digest.hexdigest()
 
     unit: ClassVar[str] = "texts"
 
@@ -130,6 +137,8 @@ class TaggedTexts:
             words=[self.words[index] for index in chosen],
             tags=None if self.tags is None else [self.tags[index] for index in chosen],
             source=self.source,
+            soft_labels=None if self.soft_labels is None else [self.soft_labels[index] for index in chosen],
+            has_likely_labels=self.has_likely_labels,
         )
 
 
