@@ -17,7 +17,15 @@ import tiny_finetuning
 import pocketbert as pb
 from pocketbert.checkpoints.directory import describe_directory, read_directory
 from pocketbert.cli import main
-from pocketbert_bench.compression.methods import TrialShape, distillation, trainings
+from pocketbert_bench.compression.methods import (
+    Training,
+    TrialData,
+    TrialShape,
+    distillation,
+    train_trial,
+    trainings,
+    trial_point,
+)
 from pocketbert_bench.compression.sources import Sources, sources_of
 
 SOFT = ("--soft-label-columns=p_low,p_high", "--labels=low,high")
@@ -112,6 +120,39 @@ def test_soft_labels_replace_the_logits_of_the_teacher(inputs: Path) -> None:
     }
     for name, sources in expected.items():
         assert sources_of(distillation(name, shape, 1e-4), data, described, student) == sources
+
+
+def test_trial_learns_the_soft_labels_of_words(inputs: Path, tmp_path: Path) -> None:
+    tags, random = ("O", "B-MOOD", "I-MOOD"), np.random.default_rng(7)
+    lines = []
+    for text in tiny_finetuning.examples(40, seed=3).texts:
+        likely = [random.dirichlet([1, 2, 3]).tolist() for _ in text.split()]
+        lines.append({"text": text, "spans": [], "probabilities": [dict(zip(tags, p, strict=True)) for p in likely]})
+    path = tmp_path / "words.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    task, tokenizer = (
+        pb.TaskConfig(kind="token_classification", labels=tags),
+        pb.from_pretrained(inputs / "teacher").tokenizer,
+    )
+    for name, layers in (("teacher", 2), ("student", 1)):
+        config = tiny_compression.TEACHER.replace(num_layers=layers, pooler="none")
+        pb.from_preset(config, task, tokenizer, seed=layers).save_pretrained(tmp_path / name)
+    trained = {}
+    for name, columns in (("hard", ()), ("soft", ("probabilities",))):
+        data = pb.data.tagged(path, dev=path, label_names=["MOOD"], soft_labels=columns)
+        shared = TrialData(data=data, teacher=str(tmp_path / "teacher"), max_length=24)
+        point = trial_point(Training(method="predictions"), tmp_path / "student", 2)
+        train_trial(shared, point, 0, tmp_path / name)
+        # The shared data are not changed, and fine-tuning learns their labels.
+        assert (shared.data.train.soft_labels is not None) == (name == "soft")  # type: ignore[attr-defined]
+        train_trial(shared, trial_point(Training(), tmp_path / "student", 1), 0, tmp_path / f"tuned-{name}")
+        trained[name] = read_directory(tmp_path / name / "model").tensors
+        trained[f"tuned-{name}"] = read_directory(tmp_path / f"tuned-{name}" / "model").tensors
+
+    def equal(one: str, other: str) -> bool:
+        return all(np.array_equal(trained[one][part], trained[other][part]) for part in trained[one])
+
+    assert not equal("hard", "soft") and equal("tuned-hard", "tuned-soft")
 
 
 def test_choice_needs_labels(

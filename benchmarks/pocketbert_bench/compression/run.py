@@ -135,7 +135,7 @@ def compress(
 
     Args:
       model: a model fine-tuned on the task (the teacher), an encoder to fine-tune first, or None for all-MiniLM-L6-v2.
-      data: the task and its labelled examples; unlabelled texts train candidates that learn from the teacher.
+      data: the task and its labelled examples; soft labels or unlabelled texts teach candidates that learn predictions.
       output: folder of the run: `bundle/`, `model/`, `models/`, `report.html`, `leaderboard.json`, `result.json`.
       constraints: the limits.
       minutes: time from start to the finished bundle, without interruptions; exactly one of `minutes` and `trials`.
