@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pocketbert.configs import TaskConfig
 from pocketbert.data.final_split import ThreeSplits, examples_to_fold, fold_indices, folds_of
 from pocketbert.data.task_data import TaskData
+from pocketbert.decision_config import DecisionConfig
 from pocketbert.errors import UserError
 from pocketbert.files import write_tensors, write_text
 from pocketbert.notation import argument
@@ -22,6 +24,7 @@ from pocketbert.tasks.base import Outputs
 from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.registry import TASKS, listed, supervised_kinds, supervised_task
 from pocketbert.training.config import CrossValidatedResult, FinetuneConfig, RunConfig
+from pocketbert.training.decision_options import choice_of
 from pocketbert.training.objectives.finetuning import FinetuningPlan, log_defaults
 from pocketbert.training.out_of_fold import OutOfFold, ScoredFold
 from pocketbert.training.outcome_notes import falling_notes, with_notes
@@ -43,12 +46,17 @@ from pocketbert.training.trainer import Trainer, run_plan
 from pocketbert.trials.jobs import RESULT_FILE, read_result
 
 if TYPE_CHECKING:
+    from pocketbert.model import Model
     from pocketbert.training.callbacks import Callback
 
 MakePlan = Callable[[TaskData, FinetuneConfig, RunConfig], FinetuningPlan]
 _NOTE = (
     "the metrics are means over folds; the model was trained on all {} examples for {} steps, and has no dev score of "
     "its own"
+)
+_CHOSEN = (
+    "; its thresholds were chosen out of fold, on the predictions for all examples; the metrics of each fold are those "
+    "with thresholds that the other folds chose"
 )
 
 
@@ -63,12 +71,6 @@ def check_foldable(data: TaskData, kfold: int, run: RunConfig, callbacks: Sequen
         )
     if run.distribution == "multi-worker":
         raise UserError(f"{option} trains several models; received it with multi-worker; use one machine")
-    chosen = [name for name in ("decision_thresholds", "reject") if getattr(run, name)]
-    if chosen:
-        raise UserError(
-            f"{option} trains a model without a dev split, which chooses thresholds; received "
-            f"{argument(chosen[0], getattr(run, chosen[0]))}; leave one of them out"
-        )
     if callbacks:
         raise UserError(f"{option} trains several models; received callbacks, which follow one; leave one of them out")
 
@@ -124,7 +126,20 @@ class UnscoredData(TaskRunData):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnscoredPlan(FinetuningPlan):
-    """A fine-tuning on all examples, which keeps its last weights."""
+    """A fine-tuning on all examples, which keeps its last weights.
+
+    Attributes:
+      decisions: thresholds of the answers, which the folds chose; None for the default.
+    """
+
+    decisions: DecisionConfig | None = None
+
+    def make_model(self, run: PlannedRun) -> Model:
+        """The model of a fine-tuning, with the `decisions`."""
+        model = super().make_model(run)
+        if self.decisions is not None:
+            model.tasks = tuple(dataclasses.replace(task, decisions=self.decisions) for task in model.tasks)
+        return model
 
     def scores(self, run: PlannedRun) -> dict[str, Any]:
         """No metrics; the head, as in a fine-tuning."""
@@ -177,8 +192,8 @@ class _CrossValidation:
                 clear_run(folder)
             raise
         results = [read_result(root / _name(number) / RESULT_FILE) for number in range(1, len(self._folds) + 1)]
-        trained = self._train_on_all(folder, results)
-        return self._result(folder, outputs, results, trained)
+        of_folds = self._scored(outputs)
+        return self._result(folder, of_folds, results, self._train_on_all(folder, results, of_folds.decisions))
 
     def _outputs(self, root: Path, number: int) -> Outputs:
         """Trains the model of a fold, unless its outputs are there; returns these."""
@@ -205,7 +220,18 @@ class _CrossValidation:
         outputs: Outputs = load_file(path)
         return outputs
 
-    def _train_on_all(self, folder: Path, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _scored(self, outputs: Sequence[Outputs]) -> OutOfFold:
+        plan, given = self._plan, self._plan.data.given
+        folds = [
+            ScoredFold(data=_final(splits), indices=indices, outputs=fold_outputs)
+            for splits, indices, fold_outputs in zip(self._folds, self._indices, outputs, strict=True)
+        ]
+        choice = choice_of(plan.run, given.main_metric)
+        return OutOfFold(folds, given, plan.tokenizer, self._config.max_length, choice, **plan.windows)
+
+    def _train_on_all(
+        self, folder: Path, results: Sequence[Mapping[str, Any]], decided: TaskConfig | None
+    ) -> dict[str, Any]:
         from pocketbert._keras import tf_keras
         from pocketbert.training.distribution import open_distribution, precision_policy
 
@@ -218,6 +244,7 @@ class _CrossValidation:
             run=run,
             compares=False,
             temperature=statistics.median(result["head"]["temperature"] for result in results),
+            decisions=None if decided is None else decided.decisions,
         )
         count = len(plan.data.given.train)
         log_info(
@@ -233,17 +260,12 @@ class _CrossValidation:
     def _result(
         self,
         folder: Path,
-        outputs: Sequence[Outputs],
+        of_folds: OutOfFold,
         results: Sequence[Mapping[str, Any]],
         trained: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Scores the folds, and writes predictions and page."""
         plan, given = self._plan, self._plan.data.given
-        folds = [
-            ScoredFold(data=_final(splits), indices=indices, outputs=fold_outputs)
-            for splits, indices, fold_outputs in zip(self._folds, self._indices, outputs, strict=True)
-        ]
-        of_folds = OutOfFold(folds, given, plan.tokenizer, self._config.max_length, **plan.windows)
         write_text(folder / PREDICTIONS_FILE, of_folds.predictions())
         scores = of_folds.scores()
         methods = [dataclasses.asdict(method) for method in scores.baselines]
@@ -252,7 +274,8 @@ class _CrossValidation:
         mistakes = of_folds.mistakes() if plan.run.show_texts else None
         title = page({"cross-validated model": scores}, len(given.train), given.train.source, mistakes=mistakes)
         write_text(folder / REPORT_FILE, title)
-        summary = of_folds.summary() | {"note": _NOTE.format(len(given.train), trained["steps"])}
+        note = _NOTE.format(len(given.train), trained["steps"]) + ("" if of_folds.decisions is None else _CHOSEN)
+        summary = of_folds.summary() | {"note": note}
         for fold, result in zip(summary["folds"], results, strict=True):
             fold |= {name: result[name] for name in ("best_step", "steps", "seconds")}
         return {

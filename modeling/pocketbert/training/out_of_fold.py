@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.tasks.base import Outputs, Rows
+from pocketbert.tasks.decisions import DecisionChoice, described_decisions
+from pocketbert.tasks.mistakes import MOST_MISTAKES
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.training.run_folder import spread
@@ -45,40 +48,77 @@ class OutOfFold:
       data: the task with its metrics; `train` has all examples.
       tokenizer: the tokenizer of the models.
       max_length: maximum sequence length of an example or a window.
+      choice: thresholds to choose, or None. All outputs together choose those in `decisions`. The answers for a fold
+        have thresholds that the outputs of the other folds choose, so that its score is not too good.
       **windows: options in the task's `window_options`.
+
+    Attributes:
+      decisions: the task with the thresholds for all outputs; None without a `choice`.
     """
 
     def __init__(
-        self, folds: Sequence[ScoredFold], data: TaskData, tokenizer: Any, max_length: int, **windows: Any
+        self,
+        folds: Sequence[ScoredFold],
+        data: TaskData,
+        tokenizer: Any,
+        max_length: int,
+        choice: DecisionChoice | None = None,
+        **windows: Any,
     ) -> None:
-        self._folds, self._data, self._task = folds, data, supervised_task(data.task)
+        self._folds, self._data, self._windows = folds, data, windows
         self._inputs = (tokenizer, max_length)
-        self._windows = windows
-        self._rows: list[Any] = [self._task.rows(fold.data.dev, *self._inputs, **windows) for fold in folds]
+        self._task: Any = supervised_task(data.task)
         # In the order of the folds, so that the outputs follow one another.
-        whole = data.train.select(np.concatenate([fold.indices for fold in folds]))
-        names = folds[0].outputs
-        together = {name: np.concatenate([fold.outputs[name] for fold in folds]) for name in names}
-        self._together = self._evaluator(whole, together)
-        self._pooled = self._together.scores(data.main_metric)
+        self._whole: Any = data.train.select(np.concatenate([fold.indices for fold in folds]))
+        self._outputs = {name: np.concatenate([fold.outputs[name] for fold in folds]) for name in folds[0].outputs}
+        self._tasks: list[Any] = [self._task] * len(folds)
+        self.decisions: TaskConfig | None = None
+        if choice is not None:
+            self._tasks = [supervised_task(self._chosen(choice, left_out=index)) for index in range(len(folds))]
+            self.decisions = self._chosen(choice)
+        self._rows: list[Any] = [
+            task.rows(fold.data.dev, *self._inputs, **windows) for task, fold in zip(self._tasks, folds, strict=True)
+        ]
+        self._together = self._evaluator(self._task, self._whole, self._outputs)
+
+    @functools.cached_property
+    def _pooled(self) -> Scores:
+        """The scores of all predictions together; each example has the thresholds of its fold."""
+        scores: Scores = self._together.scores(self._data.main_metric)
+        if self.decisions is None:
+            return scores
+        labels, logits, groups = self._whole.labels, self._outputs["logits"], self._whole.groups
+        answers = np.concatenate(
+            [task.decide(fold.outputs["logits"]) for task, fold in zip(self._tasks, self._folds, strict=True)]
+        )
+        return dataclasses.replace(
+            scores,
+            metrics=self._task.compute(self._data.metrics, labels, answers, groups, logits),
+            classes=self._task.class_results(labels, answers),
+            decisions=_described(supervised_task(self.decisions), logits, labels),
+        )
 
     @functools.cached_property
     def by_fold(self) -> list[dict[str, float]]:
         """The metrics of each fold."""
-        evaluators = [self._evaluator(fold.data.dev, fold.outputs) for fold in self._folds]
+        evaluators = [
+            self._evaluator(task, fold.data.dev, fold.outputs)
+            for task, fold in zip(self._tasks, self._folds, strict=True)
+        ]
         return [evaluator.metrics(f"in fold {number}") for number, evaluator in enumerate(evaluators, 1)]
 
     def summary(self) -> dict[str, Any]:
         """The metrics as JSON values.
 
         Returns:
-          `folds` (number, examples and metrics of each fold), `metrics` (`run_folder.spread` of each metric over the
-          folds), and `pooled` (each metric of all out-of-fold predictions together).
+          `folds` (number, examples and metrics of each fold, and the `decisions` of the others, if there are some),
+          `metrics` (`run_folder.spread` of each metric over the folds), and `pooled` (each metric of all out-of-fold
+          predictions together).
         """
         by_fold = self.by_fold
         return {
             "folds": [
-                {"fold": number, "examples": len(fold.indices), "metrics": metrics}
+                {"fold": number, "examples": len(fold.indices), "metrics": metrics, **self._decisions_for(number - 1)}
                 for number, (fold, metrics) in enumerate(zip(self._folds, by_fold, strict=True), 1)
             ],
             "metrics": {name: spread([metrics[name] for metrics in by_fold]) for name in by_fold[0]},
@@ -98,7 +138,15 @@ class OutOfFold:
 
     def mistakes(self) -> list[Mistake]:
         """See `Evaluator.mistakes`."""
-        return self._together.mistakes()
+        if self.decisions is None:
+            mistakes: list[Mistake] = self._together.mistakes()
+            return mistakes
+        mistakes = [
+            mistake
+            for task, fold in zip(self._tasks, self._folds, strict=True)
+            for mistake in task.mistakes(fold.data.dev, fold.outputs["logits"])
+        ]
+        return sorted(mistakes, key=lambda mistake: -(mistake.probability or 0.0))[:MOST_MISTAKES]
 
     def predictions(self) -> str:
         """One JSON object per line, in the order of the examples; see `Rows.answers` of the task's rows."""
@@ -108,11 +156,26 @@ class OutOfFold:
                 lines[index] = json.dumps({**answer, "fold": number}, ensure_ascii=False, allow_nan=False) + "\n"
         return "".join(lines[index] for index in sorted(lines))
 
-    def _evaluator(self, data: Any, outputs: Outputs) -> Any:
+    def _chosen(self, choice: DecisionChoice, left_out: int | None = None) -> TaskConfig:
+        """The task with the thresholds for the outputs of all folds, or of all but one."""
+        folds: list[Any] = [fold for index, fold in enumerate(self._folds) if index != left_out]
+        logits = np.concatenate([fold.outputs["logits"] for fold in folds])
+        chosen: TaskConfig = self._task.choose(choice, logits, np.concatenate([fold.data.dev.labels for fold in folds]))
+        return chosen
+
+    def _decisions_for(self, index: int) -> dict[str, Any]:
+        """The thresholds that other folds chose for a fold and, for rejected answers, what they give in it."""
+        if self.decisions is None:
+            return {}
+        fold: Any = self._folds[index]
+        described = _described(self._tasks[index], fold.outputs["logits"], fold.data.dev.labels)
+        return {"decisions": described["coverage"][0] if "coverage" in described else described}
+
+    def _evaluator(self, task: Any, data: Any, outputs: Outputs) -> Any:
         def forward(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
             return outputs
 
-        return self._task.evaluator(forward, data, *self._inputs, metrics=self._data.metrics, **self._windows)
+        return task.evaluator(forward, data, *self._inputs, metrics=self._data.metrics, **self._windows)
 
     def _interval(self) -> tuple[float, float]:
         """95 % interval of the mean over folds, from resampled examples; see `score_interval`."""
@@ -136,6 +199,13 @@ class OutOfFold:
             dataclasses.replace(by_fold[0][name], score=statistics.fmean(methods[name].score for methods in by_fold))
             for name in in_all
         )
+
+
+def _described(task: Any, logits: np.ndarray, labels: np.ndarray) -> Mapping[str, Any]:
+    """The thresholds of a task, and their coverage of these examples; see `described_decisions`."""
+    described = described_decisions(task.config, task.certainty(logits), task.decide(logits) == labels)
+    assert described is not None
+    return described
 
 
 def _mean_over(metrics: Sequence[Callable[[np.ndarray], float]], rows: Sequence[Rows]) -> Callable[[np.ndarray], float]:
