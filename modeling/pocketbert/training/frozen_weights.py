@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,3 +111,11 @@ def outline(paths: Collection[str], config: EncoderConfig, tasks: Sequence[TaskC
         whole = (prefix for prefix in prefixes if not any(other.startswith(prefix + ".") for other in others))
         outlined.append(next(whole, path))
     return list(dict.fromkeys(outlined))
+
+
+def in_words(part: str) -> str:
+    """A part of `outline` for a message, where layers count from 1 as in `RunConfig.freeze`."""
+    layer = re.fullmatch(r"encoder\.layers\.([0-9]+)(?:\.(.+))?", part)
+    if layer is None:
+        return part
+    return f"layer {int(layer[1]) + 1}" + (f" ({layer[2]})" if layer[2] else "")

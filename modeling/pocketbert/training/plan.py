@@ -22,7 +22,7 @@ from pocketbert.training.config import RunConfig
 from pocketbert.training.cut_texts import truncation_problems
 from pocketbert.training.decision_options import choice_problems
 from pocketbert.training.distribution import Distribution
-from pocketbert.training.frozen_weights import FrozenWeights, freeze, frozen_paths, outline
+from pocketbert.training.frozen_weights import FrozenWeights, freeze, frozen_paths, in_words, outline
 from pocketbert.training.initialization import ModelInit, make_model
 from pocketbert.training.objective import Adapters, Objective
 from pocketbert.training.run_data import Data, RunData, StageEvaluator, TaskRunData, TextRunData
@@ -181,7 +181,8 @@ class Plan:
         """Makes the model with its initial weights; may add to `run.start`, and reads it in a resumed run."""
         del run
         if self.frozen_paths:
-            log_info(f"keeping {len(self.frozen_paths)} weights as they are: {', '.join(self.frozen_parts)}")
+            parts = map(in_words, self.frozen_parts)
+            log_info(f"keeping {len(self.frozen_paths)} weights as they are: {', '.join(parts)}")
         return make_model(self.start, self.tasks, self.tokenizer, self.run.seed, new_head=self.new_head)
 
     def make_adapters(self, model: Model) -> Adapters:

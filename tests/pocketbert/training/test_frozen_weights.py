@@ -21,7 +21,7 @@ from pocketbert.errors import UserError
 from pocketbert.training import trainer
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune, finetune_grid
-from pocketbert.training.frozen_weights import FrozenWeights, outline
+from pocketbert.training.frozen_weights import FrozenWeights, in_words, outline
 from pocketbert.training.grids.points import Grid
 from pocketbert.training.grids.published import PUBLISHED_HEAD
 
@@ -76,7 +76,7 @@ def test_frozen_layers_keep_their_bits(start: Path, tmp_path: Path, capsys: pyte
         "encoder.layers.1.attention",
     ]
     assert (
-        f"keeping {len(frozen)} weights as they are: encoder.embeddings, encoder.layers.1.attention\n"
+        f"keeping {len(frozen)} weights as they are: encoder.embeddings, layer 2 (attention)\n"
     ) in capsys.readouterr().err
 
 
@@ -159,4 +159,6 @@ def test_whole_prefixes_replace_weights() -> None:
     outlined = outline(chosen, tiny.BERT, model.tasks)
     assert outlined == ["encoder.embeddings", "encoder.layers.0", "encoder.layers.2", "encoder.pooler", "heads"]
     assert outline(["encoder.pooler.kernel"], tiny.BERT, model.tasks) == ["encoder.pooler.kernel"]
+    assert [*map(in_words, outlined)] == ["encoder.embeddings", "layer 1", "layer 3", "encoder.pooler", "heads"]
+    assert in_words("encoder.layers.10.feed_forwards.1") == "layer 11 (feed_forwards.1)"
     assert np.all([any(path.startswith(part) for part in outlined) for path in chosen])
