@@ -146,15 +146,23 @@ def _cross_validated(run_file: Path) -> list[str]:
     """A sentence about the score of a model that was trained on all examples; empty for other runs."""
     from pocketbert.json_reading import read_json, read_members
 
-    kinds = {"kfold": int | None, "outcome": dict[str, Any] | None}
+    kinds = {
+        "kfold": int | None,
+        "outcome": dict[str, Any] | None,
+        "decision_thresholds": bool | None,
+        "reject": float | None,
+    }
     run = read_members(read_json(run_file), kinds, str(run_file))
     if run["kfold"] is None or not run["outcome"]:
         return []
     headline = read_members(run["outcome"], {"headline": str}, f"{run_file}: outcome")["headline"]
-    return [
+    sentence = (
         "The float model was trained on all its labelled examples, so these cannot score it. Cross-validation on them "
         f"gave {headline}."
-    ]
+    )
+    if run["decision_thresholds"] or run["reject"] is not None:
+        sentence += " Its predictions for them chose the thresholds of the answers."
+    return [sentence]
 
 
 def _with_base(options: CardOptions, digest: str | None) -> CardOptions:

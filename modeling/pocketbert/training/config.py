@@ -93,8 +93,9 @@ class RunConfig:
         last evaluations, the last model among them; `every-epoch`: one after each epoch.
       gradient_checkpointing: compute each layer again in the backward pass instead of storing it: less memory, more
         time, the same gradients.
-      decision_thresholds: choose the thresholds of the answers on the dev split, for two classes or several labels:
-        those with the best metric that selects the checkpoint. predict then applies them instead of 0.5.
+      decision_thresholds: choose the thresholds of the answers on the dev split, or out of fold, for two classes or
+        several labels: those with the best metric that selects the checkpoint. predict then applies them instead of
+        0.5.
       reject: share of the right answers to keep, such as 0.95, for one of several classes: below the threshold on the
         highest probability that keeps them on the dev split, predict answers null.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
@@ -362,8 +363,9 @@ class CrossValidatedResult(FinetuneResult):
     folds, and `best_step` is the number of steps of the model.
 
     Attributes:
-      cross_validation: `folds` (examples, metrics, best step and seconds of each), `metrics` (mean, standard deviation
-        and range of each over the folds), and `pooled` (the metrics of all out-of-fold predictions together).
+      cross_validation: `folds` (examples, metrics, best step and seconds of each, and `decisions`, the thresholds that
+        the other folds chose), `metrics` (mean, standard deviation and range of each over the folds), and `pooled` (the
+        metrics of all out-of-fold predictions together).
     """
 
     cross_validation: dict[str, Any]

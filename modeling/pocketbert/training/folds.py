@@ -29,6 +29,7 @@ from pocketbert.training.objectives.finetuning import FinetuningPlan, log_defaul
 from pocketbert.training.out_of_fold import OutOfFold, ScoredFold
 from pocketbert.training.outcome_notes import falling_notes, with_notes
 from pocketbert.training.plan import PlannedRun
+from pocketbert.training.rounding import round_model
 from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.run_folder import (
     FOLDS_FOLDER,
@@ -211,6 +212,9 @@ class _CrossValidation:
             # As in a run of its own: see `run_once`.
             tf_keras.backend.reset_uids()
             model = from_pretrained(folder / MODEL_FOLDER)
+            if run.qat != "none":
+                # As the evaluations of a run.
+                round_model(model, run.qat, logits_only=True)
             task, final = supervised_task(fold_plan.tasks[0]), _final(splits).dev
             rows = task.rows(final, fold_plan.tokenizer, self._config.max_length, **fold_plan.windows)
             write_tensors(path, check_finite_answers(model.forward(rows.encoded)), {})
