@@ -43,6 +43,10 @@ class LabelledData(Protocol):
         """int32 [N], or None if examples have no single class."""
 
     @property
+    def label_sets(self) -> np.ndarray | None:
+        """0 or 1, int32 [N, labels], or None if examples do not have any number of labels."""
+
+    @property
     def unit(self) -> str:
         """What an example is in messages: `texts` or `questions`."""
 
@@ -179,6 +183,11 @@ class Examples:
         """The labels if each example has one class, else None."""
         labels = self.labels
         return labels if labels is not None and labels.ndim == 1 and labels.dtype == np.int32 else None
+
+    @property
+    def label_sets(self) -> np.ndarray | None:
+        """The labels if each example has any number of them, else None."""
+        return self.labels if self.labels is not None and self.labels.ndim == 2 else None
 
     @property
     def split_keys(self) -> Iterable[str]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from pocketbert.data.examples import LabelledData
+from pocketbert.data.label_strata import label_folds, rows_by_group
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.errors import UserError, raise_if_any
@@ -17,6 +20,8 @@ from pocketbert.progress import log_info
 SHARE, LEAST = 0.15, 100
 # Below so many examples every one of them is final in one of the folds.
 FOLDED, FOLDS = 500, 5
+# Rare labels in a message.
+_SHOWN = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +65,7 @@ def fold_count(data: TaskData, folds: int | None) -> int:
 
 
 def three_splits(data: TaskData, *, seed: int = 0) -> ThreeSplits:
-    """Divides labelled data; examples with the same text stay together, and classes keep their shares.
+    """Divides labelled data; examples with the same text stay together, and classes and labels keep their shares.
 
     Args:
       data: the examples. A dev split that was passed is not changed; one that was drawn is drawn again, with 15 % of
@@ -101,8 +106,8 @@ def folds_of(data: TaskData, count: int, seed: int = 0) -> list[ThreeSplits]:
 def fold_indices(rows: LabelledData, count: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
     """Indices of the other examples and of the examples of each fold, int64, ascending.
 
-    Examples with the same text are in the same fold, and classes keep their shares (scikit-learn's
-    `StratifiedGroupKFold`; `GroupKFold` for examples without one class each).
+    Examples with the same text are in the same fold. Classes keep their shares (scikit-learn's
+    `StratifiedGroupKFold`), and so does each of several labels (`label_folds`); other examples have `GroupKFold`.
 
     Raises:
       UserError: there are fewer different texts than folds.
@@ -116,6 +121,9 @@ def fold_indices(rows: LabelledData, count: int, seed: int = 0) -> list[tuple[np
             f"{count} folds need at least {count} different texts; received {texts} in {rows.source}; "
             f"pass {argument('kfold', 2)}, or more texts"
         )
+    if rows.label_sets is not None:
+        fold_of = label_folds(rows.label_sets, groups, count, seed)
+        return [(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(count)]
     if rows.classes is None:
         return list(GroupKFold(count, shuffle=True, random_state=seed).split(groups, groups=groups))
     folds = StratifiedGroupKFold(count, shuffle=True, random_state=seed)
@@ -150,13 +158,24 @@ def examples_to_fold(data: TaskData, count: int) -> LabelledData:
         )
     if rows.classes is not None:
         groups = _text_numbers(rows)
-        texts = {label: len(set(groups[rows.classes == label].tolist())) for label in set(rows.classes.tolist())}
-        label = min(texts, key=lambda index: (texts[index], index))
-        if texts[label] < count:
-            remedy = f"pass {argument('kfold', texts[label])}, or more" if texts[label] > 1 else "pass more"
+        by_class = {label: len(set(groups[rows.classes == label].tolist())) for label in set(rows.classes.tolist())}
+        label = min(by_class, key=lambda index: (by_class[index], index))
+        if by_class[label] < count:
+            remedy = f"pass {argument('kfold', by_class[label])}, or more" if by_class[label] > 1 else "pass more"
             raise UserError(
-                f"{count} folds need at least {count} different texts of each label; received {texts[label]} of "
+                f"{count} folds need at least {count} different texts of each label; received {by_class[label]} of "
                 f"{data.task.labels[label]!r} in {rows.source}; {remedy} texts with this label"
+            )
+    if rows.label_sets is not None:
+        texts = (rows_by_group(rows.label_sets, _text_numbers(rows)) > 0).sum(axis=0).tolist()
+        rare = [
+            f"{label!r} ({number})" for label, number in zip(data.task.labels, texts, strict=True) if number < count
+        ]
+        if rare:
+            more = "" if len(rare) <= _SHOWN else f" and {len(rare) - _SHOWN} more"
+            log_info(
+                f"{len(rare)} labels have fewer texts than there are folds, {count}, so that some folds lack them: "
+                f"{', '.join(rare[:_SHOWN])}{more}"
             )
     return rows
 
@@ -197,3 +216,11 @@ def _new_examples(data: TaskData, final: LabelledData) -> LabelledData:
         raise UserError(f"final scores need at least {LEAST} new examples; received {len(new)} in {final.source}")
     selected: LabelledData = final.select(new)
     return selected
+
+
+def recorded_parts(whole: LabelledData, parts: Iterable[LabelledData]) -> dict[str, Any]:
+    """What a record says of parts that are drawn from examples: digests for several labels, nothing for others.
+
+    Earlier commits had no strata of labels. So a run that began with their parts does not go on with others.
+    """
+    return {} if whole.label_sets is None else {"parts_sha256": [part.identity for part in parts]}

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from pocketbert.data.examples import LabelledData
+from pocketbert.data.label_strata import deal_out, rows_by_group
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 
@@ -31,8 +32,9 @@ def train_dev_split(
       part: approximate fraction in the dev split. Texts are added until it is reached; the last one is left out if it
         would make the split more than twice as large.
       seed: random seed.
-      stratify: draw the same fraction of each class (to within one row, if each text has one row), and keep at least
-        one training row of each class. No effect for scores, for questions, and if texts have too many rows.
+      stratify: draw the same fraction of each class (to within one row, if each text has one row), or about that of
+        each of several labels, and keep at least one training row of each. No effect for scores, for questions, and
+        if texts have too many rows.
 
     Returns:
       Training examples and dev split.
@@ -47,12 +49,15 @@ def train_dev_split(
             f"a dev split needs at least two different texts; received {len(groups)} in {examples.source}; "
             f"pass {argument('dev')}"
         )
-    order = np.random.default_rng(seed).permutation(len(groups))
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(groups))
     sizes, wanted = np.bincount(group_of), part * len(group_of)
     order = order[np.argsort(np.maximum(sizes[order], wanted), kind="stable")]
     drawn: Sequence[int] = ()
     if stratify and examples.classes is not None:
         drawn = _draw_of_each_class(examples.classes, group_of, order, part)
+    if stratify and examples.label_sets is not None:
+        drawn = _draw_of_each_label(examples.label_sets, group_of, order, part, random)
     if not drawn:
         totals = np.cumsum(sizes[order])
         enough, bearable = np.searchsorted(totals, wanted) + 1, np.searchsorted(totals, 2 * wanted, side="right")
@@ -65,17 +70,11 @@ def train_dev_split(
 def _draw_of_each_class(labels: np.ndarray, group_of: np.ndarray, order: np.ndarray, part: float) -> list[int]:
     """Draws groups in `order` while the quotas of their classes allow it; returns their numbers."""
     counts = np.bincount(labels)
-    # Round down, then give the missing rows to the classes with the largest remainders.
-    shares = part * counts
-    quotas = np.floor(shares + _ROUNDING).astype(np.int64)
-    missing = int(np.ceil(shares.sum() - _ROUNDING)) - int(quotas.sum())
     first_seen = np.full(len(counts), len(order))
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order))
     np.minimum.at(first_seen, labels, places[group_of])
-    # Equal remainders: prefer the class that is drawn first; otherwise the first labels would always win.
-    quotas[np.lexsort((first_seen, quotas - shares))[: max(missing, 0)]] += 1
-    left = np.minimum(quotas, np.maximum(counts - 1, 0))
+    left = _quotas(counts, part, first_seen)
     rows = np.split(np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))[:-1])
     drawn = []
     for group in order:
@@ -84,3 +83,44 @@ def _draw_of_each_class(labels: np.ndarray, group_of: np.ndarray, order: np.ndar
             left[classes] -= times
             drawn.append(int(group))
     return drawn
+
+
+def _draw_of_each_label(
+    labels: np.ndarray, group_of: np.ndarray, order: np.ndarray, part: float, random: np.random.Generator
+) -> list[int]:
+    """Draws groups so that each label has its quota; returns their numbers, or none if they have too many rows."""
+    counts, sizes = rows_by_group(labels, group_of), np.bincount(group_of)
+    totals, share = counts.sum(axis=0, dtype=np.int64), part * len(group_of)
+    quotas, rows = _quotas(totals, part, (counts[order] > 0).argmax(axis=0)), int(np.ceil(share - _ROUNDING))
+    missing, room = np.stack([quotas, totals - quotas]), np.array([rows, len(group_of) - rows])
+    aside = deal_out(counts, sizes, missing, room, random) == 0
+    in_training, drawn_rows = totals - counts[aside].sum(axis=0, dtype=np.int64), int(sizes[aside].sum())
+    for group in np.flatnonzero(aside):
+        # Rows for rarer labels may have taken the last ones of another label.
+        if (in_training[counts[group] > 0] == 0).any():
+            aside[group], in_training, drawn_rows = False, in_training + counts[group], drawn_rows - sizes[group]
+    for group in order:
+        # Rows with several labels meet the quotas before there are enough of them.
+        if drawn_rows >= rows:
+            break
+        keeps_labels = (counts[group] < in_training)[counts[group] > 0].all()
+        if not aside[group] and keeps_labels and drawn_rows + sizes[group] <= 2 * share:
+            aside[group], in_training, drawn_rows = True, in_training - counts[group], drawn_rows + sizes[group]
+    return [] if drawn_rows > 2 * share else np.flatnonzero(aside).tolist()
+
+
+def _quotas(counts: np.ndarray, part: float, first_seen: np.ndarray) -> np.ndarray:
+    """Rows of each label to draw, int64 [labels]; at least one is left.
+
+    Args:
+      counts: rows with each label.
+      part: fraction to draw.
+      first_seen: place of each label in the order of the draw.
+    """
+    # Round down, then give the missing rows to the labels with the largest remainders.
+    shares = part * counts
+    quotas = np.floor(shares + _ROUNDING).astype(np.int64)
+    missing = int(np.ceil(shares.sum() - _ROUNDING)) - int(quotas.sum())
+    # Equal remainders: prefer the label that is drawn first; otherwise the first labels would always win.
+    quotas[np.lexsort((first_seen, quotas - shares))[: max(missing, 0)]] += 1
+    return np.minimum(quotas, np.maximum(counts - 1, 0))

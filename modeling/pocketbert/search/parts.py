@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pocketbert.data.examples import LabelledData
 from pocketbert.data.readers.text import Document, read_documents
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.train_dev_split import train_dev_split
@@ -28,6 +29,11 @@ class Parts:
     supernets: TaskData
     candidates: TaskData
     stage_3: TaskData
+
+    @property
+    def examples(self) -> list[LabelledData]:
+        """The different parts, for a record."""
+        return [self.supernets.train, self.candidates.train, self.candidates.dev, self.stage_3.dev]
 
 
 def divide(data: TaskData, config: SearchConfig) -> Parts:

@@ -15,6 +15,7 @@ import numpy as np
 from pocketbert.checkpoints.huggingface import write_config
 from pocketbert.checkpoints.supernet import supernet_config
 from pocketbert.configs import EncoderConfig
+from pocketbert.data.final_split import recorded_parts
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.distillation.planning import plan_distillation
@@ -212,9 +213,11 @@ class _Search:
             "parallel": self.workers.parallel,
             **({"supernet_sha256": digest_directory(self.supernet)} if self.supernet else {}),
             "supernet_tasks": [task.data.task.name for task in self.tasks],
+            **recorded_parts(self.data.train, self._parts.examples),
         }
-        for task in self.tasks:
+        for task, divided in zip(self.tasks, self._tasks, strict=True):
             recorded = {**open_data(task.data).recorded(), "teacher_sha256": digest_directory(task.teacher)}
+            recorded |= recorded_parts(task.data.train, [divided.data.train])
             self.recorded |= {f"{task.data.task.name}_{field}": value for field, value in recorded.items()}
 
     def run(self, folder: Path) -> dict[str, Any]:

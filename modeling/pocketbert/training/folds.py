@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketbert.configs import TaskConfig
-from pocketbert.data.final_split import ThreeSplits, examples_to_fold, fold_indices, folds_of
+from pocketbert.data.final_split import ThreeSplits, examples_to_fold, fold_indices, folds_of, recorded_parts
 from pocketbert.data.task_data import TaskData
 from pocketbert.decision_config import DecisionConfig
 from pocketbert.errors import UserError
@@ -177,7 +177,12 @@ class _CrossValidation:
             contrastive_steps=plan.objective.contrastive_steps,
         )
         # The digest of the dev split stands for the examples of a score; here, they are those of `train`.
-        self.recorded = {**plan.recorded(), "dev_sha256": None, "kfold": kfold}
+        self.recorded = {
+            **plan.recorded(),
+            "dev_sha256": None,
+            "kfold": kfold,
+            **recorded_parts(plan.data.given.train, [_final(splits).dev for splits in self._folds]),
+        }
 
     def run(self, folder: Path) -> dict[str, Any]:
         """Runs or resumes; returns the fields of `CrossValidatedResult` but for the folder."""
@@ -225,13 +230,13 @@ class _CrossValidation:
         return outputs
 
     def _scored(self, outputs: Sequence[Outputs]) -> OutOfFold:
-        plan, given = self._plan, self._plan.data.given
+        plan, data = self._plan, self._plan.data.given
         folds = [
             ScoredFold(data=_final(splits), indices=indices, outputs=fold_outputs)
             for splits, indices, fold_outputs in zip(self._folds, self._indices, outputs, strict=True)
         ]
-        choice = choice_of(plan.run, given.main_metric)
-        return OutOfFold(folds, given, plan.tokenizer, self._config.max_length, choice, **plan.windows)
+        choice = choice_of(plan.run, data.main_metric)
+        return OutOfFold(folds, data, plan.tokenizer, self._config.max_length, choice, **plan.windows)
 
     def _train_on_all(
         self, folder: Path, results: Sequence[Mapping[str, Any]], decided: TaskConfig | None

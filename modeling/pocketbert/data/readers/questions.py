@@ -81,6 +81,7 @@ class QuestionFile:
     unit: ClassVar[str] = "questions"
     has_pairs: ClassVar[bool] = True
     classes: ClassVar[None] = None
+    label_sets: ClassVar[None] = None
     answers: ClassVar[None] = None  # Several spans of a paragraph may be right.
 
     def __init__(self, path: str | os.PathLike[str], *, skip_bad: bool = False) -> None:
@@ -171,13 +172,8 @@ class QuestionFile:
     def first_texts(self, count: int) -> Examples:
         """Up to `count` questions with their paragraphs, as unlabelled pairs."""
         taken = [*itertools.islice(self, count)]
-        return Examples(
-            texts=[question.question for question in taken],
-            pairs=[question.context for question in taken],
-            labels=None,
-            ids=[str(index) for index in range(len(taken))],
-            source=self.source,
-        )
+        texts, pairs = [question.question for question in taken], [question.context for question in taken]
+        return Examples(texts, pairs, None, [str(index) for index in range(len(taken))], self.source)
 
     def __len__(self) -> int:
         return self.count

@@ -120,6 +120,10 @@ class TaggedTexts:
         """None: texts have no classes."""
 
     @property
+    def label_sets(self) -> None:
+        """None: words have tags, not texts."""
+
+    @property
     def split_keys(self) -> Iterable[str]:
         """The texts; examples with the same text stay in the same split."""
         return self.texts
