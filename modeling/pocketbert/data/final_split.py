@@ -173,10 +173,7 @@ def examples_to_fold(data: TaskData, count: int) -> LabelledData:
         ]
         if rare:
             more = "" if len(rare) <= _SHOWN else f" and {len(rare) - _SHOWN} more"
-            log_info(
-                f"{len(rare)} labels have fewer texts than there are folds, {count}, so that some folds lack them: "
-                f"{', '.join(rare[:_SHOWN])}{more}"
-            )
+            log_info(f"some of the {count} folds lack labels with fewer texts: {', '.join(rare[:_SHOWN])}{more}")
     return rows
 
 
