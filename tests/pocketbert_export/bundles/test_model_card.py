@@ -133,6 +133,10 @@ def test_cross_validated_run_is_a_limit(tmp_path: Path) -> None:
     limits = card_facts(CardOptions(limits=("It knows films only.",)), tmp_path / "model")["limits"]
     assert limits[0] == "It knows films only." and len(limits) == 2
     assert "trained on all its labelled examples" in limits[1] and headline in limits[1]
+    for option in ({"decision_thresholds": True}, {"reject": 0.9}):
+        (tmp_path / "run.json").write_text(json.dumps({**run, **option}), encoding="utf-8")
+        limit = card_facts(CardOptions(), tmp_path / "model")["limits"][0]
+        assert limit == f"{limits[1]} Its predictions for them chose the thresholds of the answers."
 
 
 @pytest.mark.parametrize(
