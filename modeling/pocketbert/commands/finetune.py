@@ -10,7 +10,8 @@ Rerun the same command to resume; the result is bit-identical. With several --se
 and you also get mean and spread.
 
 For small data, --kfold=5 scores each example with a model that was trained on the other folds, and writes these
-predictions to predictions.jsonl. model/ is then trained on all examples, and has no dev score of its own.
+predictions to predictions.jsonl. model/ is then trained on all examples, and has no dev score of its own. These
+predictions also choose the thresholds of --decision-thresholds and --reject.
 
 From a CoNLL file or, with --kind=token_classification, a JSONL file with spans, the model learns to find spans such
 as names.

@@ -176,7 +176,7 @@ def test_records_claim_no_dev_score(finished: CrossValidatedResult) -> None:
     assert finished.outcome is not None and " over 3 folds on 78 examples" in finished.outcome["headline"]
     assert "has no dev score of its own" in finished.cross_validation["note"]
     record = json.loads((folder / "run.json").read_text("utf-8"))
-    assert record["kfold"] == 3 and record["dev_sha256"] is None
+    assert record["kfold"] == 3 and record["dev_sha256"] is None and "parts_sha256" not in record
     assert [stage["metrics"] for stage in finished.stages] == [{}]
     assert not list(folder.glob("folds/*/model")) and not list(folder.glob("folds/*/report.html"))
 

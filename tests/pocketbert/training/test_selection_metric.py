@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,16 @@ def test_equal_metrics_keep_lower_loss(start: Path, tmp_path: Path, monkeypatch:
     result = finetune(start, data(), tmp_path / "run", config=CONFIG, run=RunConfig(evaluation_steps=1))
     assert result.best_step == 2
     assert [line["loss"] for line in dev_lines(tmp_path / "run")] == [0.7, 0.5, 0.5, 0.6]
+
+
+def test_lower_loss_restarts_patience(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = iter([0.7, 0.6, 0.5, 0.5])
+    monkeypatch.setattr(TextEvaluator, "metrics", lambda *_: {"accuracy": 0.5})
+    monkeypatch.setattr(LossEvaluator, "loss", property(lambda _: next(losses)))
+    run = RunConfig(evaluation_steps=1, patience=1)
+    result = finetune(start, data(), tmp_path / "run", config=dataclasses.replace(CONFIG, epochs=2), run=run)
+    # Equal metrics with a lower loss are better ones; the fourth evaluation has neither.
+    assert (result.best_step, result.steps) == (3, 4)
 
 
 def test_logged_loss_is_the_cross_entropy(start: Path, tmp_path: Path) -> None:
