@@ -15,7 +15,7 @@ from pocketbert.errors import raise_if_any
 from pocketbert.notation import argument
 from pocketbert.training.kept_heads import source_of
 from pocketbert.training.stage import Stage
-from pocketbert.training.weight_patterns import matching_paths
+from pocketbert.training.weight_patterns import matching_paths, stored_names
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ def freeze(
     Raises:
       UserError: a stage has no weight left to train.
     """
-    names = {path: spec.name for path, spec in tensor_specs(config, tasks).items()}
-    untrained = frozenset(names[path] for path in paths)
+    names = stored_names(config, tasks)
+    untrained = frozenset(name for path in paths for name in names[path])
     frozen = tuple(
         dataclasses.replace(stage, trainable=functools.partial(_trains, stage.trainable, untrained)) for stage in stages
     )
     problems = []
     for stage in frozen:
-        if not any(map(stage.trainable, names.values())):
+        if not any(stage.trainable(name) for of_path in names.values() for name in of_path):
             where = f"stage {stage.name}" if stage.name else "training"
             problems.append(
                 f"{where} must have a weight to train; all of its weights are frozen; leave out "

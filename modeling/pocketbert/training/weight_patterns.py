@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,21 +60,21 @@ def matching_paths(option: str, pattern: str, config: EncoderConfig, tasks: Sequ
     Raises:
       UserError: it means no weight of this model; names the weights that there are.
     """
-    specs = tensor_specs(config, tasks)
+    names = stored_names(config, tasks)
     if pattern in _PARTS:
-        paths = [path for path in specs if path.startswith(_PARTS[pattern])]
+        paths = [path for path in names if path.startswith(_PARTS[pattern])]
     elif numbers := _LAYERS.fullmatch(pattern):
         first, last = int(numbers[1]), int(numbers[2] or numbers[1])
         if not 1 <= first <= last <= config.num_layers:
             raise UserError(
                 f"{option}: layers count from 1, and this model has {config.num_layers}; received {pattern!r}"
             )
-        paths = [path for path in specs if first <= _layer_number(path) <= last]
+        paths = [path for path in names if first <= _layer_number(path) <= last]
     else:
-        paths = [path for path, spec in specs.items() if fnmatch.fnmatchcase(spec.name, pattern)]
+        paths = [path for path in names if any(fnmatch.fnmatchcase(name, pattern) for name in names[path])]
     if not paths:
-        names = _outline(spec.name for spec in specs.values())
-        raise UserError(f"{option}: no weight matches {pattern!r}; the names are {', '.join(names)}")
+        outlined = _outline(name for of_path in names.values() for name in of_path)
+        raise UserError(f"{option}: no weight matches {pattern!r}; the names are {', '.join(outlined)}")
     return paths
 
 
@@ -93,16 +94,30 @@ def rate_factors_by_name(
     Raises:
       UserError: a pattern means no weight.
     """
-    specs, by_path = tensor_specs(config, tasks), dict[str, float]()
+    names, by_path = stored_names(config, tasks), dict[str, float]()
     if layer_decay is not None:
-        for path in specs:
+        for path in names:
             if path.startswith(_PARTS["embeddings"]):
                 by_path[path] = layer_decay ** (config.num_layers + 1)
             elif number := _layer_number(path):
                 by_path[path] = layer_decay ** (config.num_layers - number)
     for pattern, factor in factors.items():
         by_path |= dict.fromkeys(matching_paths("rate_factors", pattern, config, tasks), factor)
-    return {specs[path].name: factor for path, factor in by_path.items() if factor != 1}
+    return {name: factor for path, factor in by_path.items() if factor != 1 for name in names[path]}
+
+
+def stored_names(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, tuple[str, ...]]:
+    """Path of each weight → its names in model directories.
+
+    A new sentence head has two: a fit decides at the start of the run whether it reads the mean of the tokens, and then
+    its linear map has another name.
+    """
+    names = {path: (spec.name,) for path, spec in tensor_specs(config, tasks).items()}
+    on_mean = [dataclasses.replace(task, pooling="mean") if task.rules.head == "sentence" else task for task in tasks]
+    for path, spec in tensor_specs(config, on_mean).items():
+        if spec.name not in names[path]:
+            names[path] += (spec.name,)
+    return names
 
 
 def _layer_number(path: str) -> int:

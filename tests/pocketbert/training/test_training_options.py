@@ -117,6 +117,27 @@ def test_layer_decay_and_rate_factors(start: Path, tmp_path: Path) -> None:
         assert decayed[path] / step == pytest.approx(expected, rel=1e-4), path
 
 
+def test_head_on_the_mean_is_frozen_and_scaled(start: Path, tmp_path: Path) -> None:
+    config = replace(
+        CONFIG, head_start="fit", head_pooling="mean", weight_decay=0.0, clip_norm=None, warmup_ratio=0.0,
+        schedule="constant",
+    )  # fmt: skip
+
+    def head(folder: str, **options: Any) -> np.ndarray:
+        run = replace(RUN, **{"dropout": 0.0, "max_steps": 1, **options})
+        model = finetune(start, data(16), tmp_path / folder, config=config, run=run).model
+        assert model.task is not None and model.task.pooling == "mean"
+        kernel: np.ndarray = model.weights_by_path()["heads.classification.output.kernel"].numpy()
+        return kernel
+
+    fitted = head("frozen", freeze=("head",))
+    np.testing.assert_array_equal(head("longer", freeze=("mean_classifier.*",), max_steps=2), fitted)
+    plain, scaled = head("plain") - fitted, head("scaled", rate_factors=("head=3",)) - fitted
+    # Adam's first step is the rate for each weight; a float32 weight of order 1 has steps of 2^-24.
+    assert np.abs(plain).min() > 5e-3
+    np.testing.assert_allclose(scaled, 3 * plain, atol=1e-6)
+
+
 def test_most_steps_end_the_schedule(start: Path, tmp_path: Path) -> None:
     config = replace(CONFIG, epochs=7)
     result = finetune(start, data(), tmp_path / "short", config=config, run=replace(RUN, max_steps=3))
