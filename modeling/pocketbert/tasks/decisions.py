@@ -184,10 +184,13 @@ def _cuts(scores: np.ndarray, positive: np.ndarray, *, includes: bool) -> tuple[
     ordered, gold = scores[order], positive[order]
     # Examples below each threshold: none, and up to the last of equal scores.
     below = np.flatnonzero(np.concatenate([[True], np.diff(ordered) > 0, [True]]))
-    bounds = np.concatenate([[ordered[0] - 2 * _MARGIN], ordered, [ordered[-1] + 2 * _MARGIN]])
-    low, high = bounds[below], bounds[below + 1]
+    low, high = np.append(-np.inf, ordered)[below], np.append(ordered, np.inf)[below]
     has_default = (low < 0) & (high >= 0) if includes else (low <= 0) & (high > 0)
-    cuts = np.where(has_default, 0.0, (low + high) / 2)
+    # The lowest and the highest threshold have scores on one side only.
+    middle = (
+        np.where(below > 0, low, high - 2 * _MARGIN) + np.where(below < len(ordered), high, low + 2 * _MARGIN)
+    ) / 2
+    cuts = np.where(has_default, 0.0, middle)
     misses = np.concatenate([[0], np.cumsum(gold)])[below].astype(np.float64)
     hits, rest = gold.sum() - misses, below - misses
     return np.clip(cuts, -_MOST_LOGIT, _MOST_LOGIT), (hits, (~gold).sum() - rest, misses, rest)

@@ -139,6 +139,26 @@ def test_perfect_decisions_keep_the_default() -> None:
     assert class_thresholds(logits, labels[:, 1], "f1", positive=1, classes=TWO).thresholds == (0.5, 0.5)
 
 
+@pytest.mark.parametrize("metric", ["micro_f1", "macro_f1"])
+def test_sure_decisions_keep_the_default(metric: str) -> None:
+    # All logits of a label without examples are far below 0, those of a label that all have far above.
+    random = np.random.default_rng(4)
+    labels = np.array([[0, 1, index % 2] for index in range(23)], np.int32)
+    logits = np.array([-6.0, 6.0, 0.0]) + random.normal(size=[23, 3])
+    logits[:, 2] = 4 * labels[:, 2] - 2
+    thresholds = label_thresholds(logits.astype(np.float32), labels, metric).thresholds
+    assert thresholds == (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(("gold", "positive"), itertools.product((0, 1), (0, 1)))
+def test_sure_classes_keep_the_default(gold: int, positive: int) -> None:
+    # Every threshold between the lowest probability and 0 gives the same answers.
+    scores = np.linspace(3.0, 8.0, 11)
+    logits = np.stack([-scores, scores], 1)[:, :: 1 if gold else -1].astype(np.float32)
+    labels = np.full(11, gold, np.int32)
+    assert class_thresholds(logits, labels, "accuracy", positive=positive, classes=TWO).thresholds == (0.5, 0.5)
+
+
 @pytest.mark.parametrize("keep", [0.95, 0.9, 0.5, 1.0, 0.01])
 @pytest.mark.parametrize("count", [10, 37])
 def test_rejection_keeps_the_share(keep: float, count: int) -> None:
